@@ -71,7 +71,11 @@ STRETCHES = TableSpec(
             field("row", COUNT, "record of the shard; -1 where several were merged"),
             field("offset", COUNT, "token of the document that its first label is"),
             _SOURCE,
-            field("epoch", pa.int32(), "pass over the data, from 0"),
+            field(
+                "epoch",
+                pa.int32(),
+                "pass over the data, from 0; -1 - pass: a repeat, so that all ranks have as many rows",
+            ),
             field("targets", pa.int32(), "tokens that a loss was to be computed of"),
             field("loss", pa.float32(), "mean loss of its targets, nats/token; null: not scored", null=True),
         ]

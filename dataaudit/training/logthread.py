@@ -224,7 +224,10 @@ class LogThread:
             for index, batch in enumerate(step.batches):
                 self._writer.add("stretches", stretch_columns(step.number, index, batch))
             if step.values:
-                self._writer.add("values", _value_columns(step))
+                self._writer.add(
+                    "values",
+                    value_columns(step.number, {name: float(array_of(one)) for name, one in step.values.items()}),
+                )
             self._writer.add_step(step.number, _step_columns(step))
 
 
@@ -298,13 +301,13 @@ def _step_columns(step: Step) -> Columns:
     }
 
 
-def _value_columns(step: Step) -> Columns:
-    names = list(step.values)
+def value_columns(step: int, values: Mapping[str, float]) -> Columns:
+    """Return the rows of numbers of a step in the table of values: each of the whole run, by metric."""
     return {
-        "step": np.full(len(names), step.number),
-        "metric": names,
-        "layer": np.full(len(names), -1),
-        "head": np.full(len(names), -1),
-        "stat": ["value"] * len(names),
-        "value": np.array([float(array_of(value)) for value in step.values.values()]),
+        "step": np.full(len(values), step),
+        "metric": list(values),
+        "layer": np.full(len(values), -1),
+        "head": np.full(len(values), -1),
+        "stat": ["value"] * len(values),
+        "value": np.array(list(values.values()), dtype=np.float64),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -122,10 +123,7 @@ def tagged_stream(
         raise ConfigError(f"parts={parts}, epochs={epochs}: expected from 0 and from 1 on")
     borders = documents.starts if order == "sequential" and not parts else _parts(size, parts or 64)
     pieces = [
-        (epoch, int(start), int(stop))
-        for epoch in range(epochs)
-        for start, stop in zip(borders[:-1], borders[1:], strict=True)
-        if stop > start
+        (epoch, start, stop) for epoch in range(epochs) for start, stop in pairwise(borders.tolist()) if stop > start
     ]
     named = {"documents": _Held(documents, order, seed), "pieces": pieces, "content": content}
     found: datasets.IterableDataset = datasets.IterableDataset.from_generator(
@@ -137,8 +135,8 @@ def tagged_stream(
 class ReplayedStream:
     """A stream that resumes at the very next record, whatever stands before it: shuffle buffers, interleaving, filters.
 
-    The ``state_dict`` of `datasets` does not hold what is in a shuffle buffer: that many records are lost when a run goes
-    on. This one counts records, and reads them again up to there; a stream with a seed is the same each time. Without a
+    The ``state_dict`` of `datasets` does not hold what is in a shuffle buffer: a run that goes on has lost it. This one
+    counts records, and reads them again up to there; a stream with a seed is the same each time. Without a
     shuffle buffer the state of `datasets` is exact, and faster.
 
     Args:
@@ -152,9 +150,9 @@ class ReplayedStream:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the records of this epoch that are not yet read."""
         skipped = self._records
-        if hasattr(self.dataset, "set_epoch"):
-            self.dataset.set_epoch(self._epoch)
         rest = self.dataset.skip(skipped) if skipped and hasattr(self.dataset, "skip") else self.dataset
+        if hasattr(rest, "set_epoch"):
+            rest.set_epoch(self._epoch)
         for place, record in enumerate(rest):
             if rest is self.dataset and place < skipped:
                 continue

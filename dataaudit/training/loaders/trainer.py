@@ -25,11 +25,14 @@ from transformers.trainer_utils import get_last_checkpoint
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
-from dataaudit.training.loaders.ranks import agree
+from dataaudit.training.loaders.ranks import agree, mark_repeats, repeats
+from dataaudit.training.logthread import value_columns
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.tags import EPOCH
 
 _STATE_FILE = "dataaudit-{rank:05d}.json"
+_LOGGED = {"grad_norm": "grad_global_norm", "eval_loss": "eval_loss"}
+"""Numbers that the trainer logs, and what the log calls them."""
 
 
 def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corpus, **options: Any) -> Trainer:
@@ -62,18 +65,21 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
     if isinstance(trainer, _Audited):
         raise ConfigError("the trainer is audited already")
     kind = type(trainer)
-    trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {})
-    trainer._audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer.args.process_index, trainer)
-    trainer.add_callback(_Callback(trainer._audit))
+    audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer)
+    trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {"_audit": audit})
+    trainer.add_callback(_Callback(audit))
     return trainer
 
 
 class _Audit:
     """What a trainer and its callback share."""
 
-    def __init__(self, folder: Path, corpus: Corpus, options: dict[str, Any], rank: int, trainer: Trainer) -> None:
+    def __init__(self, folder: Path, corpus: Corpus, options: dict[str, Any], trainer: Trainer) -> None:
         self.folder, self.corpus, self.options = folder, corpus, options
-        self.rank, self.ranks = rank, trainer.args.world_size
+        self.rank, self.ranks = trainer.args.process_index, trainer.args.world_size
+        whole = hasattr(trainer.train_dataset, "__len__") and not trainer.args.accelerator_config.split_batches
+        self.rows = len(trainer.train_dataset) if whole else None
+        """Of the data set, where it is known which of them are dealt twice."""
         self.checkpoint: Path | None = None
         """Of the trainer, which the run goes on from."""
         self.monitor: TrainingMonitor | None = None
@@ -83,6 +89,8 @@ class _Audit:
         """Sum of the micro-batches' losses of this step."""
         self.learning_rate: float | None = None
         self.epoch = 0
+        self.batches = 0
+        """Micro-batches of this pass that are done, on each rank."""
 
     def state_file(self, checkpoint: Path) -> Path:
         """Return where the state of this rank lies in a checkpoint."""
@@ -101,6 +109,16 @@ class _Audit:
                 )
             options["state"] = json.loads(path.read_bytes())
         self.monitor = TrainingMonitor(self.folder, self.corpus, rank=self.rank, ranks=self.ranks, **options)
+
+    def marked(self, tags: Any) -> Any:
+        """Return tags of a micro-batch with the pass they are of, and which of its rows are repeats."""
+        tags = tags.clone()
+        tags[..., EPOCH] += self.epoch
+        if self.rows is not None:
+            found = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
+            tags = mark_repeats(tags, found)
+        self.batches += 1
+        return tags
 
     def take(self, outputs: Any, labels: Any | None) -> None:
         """Log the micro-batch."""
@@ -147,9 +165,7 @@ class _Audited:
                 "a batch of the trainer has no tags",
                 "data_collator=TaggedCollator(...), and a dataset with its columns: tagged_dataset, PackedDocuments.",
             )
-        if audit.epoch:
-            audit.tags = audit.tags.clone()
-            audit.tags[..., EPOCH] += audit.epoch
+        audit.tags = audit.marked(audit.tags)
         loss = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
         audit.loss = loss if audit.loss is None else audit.loss + loss
         return loss
@@ -175,26 +191,36 @@ class _Callback(TrainerCallback):
 
     def __init__(self, audit: _Audit) -> None:
         self._audit = audit
-        self._epochs = 0
+        self._epochs, self._began = 0, 0.0
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Start the log."""
         self._audit.begin()
-        self._epochs = int(state.epoch or 0) if self._audit.checkpoint is not None else 0
+        self._began = float(state.epoch or 0) if self._audit.checkpoint is not None else 0.0
+        self._epochs = int(self._began)
 
-    def on_epoch_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_epoch_begin(self, *_: Any, train_dataloader: Any = None, **__: Any) -> None:
         """Count the passes of the trainer's loader, which are added to those of the tags."""
         self._audit.epoch, self._epochs = self._epochs, self._epochs + 1
+        done, self._began = self._began % 1, 0.0
+        batches = len(train_dataloader) if hasattr(train_dataloader, "__len__") else 0
+        self._audit.batches = round(done * batches)
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, **_: Any) -> None:
+    def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Keep the learning rate of the update."""
         self._audit.learning_rate = float(optimizer.param_groups[0]["lr"]) if optimizer is not None else None
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_step_end(self, *_: Any, **__: Any) -> None:
         """End the step of the log."""
         self._audit.end_step()
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_log(self, _args: Any, state: Any, *_: Any, logs: Any = None, **__: Any) -> None:
+        """Keep the numbers that the trainer logs and a step alone cannot know."""
+        held = {name: logs[key] for key, name in _LOGGED.items() if logs and isinstance(logs.get(key), int | float)}
+        if held and self._audit.monitor is not None and state.global_step == self._audit.monitor.steps:
+            self._audit.monitor.add_values(value_columns(state.global_step, held))
+
+    def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Put the state into the checkpoint."""
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         assert self._audit.monitor is not None

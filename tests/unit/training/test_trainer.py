@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
-from made_corpus import MadeCorpus
+from made_corpus import CONFIG, MadeCorpus
+from made_manifest import make, shard
 
+from dataaudit.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution import attribute, load_data
 from dataaudit.training.documents import Documents, byte_encoder
+from dataaudit.training.loaders.collator import TaggedCollator
+from dataaudit.training.loaders.hub import tagged_dataset, tagged_stream
+from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
 
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")
 transformers = pytest.importorskip("transformers", reason="the trainer is transformers'")
 pytest.importorskip("accelerate", reason="the trainer needs it")
-from dataaudit.training.loaders.collator import TaggedCollator  # noqa: E402 - after the skip
+from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402 - after the skip
 from dataaudit.training.loaders.trainer import audit_trainer  # noqa: E402 - after the skip
 
-pytestmark = [
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"),
-]
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
 ROWS, CONTEXT, STEPS = 4, 64, 6
 
 
@@ -34,26 +46,30 @@ def corpus(made):
 
 
 @pytest.fixture(scope="module")
-def rows(corpus):
-    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
+def documents(corpus):
+    return Documents(corpus, "train", byte_encoder(end=0))
 
 
-def model():
+@pytest.fixture(scope="module")
+def rows(documents):
+    return PackedDocuments(documents, CONTEXT, shift="inner")
+
+
+def model(positions=CONTEXT):
     """Return a tiny GPT-2 over bytes, with dropout."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=256, n_positions=CONTEXT, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+        vocab_size=256, n_positions=positions, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
     )
     return transformers.GPT2LMHeadModel(config)
 
 
-def trainer_of(folder, rows, **more):
-    """Return a trainer with two workers that accumulates two batches a step."""
+def trainer_of(folder, rows, *, collate=None, eval_dataset=None, positions=CONTEXT, **more):
+    """Return a trainer that accumulates two batches a step."""
     options = {
         "max_steps": STEPS,
         "per_device_train_batch_size": ROWS,
         "gradient_accumulation_steps": 2,
-        "dataloader_num_workers": 2,
         "remove_unused_columns": False,
         "logging_steps": 1,
         "save_strategy": "no",
@@ -61,26 +77,19 @@ def trainer_of(folder, rows, **more):
         "disable_tqdm": True,
         "seed": 1,
         "use_cpu": True,
-    } | more
-    evaluated = options.pop("eval_dataset", None)
-    arguments = transformers.TrainingArguments(folder / "out", **options)
+    }
+    arguments = transformers.TrainingArguments(folder / "out", **options | more)
     return transformers.Trainer(
-        model(), arguments, train_dataset=rows, eval_dataset=evaluated, data_collator=TaggedCollator()
+        model(positions),
+        arguments,
+        train_dataset=rows,
+        eval_dataset=eval_dataset,
+        data_collator=collate or TaggedCollator(),
     )
 
 
-class Untagged(torch.utils.data.Dataset):
-    """The same rows, without tags."""
-
-    def __init__(self, rows):
-        self.rows = rows
-
-    def __len__(self):
-        return len(self.rows)
-
-    def __getitem__(self, index):
-        row = self.rows[index]
-        return {"input_ids": row["input_ids"], "labels": row["labels"]}
+def untagged(records):
+    return {name: torch.from_numpy(np.stack([one[name] for one in records])) for name in ("input_ids", "labels")}
 
 
 def result(trainer, **how):
@@ -91,20 +100,159 @@ def result(trainer, **how):
     return logged, weights, torch.get_rng_state().numpy().tobytes()
 
 
+def stretches(folder):
+    """Return the stretches of a log, with all but when they were written."""
+    return load_run(folder).table("stretches").to_pylist()
+
+
+def values(folder, name):
+    """Return a number of the log by step."""
+    table = load_run(folder).table("values").to_pylist()
+    return {one["step"]: one["value"] for one in table if one["metric"] == name}
+
+
 def test_the_trainer_trains_as_without_it_to_the_bit(rows, corpus, tmp_path):
-    plain = trainer_of(tmp_path, Untagged(rows))
-    plain.data_collator = lambda records: {
-        name: torch.from_numpy(np.stack([one[name] for one in records])) for name in records[0]
-    }
-    without = result(plain)
-    found = result(audit_trainer(trainer_of(tmp_path, rows), tmp_path / "run", corpus))
+    without = result(trainer_of(tmp_path, rows, collate=untagged, dataloader_num_workers=2))
+    audited = audit_trainer(trainer_of(tmp_path, rows, dataloader_num_workers=2), tmp_path / "run", corpus)
+    assert isinstance(audited, transformers.Trainer)
+    found = result(audited)
     assert found == without
-    assert len(found[0]) == STEPS
-    log = load_run(tmp_path / "run")
-    steps = log.table("steps").to_pylist()
+    steps = load_run(tmp_path / "run").table("steps").to_pylist()
     assert [one["micro_batches"] for one in steps] == [2] * STEPS
     assert all(one["targets"] == one["scored"] == 2 * ROWS * (CONTEXT - 1) for one in steps)
     for one, (loss, _) in zip(steps, found[0], strict=True):
-        assert one["user_loss"] == pytest.approx(loss, rel=1e-3)
+        assert one["user_loss"] == pytest.approx(loss, rel=1e-6)
         labels = 2 * ROWS * CONTEXT  # transformers divides by all labels, the first ones of rows too
         assert one["loss_sum"] / labels == pytest.approx(one["user_loss"], rel=1e-5)
+    assert [values(tmp_path / "run", "grad_global_norm")[one["step"]] for one in steps] == [
+        norm for _, norm in found[0]
+    ]
+    rate = values(tmp_path / "run", "learning_rate")
+    assert list(rate.values()) == pytest.approx([5e-5 * (STEPS - step) / STEPS for step in range(STEPS)])
+
+
+def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(rows, corpus, tmp_path):
+    evaluated = torch.utils.data.Subset(rows, range(8))
+    more = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2}
+    whole = result(audit_trainer(trainer_of(tmp_path, rows, eval_dataset=evaluated, **more), tmp_path / "one", corpus))
+    assert sorted(values(tmp_path / "one", "eval_loss")) == [2, 4, 6]
+    checkpoint = tmp_path / "out" / "checkpoint-3"
+    assert json.loads((checkpoint / "dataaudit-00000.json").read_bytes())["step"] == 3
+    folder = tmp_path / "two"
+    again = tmp_path / "again"
+    first = audit_trainer(trainer_of(again, rows, eval_dataset=evaluated, **more), folder, corpus)
+    first.add_callback(Stop(5))
+    first.train()
+    second = audit_trainer(trainer_of(again, rows, eval_dataset=evaluated, **more), folder, corpus)
+    found = result(second, resume_from_checkpoint=str(again / "out" / "checkpoint-3"))
+    assert found[1:] == whole[1:]
+    assert stretches(folder) == stretches(tmp_path / "one")
+    kinds = [(one["kind"], one["step"]) for one in load_run(folder).table("events").to_pylist()]
+    assert ("resumed", 3) in kinds
+    steps = load_run(folder).table("steps")
+    assert steps["step"].to_pylist() == list(range(1, STEPS + 1))
+    assert steps["micro_batches"].to_pylist() == [2] * STEPS  # batches of evaluations are none of them
+    (again / "out" / "checkpoint-3" / "dataaudit-00000.json").unlink()
+    lacking = audit_trainer(trainer_of(again, rows), folder, corpus)
+    with pytest.raises(ConfigError, match="holds no state of a log"):
+        lacking.train(resume_from_checkpoint=str(again / "out" / "checkpoint-3"))
+
+
+class Stop(transformers.TrainerCallback):
+    """Ends a training early."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **_):
+        control.should_training_stop = state.global_step >= self.step
+
+
+def test_columns_that_the_trainer_would_drop_are_an_error_at_once(rows, corpus, tmp_path):
+    with pytest.raises(ConfigError, match="remove_unused_columns=False") as raised:
+        audit_trainer(trainer_of(tmp_path, rows, remove_unused_columns=True), tmp_path / "run", corpus)
+    assert not (tmp_path / "run").exists(), raised
+    audited = audit_trainer(trainer_of(tmp_path, rows, collate=untagged), tmp_path / "run", corpus)
+    with pytest.raises(ConfigError, match="already"):
+        audit_trainer(audited, tmp_path / "run", corpus)
+    with pytest.raises(TagsError, match="has no tags"):
+        audited.train()
+
+
+def test_records_of_datasets_padded_and_padding_free_reach_the_log(documents, corpus, tmp_path):
+    found = tagged_dataset(documents, order="shuffled", cache=tmp_path).filter(lambda one: len(one["input_ids"]) < 250)
+    flat = TaggedCollator(transformers.DataCollatorWithFlattening())
+    trainer = trainer_of(tmp_path, found, collate=flat, positions=250, num_train_epochs=2, max_steps=-1)
+    audit_trainer(trainer, tmp_path / "run", corpus).train()
+    met = stretches(tmp_path / "run")
+    for epoch in (0, 1):
+        names = sorted((one["shard"], one["row"]) for one in met if one["epoch"] == epoch)
+        assert names == sorted(zip(found["shard"], found["row"], strict=True))
+    assert {one["batch_row"] for one in met} == {0}
+    assert all(one["targets"] > 0 and one["loss"] > 0 for one in met if one["row"] >= 0 and one["targets"])
+    stream = tagged_stream(documents).filter(lambda one: len(one["input_ids"]) < 250).shuffle(seed=0, buffer_size=30)
+    trainer = trainer_of(tmp_path, stream, collate=flat, positions=250, dataloader_num_workers=2)
+    audit_trainer(trainer, tmp_path / "streamed", corpus).train()
+    assert {one["step"] for one in stretches(tmp_path / "streamed")} == set(range(1, STEPS + 1))
+
+
+def planted(folder, bad=7, shards=10):
+    """Publish a corpus of which one shard is noise; return its manifest's folder."""
+    draw, listed = random.Random(0), []
+    (folder / "data").mkdir()
+    for number in range(shards):
+        noise = number == bad
+        texts = [
+            "".join(draw.choices("!#$%&*+<=>?@[]^{}~0123456789", k=250)) if noise else "tick tack tock " * 16
+            for _ in range(40)
+        ]
+        found = b"".join(json.dumps({"text": one, "source": "web"}).encode() + b"\n" for one in texts)
+        name = f"part-{number:02d}.jsonl"
+        (folder / "data" / name).write_bytes(found)
+        digest = hashlib.sha256(found).hexdigest()
+        listed.append(shard(name, sha256=digest, documents=40, size=len(found)) | {"rows_digest": digest})
+    make(folder / "m", listed, roots=folder / "data", config=CONFIG)
+    return folder / "m"
+
+
+def test_the_shard_behind_a_spike_of_a_trainer_is_named(tmp_path):
+    manifest = planted(tmp_path)
+    corpus = open_manifest(manifest, require="verified", cache=tmp_path / "cache")
+    documents = Documents(corpus, "train", byte_encoder(end=0))
+    rows = StreamedRows(PackedDocuments(documents, CONTEXT, order="sequential", shift="inner"), ROWS)
+    steps = len(rows) // ROWS // 2
+    trainer = trainer_of(tmp_path, rows, max_steps=steps, learning_rate=2e-2, dataloader_num_workers=2)
+    audit_trainer(trainer, tmp_path / "run", corpus).train()
+    (episode,) = attribute(load_data(tmp_path / "run", manifest)).episodes
+    assert "part-07.jsonl" in episode.model_dump_json()
+    assert episode.found is not None
+
+
+SCRIPT = Path(__file__).with_name("ddp_run.py")
+
+
+@pytest.mark.ci
+def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    held = made.hold("train/d.arrow")
+    command = [sys.executable, SCRIPT, made.folder, held, tmp_path]
+    processes = [
+        subprocess.Popen(command, env=os.environ | together | {"RANK": one, "LOCAL_RANK": one}, stderr=subprocess.PIPE)
+        for one in ("0", "1")
+    ]
+    said = [one.communicate(timeout=500)[1].decode() for one in processes]
+    assert [one.returncode for one in processes] == [0, 0], said
+    log = load_run(tmp_path / "run")
+    steps = log.table("steps").to_pylist()
+    assert {(one["rank"], one["step"]) for one in steps} == {(rank, step) for rank in (0, 1) for step in (1, 2, 3)}
+    whole = json.loads((tmp_path / "rows.json").read_bytes())
+    met = log.table("stretches").to_pylist()
+    once = [(one["shard"], one["row"], one["offset"]) for one in met if one["epoch"] >= 0]
+    again = [(one["shard"], one["row"], one["offset"]) for one in met if one["epoch"] < 0]
+    assert sorted(once) == sorted(map(tuple, whole))
+    assert again
+    assert set(again) < set(once)
+    assert {one["epoch"] for one in met} == {0, -1}
