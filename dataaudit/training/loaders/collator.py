@@ -97,10 +97,10 @@ class TaggedCollator:
         ids = _array(batch["labels" if outer else "input_ids"])
         if ids.ndim != 2:
             raise TagsError(f"input_ids: expected [B, T], found {list(ids.shape)}")
-        begins, given, columns = _layout(ids, given, columns)
-        counted = (
-            _array(batch["labels"]) != IGNORED if batch.get("labels") is not None else _within(ids, begins, given)
-        ).astype(np.int64)
+        labels = batch.get("labels")
+        targets = np.ones(ids.shape, dtype=bool) if labels is None else _array(labels) != IGNORED
+        begins, given, columns = _layout(ids, targets, given, columns)
+        counted = (_within(ids, begins, given) if labels is None else targets).astype(np.int64)
         if not outer:
             counted[:, 0] = 0
         return batch_tags(
@@ -113,24 +113,27 @@ class TaggedCollator:
 
 
 def _layout(
-    ids: np.ndarray, given: list[np.ndarray], columns: list[Columns]
+    ids: np.ndarray, targets: np.ndarray, given: list[np.ndarray], columns: list[Columns]
 ) -> tuple[list[int], list[np.ndarray], list[Columns]]:
     """Find the records' tokens in a batch: where they begin in each row, and tokens and columns by row."""
     length = ids.shape[1]
     if len(ids) == len(given) and all(len(one) <= length for one in given):
-        begins = []
-        for row, one in zip(ids, given, strict=True):
-            ends = (0, length - len(one))
-            begin = next((at for at in ends if np.array_equal(row[at : at + len(one)], one)), None)
-            if begin is None:
-                raise _moved()
-            begins.append(begin)
-        return begins, given, columns
+        sides = [[0] * len(given), [length - len(one) for one in given]]
+        found = [begins for begins in sides if _stand(ids, begins, given)]
+        if not found:
+            raise _moved()
+        return max(found, key=lambda begins: int((targets & _within(ids, begins, given)).sum())), given, columns
     flat = np.concatenate(given)
     if len(ids) == 1 and len(flat) <= length and np.array_equal(ids[0, : len(flat)], flat):
         joined = (np.concatenate([one for one, _ in columns]), np.concatenate([two for _, two in columns]))
         return [0], [flat], [joined]
     raise _moved()
+
+
+def _stand(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> bool:
+    """Return whether each row holds its record's tokens from there on."""
+    each = zip(ids, begins, given, strict=True)
+    return all(np.array_equal(row[begin : begin + len(one)], one) for row, begin, one in each)
 
 
 def _moved() -> TagsError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -149,13 +149,10 @@ class ReplayedStream:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the records of this epoch that are not yet read."""
-        skipped = self._records
-        rest = self.dataset.skip(skipped) if skipped and hasattr(self.dataset, "skip") else self.dataset
-        if hasattr(rest, "set_epoch"):
-            rest.set_epoch(self._epoch)
-        for place, record in enumerate(rest):
-            if rest is self.dataset and place < skipped:
-                continue
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(self._epoch)
+        # `skip` of `datasets` shuffles otherwise: from its second pass on it would begin elsewhere.
+        for record in islice(self.dataset, self._records, None):
             self._records += 1
             yield record
         self._epoch, self._records = self._epoch + 1, 0

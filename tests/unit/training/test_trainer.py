@@ -239,8 +239,13 @@ def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, t
     together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
     held = made.hold("train/d.arrow")
     command = [sys.executable, SCRIPT, made.folder, held, tmp_path]
+    path = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[2]), *sys.path])
     processes = [
-        subprocess.Popen(command, env=os.environ | together | {"RANK": one, "LOCAL_RANK": one}, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            command,
+            env=os.environ | together | {"RANK": one, "LOCAL_RANK": one, "PYTHONPATH": path},
+            stderr=subprocess.PIPE,
+        )
         for one in ("0", "1")
     ]
     said = [one.communicate(timeout=500)[1].decode() for one in processes]
