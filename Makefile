@@ -112,15 +112,15 @@ judges: $(VENV)/.judges
 # The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
 # torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
 # Those for GPUs bring Triton; beside the CPU build it is installed by itself, for its interpreter runs a kernel in tests.
-# requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges.
+# requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges and the loaders' tests.
 COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade -c constraints.txt \
   --generate-hashes --no-header --no-annotate
 lock:
 	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
 	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
 	  -c requirements.lock -o requirements-dev.lock
-	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) -c requirements-dev.lock \
-	  --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
+	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) --group loaders -c requirements-dev.lock \
+	  -c requirements-dev.lock --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
 # What the training demo needs: torch, and what draws.
 $(VENV)/.train: constraints.txt $(VENV)/.dev

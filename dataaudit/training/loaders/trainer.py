@@ -203,8 +203,7 @@ class _Callback(TrainerCallback):
         """Count the passes of the trainer's loader, which are added to those of the tags."""
         self._audit.epoch, self._epochs = self._epochs, self._epochs + 1
         done, self._began = self._began % 1, 0.0
-        batches = len(train_dataloader) if hasattr(train_dataloader, "__len__") else 0
-        self._audit.batches = round(done * batches)
+        self._audit.batches = round(done * len(train_dataloader)) if done and self._audit.rows is not None else 0
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Keep the learning rate of the update."""
