@@ -119,7 +119,7 @@ lock:
 	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
 	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
 	  -c requirements.lock -o requirements-dev.lock
-	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) --group loaders -c requirements-dev.lock \
+	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) --group loaders \
 	  -c requirements-dev.lock --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 
 # What the training demo needs: torch, and what draws.

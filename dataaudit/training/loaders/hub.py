@@ -60,7 +60,6 @@ def tagged_dataset(
     import datasets
 
     _check(documents, content)
-    met = ordered(documents, seed=seed, epoch=0, order=order, open_shards=open_shards)
     corpus = documents.corpus
     decides = {
         "format": [_FORMAT, content],
@@ -76,8 +75,8 @@ def tagged_dataset(
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file, pa.ipc.new_stream(file, _schema(content)) as stream:
-                for at in range(0, len(met), _BATCH):
-                    records = [_record(documents, int(one), content) for one in met[at : at + _BATCH]]
+                met = tagged_records(documents, content=content, order=order, seed=seed, open_shards=open_shards)
+                while records := list(islice(met, _BATCH)):
                     stream.write_batch(pa.RecordBatch.from_pylist(records, schema=_schema(content)))
     except OSError as error:
         raise ConfigError(
@@ -130,6 +129,24 @@ def tagged_stream(
         _records, gen_kwargs=named, features=datasets.Features.from_arrow_schema(_schema(content, epoch=True))
     )
     return found
+
+
+def tagged_records(
+    documents: Documents,
+    *,
+    content: Content = "tokens",
+    order: Order = "sequential",
+    seed: int = 0,
+    open_shards: int = 4,
+) -> Iterator[dict[str, Any]]:
+    """Yield the records of :func:`tagged_dataset` one by one, for writers of other formats.
+
+    Raises:
+        ConfigError: Nothing is left, or the content cannot be had.
+    """
+    _check(documents, content)
+    met = ordered(documents, seed=seed, epoch=0, order=order, open_shards=open_shards)
+    return (_record(documents, int(one), content) for one in met)
 
 
 class ReplayedStream:

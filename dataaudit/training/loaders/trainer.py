@@ -22,6 +22,7 @@ from typing import Any
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
+from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
@@ -224,4 +225,4 @@ class _Callback(TrainerCallback):
         folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
         assert self._audit.monitor is not None
         folder.mkdir(parents=True, exist_ok=True)
-        self._audit.state_file(folder).write_text(json.dumps(self._audit.monitor.state_dict()))
+        write_whole(self._audit.state_file(folder), json.dumps(self._audit.monitor.state_dict()).encode())
