@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo demo-train test test-ci test-kills test-all dist-check check lint docs format lock judges clean
+.PHONY: demo demo-train test test-ci test-kills test-all test-frameworks dist-check check lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -73,10 +73,19 @@ test-kills: $(VENV)/.dev
 
 # What runs before a release: every test, example and repetition. The file says when it last passed.
 PASSED := tests/all-passed.txt
-test-all: $(VENV)/.judges dist-check
+test-all: $(VENV)/.judges dist-check test-frameworks
 	@cat $(PASSED) 2>/dev/null || echo "make test-all has not passed yet"
 	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
 	@echo "make test-all last passed on $$(date -u +%F), commit $$(git rev-parse --short HEAD)" | tee $(PASSED)
+
+# Each framework whose files we write, in an environment of its own that sees ours: its own writers and readers.
+FRAMEWORKS := mosaicml-streaming litdata
+test-frameworks: $(addprefix $(VENV)-,$(FRAMEWORKS))
+$(addprefix $(VENV)-,$(FRAMEWORKS)): $(VENV)-%: $(VENV)/.judges
+	rm -rf $@; $(PYTHON) -m venv $@
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	$@/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $*
+	DATAAUDIT_TEST_LEVEL=all $@/bin/python -m pytest -q -m torch tests/unit/training/test_stored.py
 
 # Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
 dist-check: | $(VENV)/bin/python

@@ -7,6 +7,7 @@ pass: -1 - pass.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,6 +17,10 @@ from dataaudit.training.corpus import Corpus
 from dataaudit.training.tags import EPOCH, SHARD
 
 Dealt = Literal["batches", "rows"]
+DATA = ("dp", "dp_replicate", "dp_shard", "fsdp", "data")
+"""Names that dimensions of data parallelism have, in torchtitan and elsewhere."""
+CONTEXT = ("cp", "context")
+"""Those of context parallelism."""
 
 
 def agree(corpus: Corpus) -> None:
@@ -41,6 +46,39 @@ def agree(corpus: Corpus) -> None:
                 f"rank {rank} opened another corpus than rank 0: {', '.join(names)}",
                 "Hand the same manifest, policy and quarantine list to all processes.",
             )
+
+
+def log_rank(mesh: Any, *, data: Collection[str] = DATA, pipeline: str = "pp") -> tuple[int, int] | None:
+    """Say which part of the run log this process of a device mesh writes: `TrainingMonitor(rank=, ranks=)`.
+
+    Processes that differ in their place along ``data`` read different rows, and each of these groups writes one part.
+    Within a group the logits lie with the last stage of a pipeline; of tensor-parallel processes, whose logits are the
+    same once they are gathered, the first one writes. Context parallelism cuts rows, which tags do not know.
+
+    Args:
+        mesh: `torch.distributed.device_mesh.DeviceMesh` with names.
+        data: Names of the dimensions along which rows differ, the slowest first.
+        pipeline: Name of the dimension of stages.
+
+    Returns:
+        The part that this process writes and how many there are; None: another one of its group writes.
+
+    Raises:
+        ConfigError: The mesh has no names, or a dimension of context parallelism.
+    """
+    names, place = mesh.mesh_dim_names, mesh.get_coordinate()
+    if not names or place is None:
+        raise ConfigError("the mesh has no names of dimensions, or not this process", "mesh_dim_names=('dp', 'tp')")
+    if any(name in CONTEXT and mesh.size(at) > 1 for at, name in enumerate(names)):
+        raise ConfigError("context parallelism gives a process a part of each row, which tags do not know")
+    rank, ranks = 0, 1
+    for at, name in enumerate(names):
+        size = mesh.size(at)
+        if name in data:
+            rank, ranks = rank * size + place[at], ranks * size
+        elif place[at] != (size - 1 if name == pipeline else 0):
+            return None
+    return rank, ranks
 
 
 def repeats(batch: int, size: int, *, rows: int, rank: int, ranks: int, dealt: Dealt = "batches") -> np.ndarray:

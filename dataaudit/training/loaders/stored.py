@@ -1,8 +1,8 @@
 """The audited documents in the files of Mosaic's `streaming` (MDS) and of `litdata`, each record with its place.
 
 Their own writers write, their own readers read, shuffle, divide among ranks and resume: a record keeps the columns
-that :class:`dataaudit.training.loaders.collator.TaggedCollator` makes tags of. Which documents were held back is decided
-when the files are written, so they say of which opening they are, and another one is refused.
+that :class:`dataaudit.training.loaders.collator.TaggedCollator` makes tags of. Which documents are held back is
+decided when the files are written, so they say of which opening they are, and another one is refused.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ def write_mds(
 
     first = "text" if content == "text" else "input_ids"
     columns = {name: kind for name, kind in _MDS.items() if name in {first, "shard", "row", "source"}}
-    with _whole(Path(folder), documents.corpus) as part:
-        with MDSWriter(out=os.fspath(part), columns=columns, **options) as writer:
-            for record in tagged_records(documents, content=content, order=order, seed=seed):
-                if content == "tokens":
-                    record["input_ids"] = record["input_ids"].astype(np.int32)
-                writer.write(record)
+    records = tagged_records(documents, content=content, order=order, seed=seed)
+    with (
+        _whole(Path(folder), documents.corpus) as part,
+        MDSWriter(out=os.fspath(part), columns=columns, **options) as writer,
+    ):
+        for record in records:
+            writer.write(_narrow(record))
     return Path(folder)
 
 
@@ -94,12 +95,11 @@ def write_litdata(
     """
     from litdata.streaming import Cache
 
+    records = tagged_records(documents, content=content, order=order, seed=seed)
     with _whole(Path(folder), documents.corpus) as part:
         cache = Cache(os.fspath(part), chunk_bytes=chunk_bytes)
-        for index, record in enumerate(tagged_records(documents, content=content, order=order, seed=seed)):
-            if content == "tokens":
-                record["input_ids"] = record["input_ids"].astype(np.int32)
-            cache[index] = record
+        for index, record in enumerate(records):
+            cache[index] = _narrow(record)
         cache.done()
         cache.merge()
     return Path(folder)
@@ -130,6 +130,11 @@ def written_of(folder: str | os.PathLike[str], corpus: Corpus) -> Path:
             "Write them again from this one.",
         )
     return Path(folder)
+
+
+def _narrow(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with its tokens as int32, which is what both formats keep."""
+    return record | {"input_ids": record["input_ids"].astype(np.int32)} if "input_ids" in record else record
 
 
 def _about(corpus: Corpus) -> dict[str, str]:

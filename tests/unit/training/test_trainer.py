@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from dataaudit.training.attribution import attribute, load_data
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import tagged_dataset, tagged_stream
+from dataaudit.training.loaders.ranks import log_rank
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
 
@@ -247,28 +249,29 @@ def test_the_shard_behind_a_spike_of_a_trainer_is_named(tmp_path):
     assert episode.found is not None
 
 
-SCRIPT = Path(__file__).with_name("ddp_run.py")
+def run_together(script, size, *arguments):
+    """Run a script as the processes of a distributed run, by gloo."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    together = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    here = Path(__file__)
+    path = os.pathsep.join([str(here.parent), str(here.parents[2]), *sys.path])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, here.with_name(script), *arguments],
+            env=os.environ | together | {"RANK": str(one), "LOCAL_RANK": str(one), "PYTHONPATH": path},
+            stderr=subprocess.PIPE,
+        )
+        for one in range(size)
+    ]
+    said = [one.communicate(timeout=500)[1].decode() for one in processes]
+    assert [one.returncode for one in processes] == [0] * size, said
 
 
 @pytest.mark.ci
 def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    together = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    held = made.hold("train/d.arrow")
-    command = [sys.executable, SCRIPT, made.folder, held, tmp_path]
-    path = os.pathsep.join([str(SCRIPT.parent), str(SCRIPT.parents[2]), *sys.path])
-    processes = [
-        subprocess.Popen(
-            command,
-            env=os.environ | together | {"RANK": one, "LOCAL_RANK": one, "PYTHONPATH": path},
-            stderr=subprocess.PIPE,
-        )
-        for one in ("0", "1")
-    ]
-    said = [one.communicate(timeout=500)[1].decode() for one in processes]
-    assert [one.returncode for one in processes] == [0, 0], said
+    run_together("ddp_run.py", 2, made.folder, made.hold("train/d.arrow"), tmp_path)
     log = load_run(tmp_path / "run")
     steps = log.table("steps").to_pylist()
     assert {(one["rank"], one["step"]) for one in steps} == {(rank, step) for rank in (0, 1) for step in (1, 2, 3)}
@@ -280,3 +283,37 @@ def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, t
     assert again
     assert set(again) < set(once)
     assert {one["epoch"] for one in met} == {0, -1}
+
+
+@pytest.mark.ci
+def test_of_a_tensor_parallel_pair_one_process_logs_what_the_whole_model_would(made, tmp_path):
+    run_together("mesh_run.py", 4, made.folder, tmp_path)
+    places = [json.loads((tmp_path / f"place-{rank}.json").read_bytes()) for rank in range(4)]
+    assert places == [[0, 2], None, [1, 2], None]
+    pairs, whole = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
+    keys = [(name, "ascending") for name in ("rank", "step", "batch_row", "start")]
+    met, expected = (log.table("stretches").sort_by(keys) for log in (pairs, whole))
+    assert met.num_rows > 30
+    assert met.drop_columns("loss").equals(expected.drop_columns("loss"))
+    np.testing.assert_allclose(met["loss"].to_numpy(), expected["loss"].to_numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes", "places"),
+    [
+        (("dp", "tp"), (2, 2), {(0, 0): (0, 2), (0, 1): None, (1, 0): (1, 2), (1, 1): None}),
+        (("pp", "dp"), (2, 2), {(0, 0): None, (1, 0): (0, 2), (1, 1): (1, 2), (0, 1): None}),
+        (("dp_replicate", "dp_shard", "cp"), (2, 3, 1), {(1, 2, 0): (5, 6), (0, 1, 0): (1, 6)}),
+    ],
+)
+def test_the_processes_that_log_are_those_with_logits_one_of_each_group(names, sizes, places):
+    for place, expected in places.items():
+        mesh = SimpleNamespace(mesh_dim_names=names, get_coordinate=lambda at=place: at, size=lambda at: sizes[at])
+        assert log_rank(mesh) == expected
+
+
+def test_a_mesh_that_cuts_rows_or_has_no_names_is_refused():
+    for names, say in ((("dp", "cp"), "a part of each row"), (None, "no names")):
+        mesh = SimpleNamespace(mesh_dim_names=names, get_coordinate=lambda: (0, 1), size=lambda _at: 2)
+        with pytest.raises(ConfigError, match=say):
+            log_rank(mesh)
