@@ -86,7 +86,7 @@ READS = [
     ["../notebook.py"],
 ]
 """Every command of the base installation."""
-FRAMES = {"pandas", "polars"}
+FRAMES = {"pandas", "polars", "streaming", "litdata"}
 """Libraries that only those ask for who have them: `load(DIR).pandas(...)`."""
 COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports", "triton"}
 """Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer; torch for GPUs brings Triton."""
