@@ -554,6 +554,7 @@ import os, signal, sys, time
 sys.path[:0] = {sys.path!r}
 import torch
 from made_corpus import MadeCorpus
+from dataaudit.runlog.reader import load_run
 from dataaudit.training import *
 from dataaudit.training import logthread
 logthread.BATCH_STEPS = 5
@@ -565,7 +566,9 @@ for step in range(1000):
     monitor.batch(batch["tags"], losses=torch.full((2, {CONTEXT}), float(step)))
     monitor.step(step)
     if step == 123:
-        time.sleep(0.3)
+        end = time.monotonic() + 60
+        while time.monotonic() < end and len(load_run(monitor.folder).table("steps")) < 110:
+            time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGKILL)
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
