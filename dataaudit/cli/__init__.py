@@ -12,6 +12,7 @@ from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, block
 from dataaudit.cli.signing import sign
+from dataaudit.cli.tokens import tokenize
 from dataaudit.cli.training import attribute
 
 _EPILOG = "\n\n".join(
@@ -58,6 +59,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     report,
     export,
     attribute,
+    tokenize,
     doctor,
     schema,
 )

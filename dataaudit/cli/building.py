@@ -121,7 +121,7 @@ def build(
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)
     seal = None if signing is None else _seal_of(signing, target)
-    with _terminated_as_interrupted():
+    with terminated_as_interrupted():
         result = api.build(
             inputs,
             target,
@@ -159,7 +159,7 @@ def _seal_of(signing: Signing, folder: Path) -> Seal:
 
 
 @contextlib.contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
+def terminated_as_interrupted() -> Iterator[None]:
     """Take SIGTERM for Ctrl-C meanwhile."""
     before = signal.signal(signal.SIGTERM, _terminate)
     try:

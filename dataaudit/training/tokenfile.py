@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from dataaudit.atomic import replacing
+from dataaudit.corpus.tokenfiles.maps import SCHEMA, map_path, read_map, write_map
 from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.runlog.parts import numbers
 from dataaudit.training.corpus import Corpus
@@ -23,16 +23,6 @@ from dataaudit.training.documents import Documents
 from dataaudit.training.packing import Shift, check_shift, check_sizes
 from dataaudit.training.tags import STRETCHES, empty_tags, window_tags
 
-MAP_SUFFIX = ".map.parquet"
-_SCHEMA = pa.schema(
-    [
-        pa.field("start", pa.int64(), nullable=False),
-        pa.field("stop", pa.int64(), nullable=False),
-        pa.field("shard", pa.int32(), nullable=False),
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("source", pa.int32(), nullable=False),
-    ]
-)
 _WAITING_DOCUMENTS = 1_024
 
 
@@ -63,7 +53,7 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
         "dtype": documents.encoder.dtype.name,
         "tokens": str(int(stops[-1])),
     }
-    table = pa.table([numbers(columns[one.name], one) for one in _SCHEMA], schema=_SCHEMA.with_metadata(said))
+    table = pa.table([numbers(columns[one.name], one) for one in SCHEMA], schema=SCHEMA)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         map_path(target).unlink(missing_ok=True)
@@ -75,16 +65,10 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
                     file.write(_stored(waiting))
                     waiting = []
             file.write(_stored(waiting))
-        with replacing(map_path(target)) as file:
-            pq.write_table(table, file, compression="zstd")
+        write_map(target, [table], said)
     except OSError as error:
         raise ConfigError(f"{target} cannot be written: {error.strerror or error}") from None
     return target
-
-
-def map_path(path: Path) -> Path:
-    """Return where the map of a file lies."""
-    return path.with_name(path.name + MAP_SUFFIX)
 
 
 class TokenFile:
@@ -122,11 +106,11 @@ class TokenFile:
         check_sizes(context=context, epochs=epochs, stretches=stretches)
         self.path, self.context, self.stretches = Path(path), context, stretches
         self.shift = check_shift(shift)
-        table, said = _read_map(self.path)
+        table, said = read_map(self.path)
         if said["manifest"] != corpus.id:
             raise ManifestMismatch(
                 f"{self.path} holds tokens of the manifest {said['manifest']}, opened is {corpus.id}",
-                "Write it anew with `write_tokens`, or open its manifest.",
+                "Write it anew with `write_tokens` or `dataaudit tokenize`, or open its manifest.",
             )
         self._dtype = np.dtype(said["dtype"])
         self._total = int(said["tokens"])
@@ -244,7 +228,7 @@ def _check_map(path: Path, table: pa.Table, total: int, corpus: Corpus) -> None:
     Raises:
         ConfigError: Its documents do not follow one another, or are none of the corpus.
     """
-    start, stop, shard, row, source = (table[name].to_numpy() for name in _SCHEMA.names)
+    start, stop, shard, row, source = (table[name].to_numpy() for name in SCHEMA.names)
     follow = len(start) and start[0] == 0 and stop[-1] == total and (stop >= start).all()
     rows = corpus.table["rows"].to_numpy()
     known = len(start) and ((shard >= 0) & (shard < len(rows))).all()
@@ -261,17 +245,3 @@ def _check_map(path: Path, table: pa.Table, total: int, corpus: Corpus) -> None:
 
 def _stored(pieces: list[np.ndarray]) -> bytes:
     return b"".join(np.ascontiguousarray(one, dtype=one.dtype.newbyteorder("<")).tobytes() for one in pieces)
-
-
-def _read_map(path: Path) -> tuple[pa.Table, dict[str, str]]:
-    where = map_path(path)
-    try:
-        table = pq.read_table(where)
-        said = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
-        missing = {"manifest", "dtype", "tokens"} - set(said)
-        if missing or not table.schema.remove_metadata().equals(_SCHEMA):
-            raise ConfigError(f"{where} is no map of a token file", "`write_tokens` writes one.")
-    except (OSError, pa.ArrowException) as error:
-        reason = str(error).splitlines()[0]
-        raise ConfigError(f"{where} cannot be read: {reason}", "`write_tokens` writes it beside the file.") from None
-    return table, said

@@ -1,0 +1,158 @@
+"""The commands about token files: tokenize and map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dataaudit.cli.building import terminated_as_interrupted
+from dataaudit.cli.shell import FOLDER, POLICY, block, print_text
+
+if TYPE_CHECKING:
+    from dataaudit.engine.job import BuildOptions
+
+_ROOT = click.option("--root", metavar="DIR", help="Folder or address that holds the shards now.")
+_QUARANTINE = click.option(
+    "--quarantine", type=FOLDER, metavar="FILE", help="Quarantine list: what it holds back today is left out."
+)
+_APPLIED = click.option(
+    "--applied", type=FOLDER, metavar="DIR", help="Folder of `quarantine apply --documents`: its drop list is left out."
+)
+_SPLIT = click.option(
+    "--split", "splits", multiple=True, metavar="NAME", help="Split; those that are not held out when left out."
+)
+_TOKENIZER = click.option(
+    "--tokenizer", metavar="FILE|HUB-ID", help="The manifest's tokenizer, where the state folder has no copy of it."
+)
+_STATE = click.option(
+    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default."
+)
+_WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
+)
+_SCHEDULER = click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, such as tcp://host:8786.")
+
+
+def _running(manifest: Path, state: Path | None, workers: int | None, scheduler: str | None) -> BuildOptions:
+    from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.job import BuildOptions
+
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
+    return BuildOptions(target=manifest, state=state, cluster=ClusterChoice(workers=workers, scheduler=scheduler))
+
+
+@click.command(
+    short_help="Write token files of a manifest's documents, with their map.",
+    epilog="\n\n".join(
+        (
+            block(
+                "Examples:",
+                "dataaudit tokenize manifests/2026-11 --out tokens --format megatron --policy release-gate",
+                "dataaudit tokenize manifests/2026-11 --out tokens --format flat --split train --end-token '</s>'",
+            ),
+            block(
+                "Exit codes:",
+                "  0  written, or there already",
+                "  1  the manifest does not pass, or a shard is not the one that was audited",
+                "  2  wrong use",
+                "  3  the workers cannot do the work",
+                "130  interrupted; the same command goes on",
+            ),
+        )
+    ),
+)
+@click.argument("manifest", type=FOLDER, metavar="MANIFEST")
+@click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder of the files: SPLIT.bin and its map.")
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(["megatron", "flat"]),
+    required=True,
+    help="megatron: .bin with .idx; flat: .bin alone, as nanoGPT reads it.",
+)
+@_SPLIT
+@click.option("--policy", type=POLICY, metavar="FILE|NAME", help="Policy that the manifest has to pass.")
+@_QUARANTINE
+@_APPLIED
+@click.option("--dtype", metavar="TYPE", help="uint16, int32 or uint32; by format and vocabulary when left out.")
+@click.option(
+    "--end-token",
+    metavar="TOKEN|ID|none",
+    help="Token after each document; the tokenizer's one of a usual name when left out.",
+)
+@_TOKENIZER
+@_ROOT
+@_STATE
+@_WORKERS
+@_SCHEDULER
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+@click.pass_obj
+def tokenize(
+    own_process: bool,
+    manifest: Path,
+    out: Path,
+    format_: str,
+    splits: tuple[str, ...],
+    policy: Path | None,
+    quarantine: Path | None,
+    applied: Path | None,
+    dtype: str | None,
+    end_token: str | None,
+    tokenizer: str | None,
+    root: str | None,
+    state: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    *,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Write the documents of a manifest as token files for Megatron or nanoGPT, with a map of which stands where.
+
+    The manifest's own tokenizer encodes; shards and documents that are held back are left out. The bytes of every
+    shard, its decoded rows and its number of tokens have to be those that were audited. FILE.bin.map.parquet appears
+    last: without it a file is not whole. A command that was stopped goes on where it was when it is run again.
+    """
+    from dataaudit.extras import require
+
+    require("tokenize", "build")
+    from dataaudit.lean import be_lean
+
+    if own_process:
+        be_lean()
+    from dataaudit.engine.progress import Progress
+    from dataaudit.engine.tokenizing import TokenizeOptions, tokenized_json, tokenized_text
+    from dataaudit.engine.tokenizing import tokenize as run
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.training.opening import open_manifest
+
+    running = _running(manifest, state, workers, scheduler)
+    with terminated_as_interrupted(), Progress(quiet=quiet) as progress:
+        corpus = open_manifest(
+            manifest,
+            require="verified" if policy is None else "passed",
+            policy=policy,
+            quarantine=quarantine,
+            applied=applied,
+            root=root,
+            splits=splits or None,
+        )
+        for line in corpus.notes:
+            progress.note(line)
+        options = TokenizeOptions(
+            out=out,
+            format=format_,
+            dtype=dtype,
+            end_token=end_token,
+            tokenizer=tokenizer,  # type: ignore[arg-type]
+        )
+        loaded = load_manifest(manifest)
+        written = run(loaded, corpus, options, running, progress)
+    print_text((tokenized_json if as_json else tokenized_text)(written, loaded))

@@ -1,0 +1,452 @@
+"""The documents of an opened corpus as tokens, part by part, on the workers of a scan, with the manifest's tokenizer.
+
+What a part gave is stored under a key of everything that decides it, so that work that was stopped goes on. Whether
+the files are those that were audited is not believed: their sha256, the digest of their decoded rows and the number of
+their tokens have to be the manifest's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.annotators.tokens import Tokens
+from dataaudit.atomic import replacing
+from dataaudit.config import Reader
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.corpus.readers import PartStats, ReadRequest, read_part
+from dataaudit.corpus.shards import Shard
+from dataaudit.corpus.storage.files import FileStat
+from dataaudit.corpus.texts import row_digests, text_digests
+from dataaudit.corpus.tokens import TokenBatch, TokenizerFile
+from dataaudit.corpus.tokens.spec import DEFAULT_NAME
+from dataaudit.engine.index import StatIndex
+from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
+from dataaudit.engine.keys import reading_key
+from dataaudit.engine.probing import probe_shards
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import Outcome
+from dataaudit.engine.work import as_value, hash_file, may_have_changed
+from dataaudit.errors import ConfigError, CorpusRefused, ManifestMismatch, TokenizerError
+from dataaudit.lean import give_memory_back
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.formats import is_native
+from dataaudit.manifest.load import Manifest
+from dataaudit.training.corpus import Corpus
+from dataaudit.training.files import STREAMED
+
+_KIND = "encoded"
+_PART_TABLE, _ROWS_TABLE = "documents", "rows"
+DIGEST = pa.binary(16)
+_ENDS = (
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|end\u2581of\u2581sentence|>",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    "<|eot|>",
+    "</s>",
+    "<eos>",
+    "<eod>",
+    "[EOS]",
+    "<EOS>",
+)
+_BEGINS = ("<|begin_of_text|>", "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<s>", "<bos>", "[BOS]", "<BOS>")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeUnit:
+    """One part of a shard to encode; :meth:`key` names all that decides the outcome."""
+
+    request: ReadRequest
+    stat: FileStat
+    sha256: str
+    key: str
+    size: int
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run."""
+        return self.key
+
+    @property
+    def isolated(self) -> bool:
+        """Whether hostile bytes of this format can crash its reader."""
+        return is_native(self.request.format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encode:
+    """Encodes parts: their tokens go to a file, what is known of each document to the store.
+
+    ``look`` makes the table of documents of a batch from its rows, sources, texts and tokens; with ``dtype`` None the
+    tokens are not kept.
+    """
+
+    state: Path
+    tokens: Tokens
+    dtype: str | None
+    end: int | None
+    """Token to put after each document."""
+    look: Callable[[DocBatch, TokenBatch], pa.Table]
+    decides: str
+    """What tells the outcome from that of other work on the same part."""
+
+    def key(self, reading: str) -> str:
+        """Return the key of what is stored of a part."""
+        own = [reading, self.tokens.decisive(), self.dtype, self.end, self.decides]
+        return digest_json(own).removeprefix("sha256:")
+
+    def __call__(self, unit: EncodeUnit) -> Outcome:
+        """Encode a part."""
+        give_memory_back()
+        return as_value(partial(self._encode, unit))
+
+    def _encode(self, unit: EncodeUnit) -> Outcome:
+        store = PartialStore(self.state)
+        annotator, stats = self.tokens.load(), PartStats()
+        tables: list[pa.Table] = []
+        rows: list[bytes] = []
+        num_tokens = 0
+        path = tokens_path(self.state, unit.key)
+        with store.writing():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                for raw in read_part(unit.request, LossLog(), stats):
+                    batch = replace(raw, digests=text_digests(raw.texts))
+                    assert batch.digests is not None
+                    rows.append(row_digests(batch.digests, raw.source_codes, raw.source_names).tobytes())
+                    found = annotator.annotate(batch)
+                    num_tokens += len(found.ids)
+                    tables.append(self.look(batch, found))
+                    if self.dtype is not None:
+                        file.write(_ended(found, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes())
+                size = file.tell()
+        if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
+            raise ShardUnreadable(Reason.CHANGED)
+        documents = pa.concat_tables(tables) if tables else None
+        digests = np.frombuffer(b"".join(rows), dtype=np.uint8)
+        kept = {_ROWS_TABLE: pa.table({"digest": digest_array(digests.reshape(-1, 16))})}
+        if documents is not None:
+            kept[_PART_TABLE] = documents.combine_chunks()
+        meta = {"records": stats.records, "bytes": size, "tokens": num_tokens}
+        store.write(_KIND, unit.key, meta, kept)
+        return Outcome()
+
+
+def tokens_path(state: Path, key: str) -> Path:
+    """Return where the tokens of a part lie, as raw numbers."""
+    return state / "tokens" / key[:2] / key
+
+
+def digest_array(digests: np.ndarray) -> pa.Array:
+    """Return uint8[n, 16] digests as a column."""
+    return pa.Array.from_buffers(DIGEST, len(digests), [None, pa.py_buffer(np.ascontiguousarray(digests))])
+
+
+def _ended(found: TokenBatch, end: int | None) -> np.ndarray:
+    """Return the ids of documents one after another, each that has some with the end token behind."""
+    if end is None:
+        return found.ids
+    stops = found.offsets[1:][np.diff(found.offsets) > 0]
+    return np.insert(found.ids, stops, np.uint32(end))
+
+
+def lengths_of(found: TokenBatch, end: int | None) -> np.ndarray:
+    """Return int64[n] tokens of each document, with its end token; 0 of those without any."""
+    own = np.diff(found.offsets)
+    return own + (own > 0) * (end is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPart:
+    """What is stored of a part."""
+
+    key: str
+    request: ReadRequest
+    base: int
+    """Records of the shard before it."""
+    bytes: int
+    """Of its tokens."""
+    state: Path
+
+    def documents(self) -> pa.Table | None:
+        """Return what was looked at of its documents; None when it has none.
+
+        Raises:
+            ManifestMismatch: It has been damaged meanwhile.
+        """
+        entry = PartialStore(self.state).read(_KIND, self.key)
+        if entry is None:
+            raise ManifestMismatch(f"what was encoded is damaged in {self.state}", "Run the command again.")
+        return entry.tables.get(_PART_TABLE)
+
+    @property
+    def tokens(self) -> Path:
+        """Where its tokens lie, as raw numbers."""
+        return tokens_path(self.state, self.key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """An opened corpus, ready to be encoded."""
+
+    manifest: Manifest
+    corpus: Corpus
+    state: Path
+    tokens: Tokens
+    progress: Progress
+
+    @property
+    def tokenizer(self) -> TokenizerFile:
+        """The manifest's."""
+        return self.tokens.tokenizer
+
+    def pieces(self) -> Mapping[int, str]:
+        """Return the special tokens by id, as the vocabulary writes them."""
+        from dataaudit.corpus.tokens.spec import vocabulary_pieces
+
+        return vocabulary_pieces(self.tokenizer, self.tokenizer.special_ids)
+
+
+def open_source(
+    manifest: Manifest, corpus: Corpus, options: BuildOptions, tokenizer: str | None, progress: Progress
+) -> Source:
+    """Find the tokenizer of a manifest.
+
+    Args:
+        manifest: The manifest.
+        corpus: What was opened of it.
+        options: State folder and workers.
+        tokenizer: Where the tokenizer is; the state folder's copy, or its name, when None.
+        progress: Where to report.
+
+    Raises:
+        TokenizerError: It cannot be found, or is another one.
+        ConfigError: The state folder cannot be written.
+    """
+    state = state_folder(options)
+    record = manifest.core.tokenizer
+    spec = tokenizer or _known(state, record.sha256, record.name)
+    file, risks = prepare_tokenizer(spec, Path.cwd(), state, progress)
+    if file.sha256 != record.sha256:
+        raise TokenizerError(
+            f"tokenizer {file.name}: its sha256 is {file.sha256[:16]}..., the manifest's tokenizer {record.name} has"
+            f" {record.sha256[:16]}...",
+            "Name the tokenizer that the corpus was audited with: --tokenizer FILE.",
+        )
+    tokens = Tokens(
+        tokenizer=replace(file, name=record.name),
+        risks=risks,
+        force_reference=record.encoder == "reference",
+        seed=manifest.core.seeds.get("sample", 0),
+    )
+    return Source(manifest=manifest, corpus=corpus, state=state, tokens=tokens, progress=progress)
+
+
+def _known(state: Path, sha256: str, name: str) -> str:
+    """Return what names the tokenizer of a manifest, when nobody says where it is."""
+    for suffix in (".json", ".model"):
+        if (path := state / "tokenizers" / f"{sha256}{suffix}").is_file():
+            return str(path)
+    if name == DEFAULT_NAME or "/" in name:
+        return name
+    raise TokenizerError(
+        f"the tokenizer {name} of the manifest is not in {state / 'tokenizers'}", "Name its file: --tokenizer FILE."
+    )
+
+
+def special_token(source: Source, given: str | None, what: str) -> int | None:
+    """Return the id of a document's end or begin token.
+
+    Args:
+        source: Whose tokenizer.
+        given: An id, a token as the vocabulary writes it, ``none``; None to take one of a usual name.
+        what: ``end`` or ``begin``.
+
+    Raises:
+        ConfigError: There is no such token.
+    """
+    if given == "none":
+        return None
+    pieces = source.pieces()
+    by_name = {piece: number for number, piece in pieces.items()}
+    if given is None:
+        usual = (_unescaped(piece) for piece in (_ENDS if what == "end" else _BEGINS))
+        return next((by_name[piece] for piece in usual if piece in by_name), None)
+    size = source.tokenizer.vocab_size
+    if given.isdecimal() and int(given) < size:
+        return int(given)
+    if (found := by_name.get(_unescaped(given))) is not None:
+        return found
+    raise ConfigError(
+        f"--{what}-token {given}: the tokenizer {source.tokenizer.name} has no such id below {size:,} and no such"
+        " special token",
+        f"Special tokens: {', '.join(list(by_name)[:10]) or 'none'}.",
+    )
+
+
+def _unescaped(piece: str) -> str:
+    from dataaudit.corpus.tokens.spec import escaped
+
+    return escaped(piece)
+
+
+def encode_shards(
+    source: Source, ordinals: Sequence[int], encode: Encode, runner: Runner, *, phase: str
+) -> Iterator[tuple[int, list[EncodedPart]]]:
+    """Encode shards as far as that is not done yet, then yield each with its parts, in order.
+
+    Raises:
+        ManifestMismatch: A file is not the one that was audited, or does not give what was audited.
+        CorpusRefused: A shard is no file.
+    """
+    rows = {row["shard"]: row for row in _rows(source.corpus, ordinals)}
+    units, planned = _units(source, rows, encode, runner)
+    store = PartialStore(source.state)
+    todo = [unit for unit in units.values() if not store.has(_KIND, unit.key)]
+    if len(todo) < len(units):
+        source.progress.note(f"{phase}: {len(units) - len(todo):,} of {len(units):,} parts are known")
+    source.progress.begin(phase, len(todo), sum(unit.size for unit in todo))
+    lost: dict[str, str] = {}
+
+    def done(index: int, outcome: Outcome) -> bool:
+        unit = todo[index]
+        if outcome.reason is not None:
+            lost[unit.key] = f"{outcome.reason} {outcome.place}".rstrip()
+        source.progress.advance(unit.size, failed=outcome.reason is not None)
+        return True
+
+    runner.run(phase, encode, todo, done)
+    source.progress.end()
+    for ordinal, parts in planned.items():
+        row = rows[ordinal]
+        if bad := next((lost[unit.key] for unit in parts if unit.key in lost), None):
+            raise ManifestMismatch(f"{_name(row)} cannot be read: {bad}; it was read when it was audited", _AGAIN)
+        yield ordinal, _checked(source, store, row, parts)
+
+
+_AGAIN = "Restore the file, or build again."
+
+
+def _units(
+    source: Source, rows: Mapping[int, dict[str, Any]], encode: Encode, runner: Runner
+) -> tuple[dict[str, EncodeUnit], dict[int, list[EncodeUnit]]]:
+    """Return the parts of shards by key, equal ones once, and by shard."""
+    default = Reader()
+    shards, fields = {}, dict[int, FieldRule]()
+    for ordinal, row in rows.items():
+        fields[ordinal] = source.corpus.fields(ordinal)
+        shards[ordinal] = Shard(
+            ordinal=ordinal,
+            split=row["split"],
+            uri=row["uri"],
+            path=source.corpus.path(ordinal),
+            format=row["format"],
+            compression=row["compression"],
+            skip=None,
+            size=row["size"],
+        )
+    recorded = source.manifest.core.config.get("reader", {})
+    index = StatIndex(source.state / "files.sqlite")
+    try:
+        probes, failures = probe_shards(
+            list(shards.values()),
+            index,
+            runner,
+            source.progress,
+            part_bytes=default.part_bytes,
+            text_document=recorded.get("text_document", default.text_document),
+            rehash=False,
+        )
+    finally:
+        index.close()
+    units: dict[str, EncodeUnit] = {}
+    planned: dict[int, list[EncodeUnit]] = {}
+    for ordinal, shard in shards.items():
+        probe = probes.get(shard.path)
+        if probe is None or probe.reason is not None:
+            why = failures[shard.path][0] if probe is None else probe.reason
+            raise ManifestMismatch(f"{_name(rows[ordinal])} cannot be read: {why}", _AGAIN)
+        if probe.sha256 != rows[ordinal]["sha256"]:
+            raise ManifestMismatch(f"{_name(rows[ordinal])}: the bytes have changed since the build", _AGAIN)
+        planned[ordinal] = []
+        for part in probe.parts:
+            reading = reading_key(probe.sha256, shard.split, shard.format, shard.compression, part, fields[ordinal])
+            request = ReadRequest(
+                path=shard.path,
+                format=shard.format,
+                compression=shard.compression,
+                part=part,
+                fields=fields[ordinal],
+                batch_bytes=default.batch_bytes,
+            )
+            unit = EncodeUnit(
+                request=request,
+                stat=probe.stat,
+                sha256=probe.sha256,
+                key=encode.key(reading),
+                size=probe.stat.size // max(1, len(probe.parts)),
+            )
+            planned[ordinal].append(units.setdefault(unit.key, unit))
+    return units, planned
+
+
+def _rows(corpus: Corpus, ordinals: Sequence[int]) -> list[dict[str, Any]]:
+    columns = ["shard", "split", "uri", "format", "compression", "size", "sha256", "rows_digest", "documents", "tokens"]
+    rows = corpus.table.select(columns).take(pa.array(ordinals, pa.int64())).to_pylist()
+    for row in rows:
+        if row["format"] == STREAMED:
+            raise CorpusRefused(f"{_name(row)} is no file: its rows are streamed", "Store the rows as files first.")
+    return rows
+
+
+def _checked(
+    source: Source, store: PartialStore, row: Mapping[str, Any], units: Sequence[EncodeUnit]
+) -> list[EncodedPart]:
+    """Return the parts of a shard, held against what the manifest says of it."""
+    parts, base, num_tokens, state = [], 0, 0, hashlib.sha256()
+    for unit in units:
+        entry = store.read(_KIND, unit.key)
+        path = tokens_path(source.state, unit.key)
+        if entry is None or not _same_size(path, entry.meta["bytes"]):
+            path.unlink(missing_ok=True)
+            store.remove(_KIND, unit.key)
+            raise ManifestMismatch(
+                f"what was encoded of {_name(row)} is damaged in {store.root}; it is removed", "Run the command again."
+            )
+        digests = entry.tables[_ROWS_TABLE].combine_chunks()["digest"]
+        for chunk in digests.chunks:
+            state.update(np.frombuffer(chunk.buffers()[1], np.uint8)[16 * chunk.offset :][: 16 * len(chunk)])
+        size = entry.meta["bytes"]
+        parts.append(EncodedPart(key=unit.key, request=unit.request, base=base, bytes=size, state=source.state))
+        base += entry.meta["records"]
+        num_tokens += entry.meta["tokens"]
+    if state.hexdigest() != row["rows_digest"]:
+        raise ManifestMismatch(
+            f"{_name(row)} does not give the documents that were audited: the digest of its rows is another one", _AGAIN
+        )
+    if num_tokens != row["tokens"] and not len(source.corpus.dropped(row["shard"])):
+        raise ManifestMismatch(
+            f"{_name(row)} gives {num_tokens:,} tokens, {row['tokens']:,} were audited",
+            "The libraries that encode are not those of the build: core.libraries of the manifest names them.",
+        )
+    return parts
+
+
+def _same_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['split']}/{row['uri']}"

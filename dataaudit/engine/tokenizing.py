@@ -1,0 +1,317 @@
+"""``dataaudit tokenize``: token files of a manifest's documents, each with the map of whose tokens it holds.
+
+Workers encode parts of shards (:mod:`dataaudit.engine.encoding`); the driver puts their tokens one after another, in
+the manifest's order, without the documents that are held back. So the bytes depend on no worker. A file is written
+beside its place and moved there whole; its map comes last, and without its map it is none of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit import text as t
+from dataaudit.atomic import replacing, sync_file, sync_folder
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.tokenfiles.maps import SCHEMA, map_path, said_of, write_map
+from dataaudit.corpus.tokenfiles.megatron import index_path, read_index, write_index
+from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.engine.build import open_runner
+from dataaudit.engine.encoding import (
+    Encode,
+    EncodedPart,
+    Source,
+    encode_shards,
+    lengths_of,
+    open_source,
+    special_token,
+)
+from dataaudit.engine.job import BuildOptions
+from dataaudit.engine.progress import Progress
+from dataaudit.errors import ConfigError
+from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.load import Manifest
+from dataaudit.runlog.parts import numbers
+from dataaudit.training.corpus import Corpus
+
+Format = Literal["megatron", "flat"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+DTYPES = ("uint16", "int32", "uint32")
+_MEGATRON_SMALL = 65_500
+"""Vocabulary below which Megatron's own programs write uint16."""
+_BLOCK = 8 << 20
+_VERSION = "1"
+"""Of how documents become a file: raised when equal input gives other bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeOptions:
+    """What to write."""
+
+    out: Path
+    """Folder of the files."""
+    format: Format
+    dtype: str | None = None
+    """Of the tokens; by format and vocabulary when None."""
+    end_token: str | None = None
+    """As of :func:`dataaudit.engine.encoding.special_token`."""
+    tokenizer: str | None = None
+    """Where the manifest's tokenizer is, when the state folder has no copy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """One token file."""
+
+    path: Path
+    split: str
+    documents: int
+    tokens: int
+    """Those of ends too."""
+    held_back: int
+    """Documents of shards that were read which were left out, as the lists say."""
+    empty: int
+    """Documents without tokens, which are left out."""
+    written: bool
+    """False: it was there already, of the same input."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """Makes the table of documents of a batch."""
+
+    end: int | None
+
+    def __call__(self, batch: DocBatch, found: TokenBatch) -> pa.Table:
+        return pa.table(
+            {
+                "row": pa.array(batch.rows),
+                "source": batch.sources().cast(pa.string()),
+                "length": pa.array(lengths_of(found, self.end)),
+            }
+        )
+
+
+def tokenize(
+    manifest: Manifest, corpus: Corpus, options: TokenizeOptions, running: BuildOptions, progress: Progress
+) -> list[WrittenFile]:
+    """Write a token file for each chosen split of an opened corpus.
+
+    Args:
+        manifest: The manifest.
+        corpus: What was opened of it: splits, lists and where the files are.
+        options: What to write.
+        running: State folder and workers.
+        progress: Where to report.
+
+    Raises:
+        ConfigError: The options do not go with the tokenizer, or the folder cannot be written.
+        TokenizerError: The tokenizer cannot be found, or is another one.
+        ManifestMismatch: A shard is not the one that was audited.
+        ClusterError: The workers cannot do the work.
+    """
+    source = open_source(manifest, corpus, running, options.tokenizer, progress)
+    end = special_token(source, options.end_token, "end")
+    if end is None and options.format == "flat":
+        raise ConfigError(
+            "a flat file needs a token after each document, or nobody can tell where one ends",
+            "Name one that the tokenizer has: --end-token TOKEN or ID.",
+        )
+    dtype = _dtype(options, source.tokenizer.vocab_size)
+    encode = Encode(
+        state=source.state, tokens=source.tokens, dtype=dtype, end=end, look=_Look(end), decides=f"tokenize {_VERSION}"
+    )
+    held = corpus.table["held"].to_pylist()
+    by_split: dict[str, list[int]] = {}
+    for ordinal, (split, why) in enumerate(zip(corpus.table["split"].to_pylist(), held, strict=True)):
+        if not why:
+            by_split.setdefault(split, []).append(ordinal)
+    said = {
+        "manifest": manifest.id,
+        "encoder": f"{source.tokenizer.name} sha256:{source.tokenizer.sha256}",
+        "format": options.format,
+        "dtype": dtype,
+        "end": "" if end is None else str(end),
+    }
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+        with open_runner(running.cluster, source.state, unit_seconds=running.unit_seconds, notes=[]) as runner:
+            written = []
+            for split, ordinals in by_split.items():
+                shards = encode_shards(source, ordinals, encode, runner, phase="tokenize")
+                written.append(_write(source, split, shards, options, said))
+            return written
+    except OSError as error:
+        raise ConfigError(
+            f"{options.out} cannot be written: {error.strerror or error}", "Name another folder."
+        ) from None
+
+
+def _dtype(options: TokenizeOptions, vocabulary: int) -> str:
+    """Return the type of the tokens.
+
+    Raises:
+        ConfigError: It does not hold every token, or the format does not have it.
+    """
+    megatron = options.format == "megatron"
+    small = vocabulary < _MEGATRON_SMALL if megatron else vocabulary <= 1 << 16
+    chosen = options.dtype or ("uint16" if small else "int32" if megatron else "uint32")
+    if chosen not in DTYPES or (megatron and chosen == "uint32"):
+        raise ConfigError(f"--dtype {chosen}: {options.format} files have {', '.join(DTYPES[: 3 - megatron])}")
+    if vocabulary - 1 > np.iinfo(chosen).max:
+        raise ConfigError(
+            f"--dtype {chosen} does not hold the tokens of a vocabulary of {vocabulary:,}",
+            f"Leave it out: {_dtype(TokenizeOptions(out=options.out, format=options.format), vocabulary)} is taken.",
+        )
+    return chosen
+
+
+def _write(
+    source: Source,
+    split: str,
+    shards: Iterator[tuple[int, list[EncodedPart]]],
+    options: TokenizeOptions,
+    said: Mapping[str, str],
+) -> WrittenFile:
+    """Put the tokens of a split into a file, unless it is there already."""
+    path, gathered = options.out / f"{split}.bin", list(shards)
+    keys = [[ordinal, [part.key for part in parts]] for ordinal, parts in gathered]
+    own = {**said, "split": split, "content": digest_json([_VERSION, keys, source.corpus.digests["held"]])}
+    if (known := _known(path, own)) is not None:
+        return known
+    map_path(path).unlink(missing_ok=True)
+    places, dtype = {name: place for place, name in enumerate(source.corpus.sources)}, np.dtype(said["dtype"])
+    made: list[pa.Table] = []
+    counts = dict.fromkeys(("tokens", "documents", "held_back", "empty"), 0)
+    source.progress.begin("write", len(gathered), sum(part.bytes for _, parts in gathered for part in parts))
+    with replacing(path) as file:
+        for ordinal, parts in gathered:
+            dropped = source.corpus.dropped(ordinal)
+            made += [_append(file, part, ordinal, dropped, places, counts, dtype) for part in parts]
+            source.progress.advance(sum(part.bytes for part in parts))
+        if not counts["documents"]:
+            raise ConfigError(f"nothing is left of the split {split}: every document is held back or empty")
+        sync_file(file)
+    if options.format == "megatron":
+        with replacing(index_path(path)) as file:
+            write_index(file, dtype, [_lengths(table) for table in made])
+            sync_file(file)
+    write_map(path, [pa.concat_tables(made)], own | {name: str(number) for name, number in counts.items()})
+    sync_folder(path.parent)
+    source.progress.end()
+    return WrittenFile(path=path, split=split, written=True, **counts)
+
+
+def _append(
+    file: BinaryIO,
+    part: EncodedPart,
+    ordinal: int,
+    dropped: np.ndarray,
+    places: Mapping[str, int],
+    counts: dict[str, int],
+    dtype: np.dtype[Any],
+) -> pa.Table:
+    """Write the tokens of a part's documents that are kept; return their rows of the map, and count them."""
+    table = part.documents()
+    if table is None:
+        return SCHEMA.empty_table()
+    rows, lengths = table["row"].to_numpy() + part.base, table["length"].to_numpy()
+    held = np.isin(rows, dropped)
+    kept = ~held & (lengths > 0)
+    counts["held_back"] += int(held.sum())
+    counts["empty"] += int((~held & (lengths == 0)).sum())
+    counts["documents"] += int(kept.sum())
+    stops = np.cumsum(lengths)
+    borders = np.flatnonzero(np.diff(np.concatenate([[False], kept | (lengths == 0) & ~held, [False]]).astype(np.int8)))
+    with part.tokens.open("rb") as tokens:
+        for first, last in borders.reshape(-1, 2).tolist():
+            begin = int(stops[first] - lengths[first]) * dtype.itemsize
+            tokens.seek(begin)
+            _copy(tokens, file, int(stops[last - 1]) * dtype.itemsize - begin)
+    own = lengths[kept]
+    ends = counts["tokens"] + np.cumsum(own)
+    counts["tokens"] += int(own.sum())
+    named = table["source"].combine_chunks().dictionary_encode()
+    named = named.combine_chunks() if isinstance(named, pa.ChunkedArray) else named
+    codes = np.array([places.get(name, -1) for name in named.dictionary.to_pylist()], dtype=np.int32)
+    columns = {
+        "start": ends - own,
+        "stop": ends,
+        "shard": np.full(len(own), ordinal),
+        "row": rows[kept],
+        "source": codes[named.indices.to_numpy()][kept],
+    }
+    return pa.table([numbers(columns[one.name], one) for one in SCHEMA], schema=SCHEMA)
+
+
+def _lengths(table: pa.Table) -> np.ndarray:
+    found: np.ndarray = (table["stop"].to_numpy() - table["start"].to_numpy()).astype(np.int32)
+    return found
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    """Copy bytes.
+
+    Raises:
+        OSError: There are not so many.
+    """
+    while size:
+        block = source.read(min(size, _BLOCK))
+        if not block:
+            raise OSError("the encoded tokens in the state folder are cut")
+        target.write(block)
+        size -= len(block)
+
+
+def _known(path: Path, own: Mapping[str, str]) -> WrittenFile | None:
+    """Return what is there already of the same input; None when there is no such file."""
+    if not map_path(path).exists():
+        return None
+    try:
+        said = said_of(path)
+        if any(said.get(name) != value for name, value in own.items()):
+            return None
+        counts = {name: int(said[name]) for name in ("tokens", "documents", "held_back", "empty")}
+        size = counts["tokens"] * np.dtype(said["dtype"]).itemsize
+        if path.stat().st_size != size or (own["format"] == "megatron" and not read_index(index_path(path), size)):
+            return None
+    except (ConfigError, OSError, KeyError, ValueError):
+        return None
+    return WrittenFile(path=path, split=own["split"], written=False, **counts)
+
+
+def tokenized_json(written: Sequence[WrittenFile], manifest: Manifest) -> str:
+    """Return what was written as JSON."""
+    files = [
+        {
+            "path": str(one.path),
+            "split": one.split,
+            "documents": one.documents,
+            "tokens": one.tokens,
+            "held_back": one.held_back,
+            "empty": one.empty,
+            "written": one.written,
+        }
+        for one in written
+    ]
+    return t.as_json({"manifest": manifest.id, "files": files})
+
+
+def tokenized_text(written: Sequence[WrittenFile], manifest: Manifest) -> str:
+    """Return what was written, for a terminal."""
+    lines = [f"{manifest.core.dataset.label}: {t.plural(len(written), 'token file')} of {manifest.id}"]
+    for one in written:
+        left_out = [
+            f"{number:,} {why}" for number, why in ((one.held_back, "held back"), (one.empty, "empty")) if number
+        ]
+        lines.append(
+            f"  {t.clean(str(one.path))}: {t.plural(one.documents, 'document')}, {t.plural(one.tokens, 'token')}"
+            + (f"; left out: {', '.join(left_out)}" if left_out else "")
+            + ("" if one.written else "; there already")
+        )
+    return "\n".join(lines) + "\n"
