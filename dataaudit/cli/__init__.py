@@ -12,7 +12,7 @@ from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, block
 from dataaudit.cli.signing import sign
-from dataaudit.cli.tokens import tokenize
+from dataaudit.cli.tokens import map_, tokenize
 from dataaudit.cli.training import attribute
 
 _EPILOG = "\n\n".join(
@@ -60,6 +60,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     export,
     attribute,
     tokenize,
+    map_,
     doctor,
     schema,
 )

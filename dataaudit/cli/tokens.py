@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -156,3 +157,117 @@ def tokenize(
         loaded = load_manifest(manifest)
         written = run(loaded, corpus, options, running, progress)
     print_text((tokenized_json if as_json else tokenized_text)(written, loaded))
+
+
+@click.command(
+    "map",
+    short_help="Prove that token files hold the documents that a manifest audited.",
+    epilog="\n\n".join(
+        (
+            block(
+                "Examples:",
+                "dataaudit map tokens/train.bin --manifest manifests/2026-11",
+                "dataaudit map a_text_document.bin b_text_document.bin --manifest manifests/2026-11 --any-order",
+                "dataaudit map train.bin --manifest manifests/2026-11 --dtype uint16 --end-token 50256 --json",
+            ),
+            block(
+                "Exit codes:",
+                "  0  the files hold what was audited, and nothing else",
+                "  1  they do not: the record says which documents; or a shard is not the one that was audited",
+                "  2  wrong use: a file is absent, empty, cut or damaged, or the tokenizer is another one",
+                "  3  the workers cannot do the work",
+                "130  interrupted; the same command goes on",
+            ),
+        )
+    ),
+)
+@click.argument("files", type=FOLDER, nargs=-1, required=True, metavar="FILE...")
+@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that they should be of.")
+@_SPLIT
+@_QUARANTINE
+@_APPLIED
+@click.option("--any-order", is_flag=True, help="Documents may stand in any order, over the files as well.")
+@click.option("--dtype", type=click.Choice(["uint16", "uint32", "int32"]), help="Of the tokens of flat files.")
+@click.option(
+    "--end-token", metavar="TOKEN|ID|none", help="Token after documents; the tokenizer's one of a usual name."
+)
+@click.option(
+    "--begin-token", metavar="TOKEN|ID|none", help="Token before documents; the tokenizer's one of a usual name."
+)
+@click.option(
+    "--out", type=FOLDER, metavar="FILE", help="The record; FILE.proof.json beside the first file by default."
+)
+@_TOKENIZER
+@_ROOT
+@_STATE
+@_WORKERS
+@_SCHEDULER
+@click.option("--quiet", is_flag=True, help="No progress.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
+@click.pass_obj
+def map_(
+    own_process: bool,
+    files: tuple[Path, ...],
+    manifest: Path,
+    splits: tuple[str, ...],
+    quarantine: Path | None,
+    applied: Path | None,
+    dtype: str | None,
+    end_token: str | None,
+    begin_token: str | None,
+    out: Path | None,
+    tokenizer: str | None,
+    root: str | None,
+    state: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    *,
+    any_order: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Say which document of a manifest each document of token files is, whoever wrote them, and what differs.
+
+    The audited shards are encoded again with the manifest's tokenizer, and compared by digests of tokens, document by
+    document. What is missing, not audited, there too often, held back by a list, truncated, in other tokens or in
+    another order is counted and named, in a record that a policy can demand (`token_proof`). A file with an .idx beside
+    it is Megatron's; in any other, documents end with the end token. How many begin and end tokens stand around a
+    document is not compared. No text of documents is shown.
+    """
+    from dataaudit.extras import require
+
+    require("map", "build")
+    from dataaudit.lean import be_lean
+
+    if own_process:
+        be_lean()
+    from dataaudit.engine.aligning import MapOptions, map_files, proof_json, proof_text
+    from dataaudit.engine.progress import Progress
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.training.opening import open_manifest
+
+    running = _running(manifest, state, workers, scheduler)
+    options = MapOptions(
+        files=files,
+        dtype=dtype,
+        end_token=end_token,
+        begin_token=begin_token,
+        any_order=any_order,
+        tokenizer=tokenizer,
+        out=out,
+    )
+    with terminated_as_interrupted(), Progress(quiet=quiet) as progress:
+        whole = open_manifest(manifest, require="verified", root=root, splits=splits or None)
+        corpus = whole
+        if quarantine is not None or applied is not None:
+            corpus = open_manifest(
+                manifest,
+                require="verified",
+                quarantine=quarantine,
+                applied=applied,
+                root=root,
+                splits=splits or None,
+            )
+        proof = map_files(load_manifest(manifest), corpus, whole, options, running, progress)
+    print_text(proof_json(proof) if as_json else proof_text(proof, options.record))
+    sys.exit(proof.exit_code)

@@ -8,11 +8,13 @@ their tokens have to be the manifest's.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -34,20 +36,22 @@ from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
 from dataaudit.engine.keys import reading_key
 from dataaudit.engine.probing import probe_shards
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner
+from dataaudit.engine.runner import Runner, Sized
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value, hash_file, may_have_changed
-from dataaudit.errors import ConfigError, CorpusRefused, ManifestMismatch, TokenizerError
+from dataaudit.errors import ClusterError, ConfigError, CorpusRefused, ManifestMismatch, TokenizerError
 from dataaudit.lean import give_memory_back
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.formats import is_native
 from dataaudit.manifest.load import Manifest
+from dataaudit.text import plural
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.files import STREAMED
 
-_KIND = "encoded"
-_PART_TABLE, _ROWS_TABLE = "documents", "rows"
+ENCODED = "encoded"
+"""Kind of what is stored of parts."""
+DOCUMENTS, _ROWS_TABLE = "documents", "rows"
 DIGEST = pa.binary(16)
 _ENDS = (
     "<|endoftext|>",
@@ -119,29 +123,34 @@ class Encode:
         rows: list[bytes] = []
         num_tokens = 0
         path = tokens_path(self.state, unit.key)
-        with store.writing():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as file:
-                for raw in read_part(unit.request, LossLog(), stats):
-                    batch = replace(raw, digests=text_digests(raw.texts))
-                    assert batch.digests is not None
-                    rows.append(row_digests(batch.digests, raw.source_codes, raw.source_names).tobytes())
-                    found = annotator.annotate(batch)
-                    num_tokens += len(found.ids)
-                    tables.append(self.look(batch, found))
-                    if self.dtype is not None:
-                        file.write(_ended(found, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes())
-                size = file.tell()
+        with store.writing(), self._file(path) as file:
+            for raw in read_part(unit.request, LossLog(), stats):
+                batch = replace(raw, digests=text_digests(raw.texts))
+                assert batch.digests is not None
+                rows.append(row_digests(batch.digests, raw.source_codes, raw.source_names).tobytes())
+                found = annotator.annotate(batch)
+                num_tokens += len(found.ids)
+                tables.append(self.look(batch, found))
+                if self.dtype is not None:
+                    file.write(_ended(found, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes())
+            size = file.tell()
         if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
             raise ShardUnreadable(Reason.CHANGED)
         documents = pa.concat_tables(tables) if tables else None
         digests = np.frombuffer(b"".join(rows), dtype=np.uint8)
         kept = {_ROWS_TABLE: pa.table({"digest": digest_array(digests.reshape(-1, 16))})}
         if documents is not None:
-            kept[_PART_TABLE] = documents.combine_chunks()
+            kept[DOCUMENTS] = documents.combine_chunks()
         meta = {"records": stats.records, "bytes": size, "tokens": num_tokens}
-        store.write(_KIND, unit.key, meta, kept)
+        store.write(ENCODED, unit.key, meta, kept)
         return Outcome()
+
+    def _file(self, path: Path) -> AbstractContextManager[BinaryIO]:
+        """Return where tokens go: nowhere when they are not kept."""
+        if self.dtype is None:
+            return io.BytesIO()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return replacing(path)
 
 
 def tokens_path(state: Path, key: str) -> Path:
@@ -172,8 +181,7 @@ def lengths_of(found: TokenBatch, end: int | None) -> np.ndarray:
 class EncodedPart:
     """What is stored of a part."""
 
-    key: str
-    request: ReadRequest
+    unit: EncodeUnit
     base: int
     """Records of the shard before it."""
     bytes: int
@@ -186,15 +194,15 @@ class EncodedPart:
         Raises:
             ManifestMismatch: It has been damaged meanwhile.
         """
-        entry = PartialStore(self.state).read(_KIND, self.key)
+        entry = PartialStore(self.state).read(ENCODED, self.unit.key)
         if entry is None:
             raise ManifestMismatch(f"what was encoded is damaged in {self.state}", "Run the command again.")
-        return entry.tables.get(_PART_TABLE)
+        return entry.tables.get(DOCUMENTS)
 
     @property
     def tokens(self) -> Path:
         """Where its tokens lie, as raw numbers."""
-        return tokens_path(self.state, self.key)
+        return tokens_path(self.state, self.unit.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +321,43 @@ def encode_shards(
     """
     rows = {row["shard"]: row for row in _rows(source.corpus, ordinals)}
     units, planned = _units(source, rows, encode, runner)
+    lost = run_units(source, runner, encode, list(units.values()), kind=ENCODED, phase=phase)
     store = PartialStore(source.state)
-    todo = [unit for unit in units.values() if not store.has(_KIND, unit.key)]
+    for ordinal, parts in planned.items():
+        row = rows[ordinal]
+        if bad := next((lost[unit.key] for unit in parts if unit.key in lost), None):
+            raise ManifestMismatch(f"{_name(row)} cannot be read: {bad}; it was read when it was audited", _AGAIN)
+        yield ordinal, _checked(source, store, row, parts)
+
+
+_AGAIN = "Restore the file, or build again."
+
+
+class Keyed(Sized, Protocol):
+    """A unit of work whose outcome is stored."""
+
+    @property
+    def key(self) -> str:
+        """Under which its outcome is stored."""
+        ...
+
+
+def run_units(
+    source: Source,
+    runner: Runner,
+    function: Callable[[Any], Outcome],
+    units: Sequence[Keyed],
+    *,
+    kind: str,
+    phase: str,
+) -> dict[str, str]:
+    """Do what is not stored yet under its key; return by key why something could not be done.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+    """
+    store = PartialStore(source.state)
+    todo = [unit for unit in units if not store.has(kind, unit.key)]
     if len(todo) < len(units):
         source.progress.note(f"{phase}: {len(units) - len(todo):,} of {len(units):,} parts are known")
     source.progress.begin(phase, len(todo), sum(unit.size for unit in todo))
@@ -327,16 +370,22 @@ def encode_shards(
         source.progress.advance(unit.size, failed=outcome.reason is not None)
         return True
 
-    runner.run(phase, encode, todo, done)
+    runner.run(phase, function, todo, done)
     source.progress.end()
-    for ordinal, parts in planned.items():
-        row = rows[ordinal]
-        if bad := next((lost[unit.key] for unit in parts if unit.key in lost), None):
-            raise ManifestMismatch(f"{_name(row)} cannot be read: {bad}; it was read when it was audited", _AGAIN)
-        yield ordinal, _checked(source, store, row, parts)
+    return lost
 
 
-_AGAIN = "Restore the file, or build again."
+def run_all(
+    source: Source, runner: Runner, function: Callable[[Any], Outcome], units: Sequence[Keyed], *, kind: str, phase: str
+) -> None:
+    """Do what :func:`run_units` does, where nothing may be lost.
+
+    Raises:
+        ClusterError: The work cannot be done here.
+    """
+    lost = run_units(source, runner, function, units, kind=kind, phase=phase)
+    if lost:
+        raise ClusterError(f"{phase}: {plural(len(lost), 'part')} could not be done: {min(lost.values())}")
 
 
 def _units(
@@ -417,11 +466,11 @@ def _checked(
     """Return the parts of a shard, held against what the manifest says of it."""
     parts, base, num_tokens, state = [], 0, 0, hashlib.sha256()
     for unit in units:
-        entry = store.read(_KIND, unit.key)
+        entry = store.read(ENCODED, unit.key)
         path = tokens_path(source.state, unit.key)
-        if entry is None or not _same_size(path, entry.meta["bytes"]):
+        if entry is None or (entry.meta["bytes"] and not _same_size(path, entry.meta["bytes"])):
             path.unlink(missing_ok=True)
-            store.remove(_KIND, unit.key)
+            store.remove(ENCODED, unit.key)
             raise ManifestMismatch(
                 f"what was encoded of {_name(row)} is damaged in {store.root}; it is removed", "Run the command again."
             )
@@ -429,7 +478,7 @@ def _checked(
         for chunk in digests.chunks:
             state.update(np.frombuffer(chunk.buffers()[1], np.uint8)[16 * chunk.offset :][: 16 * len(chunk)])
         size = entry.meta["bytes"]
-        parts.append(EncodedPart(key=unit.key, request=unit.request, base=base, bytes=size, state=source.state))
+        parts.append(EncodedPart(unit=unit, base=base, bytes=size, state=source.state))
         base += entry.meta["records"]
         num_tokens += entry.meta["tokens"]
     if state.hexdigest() != row["rows_digest"]:

@@ -180,7 +180,7 @@ def _write(
 ) -> WrittenFile:
     """Put the tokens of a split into a file, unless it is there already."""
     path, gathered = options.out / f"{split}.bin", list(shards)
-    keys = [[ordinal, [part.key for part in parts]] for ordinal, parts in gathered]
+    keys = [[ordinal, [part.unit.key for part in parts]] for ordinal, parts in gathered]
     own = {**said, "split": split, "content": digest_json([_VERSION, keys, source.corpus.digests["held"]])}
     if (known := _known(path, own)) is not None:
         return known

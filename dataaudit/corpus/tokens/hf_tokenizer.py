@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -120,6 +120,21 @@ def load_reference(file: TokenizerFile) -> ReferenceEncoder:
     """Load the library that defines this format's ids."""
     content = file.path.read_bytes()
     return SentencePieceReference(content) if file.format == "sentencepiece" else TokenizersReference(content)
+
+
+def load_decoder(file: TokenizerFile) -> Callable[[list[int]], str]:
+    """Return what gives the text of tokens that are all in the vocabulary; special tokens are written out."""
+    content = file.path.read_bytes()
+    if file.format == "sentencepiece":
+        import sentencepiece
+
+        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+        return lambda ids: str(processor.decode(ids))
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_buffer(content)
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:

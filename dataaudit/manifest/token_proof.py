@@ -1,0 +1,126 @@
+"""What ``dataaudit map`` found: whether token files hold the documents that a manifest audited, and which do not.
+
+A record says of which manifest, lists and files it is, by digest. It is not signed: as of ``gate.json``, whoever can
+write it can write another one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dataaudit.errors import ManifestError
+from dataaudit.manifest.core import Count, Digest
+from dataaudit.regular import read_regular
+
+SCHEMA_NAME: Final = "dataaudit-token-proof"
+SCHEMA_VERSION: Final = 1
+NAMED = 1_000
+"""Cases of a kind that a record names; all are counted."""
+Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class ProofSchema(_Model):
+    """Name and version of the record's schema."""
+
+    name: Literal["dataaudit-token-proof"] = SCHEMA_NAME
+    version: Literal[1] = SCHEMA_VERSION
+
+
+class ProvenFile(_Model):
+    """A token file as it was read."""
+
+    name: str
+    size: Count
+    sha256: Hex
+    index_sha256: Hex | None = Field(description="Of Megatron's .idx; null of a flat file.")
+    tokens: Count
+    documents: Count = Field(description="Of a flat file what lies between end tokens.")
+
+
+class Case(_Model):
+    """One document that is not as it was audited."""
+
+    document: str | None = Field(description="`split/uri:row` of the audited document; null: there is none.")
+    file: str | None = Field(description="Name of the token file; null: it is in none.")
+    at: Count | None = Field(description="Number of the document in the file, from 0.")
+    start: Count | None = Field(description="Its first token in the file.")
+    tokens: Count = Field(description="Its tokens there; of one that is in no file, those that were audited.")
+
+
+class Fault(_Model):
+    """All cases of a kind."""
+
+    documents: Count
+    tokens: Count
+    named: tuple[Case, ...] = Field(description="The first 1,000.")
+
+
+class Faults(_Model):
+    """Documents that are not as they were audited, by kind."""
+
+    missing: Fault = Field(description="Audited, and in no file.")
+    extra: Fault = Field(description="In a file, and not audited.")
+    duplicated: Fault = Field(description="In the files more often than it was audited.")
+    held_back: Fault = Field(description="In a file although a list holds it back.")
+    truncated: Fault = Field(description="Only the beginning of an audited document.")
+    retokenized: Fault = Field(description="The text of an audited document in other tokens.")
+    reordered: Fault = Field(
+        description="The fewest documents that have to be moved to have the files in the manifest's order."
+    )
+
+
+class TokenProof(_Model):
+    """The whole record."""
+
+    schema_: ProofSchema = Field(default_factory=ProofSchema, alias="schema")
+    tool: str = Field(description="Version of the program.")
+    at: str = Field(description="UTC, ISO 8601.")
+    manifest: Digest
+    tokenizer: Digest
+    quarantine: str = Field(description="Digest of the quarantine list; empty without one.")
+    applied: str = Field(description="Digest of the applied drop list; empty without one.")
+    splits: tuple[str, ...]
+    files: tuple[ProvenFile, ...]
+    end_token: Count | None = Field(description="Ends documents; how often it stands there is not compared.")
+    begin_token: Count | None = Field(description="Begins documents; as the end token.")
+    any_order: bool = Field(description="Whether another order is no fault.")
+    expected: Count = Field(description="Documents that were audited, are held back by nothing, and have tokens.")
+    found: Count = Field(description="Documents of the files that have tokens.")
+    matched: Count = Field(description="Of both, with the same tokens, one to one.")
+    matched_tokens: Count
+    empty: Count = Field(description="Documents of the manifest that have no tokens: they are not looked for.")
+    faults: Faults
+    result: Literal["proven", "differs"]
+    exit_code: Literal[0, 1]
+
+
+def proof_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a record."""
+    return TokenProof.model_json_schema(by_alias=True)
+
+
+def read_proof(path: Path) -> TokenProof:
+    """Read a record.
+
+    Raises:
+        ManifestError: It is absent, or no such record, or one of a newer version.
+    """
+    try:
+        return TokenProof.model_validate_json(read_regular(path))
+    except OSError as error:
+        raise ManifestError(
+            f"{path} cannot be read: {error.strerror or error}", "`dataaudit map FILE --manifest DIR` writes it."
+        ) from None
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
+        raise ManifestError(
+            f"{path} is no record of token files, or one of a newer version ({place})",
+            "`dataaudit map FILE --manifest DIR` writes one.",
+        ) from None
