@@ -28,7 +28,7 @@ class Extra:
 
 EXTRAS: Mapping[str, Extra] = {
     "build": Extra(
-        purpose="scans: build, verify --data, inspect --samples",
+        purpose="scans: build, tokenize, map, verify --data, inspect --samples",
         modules=(
             "awkward",
             "dask",

@@ -17,7 +17,7 @@ from dataaudit.diff import plain
 from dataaudit.errors import ConfigError
 from dataaudit.gate import document
 from dataaudit.gate.policy import Policy
-from dataaudit.manifest import core
+from dataaudit.manifest import core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
@@ -114,6 +114,11 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
         findings.SCHEMA_VERSION,
     ),
     "diff": ("JSON Schema of what `diff --json` prints", plain.diff_schema, plain.SCHEMA_VERSION),
+    "token-proof": (
+        "JSON Schema of the record of `map`, what token files hold",
+        token_proof.proof_schema,
+        token_proof.SCHEMA_VERSION,
+    ),
     "run": (
         "JSON Schema of run.json, the head of a training run's log",
         runlog.RunFile.model_json_schema,

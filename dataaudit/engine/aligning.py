@@ -56,7 +56,7 @@ from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.lean import give_memory_back
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, ProvenFile, TokenProof
+from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, ProvenFile, TokenProof, proves
 from dataaudit.render.terminal import facts, page, section, terminal_width
 from dataaudit.training.corpus import Corpus
 
@@ -316,8 +316,7 @@ def map_files(
         if head.path.stat().st_size != one.size:
             raise ManifestMismatch(f"{head.path} changed while it was read", "Run the command again.")
     faults = found.faults(any_order=options.any_order)
-    wrong = any(getattr(faults, name).documents for name in Faults.model_fields if name != "reordered")
-    wrong = wrong or (faults.reordered.documents > 0 and not options.any_order)
+    wrong = not proves(faults, any_order=options.any_order)
     proof = TokenProof(
         tool=__version__,
         at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),

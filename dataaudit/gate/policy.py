@@ -270,6 +270,11 @@ class Policy(_Model):
         default=None,
         description="File of a quarantine list, relative to the policy's folder: what it holds back is not released.",
     )
+    token_proof: Text | None = Field(
+        default=None,
+        description="Record of `dataaudit map`, relative to the policy's folder: it has to prove that token files hold"
+        " what the manifest audited.",
+    )
     _folder: Path = PrivateAttr(default_factory=Path)
 
     @model_validator(mode="after")
@@ -286,6 +291,11 @@ class Policy(_Model):
     def list_path(self) -> Path | None:
         """Path of the quarantine list; None when the policy names none."""
         return None if self.quarantine_list is None else self._folder / self.quarantine_list
+
+    @property
+    def proof_path(self) -> Path | None:
+        """Path of the record of token files; None when the policy demands none."""
+        return None if self.token_proof is None else self._folder / self.token_proof
 
     def from_folder(self, folder: Path) -> Self:
         """Return the policy as one whose file lies in a folder; of one without a file it is the working folder."""
@@ -309,6 +319,7 @@ LATER_KEYS = frozenset(
         "quarantine_list",
         "require_bytes",
         "require_signature",
+        "token_proof",
         "up_to",
         "warn",
     }

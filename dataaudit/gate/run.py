@@ -14,6 +14,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.policy import Policy, check_values, load_policy
+from dataaudit.gate.proven import check_proof
 from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import ListSeen, Verdict
@@ -68,9 +69,9 @@ def judge(
     Raises:
         ConfigError: The policy asks for signed manifests, and nobody said whose signature counts; or it names a
             quarantine list that nobody held the manifest against.
-        ManifestError: A manifest is absent or damaged.
+        ManifestError: A manifest is absent or damaged, or the record of token files that the policy demands is.
         ManifestMismatch: A table is not the one that its manifest was published with; or the policy asks for bytes that
-            are held, and one of them does not say what they are.
+            are held, and one of them does not say what they are; or for a record of token files, which proves nothing.
     """
     if policy.require_signature and not all(one.signed_by for one in (manifest, baseline) if one is not None):
         raise ConfigError(
@@ -89,6 +90,8 @@ def judge(
             f"the policy {policy.policy} names a quarantine list, and the manifest was not held against it",
             "Judge with `dataaudit gate`, in Python dataaudit.gate(...).",
         )
+    if policy.proof_path is not None:
+        check_proof(policy.proof_path, manifest, lists)
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
     check_entities(policy, facts, older, f"policy {policy.policy}")

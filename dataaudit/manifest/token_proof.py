@@ -7,9 +7,9 @@ write it can write another one.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.core import Count, Digest
@@ -99,6 +99,24 @@ class TokenProof(_Model):
     faults: Faults
     result: Literal["proven", "differs"]
     exit_code: Literal[0, 1]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.result == "proven") != self.proves or self.exit_code != (not self.proves):
+            raise ValueError("the result is not what the counts say")
+        return self
+
+    @property
+    def proves(self) -> bool:
+        """Whether the counts say that the files hold what was audited, and nothing else."""
+        return proves(self.faults, any_order=self.any_order) and self.expected == self.found == self.matched > 0
+
+
+def proves(faults: Faults, *, any_order: bool) -> bool:
+    """Tell whether no document differs."""
+    return not any(
+        getattr(faults, name).documents for name in Faults.model_fields if not (any_order and name == "reordered")
+    )
 
 
 def proof_schema() -> dict[str, Any]:

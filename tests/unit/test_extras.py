@@ -94,6 +94,8 @@ REFUSED = {
     ("build", "data", "--manifest", "m"): "build",
     ("verify", DEMO, "--data"): "build",
     ("inspect", DEMO, "0", "--samples", "1", "--samples-dir", "samples"): "build",
+    ("tokenize", DEMO, "--out", "tokens", "--format", "flat"): "build",
+    ("map", "train.bin", "--manifest", DEMO): "build",
     ("gate", DEMO, "--policy", POLICY, "--junit", "gate.xml"): "ci",
     ("gate", DEMO, "--policy", POLICY, "--sarif", "gate.sarif"): "ci",
     ("report", DEMO, "--out", "report.html"): "report",

@@ -1,0 +1,430 @@
+"""`dataaudit tokenize` and `dataaudit map`: what is written is what was audited, and what is not is found by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from made_tokens import Corpus, write_flat, write_megatron
+
+from dataaudit import cli
+from dataaudit.corpus.tokenfiles.maps import map_path
+
+PLANTED = ("missing", "extra", "duplicated", "truncated", "retokenized", "reordered")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A corpus of 3,000 documents to train on, audited."""
+    return Corpus(tmp_path_factory.mktemp("tokens"), 1000)
+
+
+def call(*arguments):
+    """Run the command line in this process."""
+    return CliRunner().invoke(cli.main, [str(one) for one in arguments], env={"COLUMNS": "200"})
+
+
+def tokenize(corpus, out, *more, format_="megatron", expect=0):
+    """Write token files; return what the command printed."""
+    done = call(
+        "tokenize", corpus.manifest, "--out", out, "--format", format_, "--workers", 0, "--quiet", "--json", *more
+    )
+    assert done.exit_code == expect, done.output
+    return json.loads(done.stdout) if not expect else done.output
+
+
+def map_(corpus, *files, expect=0):
+    """Map token files; return the record."""
+    done = call("map", *files, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--json")
+    assert done.exit_code == expect, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def written(corpus):
+    """What `tokenize` writes of it in both formats."""
+    for format_ in ("megatron", "flat"):
+        tokenize(corpus, corpus.folder / format_, format_=format_)
+    return corpus
+
+
+@pytest.mark.parametrize(("format_", "write"), [("megatron", write_megatron), ("flat", write_flat)])
+def test_the_files_are_those_that_a_slow_twin_writes(written, tmp_path, format_, write):
+    """Byte for byte: tokens, end tokens, index."""
+    twin = write(tmp_path / "twin.bin", [[*tokens, written.end] for _, tokens in written.documents()])
+    own = written.folder / format_ / "train.bin"
+    assert own.read_bytes() == twin.read_bytes()
+    if format_ == "megatron":
+        assert own.with_suffix(".idx").read_bytes() == twin.with_suffix(".idx").read_bytes()
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("megatron") and importlib.util.find_spec("torch")), reason="megatron-core is not here"
+)
+def test_megatrons_own_reader_and_writer_agree(written, tmp_path):
+    """Its reader gives the documents, and its writer makes the same bytes of them."""
+    import torch
+    from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
+
+    own = written.folder / "megatron/train"
+    read = IndexedDataset(str(own))
+    expected = [[*tokens, written.end] for _, tokens in written.documents()]
+    assert [read[index].tolist() for index in range(len(read))] == expected
+    builder = IndexedDatasetBuilder(str(tmp_path / "m.bin"), dtype=read.index.dtype)
+    for tokens in expected:
+        builder.add_document(torch.tensor(tokens), [len(tokens)])
+    builder.finalize(str(tmp_path / "m.idx"))
+    assert (tmp_path / "m.bin").read_bytes() == own.with_suffix(".bin").read_bytes()
+    assert (tmp_path / "m.idx").read_bytes() == own.with_suffix(".idx").read_bytes()
+
+
+@pytest.mark.parametrize("format_", ["megatron", "flat"])
+def test_a_thousand_stretches_lead_back_to_their_documents(written, format_):
+    """Each token of a random stretch is, by the map, the token of a document of the file that was audited."""
+    path = written.folder / format_ / "train.bin"
+    tokens, rows = np.fromfile(path, "<u2"), pq.read_table(map_path(path)).to_pylist()
+    shards, draw = list(written.texts), random.Random(5)
+    starts = np.array([row["start"] for row in rows])
+    for _ in range(1000):
+        start = draw.randrange(len(tokens) - 1)
+        stop = min(len(tokens), start + draw.randrange(1, 400))
+        found = []
+        for row in rows[int(np.searchsorted(starts, start, "right")) - 1 :]:
+            if row["start"] >= stop:
+                break
+            whole = [*written.encode(written.texts[shards[row["shard"]]][row["row"]]), written.end]
+            assert len(whole) == row["stop"] - row["start"]
+            found += whole[max(0, start - row["start"]) : stop - row["start"]]
+        assert found == tokens[start:stop].tolist()
+
+
+def test_the_training_reader_takes_both_formats(written):
+    """`TokenFile` reads what `tokenize` wrote, Megatron's too, as tokens and map are the same."""
+    from dataaudit.training import TokenFile, open_manifest
+
+    opened = open_manifest(written.manifest, require="verified", cache=written.folder / "cache")
+    rows = [
+        TokenFile(written.folder / name / "train.bin", opened, 64, shuffled=False)[7] for name in ("megatron", "flat")
+    ]
+    for name in ("input_ids", "labels", "tags"):
+        assert np.array_equal(rows[0][name], rows[1][name])
+    assert rows[0]["tags"][0][0] >= 0
+
+
+def test_workers_change_no_byte(written, tmp_path):
+    """Two worker processes write what one process writes."""
+    done = call(
+        *("tokenize", written.manifest, "--out", tmp_path, "--format", "megatron"),
+        *("--workers", 2, "--state", tmp_path / "state", "--quiet", "--tokenizer", written.folder / "tiny.json"),
+    )
+    assert done.exit_code == 0, done.output
+    for name in ("train.bin", "train.idx", "train.bin.map.parquet"):
+        assert (tmp_path / name).read_bytes() == (written.folder / "megatron" / name).read_bytes()
+
+
+def test_the_same_command_again_writes_nothing(written):
+    """And one whose input differs replaces the file."""
+    out = written.folder / "again"
+    assert tokenize(written, out)["files"][0]["written"] is True
+    before = (out / "train.bin").stat().st_mtime_ns
+    assert tokenize(written, out)["files"][0]["written"] is False
+    assert (out / "train.bin").stat().st_mtime_ns == before
+    (out / "train.bin").write_bytes((out / "train.bin").read_bytes()[:-2])
+    assert tokenize(written, out)["files"][0]["written"] is True
+    assert tokenize(written, out, "--end-token", "none")["files"][0]["written"] is True
+    assert (out / "train.bin").stat().st_size == 2 * sum(len(tokens) for _, tokens in written.documents())
+
+
+def test_what_a_list_holds_back_is_in_no_file(written, tmp_path):
+    """Shards and single documents; and `map` names them when a file holds them."""
+    listed = tmp_path / "list.jsonl"
+    assert (
+        call(
+            "quarantine",
+            "add",
+            listed,
+            "train/data/b.jsonl.gz",
+            "train/data/a.jsonl:3",
+            "--manifest",
+            written.manifest,
+            "--reason",
+            "manual",
+        ).exit_code
+        == 0
+    )
+    found = tokenize(written, tmp_path / "out", "--quarantine", listed)["files"][0]
+    left = [
+        (name, one) for name, one in written.documents() if "b.jsonl" not in name and name != "train/data/a.jsonl:3"
+    ]
+    assert (found["documents"], found["held_back"], found["empty"]) == (len(left), 1, 2)
+    twin = write_megatron(tmp_path / "twin.bin", [[*tokens, written.end] for _, tokens in left])
+    assert (tmp_path / "out/train.bin").read_bytes() == twin.read_bytes()
+    arguments = ("--manifest", written.manifest, "--workers", 0, "--quiet", "--json", "--quarantine", listed)
+    assert call("map", tmp_path / "out/train.bin", *arguments).exit_code == 0
+    whole = call("map", written.folder / "megatron/train.bin", *arguments, "--out", tmp_path / "proof.json")
+    assert whole.exit_code == 1
+    faults = json.loads(whole.stdout)["faults"]
+    assert {name: one["documents"] for name, one in faults.items() if one["documents"]} == {"held_back": 1001}
+
+
+def killed(corpus, out, function):
+    """Run `tokenize` in a process that dies without a word when it calls a function; return its exit code."""
+    program = (
+        "import os, sys, dataaudit.engine.tokenizing as m\n"
+        f"m.{function} = lambda *a, **k: os._exit(9)\n"
+        f"sys.argv = ['dataaudit', 'tokenize', {str(corpus.manifest)!r}, '--out', {str(out)!r}, '--format', 'megatron',"
+        " '--workers', '0', '--quiet']\nfrom dataaudit.cli import main\nmain()\n"
+    )
+    return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=300).returncode
+
+
+@pytest.mark.parametrize("function", ["_copy", "write_index", "write_map"])
+def test_a_killed_command_leaves_nothing_that_looks_whole_and_goes_on(written, tmp_path, function):
+    """Whenever it dies there is no map, so nobody takes the file; the same command then ends with the same bytes."""
+    assert killed(written, tmp_path, function) == 9
+    assert not map_path(tmp_path / "train.bin").exists()
+    assert (tmp_path / "train.bin").exists() == (function != "_copy")
+    tokenize(written, tmp_path)
+    for name in ("train.bin", "train.idx", "train.bin.map.parquet"):
+        assert (tmp_path / name).read_bytes() == (written.folder / "megatron" / name).read_bytes()
+
+
+def test_work_that_was_done_is_not_done_again(written, tmp_path, monkeypatch):
+    """A run that is stopped between two parts goes on with the second."""
+    from dataaudit.engine import encoding
+
+    real, seen = encoding.Encode._encode, []
+
+    def interrupted(self, unit):
+        seen.append(unit.key)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return real(self, unit)
+
+    monkeypatch.setattr(encoding.Encode, "_encode", interrupted)
+    arguments = ("tokenize", written.manifest, "--out", tmp_path / "out", "--format", "megatron", "--quiet")
+    how = ("--workers", 0, "--state", tmp_path / "state", "--tokenizer", written.folder / "tiny.json")
+    assert call(*arguments, *how).exit_code == 130
+    assert call(*arguments, *how).exit_code == 0
+    assert len(seen) == 4
+    assert seen[0] not in seen[1:]
+    assert (tmp_path / "out/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
+
+
+def plant(corpus, seed, number):
+    """Return documents with faults, and what should be named by kind: ``number`` of each.
+
+    Documents that stand more than once, or are short, are left alone: of those nobody could say which it was.
+    """
+    documents, draw = corpus.documents(), random.Random(seed)
+    once = {json.dumps(one) for _, one in documents}
+    assert len(once) > len(documents) - 5
+    places = [at for at in range(4, len(documents) - 4, 2) if len(documents[at][1]) > 12 and at not in range(4, 40)]
+    places = [at for at in places if documents[at][0] != "train/data/b.jsonl.gz:20"]
+    chosen = draw.sample([at for at in places if at % 8], 5 * number)
+    planned = {at: kind for kind, some in zip(PLANTED, np.array_split(chosen, 5), strict=False) for at in some.tolist()}
+    planned |= dict.fromkeys(draw.sample([at for at in places if at % 8 == 0], number), "reordered")
+    expected = {kind: set() for kind in PLANTED}
+    found, late = [], []
+    for at, (name, tokens) in enumerate(documents):
+        kind = planned.get(at)
+        if kind in PLANTED and kind != "extra":
+            expected[kind].add(name)
+        if kind == "extra":
+            expected[kind].add(len(found) + 1)
+            found += [tokens, [7 + at % 200, *tokens[3:], 9, 11]]
+        elif kind == "duplicated":
+            found += [tokens, tokens]
+        elif kind == "truncated":
+            found.append(tokens[: draw.randrange(8, len(tokens))])
+        elif kind == "retokenized":
+            text = corpus.tokenizer.decode(tokens, skip_special_tokens=False)
+            found.append([one for letter in text for one in corpus.encode(letter)])
+        elif kind == "reordered":
+            late.append(tokens)
+        elif kind != "missing":
+            found.append(tokens)
+    draw.shuffle(late)
+    return [*found, *late], expected
+
+
+@pytest.mark.parametrize(("write", "ended"), [(write_megatron, True), (write_megatron, False), (write_flat, True)])
+def test_a_thousand_planted_faults_are_all_found_and_none_is_invented(corpus, tmp_path, write, ended):
+    """Each kind by name, in both formats, with end tokens and without."""
+    documents, expected = plant(corpus, 11, 167)
+    path = write(tmp_path / "other.bin", [[*one, corpus.end] if ended else one for one in documents])
+    record = map_(corpus, path, expect=1)
+    found = {kind: record["faults"][kind] for kind in PLANTED}
+    named = {kind: {case["document"] for case in found[kind]["named"]} for kind in PLANTED}
+    named["duplicated"] = {corpus_name(corpus, documents[case["at"]]) for case in found["duplicated"]["named"]}
+    named["extra"] = {case["at"] for case in found["extra"]["named"]}
+    if write is write_flat:  # its documents are numbered by end tokens, of which one text holds one
+        named["extra"] = {at if at < split_at(corpus, documents) else at - 1 for at in named["extra"]}
+        named["duplicated"] = expected["duplicated"]
+    moved = named.pop("reordered")
+    late = expected.pop("reordered")
+    assert moved | (late - moved) == late
+    assert len(late) - len(moved) < 40  # of those that were moved to the end, those that happen to ascend stay
+    assert {kind: named[kind] == expected[kind] for kind in expected} == dict.fromkeys(expected, True)
+    assert sum(one["documents"] for one in found.values()) >= 1000 - 40
+    assert {kind: found[kind]["documents"] for kind in expected} == {kind: len(own) for kind, own in expected.items()}
+    assert record["faults"]["held_back"]["documents"] == 0
+
+
+def corpus_name(corpus, tokens):
+    """Return the name of the first document of these tokens."""
+    return next(name for name, own in corpus.documents() if own == tokens)
+
+
+def split_at(corpus, documents):
+    """Return the place of the document that holds an end token."""
+    return next(at for at, one in enumerate(documents) if corpus.end in one)
+
+
+def test_documents_that_swapped_their_places_are_named(corpus, tmp_path):
+    """Fifty pairs, each of which trades places: exactly these hundred are in other order."""
+    documents = corpus.documents()
+    expected = set()
+    for at in range(100, 2600, 50):
+        documents[at], documents[at + 20] = documents[at + 20], documents[at]
+        expected |= {documents[at][0], documents[at + 20][0]}
+    path = write_megatron(tmp_path / "x.bin", [tokens for _, tokens in documents])
+    record = map_(corpus, path, expect=1)
+    assert {case["document"] for case in record["faults"]["reordered"]["named"]} == expected
+    assert record["matched"] == len(documents)
+    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--any-order")
+    assert done.exit_code == 0
+    assert "what was audited, and nothing else" in done.output
+
+
+def test_several_files_are_one_corpus(corpus, tmp_path):
+    """Each holds some shards; together they are what was audited, and alone they are not."""
+    documents = [[3 if False else corpus.end, *tokens, corpus.end] for _, tokens in corpus.documents()]
+    paths = [write_megatron(tmp_path / f"{at}.bin", documents[at * 1000 : (at + 1) * 1000]) for at in range(3)]
+    assert map_(corpus, *paths)["result"] == "proven"
+    record = map_(corpus, *paths[:2], expect=1)
+    assert record["faults"]["missing"]["documents"] == len(documents) - 2000
+    assert map_(corpus, paths[1], paths[0], paths[2], expect=1)["faults"]["reordered"]["documents"] == 1000
+
+
+def test_a_copy_that_is_missing_or_too_many_is_the_one_that_was_taken(corpus, tmp_path):
+    """Of a text that stands in three places, the place is told by what stands around it."""
+    documents = corpus.documents()
+    copies = [at for at, (_, one) in enumerate(documents) if one == documents[5][1]]
+    assert len(copies) == 3
+    for gone in copies:
+        left = [tokens for at, (_, tokens) in enumerate(documents) if at != gone]
+        faults = map_(corpus, write_megatron(tmp_path / "x.bin", left), expect=1)["faults"]
+        assert [case["document"] for case in faults["missing"]["named"]] == [documents[gone][0]]
+        assert sum(one["documents"] for one in faults.values()) == 1
+
+
+@pytest.fixture(scope="module")
+def spoiled(written, tmp_path_factory):
+    """Return what makes a copy of Megatron's files with other bytes."""
+
+    def make(name, change):
+        folder = tmp_path_factory.mktemp("spoiled")
+        for suffix in (".bin", ".idx"):
+            shutil.copy(written.folder / "megatron" / f"train{suffix}", folder / f"x{suffix}")
+        data = (folder / f"x{name}").read_bytes()
+        (folder / f"x{name}").write_bytes(change(data))
+        return folder / "x.bin"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (".idx", lambda data: b"X" + data[1:], "is no index of Megatron"),
+        (".idx", lambda data: b"", "is no index of Megatron"),
+        (".idx", lambda data: data[:9] + b"\x02" + data[10:], "found version 2"),
+        (".idx", lambda data: data[:17] + b"\x07" + data[18:], "with float32"),
+        (".idx", lambda data: data[:17] + b"\x09" + data[18:], "with type 9"),
+        (".idx", lambda data: data[:17] + b"\x04" + data[18:], "do not follow one another"),
+        (".idx", lambda data: data[:-8], "it is damaged"),
+        (".idx", lambda data: data[:18] + b"\xff" * 8 + data[26:], "it is damaged"),
+        (".idx", lambda data: data[:34] + b"\xff\xff\xff\xff" + data[38:], "do not follow one another"),
+        (".bin", lambda data: data[:-2], "It is cut, or the index is another file's"),
+        (".bin", lambda data: b"", "is empty"),
+    ],
+)
+def test_bad_files_are_one_clear_error(corpus, spoiled, name, change, said):
+    """Wrong magic, version or type, a cut file, an empty one: exit code 2 and no traceback."""
+    done = call("map", spoiled(name, change), "--manifest", corpus.manifest, "--workers", 0, "--quiet")
+    assert done.exit_code == 2
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+def test_bad_flat_files_are_one_clear_error(corpus, tmp_path):
+    """Half a token, no file, a folder, an index instead of tokens."""
+    (tmp_path / "x.bin").write_bytes(b"abc")
+    (tmp_path / "y.idx").write_bytes(b"abc")
+    for name, said in (
+        ("x.bin", "no whole number of tokens"),
+        ("gone.bin", "cannot be read"),
+        ("", "cannot be read"),
+        ("y.idx", "is an index"),
+    ):
+        done = call("map", tmp_path / name, "--manifest", corpus.manifest, "--workers", 0, "--quiet")
+        assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32"])
+def test_a_file_of_another_tokenizer_is_not_what_was_audited(corpus, tmp_path, dtype):
+    """Nothing is the same, and that is said; tokens that the vocabulary lacks are no error."""
+    path = write_flat(tmp_path / "x.bin", [[9000 + at, 17, 40_000, corpus.end] for at in range(500)], "uint16")
+    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--dtype", dtype)
+    assert done.exit_code == 1
+    assert "none is the same: the files are of another corpus, tokenizer, type or end token" in done.output
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--format", "flat", "--end-token", "none"), "a flat file needs a token after each document"),
+        (("--format", "megatron", "--dtype", "uint32"), "megatron files have uint16, int32"),
+        (("--format", "megatron", "--end-token", "no such"), "no such special token"),
+        (("--format", "megatron", "--split", "trian"), "no split `trian`"),
+        (("--format", "megatron", "--tokenizer", "README.md"), "expected a name that ends in"),
+    ],
+)
+def test_wrong_use_of_tokenize_says_what_to_do(corpus, tmp_path, more, said):
+    """Exit code 2, and no file."""
+    done = call("tokenize", corpus.manifest, "--out", tmp_path, "--workers", 0, "--quiet", *more)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert not list(tmp_path.glob("*.bin"))
+
+
+def test_another_tokenizer_than_the_manifests_is_refused(corpus, tmp_path):
+    """By its digest, whatever its name."""
+    other = tmp_path / "tiny.json"
+    other.write_text((corpus.folder / "tiny.json").read_text() + "\n")
+    done = call(
+        *("tokenize", corpus.manifest, "--out", tmp_path, "--format", "flat", "--tokenizer", other, "--workers", 0)
+    )
+    assert done.exit_code == 2
+    assert "the manifest's tokenizer tiny.json has" in done.output
+
+
+def test_a_shard_that_changed_since_the_audit_is_refused(corpus, tmp_path):
+    """One letter of the same length: exit code 1, and nothing is written."""
+    data = tmp_path / "data"
+    shutil.copytree(corpus.folder / "data", data)
+    (data / "a.jsonl").write_bytes((data / "a.jsonl").read_bytes().replace(b"shard", b"sharp", 1))
+    arguments = ("--root", tmp_path, "--workers", 0, "--quiet")
+    done = call("tokenize", corpus.manifest, "--out", tmp_path / "out", "--format", "flat", *arguments)
+    assert done.exit_code == 1
+    assert "train/data/a.jsonl: the bytes have changed since the build" in done.output
+    assert not list((tmp_path / "out").glob("*"))
