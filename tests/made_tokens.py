@@ -9,6 +9,7 @@ import gzip
 import json
 import random
 import struct
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -102,12 +103,16 @@ class Corpus:
         """Return the tokens of a text."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    def documents(self):
-        """Return (name, tokens) of every document to train on that has any, in the manifest's order."""
+    @cache
+    def _documents(self):
         found = [
             (f"{shard}:{row}", self.encode(text)) for shard, own in self.texts.items() for row, text in enumerate(own)
         ]
         return [(name, tokens) for name, tokens in found if tokens]
+
+    def documents(self):
+        """Return (name, tokens) of every document to train on that has any, in the manifest's order."""
+        return list(self._documents())
 
 
 def write_megatron(path, documents, dtype="uint16"):

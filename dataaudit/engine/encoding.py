@@ -246,13 +246,14 @@ def open_source(
     state = state_folder(options)
     record = manifest.core.tokenizer
     spec = tokenizer or _known(state, record.sha256, record.name)
-    file, risks = prepare_tokenizer(spec, Path.cwd(), state, progress)
+    file = resolve_tokenizer(spec, base_dir=Path.cwd(), cache_dir=state / "tokenizers")
     if file.sha256 != record.sha256:
         raise TokenizerError(
             f"tokenizer {file.name}: its sha256 is {file.sha256[:16]}..., the manifest's tokenizer {record.name} has"
             f" {record.sha256[:16]}...",
             "Name the tokenizer that the corpus was audited with: --tokenizer FILE.",
         )
+    file, risks = prepare_tokenizer(spec, Path.cwd(), state, progress)
     tokens = Tokens(
         tokenizer=replace(file, name=record.name),
         risks=risks,

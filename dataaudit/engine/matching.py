@@ -45,11 +45,14 @@ def match(corpus: np.ndarray, held: np.ndarray, files: np.ndarray) -> Matched:
     in_files = np.bincount(group[of_file], minlength=groups)
     expected = np.bincount(group[~of_file & ~is_held], minlength=groups)
     partner = np.full(len(files), -1, dtype=np.int64)
-    equal = (in_files == expected)[group]
-    partner[order[equal & of_file] - size] = order[equal & ~of_file & ~is_held]
+    equal = in_files == expected
+    partner[order[equal[group] & of_file] - size] = order[equal[group] & ~of_file & ~is_held]
+    if (np.diff(partner[partner >= 0]) < 0).any():  # copies may be what was moved
+        equal &= expected < 2
+        partner[order[~equal[group] & of_file] - size] = -1
     found = Matched(partner=partner, held=np.zeros(len(files), bool), surplus=np.zeros(len(files), bool))
     there = np.bincount(group[~of_file], minlength=groups)
-    unequal = (in_files != expected) & (in_files > 0) & (there > 0)
+    unequal = ~equal & (in_files > 0) & (there > 0)
     _pair_unequal(found, order, group, unequal, held, size)
     return found
 

@@ -1,4 +1,4 @@
-"""Whether a record of ``dataaudit map`` proves that token files hold what a manifest audited, as a policy may demand."""
+"""Whether a record of ``dataaudit map`` proves that token files hold what a manifest audited; a policy may ask it."""
 
 from __future__ import annotations
 

@@ -109,4 +109,4 @@ def inner(tokens: np.ndarray, ends: Collection[int], begins: Collection[int]) ->
 
 def token_digest(tokens: np.ndarray) -> bytes:
     """Return 16 bytes that stand for tokens, of whatever type: blake2b of them as little-endian uint32."""
-    return blake2b(np.ascontiguousarray(tokens, dtype="<u4"), digest_size=DIGEST_BYTES).digest()
+    return blake2b(np.ascontiguousarray(tokens, dtype="<u4").data, digest_size=DIGEST_BYTES).digest()

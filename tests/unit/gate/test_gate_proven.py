@@ -20,7 +20,7 @@ ONE = {"documents": 1, "tokens": 3, "named": []}
 
 def record(**changes):
     """Return a record that proves the demo's manifest."""
-    faults = {name: NONE for name in Faults.model_fields}
+    faults = dict.fromkeys(Faults.model_fields, NONE)
     made = {
         "schema": {"name": "dataaudit-token-proof", "version": 1},
         "tool": "1",
@@ -66,7 +66,7 @@ def test_a_record_that_proves_it_passes(tmp_path):
         ({"tokenizer": "sha256:" + "0" * 64}, "is of another tokenizer"),
         ({"splits": ["val"]}, "says nothing of the split train"),
         (
-            {"faults": {name: NONE for name in Faults.model_fields} | {"held_back": ONE}, "result": "differs"}
+            {"faults": dict.fromkeys(Faults.model_fields, NONE) | {"held_back": ONE}, "result": "differs"}
             | {"exit_code": 1},
             "not what was audited: 1 document held back",
         ),
@@ -92,7 +92,7 @@ def test_a_record_that_is_absent_damaged_or_contradicts_itself_is_none(tmp_path)
     with pytest.raises(ManifestError, match="cannot be read"):
         read_proof(tmp_path / "gone.json")
     wrong = [{"result": "differs"}, {"exit_code": 1}, {"found": 6}, {"matched": 4}, {"more": 1}, {"manifest": "x"}]
-    wrong += [{"faults": {name: NONE for name in Faults.model_fields} | {name: ONE}} for name in Faults.model_fields]
+    wrong += [{"faults": dict.fromkeys(Faults.model_fields, NONE) | {name: ONE}} for name in Faults.model_fields]
     for changes in wrong:
         with pytest.raises(ManifestError, match="no record of token files"):
             judged(tmp_path, record(**changes))
@@ -103,5 +103,5 @@ def test_a_record_that_is_absent_damaged_or_contradicts_itself_is_none(tmp_path)
 
 def test_another_order_is_no_fault_when_it_was_not_asked_for(tmp_path):
     """A record may count moved documents and still prove, if it says that any order is fine."""
-    faults = {name: NONE for name in Faults.model_fields} | {"reordered": ONE}
+    faults = dict.fromkeys(Faults.model_fields, NONE) | {"reordered": ONE}
     assert TokenProof.model_validate(record(faults=faults, any_order=True)).proves
