@@ -9,7 +9,7 @@ import gzip
 import json
 import random
 import struct
-from functools import cache
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -103,7 +103,7 @@ class Corpus:
         """Return the tokens of a text."""
         return self.tokenizer.encode(text, add_special_tokens=False).ids
 
-    @cache
+    @cached_property
     def _documents(self):
         found = [
             (f"{shard}:{row}", self.encode(text)) for shard, own in self.texts.items() for row, text in enumerate(own)
@@ -112,7 +112,7 @@ class Corpus:
 
     def documents(self):
         """Return (name, tokens) of every document to train on that has any, in the manifest's order."""
-        return list(self._documents())
+        return list(self._documents)
 
 
 def write_megatron(path, documents, dtype="uint16"):

@@ -29,7 +29,7 @@ from dataaudit.corpus.readers import PartStats, ReadRequest, read_part
 from dataaudit.corpus.shards import Shard
 from dataaudit.corpus.storage.files import FileStat
 from dataaudit.corpus.texts import row_digests, text_digests
-from dataaudit.corpus.tokens import TokenBatch, TokenizerFile
+from dataaudit.corpus.tokens import TokenBatch, TokenizerFile, resolve_tokenizer
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
