@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -99,7 +99,7 @@ def tokenize(
     own_process: bool,
     manifest: Path,
     out: Path,
-    format_: str,
+    format_: Literal["megatron", "flat"],
     splits: tuple[str, ...],
     policy: Path | None,
     quarantine: Path | None,
@@ -152,7 +152,7 @@ def tokenize(
             format=format_,
             dtype=dtype,
             end_token=end_token,
-            tokenizer=tokenizer,  # type: ignore[arg-type]
+            tokenizer=tokenizer,
         )
         loaded = load_manifest(manifest)
         written = run(loaded, corpus, options, running, progress)

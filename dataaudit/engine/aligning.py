@@ -124,19 +124,19 @@ class _Digests:
 
     def __call__(self, batch: DocBatch, found: TokenBatch) -> pa.Table:
         texts = text_digests(batch.texts)
-        rows, lengths, tokens, digests = [], [], [], []
+        rows, lengths, tokens = [], [], []
         for place, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
             for own in self.ends.own(found.ids[start:stop]):
                 rows.append(place)
                 lengths.append(len(own))
                 tokens.append(token_digest(own))
-        digests = texts[rows] if rows else texts[:0]
+        places = np.array(rows, dtype=np.int64)
         return pa.table(
             {
-                "row": pa.array(batch.rows[rows] if rows else batch.rows[:0]),
+                "row": pa.array(batch.rows[places]),
                 "length": pa.array(lengths, pa.int64()),
                 "tokens": pa.array(tokens, DIGEST),
-                "text": digest_array(digests),
+                "text": digest_array(texts[places]),
             }
         )
 

@@ -453,8 +453,8 @@ def _units(
 
 
 def _rows(corpus: Corpus, ordinals: Sequence[int]) -> list[dict[str, Any]]:
-    columns = ["shard", "split", "uri", "format", "compression", "size", "sha256", "rows_digest", "documents", "tokens"]
-    rows = corpus.table.select(columns).take(pa.array(ordinals, pa.int64())).to_pylist()
+    columns = ["shard", "split", "uri", "format", "compression", "size", "sha256", "rows_digest", "tokens"]
+    rows: list[dict[str, Any]] = corpus.table.select(columns).take(pa.array(ordinals, pa.int64())).to_pylist()
     for row in rows:
         if row["format"] == STREAMED:
             raise CorpusRefused(f"{_name(row)} is no file: its rows are streamed", "Store the rows as files first.")
@@ -477,7 +477,7 @@ def _checked(
             )
         digests = entry.tables[_ROWS_TABLE].combine_chunks()["digest"]
         for chunk in digests.chunks:
-            state.update(np.frombuffer(chunk.buffers()[1], np.uint8)[16 * chunk.offset :][: 16 * len(chunk)])
+            state.update(chunk.buffers()[1].slice(16 * chunk.offset, 16 * len(chunk)))
         size = entry.meta["bytes"]
         parts.append(EncodedPart(unit=unit, base=base, bytes=size, state=source.state))
         base += entry.meta["records"]

@@ -89,6 +89,20 @@ class StageKeys(Protocol):
         ...
 
 
+class ReadsPart(Protocol):
+    """A unit that reads a part of a file."""
+
+    @property
+    def request(self) -> ReadRequest:
+        """The part."""
+        ...
+
+    @property
+    def stat(self) -> FileStat:
+        """What the file was when it was hashed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanUnit:
     """One part to read, and the stages whose partials of it are missing."""

@@ -43,6 +43,7 @@ from dataaudit.engine.units import (
     PeekUnit,
     Probe,
     ProbeUnit,
+    ReadsPart,
     RowsUnit,
     ScanSettings,
     ScanUnit,
@@ -334,7 +335,7 @@ def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
     return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
-def may_have_changed(unit: ScanUnit | SecondPassUnit) -> bool:
+def may_have_changed(unit: ReadsPart) -> bool:
     """Tell whether a file is to be hashed again: a new time stamp alone is no change, and none proves nothing.
 
     A store that gives no validator shows a change only in the bytes; what is stored by their digest must be of them.

@@ -425,3 +425,35 @@ def test_a_shard_that_changed_since_the_audit_is_refused(corpus, tmp_path):
     assert done.exit_code == 1
     assert "train/data/a.jsonl: the bytes have changed since the build" in done.output
     assert not list((tmp_path / "out").glob("*"))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("rows_digest", "0" * 64, "does not give the documents that were audited"),
+        ("tokens", 7, "7 were audited"),
+    ],
+)
+def test_what_decodes_or_encodes_to_something_else_is_refused(corpus, tmp_path, monkeypatch, column, value, said):
+    """The file has the audited bytes, but a reader or an encoder makes other documents or tokens of them."""
+    from dataaudit.engine import encoding
+
+    real = encoding._rows
+    monkeypatch.setattr(encoding, "_rows", lambda *given: [row | {column: value} for row in real(*given)])
+    done = call("tokenize", corpus.manifest, "--out", tmp_path, "--format", "flat", "--workers", 0, "--quiet")
+    assert done.exit_code == 1
+    assert said in done.output
+    assert not list(tmp_path.glob("*"))
+
+
+def test_stored_tokens_that_are_cut_are_encoded_again(written, tmp_path):
+    """The command says so and removes them; the next one ends with the same bytes."""
+    state = tmp_path / "state"
+    how = ("--state", state, "--tokenizer", written.folder / "tiny.json")
+    tokenize(written, tmp_path / "one", *how)
+    piece = next(path for path in (state / "tokens").glob("*/*") if path.stat().st_size > 100)
+    piece.write_bytes(piece.read_bytes()[:-2])
+    assert "is damaged" in tokenize(written, tmp_path / "two", *how, expect=1)
+    assert not piece.exists()
+    tokenize(written, tmp_path / "two", *how)
+    assert (tmp_path / "two/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
