@@ -179,7 +179,7 @@ def _write(
     said: Mapping[str, str],
 ) -> WrittenFile:
     """Put the tokens of a split into a file, unless it is there already."""
-    path, gathered = options.out / f"{split}.bin", list(shards)
+    path, gathered = file_of(options.out, split), list(shards)
     keys = [[ordinal, [part.unit.key for part in parts]] for ordinal, parts in gathered]
     own = {**said, "split": split, "content": digest_json([_VERSION, keys, source.corpus.digests["held"]])}
     if (known := _known(path, own)) is not None:
@@ -205,6 +205,19 @@ def _write(
     sync_folder(path.parent)
     source.progress.end()
     return WrittenFile(path=path, split=split, written=True, **counts)
+
+
+def file_of(folder: Path, split: str) -> Path:
+    """Return the token file of a split.
+
+    Raises:
+        ConfigError: Its name would lead out of the folder.
+    """
+    if not split or Path(split).name != split:
+        raise ConfigError(
+            f"the split {t.clean(split, 100)} has a name that no file can have", "Name it anew: build again."
+        )
+    return folder / f"{split}.bin"
 
 
 def _append(

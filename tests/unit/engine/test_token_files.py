@@ -457,3 +457,17 @@ def test_stored_tokens_that_are_cut_are_encoded_again(written, tmp_path):
     assert not piece.exists()
     tokenize(written, tmp_path / "two", *how)
     assert (tmp_path / "two/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
+
+
+@pytest.mark.parametrize("split", ["../x", "/etc/x", "a/b", "", "..", "."])
+def test_no_split_names_a_file_outside_of_the_folder(tmp_path, split):
+    """Whoever made the manifest chose the names."""
+    from dataaudit.engine.tokenizing import file_of
+    from dataaudit.errors import ConfigError
+
+    assert file_of(tmp_path, "train") == tmp_path / "train.bin"
+    if split == "..":  # a name as any other, with `.bin` behind it
+        assert file_of(tmp_path, split).parent == tmp_path
+    else:
+        with pytest.raises(ConfigError, match="has a name that no file can have"):
+            file_of(tmp_path, split)
