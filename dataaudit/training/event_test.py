@@ -1,0 +1,261 @@
+"""Whether spikes of the loss follow upon a block of data more often than its place in the order explains by chance.
+
+Of each block and shard it is counted how many episodes began within a few steps after it was read (the steps of the
+episode itself are left to the accounting). The count is held against what other orders of the same data would give:
+
+- where the order is drawn at random (``documents`` or ``rows`` in the run log), against such orders: the items are
+  permuted within their pass and laid out again, those of flagged steps stay where they are. Under the hypothesis that
+  nothing read before matters, each of these orders was as likely as the real one, so the p-value is exact;
+- else the episodes are shifted along the run, in a circle within each phase of it. What was read in one stretch
+  without a gap cannot be told from its time and is not tested.
+
+The statistic of a unit is -log10 of the binomial tail of its count; the family of all units is kept by the largest
+statistic of each order (Westfall & Young 1993, step-down). p = (1 + orders as extreme) / (1 + orders) (Phipson & Smyth
+2010). Who looks again after further steps spends of alpha: look k has alpha / (k * (k + 1)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import lgamma
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.training.exposure import Exposure, Ints
+
+LAG = 8
+"""Steps before an episode in which what was read counts."""
+ORDERS = 999
+"""Orders that are drawn, or shifts at most."""
+ALPHA = 0.05
+LISTED = 20
+Floats = npt.NDArray[np.float64]
+Null = Literal["redrawn", "shifted"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitEvents:
+    """How often episodes followed upon a unit."""
+
+    unit: int
+    """As ``Exposure.units`` has it."""
+    episodes: int
+    expected: float
+    """Mean over the orders."""
+    p: float
+    """Family-wise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTest:
+    """What the test says."""
+
+    null: Null
+    episodes: int
+    steps: int
+    """That were looked at."""
+    orders: int
+    smallest_p: float
+    """That could have been reached."""
+    tested: int
+    """Units."""
+    not_identifiable: Ints
+    """Units that were read in one stretch."""
+    units: tuple[UnitEvents, ...]
+    """Those with the smallest p, :data:`LISTED` at most."""
+
+
+def alpha_of_look(look: int, alpha: float = ALPHA) -> float:
+    """Return what of alpha the k-th look at a run may spend, from 1; all looks together spend alpha at most."""
+    return alpha / (look * (look + 1))
+
+
+def event_test(
+    exposure: Exposure,
+    onsets: Ints,
+    flagged: Ints,
+    *,
+    random_order: bool,
+    phases: Sequence[int] = (),
+    lag: int = LAG,
+    orders: int = ORDERS,
+    seed: int = 0,
+) -> EventTest:
+    """Test all units.
+
+    Args:
+        exposure: What was read when.
+        onsets: First steps of episodes, from 0 as ``exposure`` counts, distinct.
+        flagged: All flagged steps: what they hold stays where it is.
+        random_order: Whether the order of the items was drawn at random.
+        phases: First steps of further phases, of learning rate or mixture.
+        lag: Steps before an episode that count.
+        orders: Orders to draw.
+        seed: Of these draws: the same log gives the same p.
+    """
+    random = np.random.Generator(np.random.PCG64([seed, len(exposure), len(onsets)]))
+    onsets = np.unique(onsets)
+    if random_order:
+        draws = _redrawn(exposure, onsets, flagged, lag, orders, random)
+        apart = np.zeros(0, np.int64)
+        number = orders
+    else:
+        offsets = _offsets(_phases(exposure.steps, phases), onsets, orders, random)
+        draws = (_counted(exposure, windows) for windows in _shifted(exposure.steps, onsets, phases, offsets, lag))
+        apart = _in_one_stretch(exposure, lag)
+        number = len(offsets) - 1
+    counts = [_without(one, apart) for one in draws]
+    return _judged(exposure, counts, len(onsets), apart, number, "redrawn" if random_order else "shifted")
+
+
+Counts = tuple[Ints, Ints]
+"""Units, and how many episodes followed upon each; those upon which none did are left out."""
+Windows = list[list[tuple[int, int]]]
+"""Of each episode, first and last steps before it; two where a circle is closed within them."""
+
+
+def _counted(exposure: Exposure, windows: Windows, spans: tuple[Ints, Ints] | None = None) -> Counts:
+    """Count, of each unit, the episodes in whose windows an item of it lies."""
+    first, last = (exposure.item_first, exposure.item_last) if spans is None else spans
+    found = []
+    for pieces in windows:
+        inside = np.zeros(len(exposure), dtype=bool)
+        for begin, end in pieces:
+            inside |= (first <= end) & (last >= begin)
+        found.append(exposure.held_by(np.flatnonzero(inside)))
+    return np.unique(np.concatenate(found), return_counts=True) if found else (_NONE, _NONE)
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _redrawn(
+    exposure: Exposure, onsets: Ints, flagged: Ints, lag: int, orders: int, random: np.random.Generator
+) -> Iterator[Counts]:
+    """Yield the counts of the real order, laid out as the others are, and of orders that were drawn."""
+    windows: Windows = [[(max(0, at - lag), at - 1)] if at else [] for at in onsets.tolist()]
+    before = np.zeros(exposure.steps + 1, dtype=np.int64)
+    before[1:][flagged[(flagged >= 0) & (flagged < exposure.steps)]] = 1
+    before = np.cumsum(before)
+    fixed = before[exposure.item_last + 1] > before[exposure.item_first]
+    fixed[:1] = fixed[-1:] = True  # they are cut off by the first and the last step
+    free = np.flatnonzero(~fixed)
+    ends = np.cumsum(exposure.room_of(free))
+    sizes = np.bincount(exposure.piece_item, exposure.piece_room, minlength=len(exposure)).astype(np.int64)
+    first, last = exposure.item_first.copy(), exposure.item_last.copy()
+    for order in range(orders + 1):
+        met = free if order == 0 else free[_permuted(exposure.item_epoch[free], random)]
+        stop = np.cumsum(sizes[met])
+        first[met] = np.searchsorted(ends, stop - sizes[met], "right")
+        last[met] = np.searchsorted(ends, stop - 1, "right")
+        yield _counted(exposure, windows, (first, last))
+
+
+def _permuted(passes: Ints, random: np.random.Generator) -> Ints:
+    """Return a random order of items that keeps each at a place of its own pass."""
+    random_key = random.random(len(passes))
+    held = np.argsort(passes, kind="stable")
+    found = np.empty(len(passes), dtype=np.int64)
+    found[held] = np.lexsort((random_key, passes))
+    return found
+
+
+def _phases(steps: int, phases: Sequence[int]) -> Ints:
+    """Return where phases begin, and the end: int64[phases + 1]."""
+    inner = [one for one in phases if 0 < one < steps]
+    return np.unique(np.array([0, *inner, steps], dtype=np.int64))
+
+
+def _offsets(borders: Ints, onsets: Ints, most: int, random: np.random.Generator) -> Ints:
+    """Return shifts of each phase, [shifts, phases], the first one by nothing; all there are if they are few.
+
+    Phases without an episode are not shifted: nothing would change.
+    """
+    sizes = np.diff(borders)
+    sizes = np.where(np.histogram(onsets, borders)[0] > 0, sizes, 1)
+    there = float(np.prod(sizes.astype(np.float64)))
+    if there <= most + 1:
+        return np.stack(np.unravel_index(np.arange(int(there)), tuple(sizes.tolist())), axis=1).astype(np.int64)
+    found: dict[tuple[int, ...], None] = {(0,) * len(sizes): None}
+    while len(found) <= most:
+        found[tuple(random.integers(0, sizes).tolist())] = None
+    return np.array(list(found), dtype=np.int64)
+
+
+def _shifted(steps: int, onsets: Ints, phases: Sequence[int], offsets: Ints, lag: int) -> Iterator[Windows]:
+    """Yield the windows before episodes that are shifted in a circle within their phase."""
+    borders = _phases(steps, phases)
+    phase = np.searchsorted(borders, onsets, "right") - 1
+    begin, size = borders[phase], np.diff(borders)[phase]
+    for one in offsets:
+        at = begin + (onsets - begin + one[phase]) % size
+        windows: Windows = []
+        for place, low, length in zip(at.tolist(), begin.tolist(), size.tolist(), strict=True):
+            start = place - min(lag, length - 1)
+            pieces = [(max(low, start), place - 1)]
+            if start < low:
+                pieces.append((low + length - (low - start), low + length - 1))
+            windows.append([piece for piece in pieces if piece[0] <= piece[1]])
+        yield windows
+
+
+def _in_one_stretch(exposure: Exposure, lag: int) -> Ints:
+    """Return the units all of whose items follow each other with no gap wider than the lag."""
+    item = np.repeat(np.arange(len(exposure)), np.diff(exposure.pointers))
+    first, last = exposure.item_first[item], exposure.item_last[item]
+    order = np.lexsort((first, exposure.members))
+    unit, first, last = exposure.members[order], first[order], last[order]
+    gap = (unit[1:] == unit[:-1]) & (first[1:] - last[:-1] > lag)
+    broken = np.unique(unit[1:][gap])
+    return np.setdiff1d(np.arange(len(exposure.units)), broken)
+
+
+def _without(counts: Counts, units: Ints) -> Counts:
+    kept = ~np.isin(counts[0], units)
+    return counts[0][kept], counts[1][kept]
+
+
+def _judged(exposure: Exposure, counts: list[Counts], episodes: int, apart: Ints, orders: int, null: Null) -> EventTest:
+    number = len(counts)
+    unit = np.concatenate([one[0] for one in counts])
+    count = np.concatenate([one[1] for one in counts])
+    order = np.repeat(np.arange(number), [len(one[0]) for one in counts])
+    mean = np.bincount(unit, count, minlength=len(exposure.units)) / number
+    statistic = _tail(count, mean[unit] / max(1, episodes), episodes)
+    mine = order == 0
+    ranked = np.flatnonzero(mine)[np.argsort(-statistic[mine], kind="stable")][:LISTED]
+    found, worst, left = [], 0.0, np.ones(len(unit), dtype=bool)
+    for place in ranked.tolist():
+        most = np.full(number, -np.inf)
+        np.maximum.at(most, order[left], statistic[left])
+        worst = max(worst, float((most >= statistic[place] * (1 - 1e-12)).sum()) / number)
+        left &= unit != unit[place]
+        held = int(unit[place])
+        found.append(
+            UnitEvents(unit=int(exposure.units[held]), episodes=int(count[place]), expected=float(mean[held]), p=worst)
+        )
+    return EventTest(
+        null=null,
+        episodes=episodes,
+        steps=exposure.steps,
+        orders=orders,
+        smallest_p=1 / number,
+        tested=len(exposure.units) - len(apart),
+        not_identifiable=exposure.units[apart],
+        units=tuple(found),
+    )
+
+
+def _tail(count: Ints, chance: Floats, episodes: int) -> Floats:
+    """Return -log10 P(X >= count), X binomial of so many episodes with a chance each."""
+    chance = np.clip(chance, 1e-12, 1 - 1e-12)
+    there = np.arange(episodes + 1)
+    ways = np.array([lgamma(episodes + 1) - lgamma(k + 1) - lgamma(episodes - k + 1) for k in there.tolist()])
+    total = np.zeros(len(count))
+    for k in there.tolist():
+        term = np.exp(ways[k] + k * np.log(chance) + (episodes - k) * np.log1p(-chance))
+        total += np.where(k >= count, term, 0.0)
+    return -np.log10(np.clip(total, 1e-300, 1.0))

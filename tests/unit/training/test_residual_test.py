@@ -1,0 +1,187 @@
+"""Odd blocks by their losses: p-values hold, few discoveries are false, and a bad neighbour accuses nobody."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from levels import thinned
+
+from dataaudit.training.accounting import Stretches
+from dataaudit.training.residual_test import (
+    Documents,
+    document_residuals,
+    fit_tail,
+    residual_test,
+)
+
+BLOCK_ROWS = 8
+
+
+def made_documents(random, *, blocks=400, size=8, sources=2, effect=0.1, noise=0.5, bad=(), shift=0.0):
+    """Return documents of blocks with a random effect each; bad ones are off."""
+    unit = np.repeat(np.arange(blocks), size)
+    source = unit % sources
+    between = random.standard_normal(blocks) * effect
+    between[list(bad)] += shift
+    precision = 1 / (noise**2 * random.uniform(0.5, 2.0, len(unit)))
+    mean = between[unit] + random.standard_normal(len(unit)) / np.sqrt(precision) + 0.3 * source
+    return Documents(
+        unit=unit.astype(np.int64),
+        source=source.astype(np.int64) + 1,
+        mean=mean,
+        precision=precision,
+        beside=0.0,
+        left_out=0,
+    )
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.3])
+def test_p_values_of_a_clean_run_are_uniform(effect):
+    """The smallest of 100 blocks' p-values, times 100, is at most a in a share a of runs; likewise each of them."""
+    least, all_p = [], []
+    for seed in range(thinned(300, 60)):
+        random = np.random.default_rng(seed)
+        found = residual_test(made_documents(random, blocks=100, effect=effect), seed=seed)
+        assert found.tested == 100
+        p = np.array([one.p for one in found.units])
+        least.append(min(1.0, p.min() * 100))
+        all_p.append((p <= 0.05).sum())
+    least = np.array(least)
+    for a in (0.05, 0.2, 0.5):
+        share = 1 - (1 - a / 100) ** 100
+        assert (least <= a).mean() <= share + 4 * np.sqrt(share * (1 - share) / len(least))
+    assert 3.5 <= np.mean(all_p) <= 6.5
+
+
+def test_few_discoveries_are_false_and_most_bad_blocks_are_found():
+    """20 bad ones of 10,000, and 20 of 2,000 at several seeds: false discoveries among all, power."""
+    random = np.random.default_rng(0)
+    bad = random.choice(10_000, 20, replace=False)
+    shown = residual_test(made_documents(random, blocks=10_000, bad=bad, shift=1.5), seed=0)
+    named = {one.unit for one in shown.units if one.discovered}
+    assert len(named & set(bad.tolist())) >= 18
+    false, share = 0, []
+    for seed in range(thinned(60, 20)):
+        random = np.random.default_rng(seed)
+        bad = random.choice(2_000, 20, replace=False)
+        found = residual_test(made_documents(random, blocks=2_000, bad=bad, shift=1.5), seed=seed)
+        named = {one.unit for one in found.units if one.discovered}
+        false = len(named - set(bad.tolist()))
+        share.append(false / max(1, len(named)))
+    assert np.mean(share) <= 0.05 + 4 * np.std(share) / np.sqrt(len(share))
+
+
+def test_blocks_that_are_lower_are_found_too():
+    random = np.random.default_rng(4)
+    found = residual_test(made_documents(random, bad=(7,), shift=-1.5))
+    assert found.units[0].unit == 7
+    assert found.units[0].mean < -1
+    assert found.units[0].discovered
+
+
+def test_what_differs_by_itself_is_not_odd():
+    """Blocks far apart by a random effect: none is called odd, though documents alone would say so of most."""
+    random = np.random.default_rng(5)
+    found = residual_test(made_documents(random, effect=2.0, noise=0.3))
+    assert not any(one.discovered for one in found.units)
+
+
+def test_small_units_and_sources_with_few_are_not_tested():
+    random = np.random.default_rng(6)
+    made = made_documents(random, blocks=50, sources=1)
+    two = np.array([1_000, 1_000])
+    more = Documents(
+        unit=np.concatenate([made.unit, two]),
+        source=np.concatenate([made.source, two * 0 + 1]),
+        mean=np.append(made.mean, [9.0, 9.0]),
+        precision=np.append(made.precision, [1.0, 1.0]),
+        beside=0.0,
+        left_out=0,
+    )
+    found = residual_test(more)
+    assert (found.tested, found.too_small) == (50, 1)
+    few = residual_test(made_documents(random, blocks=10, sources=1))
+    assert (few.tested, few.too_small, few.units) == (0, 10, ())
+
+
+def test_the_same_log_gives_the_same_numbers():
+    made = made_documents(np.random.default_rng(7))
+    assert residual_test(made) == residual_test(made)
+
+
+def made_stretches(random, *, steps=600, rows=4, places=4, blocks=60, beside=0.0, bad=None, shift=3.0):
+    """Return stretches of rows of several documents; a bad block's loss is off, and its neighbours' with it."""
+    number = steps * rows * places
+    step = np.repeat(np.arange(1, steps + 1), rows * places)
+    shard = random.integers(0, blocks // 4, number)
+    row = random.integers(0, 4 * BLOCK_ROWS, number)
+    source = shard % 2
+    targets = random.integers(20, 200, number)
+    start = np.tile(np.arange(places) * 200, steps * rows)
+    wrong = np.zeros(number, dtype=bool) if bad is None else (shard == bad[0]) & (row // BLOCK_ROWS == bad[1])
+    document = np.random.default_rng(1).standard_normal((blocks // 4, 4 * BLOCK_ROWS))[shard, row] * 0.1
+    own = document + random.standard_normal(number) * np.sqrt(20 / targets) + shift * wrong
+    carried = np.where(start > 0, np.roll(own, 1), 0.0) * beside
+    loss = 3 + 5 / np.sqrt(step) + 0.5 * source + 0.2 * (start == 0) + 3 / targets + own + carried
+    stretches = Stretches(
+        step=step,
+        rank=np.zeros(number, int),
+        micro_batch=np.zeros(number, int),
+        batch_row=np.tile(np.repeat(np.arange(rows), places), steps),
+        start=start,
+        shard=shard,
+        row=row,
+        offset=np.zeros(number, int),
+        source=source,
+        targets=targets,
+        loss=loss,
+    )
+    return stretches, np.zeros(number, dtype=np.int64)
+
+
+def test_a_bad_block_is_found_and_its_neighbours_are_not_accused():
+    """Without a mask a bad document raises what stands behind it."""
+    stretches, epoch = made_stretches(np.random.default_rng(2), beside=0.3, bad=(3, 2))
+    documents = document_residuals(stretches, epoch, BLOCK_ROWS)
+    assert documents.beside == pytest.approx(0.3, abs=0.06)
+    assert documents.left_out > 50
+    found = residual_test(documents)
+    assert [one.unit for one in found.units if one.discovered] == [3 << 40 | 2]
+    assert found.units[0].mean == pytest.approx(3.0, abs=0.3)
+    shards = residual_test(document_residuals(stretches, epoch, BLOCK_ROWS, shards=True))
+    assert shards.tested == 0  # seven or eight of each source: nobody knows how much they differ by themselves
+
+
+def test_with_a_mask_nothing_is_taken_from_neighbours():
+    documents = document_residuals(*made_stretches(np.random.default_rng(2)), BLOCK_ROWS)
+    assert abs(documents.beside) < 0.05
+    assert not any(one.discovered for one in residual_test(documents).units)
+
+
+def test_what_predicts_a_loss_is_taken_away():
+    """Steps, sources, lengths and places explain all but the documents: what is left has their size."""
+    stretches, epoch = made_stretches(np.random.default_rng(3))
+    documents = document_residuals(stretches, epoch, BLOCK_ROWS)
+    truth = np.random.default_rng(1).standard_normal((15, 4 * BLOCK_ROWS)) * 0.1
+    keys = np.unique(np.stack([stretches.shard, stretches.row]), axis=1)
+    true = truth[keys[0], keys[1]]
+    assert len(true) == len(documents.mean)
+    assert np.corrcoef(true, documents.mean)[0, 1] > 0.6
+    assert abs(np.mean(documents.mean)) < 0.05
+
+
+def test_a_fitted_tail_tells_the_true_one_and_a_bad_fit_is_refused():
+    random = np.random.default_rng(8)
+    drawn = np.sort(random.exponential(size=5_000))
+    tail = fit_tail(drawn, random)
+    told = tail.beyond(np.array([12.0, 14.0]))
+    assert 0.1 < told[0] / np.exp(-12) < 10
+    assert 0 < told[1] < told[0]
+    steps = np.sort(np.round(random.exponential(size=5_000)))  # a ladder is no such tail
+    assert fit_tail(steps, random) is None
+
+
+def test_a_tail_that_ends_is_fitted_by_one_that_does_not():
+    random = np.random.default_rng(9)
+    tail = fit_tail(np.sort(random.uniform(size=5_000) ** 0.2), random)
+    assert tail is None or tail.beyond(np.array([5.0]))[0] > 0
