@@ -146,6 +146,11 @@ class RunFile(_Model):
     sources: tuple[str, ...] = Field(description="Names of sources; the tables say their places.")
     block_rows: Annotated[int, Field(gt=0, le=1 << 30)] = Field(description="Rows of a block, a power of two.")
     ranks: Annotated[int, Field(gt=0)] = Field(description="Processes that write a log each.")
+    order: Literal["", "documents", "rows"] = Field(
+        default="",
+        description="What was put in order at random, uniformly within each pass, whole documents or whole rows; empty:"
+        " neither, or not known.",
+    )
     started: str = Field(description="UTC, ISO 8601.")
     program: str = Field(description="Version of dataaudit that wrote it.")
     settings: dict[str, Any] = Field(default_factory=dict, description="How often what is written.")

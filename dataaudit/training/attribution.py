@@ -41,6 +41,7 @@ from dataaudit.training.deciding import (
     sorted_parts,
     unit_rows,
 )
+from dataaudit.training.evidence import event_test_of, residual_tests_of
 from dataaudit.training.findings import (
     MISSING_LIMIT,
     AlarmRate,
@@ -240,6 +241,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         episodes=episodes,
         dips=tuple(_span(judged.step, one) for one in judged.dips),
         gradients=tuple(_span(norms.step, one) for one in norms.spikes),
+        event_test=event_test_of(data) if step is None else None,
+        residual_tests=residual_tests_of(data) if step is None else (),
     )
 
 

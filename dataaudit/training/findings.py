@@ -169,6 +169,72 @@ class Episode(_Model):
     metrics: tuple[ShardMetric, ...] = Field(default=(), description="Of the shard that was found.")
 
 
+class Unit(_Model):
+    """A block or a shard."""
+
+    name: str = Field(description="`split/uri` of the shard.")
+    shard: int = Field(description="Ordinal in the manifest.")
+    first_row: int | None = Field(description="First row of a block; null: the whole shard.")
+    last_row: int | None = Field(description="Last row of a block.")
+
+
+class Followed(Unit):
+    """A block or a shard after which episodes began."""
+
+    episodes: int = Field(description="Episodes that began within `lag` steps after it was read.")
+    expected: float = Field(description="As many as other orders would give.")
+    p: float = Field(description="Family-wise p-value, over all blocks and shards (Westfall & Young).")
+
+
+class EventTestFound(_Model):
+    """Whether episodes follow upon blocks more often than by chance."""
+
+    outcome: Literal["follows", "no_more_than_chance", "not_evaluated"]
+    reason: Literal["", "no_episode", "no_stretches", "not_identifiable"] = Field(
+        default="", description="Why nothing was tested."
+    )
+    null: Literal["redrawn", "shifted"] | None = Field(
+        default=None, description="Orders drawn at random (exact), or episodes shifted along the run."
+    )
+    lag: int = Field(description="Steps before an episode that count; its own steps do not.")
+    episodes: int = Field(default=0, description="In the steps that were looked at.")
+    first_step: int | None = Field(default=None, description="Of these steps, of which the log has every stretch.")
+    last_step: int | None = None
+    orders: int = Field(default=0, description="Orders or shifts that the real one was held against.")
+    smallest_p: float | None = Field(default=None, description="That could have been reached.")
+    look: int = Field(default=1, description="How often this run was looked at, each time with further steps.")
+    alpha: float = Field(description="Up to which p is called a finding at this look: 0.05 / (look * (look + 1)).")
+    tested: int = Field(default=0, description="Blocks and shards.")
+    not_identifiable: int = Field(
+        default=0, description="Blocks and shards read in one stretch, which cannot be told from their time."
+    )
+    units: tuple[Followed, ...] = Field(default=(), description="The 20 with the smallest p.")
+
+
+class Odd(Unit):
+    """A block or a shard whose losses are odd."""
+
+    documents: int
+    mean: float = Field(description="Mean residual, nats/token; below 0: easier than others of its source.")
+    distance: float = Field(description="The same in standard deviations of such units.")
+    p: float
+    fitted: bool = Field(description="Whether p is of a fitted tail.")
+    outlier: bool = Field(description="Whether it is among those of which 5 % at most are false discoveries.")
+
+
+class ResidualTestFound(_Model):
+    """Which blocks, or shards, are odd by their losses over the whole run."""
+
+    kind: Literal["block", "shard"]
+    outcome: Literal["outlier_shard", "none", "not_evaluated"]
+    tested: int
+    too_small: int = Field(description="With too few documents, or of a source with too few others.")
+    documents: int
+    beside: float = Field(description="What a nat of the stretch before adds to the next one in a row.")
+    left_out: int = Field(description="Stretches behind one of another block that is itself far off.")
+    units: tuple[Odd, ...] = Field(description="The 20 with the smallest p; all outliers, up to 200.")
+
+
 class Attribution(_Model):
     """The whole of ``attribution.json``."""
 
@@ -196,6 +262,10 @@ class Attribution(_Model):
     episodes: tuple[Episode, ...]
     dips: tuple[Span, ...] = Field(description="Steps below the band.")
     gradients: tuple[Span, ...] = Field(description="Steps where the gradient's norm was above its band.")
+    event_test: EventTestFound | None = Field(
+        default=None, description="Of the whole run; null: one step was asked for."
+    )
+    residual_tests: tuple[ResidualTestFound, ...] = Field(default=(), description="Of blocks, and of shards.")
 
 
 def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:

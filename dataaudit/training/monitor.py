@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -84,6 +84,9 @@ class TrainingMonitor:
         ranks: Processes of the run; of the environment's WORLD_SIZE by default.
         block_rows: Rows of a block, the unit that a spike is attributed to; a power of two.
         shift: ``outer``: the loader shifts labels. ``inner``: the model does.
+        order: ``documents``: these were shuffled uniformly, by ``PackedDocuments(order="shuffled")``, and are read in
+            that order. ``rows``: whole rows were, by a loader's ``shuffle=True``. Empty: neither, or a shuffle buffer.
+            Tests of a whole run draw such orders again.
         score: From a kept batch to its losses [B, T]. With it every 16th step is scored, and a flagged one as long as
             it is among the last four, where a loop hands over no losses of stretches.
         model: Whose buffers and modes are put back after ``score``.
@@ -106,13 +109,17 @@ class TrainingMonitor:
         ranks: int | None = None,
         block_rows: int = BLOCK_ROWS,
         shift: Shift = "outer",
+        order: Literal["", "documents", "rows"] = "",
         score: Callable[[Any], Any] | None = None,
         model: torch.nn.Module | None = None,
     ) -> None:
         if block_rows < 1 or block_rows & (block_rows - 1):
             raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
+        if order not in ("", "documents", "rows"):
+            raise ConfigError(f"order: expected documents, rows or nothing, found {order!r}")
         self.corpus = corpus
         self.folder = Path(folder)
+        self._order: Literal["", "documents", "rows"] = order
         self.rank = _whole_number("RANK", "0") if rank is None else rank
         self.ranks = _whole_number("WORLD_SIZE", "1") if ranks is None else ranks
         if not 0 <= self.rank < self.ranks:
@@ -176,6 +183,7 @@ class TrainingMonitor:
                 sources=self.corpus.sources,
                 block_rows=block_rows,
                 ranks=self.ranks,
+                order=self._order,
                 started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
                 program=__version__,
             )

@@ -1,0 +1,168 @@
+"""What the whole run says of its data, beside single episodes: the event test and the residual tests of a run log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+import pyarrow.compute as pc
+
+from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.training.accounting import Ints
+from dataaudit.training.event_test import LAG, EventTest, alpha_of_look, event_test
+from dataaudit.training.exposure import exposure_of
+from dataaudit.training.findings import EventTestFound, Followed, Odd, ResidualTestFound, number
+from dataaudit.training.residual_test import document_residuals, residual_test
+
+if TYPE_CHECKING:
+    from dataaudit.training.attribution import Data
+
+LEAST_PHASE = 50
+"""Steps for which a learning rate has to rise, stay or fall to be a phase of its own."""
+
+
+def event_test_of(data: Data) -> EventTestFound:
+    """Test whether the episodes of a run follow upon blocks of its data."""
+    curve, judged, run = data.curve, data.judged, data.log.run
+    none = {"outcome": "not_evaluated", "lag": LAG, "alpha": alpha_of_look(1)}
+    if not judged.spikes:
+        return EventTestFound(**none, reason="no_episode")
+    exposure = exposure_of(
+        data.log.table("stretches"),
+        curve.step,
+        curve.targets,
+        data.twins,
+        run.block_rows,
+        moves="rows" if run.order == "rows" else "documents",
+    )
+    if exposure is None:
+        return EventTestFound(**none, reason="no_stretches")
+    first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
+    onsets = np.array([int(curve.step[one.first]) for one in judged.spikes], dtype=np.int64) - first
+    flagged = np.concatenate([curve.step[one.places] for one in judged.spikes]).astype(np.int64) - first
+    onsets = onsets[(onsets >= 0) & (onsets < exposure.steps)]
+    if not len(onsets):
+        return EventTestFound(**none, reason="no_episode", first_step=first, last_step=last)
+    phases = [at - first for at in _phases(data)]
+    found = event_test(exposure, onsets, flagged, random_order=bool(run.order), phases=phases)
+    look = _look(data, last)
+    alpha = alpha_of_look(look)
+    follows = any(one.p <= alpha for one in found.units)
+    outcome = "follows" if follows else "no_more_than_chance" if found.tested else "not_evaluated"
+    return EventTestFound(
+        outcome=outcome,
+        reason="" if found.tested else "not_identifiable",
+        null=found.null,
+        lag=LAG,
+        episodes=found.episodes,
+        first_step=first,
+        last_step=last,
+        orders=found.orders,
+        smallest_p=number(found.smallest_p),
+        look=look,
+        alpha=alpha,
+        tested=found.tested,
+        not_identifiable=len(found.not_identifiable),
+        units=_followed(data, found),
+    )
+
+
+def _followed(data: Data, found: EventTest) -> tuple[Followed, ...]:
+    return tuple(
+        Followed(
+            **(
+                _named(data, one.unit >> 40, one.unit & ((1 << 40) - 1))
+                if one.unit >= 0
+                else _named(data, -1 - one.unit)
+            ),
+            episodes=one.episodes,
+            expected=round(one.expected, 6),
+            p=round(one.p, 12),
+        )
+        for one in found.units
+    )
+
+
+def residual_tests_of(data: Data) -> tuple[ResidualTestFound, ...]:
+    """Test which blocks, and which shards, are odd by their losses; the steps of episodes are among them."""
+    epoch = _epochs(data)
+    return tuple(_residual_test(data, epoch, shards=shards) for shards in (False, True))
+
+
+def _residual_test(data: Data, epoch: Ints, *, shards: bool) -> ResidualTestFound:
+    rows = data.log.run.block_rows
+    kind = "shard" if shards else "block"
+    if not len(data.stretches):
+        return ResidualTestFound(
+            kind=kind, outcome="not_evaluated", tested=0, too_small=0, documents=0, beside=0.0, left_out=0, units=()
+        )
+    found = residual_test(document_residuals(data.stretches, epoch, rows, shards=shards))
+    units = tuple(
+        Odd(
+            **(_named(data, one.unit) if shards else _named(data, one.unit >> 40, one.unit & ((1 << 40) - 1))),
+            documents=one.documents,
+            mean=round(one.mean, 9),
+            distance=round(one.distance, 6),
+            p=one.p,
+            fitted=one.fitted,
+            outlier=one.discovered,
+        )
+        for one in found.units
+    )
+    odd = any(one.outlier for one in units)
+    return ResidualTestFound(
+        kind=kind,
+        outcome="outlier_shard" if odd else "none" if found.tested else "not_evaluated",
+        tested=found.tested,
+        too_small=found.too_small,
+        documents=found.documents,
+        beside=round(found.beside, 9),
+        left_out=found.left_out,
+        units=units,
+    )
+
+
+def _named(data: Data, shard: int, block: int | None = None) -> dict[str, Any]:
+    rows = data.log.run.block_rows
+    first = None if block is None else block * rows
+    last = None if first is None else min(first + rows, max(int(data.rows[shard]), first + 1)) - 1
+    return {"name": data.names[shard], "shard": shard, "first_row": first, "last_row": last}
+
+
+def _epochs(data: Data) -> Ints:
+    """Return the pass of each of ``data.stretches``."""
+    table = data.log.table("stretches")
+    table = table.filter(pc.and_(pc.is_valid(table["loss"]), pc.greater(table["targets"], 0)))
+    order = np.argsort(table["step"].to_numpy(), kind="stable")
+    epochs: Ints = table["epoch"].to_numpy()[order].astype(np.int64)
+    return epochs
+
+
+def _phases(data: Data) -> list[int]:
+    """Return first steps of phases: where the learning rate begins to rise, stay or fall, or a run was resumed."""
+    events = data.log.table("events")
+    found = {
+        int(step) + 1
+        for step, kind in zip(events["step"].to_pylist(), events["kind"].to_pylist(), strict=True)
+        if kind == "resumed"
+    }
+    values = data.log.table("values")
+    rates = values.filter(pc.equal(values["metric"], "learning_rate")).sort_by("step")
+    step, rate = rates["step"].to_numpy(), rates["value"].to_numpy()
+    if len(rate) > LEAST_PHASE:
+        change = np.sign(np.where(np.isclose(rate[1:], rate[:-1], rtol=1e-9), 0.0, rate[1:] - rate[:-1]))
+        edges = np.concatenate([[0], np.flatnonzero(np.diff(change)) + 1, [len(change)]])
+        long = [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True) if b - a >= LEAST_PHASE]
+        found |= {int(step[a]) for a, _ in long[1:]}
+    return sorted(found)
+
+
+def _look(data: Data, last: int) -> int:
+    """Return which look at the run this is: one more than the one before, if the log has got further since."""
+    try:
+        before = orjson.loads((data.log.folder / ATTRIBUTION_FILE).read_bytes())["event_test"]
+        look, until = int(before["look"]), int(before["last_step"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return 1
+    return look + (last > until)
