@@ -241,8 +241,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         episodes=episodes,
         dips=tuple(_span(judged.step, one) for one in judged.dips),
         gradients=tuple(_span(norms.step, one) for one in norms.spikes),
-        event_test=event_test_of(data) if step is None else None,
-        residual_tests=residual_tests_of(data) if step is None else (),
+        event_test=event_test_of(data),
+        residual_tests=residual_tests_of(data),
     )
 
 

@@ -31,8 +31,8 @@ from dataaudit.report.outliers import LIMIT_SD
 from dataaudit.text import plural
 from dataaudit.training.alarm_rate import LEAST_STEPS
 from dataaudit.training.attribution import Data
+from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import Attribution, Detector, Document, Episode, Found, ShardMetric, Share, Span
-from dataaudit.training.findings import Unit as UnitFound
 
 EPISODES = 5
 """Episodes that are shown; JSON has all."""
@@ -332,82 +332,6 @@ def _false_alarms(detector: Detector) -> str:
     return f"{width}; by chance the loss goes above it {value} ({low} to {high}) times in 10,000 steps."
 
 
-def _whole_run(found: Attribution) -> Iterable[Block | Section]:
-    """Return what the tests of the whole run found, in a sentence each, and tables of what was found alone."""
-    test = found.event_test
-    if test is not None and test.outcome != "not_evaluated":
-        how = "redrawn orders" if test.null == "redrawn" else "shifts along the run"
-        much = f"{plural(test.episodes, 'episode')}, {test.tested:,} blocks and shards, {test.orders:,} {how}"
-        if test.outcome == "follows":
-            text = (
-                f"Episodes follow upon data more often than by chance ({much}, family-wise p up to {test.alpha:.3g})."
-            )
-        else:
-            text = (
-                f"Episodes follow upon no block or shard more often than by chance ({much}; the smallest p that could be"
-                f" reached is {test.smallest_p:.2g}, a finding is {test.alpha:.3g} or less)."
-            )
-        if test.not_identifiable:
-            apart = f"{test.not_identifiable:,} blocks and shards were read in one stretch"
-            text += f" {apart} and cannot be told from their time."
-        yield Prose(text=text)
-        rows = tuple(one for one in test.units if one.p <= test.alpha)
-        if rows:
-            yield Table(
-                title="Episodes began after",
-                columns=(
-                    *numbers("shard"),
-                    *names("split/uri"),
-                    Column("rows", "word"),
-                    *numbers("episodes", "expected", "p"),
-                ),
-                rows=tuple(
-                    (
-                        one.shard,
-                        Cell(text=Name(one.name, ends=True)),
-                        _of(one),
-                        one.episodes,
-                        decimal(round(one.expected, 2)),
-                        f"{one.p:.2g}",
-                    )
-                    for one in rows
-                ),
-                noun="block or shard",
-            )
-    for residual in found.residual_tests:
-        rows_odd = tuple(one for one in residual.units if one.outlier)
-        if rows_odd:
-            yield Table(
-                title=f"{residual.kind.capitalize()}s whose losses are odd over the whole run, beside others of their source",
-                columns=(
-                    *numbers("shard"),
-                    *names("split/uri"),
-                    Column("rows", "word"),
-                    *numbers("documents", "nats/token", "p"),
-                ),
-                rows=tuple(
-                    (
-                        one.shard,
-                        Cell(text=Name(one.name, ends=True)),
-                        _of(one),
-                        one.documents,
-                        f"{one.mean:+.3f}",
-                        f"{one.p:.2g}",
-                    )
-                    for one in rows_odd
-                ),
-                noun=residual.kind,
-            )
-    if any(one.outcome == "outlier_shard" for one in found.residual_tests):
-        yield Prose(
-            text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to hold data back."
-        )
-
-
-def _of(one: UnitFound) -> str:
-    return "all" if one.first_row is None else f"{one.first_row:,} to {one.last_row:,}"
-
-
 def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
     left = len(found.episodes) - len(shown)
     said = []
@@ -422,6 +346,6 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
         said.append(_false_alarms(found.detector))
     for text in said:
         yield Prose(text=text)
-    yield from _whole_run(found)
+    yield from evidence_blocks(found)
     if any(one.outcome == "found" for one in found.episodes):
         yield Section(id="limits", title="What this does not say", lead=_LIMITS)

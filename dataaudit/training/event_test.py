@@ -16,7 +16,7 @@ statistic of each order (Westfall & Young 1993, step-down). p = (1 + orders as e
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import lgamma
 from typing import Literal
@@ -24,7 +24,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.training.exposure import Exposure, Ints
+from dataaudit.training.exposure import Exposure, Ints, Mask
 
 LAG = 8
 """Steps before an episode in which what was read counts."""
@@ -104,7 +104,10 @@ def event_test(
         number = orders
     else:
         offsets = _offsets(_phases(exposure.steps, phases), onsets, orders, random)
-        draws = (_counted(exposure, windows) for windows in _shifted(exposure.steps, onsets, phases, offsets, lag))
+        draws = (
+            _together(exposure.held_by(np.flatnonzero(_inside(exposure, one))) for one in windows)
+            for windows in _shifted(exposure.steps, onsets, phases, offsets, lag)
+        )
         apart = _in_one_stretch(exposure, lag)
         number = len(offsets) - 1
     counts = [_without(one, apart) for one in draws]
@@ -117,18 +120,6 @@ Windows = list[list[tuple[int, int]]]
 """Of each episode, first and last steps before it; two where a circle is closed within them."""
 
 
-def _counted(exposure: Exposure, windows: Windows, spans: tuple[Ints, Ints] | None = None) -> Counts:
-    """Count, of each unit, the episodes in whose windows an item of it lies."""
-    first, last = (exposure.item_first, exposure.item_last) if spans is None else spans
-    found = []
-    for pieces in windows:
-        inside = np.zeros(len(exposure), dtype=bool)
-        for begin, end in pieces:
-            inside |= (first <= end) & (last >= begin)
-        found.append(exposure.held_by(np.flatnonzero(inside)))
-    return np.unique(np.concatenate(found), return_counts=True) if found else (_NONE, _NONE)
-
-
 _NONE = np.zeros(0, np.int64)
 
 
@@ -136,31 +127,44 @@ def _redrawn(
     exposure: Exposure, onsets: Ints, flagged: Ints, lag: int, orders: int, random: np.random.Generator
 ) -> Iterator[Counts]:
     """Yield the counts of the real order, laid out as the others are, and of orders that were drawn."""
-    windows: Windows = [[(max(0, at - lag), at - 1)] if at else [] for at in onsets.tolist()]
     before = np.zeros(exposure.steps + 1, dtype=np.int64)
     before[1:][flagged[(flagged >= 0) & (flagged < exposure.steps)]] = 1
     before = np.cumsum(before)
     fixed = before[exposure.item_last + 1] > before[exposure.item_first]
     fixed[:1] = fixed[-1:] = True  # they are cut off by the first and the last step
     free = np.flatnonzero(~fixed)
-    ends = np.cumsum(exposure.room_of(free))
     sizes = np.bincount(exposure.piece_item, exposure.piece_room, minlength=len(exposure)).astype(np.int64)
-    first, last = exposure.item_first.copy(), exposure.item_last.copy()
+    room = np.concatenate([[0], np.cumsum(exposure.room_of(free))])
+    windows = [(max(0, at - lag), at - 1) for at in onsets.tolist() if at]
+    stay = [np.flatnonzero(fixed & _inside(exposure, [one])) for one in windows]
+    begin = np.array([room[first] for first, _ in windows], dtype=np.int64)
+    end = np.array([room[last + 1] for _, last in windows], dtype=np.int64)
+    passes = [np.flatnonzero(exposure.item_epoch[free] == one) for one in np.unique(exposure.item_epoch[free])]
     for order in range(orders + 1):
-        met = free if order == 0 else free[_permuted(exposure.item_epoch[free], random)]
-        stop = np.cumsum(sizes[met])
-        first[met] = np.searchsorted(ends, stop - sizes[met], "right")
-        last[met] = np.searchsorted(ends, stop - 1, "right")
-        yield _counted(exposure, windows, (first, last))
+        met = free.copy()
+        for places in passes if order else ():
+            met[places] = free[random.permutation(places)]
+        stops = np.cumsum(sizes[met])
+        first = np.searchsorted(stops, begin, "right")
+        last = np.searchsorted(stops, end, "left") + 1
+        yield _together(
+            exposure.held_by(np.concatenate([met[one:other], others]))
+            for one, other, others in zip(first, last, stay, strict=True)
+        )
 
 
-def _permuted(passes: Ints, random: np.random.Generator) -> Ints:
-    """Return a random order of items that keeps each at a place of its own pass."""
-    random_key = random.random(len(passes))
-    held = np.argsort(passes, kind="stable")
-    found = np.empty(len(passes), dtype=np.int64)
-    found[held] = np.lexsort((random_key, passes))
-    return found
+def _inside(exposure: Exposure, window: list[tuple[int, int]]) -> Mask:
+    """Return which items lie in a window, wholly or in part: bool[items]."""
+    inside = np.zeros(len(exposure), dtype=bool)
+    for begin, end in window:
+        inside |= (exposure.item_first <= end) & (exposure.item_last >= begin)
+    return inside
+
+
+def _together(found: Iterable[Ints]) -> Counts:
+    """Count how many windows each unit is in."""
+    held = list(found)
+    return np.unique(np.concatenate(held), return_counts=True) if held else (_NONE, _NONE)
 
 
 def _phases(steps: int, phases: Sequence[int]) -> Ints:

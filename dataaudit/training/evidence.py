@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,7 +154,7 @@ def _phases(data: Data) -> list[int]:
     if len(rate) > LEAST_PHASE:
         change = np.sign(np.where(np.isclose(rate[1:], rate[:-1], rtol=1e-9), 0.0, rate[1:] - rate[:-1]))
         edges = np.concatenate([[0], np.flatnonzero(np.diff(change)) + 1, [len(change)]])
-        long = [(int(a), int(b)) for a, b in zip(edges[:-1], edges[1:], strict=True) if b - a >= LEAST_PHASE]
+        long = [(int(a), int(b)) for a, b in itertools.pairwise(edges) if b - a >= LEAST_PHASE]
         found |= {int(step[a]) for a, _ in long[1:]}
     return sorted(found)
 

@@ -263,7 +263,7 @@ class Attribution(_Model):
     dips: tuple[Span, ...] = Field(description="Steps below the band.")
     gradients: tuple[Span, ...] = Field(description="Steps where the gradient's norm was above its band.")
     event_test: EventTestFound | None = Field(
-        default=None, description="Of the whole run; null: one step was asked for."
+        default=None, description="Of the whole run; null: before it was tested for."
     )
     residual_tests: tuple[ResidualTestFound, ...] = Field(default=(), description="Of blocks, and of shards.")
 

@@ -305,11 +305,13 @@ def _dealt(
     """Return distances of units whose documents were dealt anew within each source: float64[rounds, units]."""
     units = len(effect)
     rounds = int(np.clip(DEALT // max(1, units), 20, 1_000))
-    held = np.argsort(source, kind="stable")
+    held = [np.flatnonzero(source == one) for one in np.unique(source)]
     found = np.empty((rounds, units))
     for one in range(rounds):
-        to = np.lexsort((random.random(len(source)), source))
-        average, weight = _averaged(member[held], mean[to], precision[to], units)
+        to = np.empty_like(member)
+        for places in held:
+            to[places] = random.permutation(places)
+        average, weight = _averaged(member, mean[to], precision[to], units)
         chance = effect + 1 / np.maximum(weight, 1e-300)
         found[one] = (average + np.sqrt(effect) * random.standard_normal(units)) / np.sqrt(chance)
     return found

@@ -17,8 +17,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from torch.utils.data import IterableDataset, RandomSampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -45,7 +46,8 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
         folder: Of the run log; the ranks of a run share it.
         corpus: What was opened.
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
-            ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do).
+            ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do), ``order`` (``rows`` by
+            default where the trainer shuffles its data set, as it does unless it is told otherwise).
 
     Returns:
         The same trainer.
@@ -97,10 +99,10 @@ class _Audit:
         """Return where the state of this rank lies in a checkpoint."""
         return checkpoint / _STATE_FILE.format(rank=self.rank)
 
-    def begin(self) -> None:
+    def begin(self, order: Literal["", "rows"]) -> None:
         """Start the log, or go on with it."""
         agree(self.corpus)
-        options = dict(self.options)
+        options = {"order": order, **self.options}
         if self.checkpoint is not None:
             path = self.state_file(self.checkpoint)
             if not path.exists():
@@ -194,9 +196,9 @@ class _Callback(TrainerCallback):
         self._audit = audit
         self._epochs, self._began = 0, 0.0
 
-    def on_train_begin(self, _args: Any, state: Any, *_: Any, **__: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any = None, **__: Any) -> None:
         """Start the log."""
-        self._audit.begin()
+        self._audit.begin("rows" if _shuffles(train_dataloader) and not args.ignore_data_skip else "")
         self._began = float(state.epoch or 0) if self._audit.checkpoint is not None else 0.0
         self._epochs = int(self._began)
 
@@ -226,3 +228,14 @@ class _Callback(TrainerCallback):
         assert self._audit.monitor is not None
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._audit.state_file(folder), json.dumps(self._audit.monitor.state_dict()).encode())
+
+
+def _shuffles(loader: Any) -> bool:
+    """Return whether each pass of a loader meets every row of a map-style data set once, in any order alike."""
+    if isinstance(loader.dataset, IterableDataset):
+        return False
+    batches = loader.batch_sampler
+    while hasattr(batches, "batch_sampler"):  # accelerate's, each around another
+        batches = batches.batch_sampler
+    sampler = getattr(batches, "sampler", None)
+    return isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(loader.dataset)

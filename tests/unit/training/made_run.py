@@ -104,6 +104,8 @@ def write_run(
     *,
     lacking: Callable[[int, int], bool] = lambda step, rank: False,
     norms: Callable[[int], float] | None = None,
+    rates: Callable[[int], float] | None = None,
+    order: str = "",
     first: int = 1,
     create: bool = True,
     **writer: int,
@@ -117,6 +119,8 @@ def write_run(
         plant: Changes the stretches of a step.
         lacking: Whether a rank wrote nothing of a step.
         norms: Gradient norm of a step.
+        rates: Learning rate of a step.
+        order: What was put in order at random.
         first: Step that this attempt begins with.
         create: Whether it is a new log.
         writer: Of RankWriter.
@@ -129,6 +133,7 @@ def write_run(
             sources=SOURCES,
             block_rows=BLOCK_ROWS,
             ranks=made.ranks,
+            order=order,
             started="2026-11-22T00:00:00Z",
             program="0",
         )
@@ -143,6 +148,8 @@ def write_run(
             _write_step(log, made, batch)
             if norms is not None:
                 log.add("values", value_row(step, norms(step)))
+            if rates is not None:
+                log.add("values", value_row(step, rates(step), "learning_rate", ""))
             if step % 100 == 0:
                 assert log.flush()
         log.close()
@@ -170,15 +177,15 @@ def _write_step(log: RankWriter, made: Made, batch: Batch) -> None:
     log.add_step(step, {name: value if name == "user_loss" else np.array(value) for name, value in row.items()})
 
 
-def value_row(step: int, norm: float) -> dict[str, object]:
-    """Return the row of a gradient's norm."""
+def value_row(step: int, value: float, metric: str = "grad_global_norm", stat: str = "l2") -> dict[str, object]:
+    """Return the row of a number of the whole model."""
     return {
         "step": np.array([step]),
-        "metric": ["grad_global_norm"],
+        "metric": [metric],
         "layer": np.array([-1]),
         "head": np.array([-1]),
-        "stat": ["l2"],
-        "value": np.array([norm]),
+        "stat": [stat],
+        "value": np.array([value]),
     }
 
 

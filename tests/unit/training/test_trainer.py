@@ -179,6 +179,26 @@ class Stop(transformers.TrainerCallback):
         control.should_training_stop = state.global_step >= self.step
 
 
+def order_of(folder):
+    return load_run(folder).run.order
+
+
+def test_the_log_knows_whether_the_trainer_shuffles_rows(rows, corpus, tmp_path):
+    """What is said wins; streams, sequential samplers and data that are begun anew when resumed are no such."""
+    tries = {
+        "rows": (rows, {}, {}),
+        "said": (rows, {}, {"order": "documents"}),
+        "sequential": (rows, {"train_sampling_strategy": "sequential"}, {}),
+        "stream": (StreamedRows(rows, ROWS), {}, {}),
+        "unskipped": (rows, {"ignore_data_skip": True}, {}),
+    }
+    for name, (data, arguments, options) in tries.items():
+        trainer = trainer_of(tmp_path / name, data, max_steps=1, **arguments)
+        audit_trainer(trainer, tmp_path / name / "run", corpus, **options).train()
+    found = {name: order_of(tmp_path / name / "run") for name in tries}
+    assert found == {"rows": "rows", "said": "documents", "sequential": "", "stream": "", "unskipped": ""}
+
+
 def test_columns_that_the_trainer_would_drop_are_an_error_at_once(rows, corpus, tmp_path):
     with pytest.raises(ConfigError, match="remove_unused_columns=False") as raised:
         audit_trainer(trainer_of(tmp_path, rows, remove_unused_columns=True), tmp_path / "run", corpus)
