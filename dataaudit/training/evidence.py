@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import orjson
@@ -26,9 +26,9 @@ LEAST_PHASE = 50
 def event_test_of(data: Data) -> EventTestFound:
     """Test whether the episodes of a run follow upon blocks of its data."""
     curve, judged, run = data.curve, data.judged, data.log.run
-    none = {"outcome": "not_evaluated", "lag": LAG, "alpha": alpha_of_look(1)}
+    untested = EventTestFound(outcome="not_evaluated", lag=LAG, alpha=alpha_of_look(1))
     if not judged.spikes:
-        return EventTestFound(**none, reason="no_episode")
+        return untested.model_copy(update={"reason": "no_episode"})
     exposure = exposure_of(
         data.log.table("stretches"),
         curve.step,
@@ -38,21 +38,20 @@ def event_test_of(data: Data) -> EventTestFound:
         moves="rows" if run.order == "rows" else "documents",
     )
     if exposure is None:
-        return EventTestFound(**none, reason="no_stretches")
+        return untested.model_copy(update={"reason": "no_stretches"})
     first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
     onsets = np.array([int(curve.step[one.first]) for one in judged.spikes], dtype=np.int64) - first
     flagged = np.concatenate([curve.step[one.places] for one in judged.spikes]).astype(np.int64) - first
     onsets = onsets[(onsets >= 0) & (onsets < exposure.steps)]
     if not len(onsets):
-        return EventTestFound(**none, reason="no_episode", first_step=first, last_step=last)
+        return untested.model_copy(update={"reason": "no_episode", "first_step": first, "last_step": last})
     phases = [at - first for at in _phases(data)]
     found = event_test(exposure, onsets, flagged, random_order=bool(run.order), phases=phases)
     look = _look(data, last)
     alpha = alpha_of_look(look)
     follows = any(one.p <= alpha for one in found.units)
-    outcome = "follows" if follows else "no_more_than_chance" if found.tested else "not_evaluated"
     return EventTestFound(
-        outcome=outcome,
+        outcome="follows" if follows else "no_more_than_chance" if found.tested else "not_evaluated",
         reason="" if found.tested else "not_identifiable",
         null=found.null,
         lag=LAG,
@@ -93,7 +92,7 @@ def residual_tests_of(data: Data) -> tuple[ResidualTestFound, ...]:
 
 def _residual_test(data: Data, epoch: Ints, *, shards: bool) -> ResidualTestFound:
     rows = data.log.run.block_rows
-    kind = "shard" if shards else "block"
+    kind: Literal["block", "shard"] = "shard" if shards else "block"
     if not len(data.stretches):
         return ResidualTestFound(
             kind=kind, outcome="not_evaluated", tested=0, too_small=0, documents=0, beside=0.0, left_out=0, units=()

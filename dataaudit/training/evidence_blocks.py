@@ -70,9 +70,9 @@ def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
 
 
 def _table(
-    title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[str, ...], ...], noun: str
+    title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[Line, ...], ...], noun: str
 ) -> Table:
-    rows: tuple[Row | tuple[Line | Cell, ...], ...] = tuple(
+    rows: tuple[Row, ...] = tuple(
         (str(one.shard), Cell(text=Name(one.name, ends=True)), _rows(one), *value)
         for one, value in zip(units, values, strict=True)
     )

@@ -240,8 +240,8 @@ def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tupl
 
 def _averaged(code: Ints, values: Floats, weights: Floats, size: int) -> tuple[Floats, Floats]:
     """Return weighted means by code, and the sums of the weights."""
-    total = np.bincount(code, weights, minlength=size)
-    mean = np.bincount(code, weights * values, minlength=size)
+    total = np.bincount(code, weights, minlength=size).astype(np.float64, copy=False)
+    mean = np.bincount(code, weights * values, minlength=size).astype(np.float64, copy=False)
     return np.divide(mean, total, out=np.zeros(size), where=total > 0), total
 
 

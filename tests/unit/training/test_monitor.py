@@ -737,6 +737,8 @@ def test_a_folder_that_cannot_be_written_is_said(corpus, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be written"):
         TrainingMonitor(tmp_path / "file", corpus)
+    with pytest.raises(ConfigError, match="order: expected documents, rows or nothing, found 'shuffled'"):
+        TrainingMonitor(tmp_path / "run", corpus, order="shuffled")
     with pytest.raises(ConfigError, match="a power of two, found 48"):
         TrainingMonitor(tmp_path / "run", corpus, block_rows=48)
 
