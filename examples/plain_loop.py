@@ -35,7 +35,7 @@ def main(manifest: str, run: Path, steps: int) -> None:
         saved = torch.load(checkpoint)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-    with TrainingMonitor(run, corpus, state=saved and saved["monitor"], shift="inner") as monitor:
+    with TrainingMonitor(run, corpus, state=saved and saved["monitor"], shift="inner", order="documents") as monitor:
         for batch in islice(loader, monitor.steps, steps):
             tags = batch.pop("tags")
             output = model(**batch)

@@ -322,7 +322,7 @@ def _metrics(one: Episode) -> Table:
 
 def _false_alarms(detector: Detector) -> str:
     """Return how often the band is left by chance, or why that is not known."""
-    width = f"The band is {decimal(detector.k)} robust standard deviations wide on either side"
+    width = f"The band is {detector.k:g} robust standard deviations wide on either side"
     if detector.above is None:
         few = detector.healthy < LEAST_STEPS
         why = f"that takes {LEAST_STEPS:,} healthy steps" if few else "too few are near it"

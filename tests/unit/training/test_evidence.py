@@ -193,6 +193,7 @@ class TestResiduals:
         text = render_text(found, data)
         assert "Blocks with odd losses over the whole run" in text
         assert "Odd is not bad" in text
+        assert "The band is 8 robust standard deviations wide" in text
         jsonschema.validate(found.model_dump(mode="json", by_alias=True), SCHEMAS["attribution"][1]())
 
     def test_shards_where_there_are_enough_of_a_source(self, tmp_path):
