@@ -35,9 +35,14 @@ from dataaudit.cli.shell import FOLDER, block, note, print_text
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
 @click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that the run was trained on.")
 @click.option("--step", type=click.IntRange(min=0), metavar="N", help="Only the episode that step N is in.")
+@click.option(
+    "--reference", type=FOLDER, metavar="RUNLOG", help="A healthy run with the same schedule, to hold the loss against."
+)
 @click.option("--picture", type=FOLDER, metavar="FILE.png", help="The loss with its band and episodes.")
 @click.option("--json", "as_json", is_flag=True, help="Print attribution.json instead of tables.")
-def attribute(runlog: Path, manifest: Path, step: int | None, picture: Path | None, *, as_json: bool) -> None:
+def attribute(
+    runlog: Path, manifest: Path, step: int | None, reference: Path | None, picture: Path | None, *, as_json: bool
+) -> None:
     """Say which block or shard of the corpus held the excess when a run's loss rose, and how sure that is.
 
     An episode is a run of steps above the band around a robust line; its excess over what the healthy past predicts is
@@ -52,7 +57,7 @@ def attribute(runlog: Path, manifest: Path, step: int | None, picture: Path | No
         from dataaudit.training.picture import check_picture
 
         check_picture(picture)
-    data = attribution.load_data(runlog, manifest)
+    data = attribution.load_data(runlog, manifest, reference)
     found = attribution.attribute(data, step)
     if picture is not None:
         from dataaudit.training.picture import write_picture

@@ -41,7 +41,13 @@ from dataaudit.training.deciding import (
     sorted_parts,
     unit_rows,
 )
-from dataaudit.training.evidence import event_test_of, residual_tests_of
+from dataaudit.training.evidence import (
+    collapse_of,
+    event_test_of,
+    residual_tests_of,
+    scaling_law_of,
+    source_losses_of,
+)
 from dataaudit.training.findings import (
     MISSING_LIMIT,
     AlarmRate,
@@ -95,6 +101,8 @@ class Data:
 
     log: RunLog
     manifest: Manifest
+    reference: RunLog | None = None
+    """Of a healthy run that this one is held against."""
 
     @cached_property
     def curve(self) -> Curve:
@@ -169,15 +177,20 @@ class Data:
         ]
 
 
-def load_data(log: Path, manifest: Path) -> Data:
+def load_data(log: Path, manifest: Path, reference: Path | None = None) -> Data:
     """Load a run log and the manifest that it has to be of.
+
+    Args:
+        log: Folder of the run log.
+        manifest: Folder of the manifest.
+        reference: Folder of the run log of a healthy run; it may be of another manifest.
 
     Raises:
         RunLogError: The log is absent or damaged, or of another manifest.
         ManifestError: The manifest is absent or damaged.
         ManifestMismatch: The log's table of shards is not the manifest's.
     """
-    data = Data(load_run(log), load_manifest(manifest))
+    data = Data(load_run(log), load_manifest(manifest), None if reference is None else load_run(reference))
     said, found = data.log.run.manifest, data.manifest.id
     if said is None:
         raise RunLogError(
@@ -243,6 +256,9 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         gradients=tuple(_span(norms.step, one) for one in norms.spikes),
         event_test=event_test_of(data),
         residual_tests=residual_tests_of(data),
+        source_losses=source_losses_of(data),
+        scaling_law=scaling_law_of(data),
+        collapse=collapse_of(data),
     )
 
 

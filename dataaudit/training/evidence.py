@@ -1,4 +1,4 @@
-"""What the whole run says of its data, beside single episodes: the event test and the residual tests of a run log."""
+"""What the whole run says, beside single episodes: tests of its data, losses by source, and the course of its loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,23 @@ import orjson
 import pyarrow.compute as pc
 
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.accounting import Ints
+from dataaudit.training.accounting import Floats, Ints
+from dataaudit.training.curve import curve_of, judge
 from dataaudit.training.event_test import LAG, EventTest, alpha_of_look, event_test
+from dataaudit.training.expected_curve import collapse, scaling_law
 from dataaudit.training.exposure import exposure_of
-from dataaudit.training.findings import EventTestFound, Followed, Odd, ResidualTestFound, number
+from dataaudit.training.findings import (
+    Collapse,
+    EventTestFound,
+    Followed,
+    Odd,
+    ResidualTestFound,
+    ScalingLaw,
+    SourceLosses,
+    number,
+)
 from dataaudit.training.residual_test import document_residuals, residual_test
+from dataaudit.training.source_losses import source_curves, source_losses
 
 if TYPE_CHECKING:
     from dataaudit.training.attribution import Data
@@ -123,6 +135,32 @@ def _residual_test(data: Data, epoch: Ints, *, shards: bool) -> ResidualTestFoun
     )
 
 
+def source_losses_of(data: Data) -> SourceLosses | None:
+    """Return losses by source of the whole run; None where no loss of a stretch is known."""
+    names = data.log.run.sources
+    curves = source_curves(data.log.table("stretches"), data.log.table("sums"), len(names))
+    return source_losses(curves, names) if len(curves.first) else None
+
+
+def scaling_law_of(data: Data) -> ScalingLaw | None:
+    """Hold the newest steps against a power law of the time before."""
+    step, rate = _rates(data)
+    change = _changes(rate)
+    warm = int(step[np.flatnonzero(change <= 0)[0]]) if (change <= 0).any() else None
+    return scaling_law(data.curve, data.judged.healthy(), warm)
+
+
+def collapse_of(data: Data) -> Collapse | None:
+    """Hold the newest steps against the course of the reference run, where one was named."""
+    if data.reference is None:
+        return None
+    log = data.reference
+    curve = curve_of(log.table("steps"), log.table("events"))
+    healthy = judge(curve.step, curve.value).healthy()
+    name, manifest = log.folder.name, log.run.manifest
+    return collapse(data.curve, data.judged.healthy(), curve, healthy, name=name, manifest=manifest)
+
+
 def _named(data: Data, shard: int, block: int | None = None) -> dict[str, Any]:
     rows = data.log.run.block_rows
     first = None if block is None else block * rows
@@ -147,15 +185,29 @@ def _phases(data: Data) -> list[int]:
         for step, kind in zip(events["step"].to_pylist(), events["kind"].to_pylist(), strict=True)
         if kind == "resumed"
     }
+    return sorted(found | set(_rate_phases(*_rates(data))))
+
+
+def _rates(data: Data) -> tuple[Ints, Floats]:
+    """Return steps and their learning rate."""
     values = data.log.table("values")
-    rates = values.filter(pc.equal(values["metric"], "learning_rate")).sort_by("step")
-    step, rate = rates["step"].to_numpy(), rates["value"].to_numpy()
-    if len(rate) > LEAST_PHASE:
-        change = np.sign(np.where(np.isclose(rate[1:], rate[:-1], rtol=1e-9), 0.0, rate[1:] - rate[:-1]))
-        edges = np.concatenate([[0], np.flatnonzero(np.diff(change)) + 1, [len(change)]])
-        long = [(int(a), int(b)) for a, b in itertools.pairwise(edges) if b - a >= LEAST_PHASE]
-        found |= {int(step[a]) for a, _ in long[1:]}
-    return sorted(found)
+    held = values.filter(pc.equal(values["metric"], "learning_rate")).sort_by("step")
+    return held["step"].to_numpy(), held["value"].to_numpy()
+
+
+def _rate_phases(step: Ints, rate: Floats) -> list[int]:
+    """Return first steps, but of the first phase, where a learning rate begins to rise, stay or fall for long."""
+    if len(rate) <= LEAST_PHASE:
+        return []
+    change = _changes(rate)
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(change)) + 1, [len(change)]])
+    long = [int(a) for a, b in itertools.pairwise(edges) if b - a >= LEAST_PHASE]
+    return [int(step[a]) for a in long[1:]]
+
+
+def _changes(rate: Floats) -> Floats:
+    """Return 1 where a learning rate rises to the next step, 0 where it stays and -1 where it falls."""
+    return np.sign(np.where(np.isclose(rate[1:], rate[:-1], rtol=1e-9), 0.0, np.diff(rate)))
 
 
 def _look(data: Data, last: int) -> int:

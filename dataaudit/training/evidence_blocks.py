@@ -1,13 +1,22 @@
-"""What people read of the event test and of the residual tests: a sentence each, and tables of what was found alone."""
+"""What people read of the whole run: its tests, losses by source, and how far its loss is off what was expected."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from dataaudit.render.blocks import Block, Cell, Column, Prose, Row, Table, names, numbers
-from dataaudit.render.line import Line, Name, decimal
+from dataaudit.render.line import Line, Name, decimal, say, share
 from dataaudit.text import plural
-from dataaudit.training.findings import Attribution, EventTestFound, ResidualTestFound, Unit
+from dataaudit.training.findings import (
+    Attribution,
+    Collapse,
+    EventTestFound,
+    MovedTax,
+    ResidualTestFound,
+    ScalingLaw,
+    SourceLosses,
+    Unit,
+)
 
 _UNTESTED = {
     "no_stretches": "the log has no steps with all their stretches",
@@ -20,6 +29,12 @@ def evidence_blocks(found: Attribution) -> Iterable[Block]:
     if found.event_test is not None:
         yield from _event_test(found.event_test)
     yield from _residual_tests(found.residual_tests)
+    if found.source_losses is not None and len(found.source_losses.sources) > 1:
+        yield _sources(found.source_losses)
+    if found.scaling_law is not None:
+        yield Prose(text=_law(found.scaling_law))
+    if found.collapse is not None:
+        yield Prose(text=_collapse(found.collapse))
 
 
 def _event_test(test: EventTestFound) -> Iterable[Block]:
@@ -67,6 +82,56 @@ def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
     if any(one.outcome == "outlier_shard" for one in tests):
         text = "Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to hold data back."
         yield Prose(text=text)
+
+
+def _sources(found: SourceLosses) -> Table:
+    """Return what each source costs, those that moved first."""
+    ordered = sorted(found.sources, key=lambda one: (not one.moved, -one.targets))
+    total = sum(one.targets for one in ordered)
+    return Table(
+        title="Losses by source over the whole run, nats/token",
+        columns=(
+            *names("source"),
+            *numbers("of all targets", "loss", "newest loss", "newest tax"),
+            Column("tax out of its band", "word"),
+        ),
+        rows=tuple(
+            (
+                Cell(text=Name(one.source), tone="warn" if one.moved else ""),
+                share(one.targets / total),
+                *(decimal(None if value is None else round(value, 3)) for value in (one.loss, one.newest_loss)),
+                "" if one.newest_tax is None else f"{one.newest_tax:+.3f}",
+                _times(one.moved),
+            )
+            for one in ordered
+        ),
+        noun="source",
+        note=(
+            "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Held"
+            f" against its band: {plural(found.window_steps, 'step')} each."
+        ),
+    )
+
+
+def _times(moved: tuple[MovedTax, ...]) -> str:
+    said = [f"{one.first_step:,} to {one.last_step:,}" for one in moved[-2:]]
+    more = f", {len(moved) - 2:,} times before" if len(moved) > 2 else ""
+    return " and ".join(said) + more
+
+
+def _law(found: ScalingLaw) -> str:
+    law = f"{found.irreducible:.3g} + {found.amplitude:.3g} t^-{found.exponent:.2g}"
+    text = f"The newest tenth of the tokens is {found.residual:+.3f} nats/token off the law of the time before ({law})"
+    if not found.earlier:
+        return f"{text}; how far such a law is off by itself is not known yet."
+    low, high = min(found.earlier), max(found.earlier)
+    return f"{text}; at {plural(len(found.earlier), 'earlier time')} it was {low:+.3f} to {high:+.3f}."
+
+
+def _collapse(found: Collapse) -> Line:
+    off = f"{found.residual:+.4f} of its last loss off its course; robust standard deviation before {found.spread:.4f}."
+    words = f"At {found.progress:.0%} of the tokens of {{}} the newest steps are {off}"
+    return say(words, Name(found.reference))
 
 
 def _table(

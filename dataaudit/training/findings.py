@@ -235,6 +235,62 @@ class ResidualTestFound(_Model):
     units: tuple[Odd, ...] = Field(description="The 20 with the smallest p; all outliers, up to 200.")
 
 
+class MovedTax(_Model):
+    """Windows that follow each other in which what a source costs left its band."""
+
+    first_step: int
+    last_step: int
+    tax: float | None = Field(description="Mean of these windows, nats/token.")
+    expected: float | None = Field(description="Mean of the line.")
+    band: float | None = Field(description="Mean half width of the band.")
+
+
+class SourceLoss(_Model):
+    """Losses of a source over the run (`loss_by_source`, `source_loss_tax`)."""
+
+    source: str
+    targets: int = Field(description="Scored ones.")
+    loss: float | None = Field(description="Mean over the whole run, nats/token.")
+    newest_loss: float | None = Field(description="Of the newest tenth of the windows.")
+    newest_tax: float | None = Field(description="That less the mean of all other targets of these windows.")
+    moved: tuple[MovedTax, ...] = Field(description="When the tax was out of its band.")
+    losses: tuple[float | None, ...] = Field(description="By window.")
+    taxes: tuple[float | None, ...] = Field(description="By window.")
+
+
+class SourceLosses(_Model):
+    """Losses by source and window of the whole run, exact."""
+
+    window_steps: int
+    first_steps: tuple[int, ...] = Field(description="First step of each window that has a loss.")
+    sources: tuple[SourceLoss, ...]
+
+
+class ScalingLaw(_Model):
+    """How far the newest steps are off what a power law through the steps before predicts (`scaling_law_residual`)."""
+
+    first_step: int = Field(description="First step of the fit: after the warm-up of the learning rate, where known.")
+    last_step: int = Field(description="Last step of the fit; the newer ones are held against it.")
+    irreducible: float = Field(description="L0 of L0 + A * tokens^-a, nats/token.")
+    amplitude: float = Field(description="A, of tokens in units of those of the whole run.")
+    exponent: float = Field(description="a.")
+    residual: float = Field(description="Mean loss of the newest healthy steps less the fit's, nats/token.")
+    earlier: tuple[float, ...] = Field(
+        description="The same at earlier times, each by the steps before it, as far ahead for its length."
+    )
+
+
+class Collapse(_Model):
+    """How far the newest steps are off the course of a healthy run (`collapse_residual`)."""
+
+    reference: str = Field(description="Name of the reference run's folder.")
+    manifest: str | None = Field(description="Id of the manifest that it was trained on; null: none.")
+    progress: float = Field(description="Part of the run's tokens that are done.")
+    scale: float = Field(description="Loss of this run over that of the reference, at the same progress, by the past.")
+    residual: float = Field(description="Newest steps: loss / scale less the reference's, over the reference's last.")
+    spread: float = Field(description="Robust standard deviation of the same in the past that the scale is of.")
+
+
 class Attribution(_Model):
     """The whole of ``attribution.json``."""
 
@@ -266,6 +322,9 @@ class Attribution(_Model):
         default=None, description="Of the whole run; null: before it was tested for."
     )
     residual_tests: tuple[ResidualTestFound, ...] = Field(default=(), description="Of blocks, and of shards.")
+    source_losses: SourceLosses | None = Field(default=None, description="Null: no loss of a stretch is known.")
+    scaling_law: ScalingLaw | None = Field(default=None, description="Null: too few healthy steps.")
+    collapse: Collapse | None = Field(default=None, description="Null: no reference run was named, or too few steps.")
 
 
 def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:
