@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+from pathlib import Path
+
 import pytest
 
+from dataaudit.render import line as line_module
 from dataaudit.render.blocks import Prose, Section, Table, first, left_out, names, worst
 from dataaudit.render.html.charts import label
 from dataaudit.render.html.document import html
 from dataaudit.render.html.notebook import to_html
-from dataaudit.render.line import PERCENT, Interval, Name, join, percent, say, share, spell
+from dataaudit.render.line import PERCENT, Interval, Name, Number, Text, join, percent, say, share, spell
 from dataaudit.render.markdown import markdown
+
+PACKAGE = Path(line_module.__file__).parents[1]
 
 
 @pytest.mark.parametrize(
@@ -81,3 +88,31 @@ def test_the_worst_tone_stands_for_all():
     assert worst(["good", "bad", "warn"]) == "bad"
     assert worst(["good", "", "warn"]) == "warn"
     assert worst([]) == ""
+
+
+def test_no_part_of_a_line_is_written_as_python_writes_it():
+    """A number or a name put into an f-string reads `Number(value=8.0, ...)`: `say` or `spell` is meant."""
+    made = (Name, Number, Interval, Text)
+    makers = {one.__name__ for one in made}
+    for name, function in inspect.getmembers(line_module, inspect.isfunction):
+        if inspect.signature(function, eval_str=True).return_annotation in made:
+            makers.add(name)
+    assert {"say", "share", "decimal"} <= makers
+    wrong = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FormattedValue) and isinstance(node.value, ast.Call):
+                called = node.value.func
+                if isinstance(called, ast.Name) and called.id in makers and called.id in imported(path):
+                    wrong.append(f"{path.name}:{node.lineno}: {called.id}")
+    assert wrong == []
+
+
+def imported(path):
+    """Return the names that a module takes from the parts of lines."""
+    return {
+        one.name
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module == line_module.__name__
+        for one in node.names
+    }
