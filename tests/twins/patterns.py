@@ -69,31 +69,63 @@ def find_plainly(
 
 
 def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
-    """Return a text with plain spaces and hyphens for those that do not break a line, and where each byte stood."""
-    always = {"\u00a0": b" ", "\u202f": b" ", "\u2011": b"-"}
-    between = dict.fromkeys([], b" ")
-    between |= dict.fromkeys(["‐", "‒", "–", "−"], b"-")  # noqa: RUF001
-    between |= dict.fromkeys(
-        ["&nbsp;", "&thinsp;", "&#160;", "&#xa0;", "&#xA0;", "&#Xa0;", "&#XA0;", "&#8239;", "%20"], b" "
-    )
-    between |= dict.fromkeys(["&#8209;", "%2d", "%2D"], b"-")
+    """Return a text with plain digits, spaces and hyphens for those of other scripts, and where each byte stood."""
+    plain, places = _instead(written, _plain_digit)
+    again, more = _instead(plain, _plain_sign)
+    return again, [places[one] for one in more]
+
+
+def _instead(written: bytes, look: Any) -> tuple[bytes, list[int]]:
     plain, places, place = bytearray(), [], 0
     while place < len(written):
-        size, letter = 1, written[place : place + 1]
-        last = written[place - 1 : place] if place else b""
-        for unbroken, instead in {**always, **between, "%2b": b"+", "%2B": b"+"}.items():
-            raw = unbroken.encode()
-            if not written.startswith(raw, place):
-                continue
-            following = written[place + len(raw) : place + len(raw) + 1]
-            digits = last in set(map(bytes, zip(b"0123456789)"))) and following in set(map(bytes, zip(b"0123456789(")))
-            starts = last in set(map(bytes, zip(b"=:/ \"'>"))) and following.isdigit()
-            if unbroken in always or (unbroken in between and digits) or (unbroken in ("%2b", "%2B") and starts):
-                size, letter = len(raw), instead
+        size, letter = look(written, place)
         plain += letter
         places.append(place)
         place += size
     return bytes(plain), [*places, place]
+
+
+_SCRIPTS = (0xFF10, 0x0660, 0x06F0, 0x0966, 0x09E6, 0x0E50)
+
+
+def _plain_digit(written: bytes, place: int) -> tuple[int, bytes]:
+    for zero in _SCRIPTS:
+        for digit in range(10):
+            raw = chr(zero + digit).encode()
+            if written.startswith(raw, place):
+                return len(raw), b"%d" % digit
+    return 1, written[place : place + 1]
+
+
+_ALWAYS = {"\u00a0": b" ", "\u202f": b" ", "\u2011": b"-"}
+_SPACES = "\u2007 \u2008 \u2009 \u200a \u3000 &nbsp; &thinsp; &#160; &#xa0; &#xA0; &#Xa0; &#XA0; &#8239; %20"
+_HYPHENS = (
+    "\u2010 \u2012 \u2013 \u2212 \uff0d \u30fc &#8209; &hyphen; &ndash; &mdash; &minus; &#45; &#x2d; &#x2D; "
+    "&#X2d; &#X2D; &#8211; &#8212; %2d %2D"
+)
+
+
+def _plain_sign(written: bytes, place: int) -> tuple[int, bytes]:
+    last = written[place - 1 : place].decode("latin-1") if place else ""
+    between = dict.fromkeys(_SPACES.split(" "), b" ") | dict.fromkeys(_HYPHENS.split(" "), b"-")
+    lone = {"%2b": b"+", "%2B": b"+", "\uff0b": b"+", "\uff08": b"(", "\uff09": b")", "\uff20": b"@"}
+    for sign, instead in {**_ALWAYS, **between, **lone}.items():
+        raw = sign.encode()
+        if not written.startswith(raw, place):
+            continue
+        following = written[place + len(raw) : place + len(raw) + 1].decode("latin-1")
+        starts = following in set("0123456789")
+        allowed = {
+            "%2b": last in set("=:/ \"'>") and starts,
+            "\uff0b": starts,
+            "\uff08": starts,
+            "\uff09": last in set("0123456789"),
+            "\uff20": re.fullmatch(r"[\w.-][A-Za-z0-9]", last + following, re.ASCII) is not None,
+        }
+        digits = last in set("0123456789)") and following in set("0123456789(")
+        if sign in _ALWAYS or (sign in between and digits) or allowed.get(sign.lower(), False):
+            return len(raw), instead
+    return 1, written[place : place + 1]
 
 
 def _said(check: Callable[[Any], int], candidate: Any) -> int:

@@ -12,7 +12,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.yamlfile import nearest
 
-ENGINE_VERSION = "2"
+ENGINE_VERSION = "3"
 """Raised when the same rules find something else than before."""
 
 

@@ -1,7 +1,5 @@
 """PatternScreen: what the patterns of a registry find in every document of a batch.
 
-Spaces and hyphens that do not break a line, as people set numbers with: looked at as a space and a hyphen.
-
 Digests of what was found, under a key that only the user has: equal values can be counted without being known.
 
 Which of several findings at one place counts.
@@ -25,6 +23,7 @@ from dataaudit.detectors.findings import FindingBatch
 from dataaudit.detectors.patterns import context
 from dataaudit.detectors.patterns.database import Hit, compile_database, scan
 from dataaudit.detectors.patterns.entity import Candidate, Entity, Evidence, Predicate, Rule, Validator
+from dataaudit.detectors.patterns.folded import Folded
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.patterns.written import MAX_MATCH_BYTES, full_regex
 
@@ -314,66 +313,6 @@ def _prepare(registry: Registry) -> tuple[_Ready, ...]:
             )
         )
     return tuple(prepared)
-
-
-_UNBROKEN = {b"\xc2\xa0": b" ", b"\xe2\x80\xaf": b" ", b"\xe2\x80\x91": b"-"}
-"""U+00A0 and U+202F, spaces; U+2011, a hyphen; in UTF-8."""
-_ANY = re.compile(
-    b"|".join(_UNBROKEN) + rb"|\xe2(?<=[0-9)]\xe2)(?P<sign>\x80[\x87-\x8a\x90\x92\x93]|\x88\x92)(?=[0-9(])"
-    rb"|&(?<=[0-9)]&)(?P<entity>nbsp|thinsp|#160|#[xX][aA]0|#8239|#8209);(?=[0-9(])"
-    rb"|%(?<=[0-9)]%)(?P<encoded>20|2[dD])(?=[0-9(])|%(?<=[=:/ \"'>]%)(?P<plus>2[bB])(?=[0-9])"
-)
-"""These, and between two digits also other spaces (U+2007 to U+200A) and hyphens (U+2010, U+2012, U+2013, U+2212), what HTML and
-URLs write for them, and ``%2B`` before a digit."""  # noqa: E501
-_HYPHENS = frozenset((b"\x80\x90", b"\x80\x92", b"\x80\x93", b"\x88\x92", b"#8209", b"2d", b"2D"))
-_LAST = tuple((letter[-1:], letter) for letter in _UNBROKEN)
-
-
-def _may_fold(written: bytes) -> bool:
-    # The last byte of each is rare and found ten times faster than all of them.
-    return (
-        any(last in written and letter in written for last, letter in _LAST)
-        or (b"\xe2" in written and (b"\xe2\x80" in written or b"\xe2\x88\x92" in written))
-        or (b"%2" in written and _ANY.search(written) is not None)
-        or (b"&" in written and (b"&nbsp;" in written or b"&#" in written or b"&thinsp;" in written))
-    )
-
-
-def _instead(match: re.Match[bytes]) -> bytes:
-    kind = match.lastgroup
-    if kind is None:
-        return _UNBROKEN[match[0]]
-    return b"+" if kind == "plus" else b"-" if match[kind] in _HYPHENS else b" "
-
-
-class Folded:
-    """A text with plain spaces and hyphens, and the way back to the places of the text as it is written."""
-
-    __slots__ = ("_longer", "_places", "text")
-
-    def __init__(self, written: bytes) -> None:
-        """Fold a text; one without such letters stays the same object."""
-        self.text = written
-        self._places: list[int] = []
-        self._longer: list[int] = [0]
-        if not _may_fold(written):
-            return
-        pieces: list[bytes] = []
-        size = end = 0
-        for match in _ANY.finditer(written):
-            start = match.start()
-            pieces += written[end:start], _instead(match)
-            size += start - end
-            end = match.end()
-            self._places.append(size)
-            self._longer.append(self._longer[-1] + end - start - 1)
-            size += 1
-        if pieces:
-            self.text = b"".join((*pieces, written[end:]))
-
-    def written(self, place: int) -> int:
-        """Return the place in the written text of a place in the folded one."""
-        return place + self._longer[bisect_left(self._places, place)]
 
 
 DIGEST_BYTES = 16
