@@ -36,8 +36,8 @@ _ANY_SIGN = re.compile(
     rb"|\xef(?<=[A-Za-z0-9_.-]\xef)\xbc(?P<at>\xa0)(?=[A-Za-z0-9])"
 )
 """These, and between two digits also other spaces (U+2007 to U+200A, U+3000) and hyphens (U+2010, U+2012, U+2013,
-U+2212, U+FF0D, U+30FC), what HTML and URLs write for them; ``%2B``, a plus and brackets of full width beside a digit; an ``@``
-of full width between letters."""
+U+2212, U+FF0D, U+30FC), what HTML and URLs write for them; ``%2B``, a plus and brackets of full width beside a digit;
+an ``@`` of full width between letters."""
 _ALONE = {"plus": b"+", "wide_plus": b"+", "opens": b"(", "closes": b")", "at": b"@"}
 _SPACES = frozenset(
     (
@@ -123,7 +123,7 @@ class Folded:
     __slots__ = ("_steps", "text")
 
     def __init__(self, written: bytes) -> None:
-        """Fold a text, digits first: signs are known by the digits beside them. One without any stays the same object."""
+        """Fold a text, digits first: signs are known by what stands beside them. A plain text stays the same object."""
         self.text = written
         self._steps: tuple[_Replaced, ...] = ()
         if _has_digits(written):

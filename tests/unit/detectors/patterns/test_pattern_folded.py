@@ -1,11 +1,13 @@
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
-from twins.patterns import _HYPHENS, _SPACES, _with_plain_spaces
+from twins.patterns import _HYPHENS, _SCRIPTS, _SPACES, _with_plain_spaces
 
 from dataaudit.detectors.patterns.folded import Folded
 
-SIGNS = [*(_SPACES + " " + _HYPHENS).split(" "), "%2b", *"\uff0b\uff08\uff09\uff20\uff10\u0669"]
+SIGNS = [*(_SPACES + " " + _HYPHENS).split(" "), "%2b", *"\uff0b\uff08\uff09\uff20"]
+SIGNS += [chr(zero + digit) for zero in _SCRIPTS for digit in (0, 9)]
 PLAIN = {"\u00a0": " ", "\u202f": " ", "\u2011": "-", "\uff17": "7", "\u0667": "7", "\u06f7": "7", "\u0e57": "7"}
 OTHERS = ["a", "\u00e9", "\u8a9e", "\u06cc", "\u0e01", "\uff0c"]
 LETTERS = st.lists(st.sampled_from([*OTHERS, *PLAIN]), max_size=12)
@@ -27,11 +29,11 @@ def test_a_text_without_such_letters_is_not_copied():
     assert Folded(text).text is text
 
 
-@settings(max_examples=examples(50), deadline=None)
-@given(st.lists(st.sampled_from([*"09+(a.@", *SIGNS]), max_size=10))
-def test_signs_are_folded_as_the_twin_folds_them(pieces):
-    text = "".join(pieces).encode()
-    folded = Folded(text)
-    plain, places = _with_plain_spaces(text)
-    assert folded.text == plain
-    assert [folded.written(place) for place in range(len(plain) + 1)] == places
+@pytest.mark.parametrize("sign", SIGNS)
+def test_signs_are_folded_as_the_twin_folds_them_beside_every_letter(sign):
+    beside = [*"09)(=a.@ ", "\u0669", "\u3042"]
+    for text in (f"{before}{sign}{behind}{sign}{before}".encode() for before in beside for behind in beside):
+        folded = Folded(text)
+        plain, places = _with_plain_spaces(text)
+        assert folded.text == plain
+        assert [folded.written(place) for place in range(len(plain) + 1)] == places
