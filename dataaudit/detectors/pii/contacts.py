@@ -86,6 +86,9 @@ _ID_BEFORE = re.compile(
     r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|"
     r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z"
 )
+_BRACKETS = re.compile(r"[ \[({<]")
+_LOCAL = re.compile(r"[^\s<>:;,\"()\[\]{}\\]+|\\?\{[\w.,\s-]+\\?\}")
+"""One name, or several in braces."""
 MAX_LOCAL = 200
 """Letters before the ``@`` at most: RFC 5321 allows 64, each of which may be spelled."""
 MAX_DOMAIN = 253
@@ -102,10 +105,13 @@ _ALGORITHM_HOSTS = frozenset(("openssh.com", "libssh.org", "ssh.com", "lysator.l
 _KEYWORDS = frozenset(("this", "super", "return", "break", "continue", "self"))
 _ESCAPED_AT = re.compile(r"\\{1,2}(?:u0040|x40)")
 _AT = re.compile(
-    r"(?<!\s)\s*+[\[({]\s*+(?:at|@|arroba|chez|bei|malpa)\s*+[\])}]\s*+|(?<!\s)\s++(?:at|@)\s++", re.IGNORECASE
+    r"(?<!\s)\s*+[\[({<]\s*+(?:at|@|arrob[ae]|arobase|chez|bei|ma[lł]pa|chiocciola|zavin[aá][cč]|ät|kukac|собака|собачка)"
+    r"\s*+[\])}>]\s*+|(?<!\s)\s++(?:at|@)\s++",
+    re.IGNORECASE,
 )
 _POINT = re.compile(
-    r"(?<!\s)\s*+[\[({]\s*+(?:dot|\.|punto|punkt|point|ponto|punt|kropka)\s*+[\])}]\s*+|(?<!\s)\s++(?:dot|\.)\s++",
+    r"(?<!\s)\s*+[\[({<]\s*+(?:dot|\.|punto|punkt|point|ponto|punt|kropka|te[cč]ka|точка)\s*+[\])}>]\s*+"
+    r"|(?<!\s)\s++(?:dot|\.)\s++",
     re.IGNORECASE,
 )
 
@@ -132,7 +138,7 @@ def plain_email(text: str) -> str:
     written = text.encode("latin-1").decode("utf-8", "replace")
     if "%" in written or "&" in written or "\\" in written:
         written = _ESCAPED_AT.sub("@", unescape(unquote(unquote(written))))
-    if " " in written or "[" in written or "(" in written or "{" in written:
+    if _BRACKETS.search(written):
         written = _POINT.sub(".", _AT.sub("@", written, count=1))
     return written
 
@@ -142,7 +148,7 @@ def email(candidate: Candidate) -> Evidence:
     local, _, domain = plain_email(candidate.text).lower().rpartition("@")
     labels = domain.split(".")
     long = len(local) > MAX_LOCAL or len(domain) > MAX_DOMAIN
-    broken = not local or local.startswith(".") or local.endswith(".") or ".." in local or long
+    broken = long or not _LOCAL.fullmatch(local) or local.startswith(".") or local.endswith(".") or ".." in local
     if broken or labels[-1] in _FILES or any(label.startswith("-") or label.endswith("-") for label in labels):
         return Evidence.REJECTED
     if (

@@ -25,11 +25,13 @@ _NOUNS = """
     matkapuh telefaks faks faksi komorka komorkowy mobilni cep gsm simu talefan foonu telepon telpon ponsel
     dien_thoai đien_thoai so_dien_thoai đt sđt fono fonos телефон телефона телефону телефоном телефоны
     телефонов тел моб мобильный мобильного мобилен факс вайбер ватсап whats_app whats_app τηλ τηλεφωνο
-    τηλεφωνα τηλεφωνου κιν κινητο φαξ телефонот
+    τηλεφωνα τηλεφωνου κιν κινητο φαξ телефонот freecall freefone vxl vaxel kundtjanst kundservice kundeservice
+    numero_vert numero_verde numero_azur infolinia טל
 """
 _JOINED = (
     "电话 電話 手机 手機 传真 傳真 热线 熱線 携帯 ファックス ファクス フリーダイヤル 致电 致電 拨打 撥打 联系方式 聯絡電話 "  # noqa: E501
-    "전화 휴대폰 핸드폰 팩스 연락처 هاتف الهاتف جوال الجوال تلفن موبایل موبايل فاكس واتساب טלפון נייד פקס פון फ़ोन फोन मोबाइल दूरभाष "  # noqa: E501
+    "전화 휴대폰 핸드폰 팩스 연락처 대표번호 고객센터 "
+    "هاتف الهاتف جوال الجوال تلفن موبایل موبايل فاكس واتساب טלפון נייד פקס פון फ़ोन फोन मोबाइल दूरभाष "
     "โทร มือถือ แฟกซ์ ফোন மொபைல் தொலைபேசி"
 )
 _KINDS = """
@@ -37,7 +39,10 @@ _KINDS = """
     privat contact contacto contatto kontakt hp wa sms direct toll_free emergency reception desk hotel
     reservations support sales voice landline oficina casa trabajo trabalho ufficio casa kantoor thuis werk
     contatos emergencia notruf notfall mobitel kom komorkowa stacjonarny praca dom biuro is ev рабочий
-    домашний контакт
+    домашний контакт customer_service customer_care customer_support helpdesk infoline kundenservice kundendienst
+    service_client servicio_al_cliente atencion_al_cliente atendimento sac ouvidoria klantenservice servizio_clienti
+    centralino zentrale telefonzentrale accueil secretariat asiakaspalvelu
+    お問い合わせ お問い合わせ先 お問合せ 連絡先 窓口
 """
 _CALLS = """
     llamame call calling called calls ring rings phone phoned dial dials dialing dialling dialled text texting
@@ -67,7 +72,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     word = rf"{_BETWEEN}{{1,3}}{_WORD}"
     lead = rf"(?:{word}){{0,4}}{_BETWEEN}{{0,10}}\n?{_BETWEEN}{{0,16}}\+?\Z"
     # The left of a name in code counts as its word: s_phone, home-phone, phoneNumber.
-    named = rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)ph(?=[.:])|(?<=[^\W\d_])_?(?:phone|telefon)|(?:{joined}))"
+    named = rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)ph(?=[.:]|\s\Z)|(?<=[^\W\d_])_?(?:phone|telefon)|(?:{joined}))"
     return (
         re.compile(rf"{named}(?:_?(?:{numbers}|[12]))?(?!\w){lead}"),
         re.compile(rf"(?:{joined})[^\d\n]{{0,10}}\Z"),
@@ -96,14 +101,15 @@ _OTHER = re.compile(
 """Another number in a list, before this one."""
 _NO_NUMBER_BEFORE = re.compile(
     r"(?:[#@$€£¥^~\\]|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"  # noqa: E501
-    r"rev|commit|issue|ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
+    r"rev|commit|issue|imei|iccid|imsi|abn|acn|siret|siren|cnpj|sku|upc|ean|isin|model|krs|regon|"
+    r"ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
 )
 _NO_NUMBER_AFTER = re.compile(
     r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"  # noqa: E501
     r"times|pages|lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
 )
 _KEYED = re.compile(
-    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"  # noqa: E501
+    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)(?![a-z_ -]{0,12}(?:hash|count|size|model))[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"  # noqa: E501
 )
 """Written by machines: a URI of a number, an attribute, a column."""
 _COUNTED = re.compile(r"[0-9]{1,2}(?:[ \t][0-9]{1,2}){3,}\Z")
@@ -117,7 +123,7 @@ def is_written_as_phone(text: str) -> bool:
     digits = sum(map(len, groups))
     if _COUNTED.match(text) and all(int(b) - int(a) in {0, 1} for a, b in zip(groups, groups[1:], strict=False)):  # noqa: RUF007
         return False
-    if len(groups) == 1:
+    if len(groups) == 1 or [len(one) for one in groups].count(1) > 2:
         return False
     if text.startswith("0"):
         return digits >= 7

@@ -12,7 +12,7 @@ from pathlib import Path
 from dataaudit.detectors.patterns.entity import Candidate, Evidence, Predicate, Validator
 from dataaudit.detectors.patterns.registry import Registry, build_registry
 from dataaudit.detectors.patterns.written import Layer, Names, parse_layer, read_layer, shipped_layer
-from dataaudit.detectors.pii import contacts, labels, national, payments
+from dataaudit.detectors.pii import contacts, labels, national, payments, places
 from dataaudit.detectors.pii.national import NATIONAL
 from dataaudit.detectors.pii.payments import digits_of, normal_iban
 
@@ -116,6 +116,10 @@ _VALIDATORS: dict[str, Validator] = {
     "dea": national.dea,
     "licence": national.licence,
     "birthday": national.birthday,
+    "street_number_first": places.number_first,
+    "street_kind_first": places.kind_first,
+    "street_french": places.french,
+    "street_before_a_town": places.before_a_town,
     **NATIONAL,
 }
 _RESERVED: dict[str, Predicate] = {
