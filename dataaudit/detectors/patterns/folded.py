@@ -11,14 +11,12 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 _SCRIPTS = (
-    (b"\xef\xbc", rb"\xef\xbc[\x90-\x99]"),
+    (b"\xef", rb"\xef\xbc[\x90-\x99]"),
     (b"\xd9", rb"\xd9[\xa0-\xa9]"),
     (b"\xdb", rb"\xdb[\xb0-\xb9]"),
-    (b"\xe0\xa5", rb"\xe0\xa5[\xa6-\xaf]"),
-    (b"\xe0\xa7", rb"\xe0\xa7[\xa6-\xaf]"),
-    (b"\xe0\xb9", rb"\xe0\xb9[\x90-\x99]"),
+    (b"\xe0", rb"\xe0(?:[\xa5\xa7][\xa6-\xaf]|\xb9[\x90-\x99])"),
 )
-"""Digits of full width, Arabic, Persian, Devanagari, Bengali, Thai in UTF-8, behind what their letters begin with."""
+"""Digits of full width, Arabic, Persian; Devanagari, Bengali, Thai: in UTF-8, each behind its first byte."""
 _ONE_SCRIPT = tuple((lead, re.compile(digits)) for lead, digits in _SCRIPTS)
 _ANY_DIGIT = re.compile(b"|".join(digits for _, digits in _SCRIPTS))
 _DIGITS = {
@@ -58,7 +56,7 @@ _LAST = tuple((letter[-1:], letter) for letter in _UNBROKEN)
 
 
 def _has_digits(written: bytes) -> bool:
-    # Without a letter of a script, none of its digits: a search for two bytes is ten times faster than the regex.
+    # One byte is found ten times faster than two, and most documents have none of these.
     return any(lead in written and digits.search(written) is not None for lead, digits in _ONE_SCRIPT)
 
 
@@ -67,14 +65,15 @@ def _has_signs(written: bytes) -> bool:
     return (
         any(last in written and letter in written for last, letter in _LAST)
         or (b"\xe2" in written and (b"\xe2\x80" in written or b"\xe2\x88\x92" in written))
-        or b"\xef\xbc" in written
-        or b"\xe3\x83\xbc" in written
-        or b"\xe3\x80\x80" in written
+        or (b"\xef" in written and _WIDE.search(written) is not None)
+        or (b"\xe3" in written and _ASIAN.search(written) is not None)
         or (b"%2" in written and _ANY_SIGN.search(written) is not None)
         or (b"&" in written and _ANY_ENTITY.search(written) is not None)
     )
 
 
+_WIDE = re.compile(rb"\xef\xbc[\x88\x89\x8b\x8d\xa0]")
+_ASIAN = re.compile(rb"\xe3(?:\x80\x80|\x83\xbc)[0-9(]")
 _ANY_ENTITY = re.compile(rb"&(?:nbsp|#|thinsp|hyphen|[nm]dash|minus)")
 
 

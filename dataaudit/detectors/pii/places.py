@@ -17,7 +17,7 @@ _MONTHS = (
 _COUNTED = (
     "act|algorithm|android|apollo|appendix|article|bible|case|catch|chapter|chart|class|column|day|diagram|"
     "edition|episode|equation|example|exercise|exhibit|figure|fig|firefox|game|gpt|grade|group|ios|iphone|issue|item|"
-    "java|layer|lemma|lesson|level|line|lines|mac ?os|model|module|office|page|pages|paragraph|part|phase|php|problem|python|"
+    "java|layer|lemma|lesson|level|lines?|mac ?os|model|module|office|pages?|paragraph|part|phase|php|problem|python|"
     "question|round|row|rule|scene|season|section|series|slide|stage|step|table|task|test|theorem|tier|title|top|track|"
     "type|ubuntu|unicode|version|vol|volume|week|windows|year"
 )
