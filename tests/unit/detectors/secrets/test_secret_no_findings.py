@@ -27,6 +27,15 @@ CODE = (
     "token = request.headers.get('Authorization: Bearer ')",
     'const ApiKey: "83c788859d3c6ab6"',
     "client_secret = settings.get_client_secret_for_environment",
+    'sshpass -p "$BUILD_PASS" ssh ann@build; sshpass -f file2 ssh ann@build',
+    "curl -u 1000:1000 https://build.corp; curl -u $USER:$TOKEN_2 https://build.corp",
+    "docker run -p 8080:80 -p 127.0.0.1:9090:90 app; docker login -u ann --password-stdin",
+    "mysql -u root -p app < dump2.sql; mysql -P3306 -h db",
+    "psql 'host=db user=app password=$PGPASS_2' and PGPASSWORD=$(cat /run/x2) psql",
+    "bypass: 'k7Hd9vKx2LmP', compass = '273.48N16W2'",
+    "smtp_pass = os.environ['SMTP_PASS_2']",
+    "machine build.corp login ann password is asked for",
+    "passport_no: 'C01X00T47'",
 )
 PLACEHOLDERS = (
     'password = "changeme1!"',

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+import string
 
 import pytest
-from made_secrets import armour, der, der_int
+from made_secrets import armour, der, der_int, pick
 from secret_kinds import KINDS, documents
 
 from dataaudit.detectors.findings import Tier
@@ -158,3 +159,40 @@ def test_a_setting_is_found_however_long_and_whatever_ends_its_line(entity, text
     registry = load_secrets()
     found, _ = find_in(registry, memoryview(text.encode()))
     assert entity in [registry.entities[one.code].name for one in found]
+
+
+GIVEN = "q7Hd9vKx2LmP"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "smtp_pass = '{}'",
+        'mailPass: "{}",',
+        "become-pass: {}\n",
+        '  psk="{}"\n',
+        "sshpass -p '{}' ssh ann@build",
+        "sshpass -p{} scp x build:",
+        "curl -s -u ann:{} https://build.corp/job",
+        'curl --user "ann:{}" https://build.corp/job',
+        "docker login -u ann -p {} hub.corp",
+        "mysqldump -h db -u app -p{} app > x.sql",
+        "kubectl create secret generic db --from-literal=app_password={}",
+        "PGPASSWORD={} psql -h db app",
+        "requirepass {}\n",
+        "machine build.corp\n  login ann\n  password {}\n",
+        "url: jdbc:postgresql://db/app?user=app&password={}&ssl=true",
+        'connect("host=db port=5432 user=app password={} dbname=app")',
+    ],
+)
+def test_a_password_on_a_command_line_or_in_a_data_source_is_found(registry, line):
+    start = line.index("{}")
+    found = found_at(registry, line.replace("{}", GIVEN), start, start + len(GIVEN))
+    assert [registry.entities[one.code].name for one in found] == ["PASSWORD_ASSIGNMENT"]
+
+
+def test_the_key_that_django_makes_is_found_with_its_signs(registry):
+    key = "django-insecure-" + pick(random.Random(9), string.ascii_lowercase + string.digits + "!@#$%^&*(-_=+)", 50)
+    text = f"SECRET_KEY = '{key}'\n"
+    found = found_at(registry, text, 14, 14 + len(key))
+    assert [registry.entities[one.code].name for one in found] == ["SECRET_ASSIGNMENT"]
