@@ -42,6 +42,7 @@ ENTITY_PATTERN = r"^[A-Z][A-Z0-9_]*$"
 _TIERS = {"validated": Tier.VALIDATED, "contextual": Tier.CONTEXTUAL, "pattern": Tier.PATTERN, "drop": None}
 _EVIDENCE = {"form": Evidence.FORM, "weak": Evidence.WEAK, "strong": Evidence.STRONG}
 _CLASS = re.compile(r"\[(?:\\.|[^\]\\])*\]", re.DOTALL)
+_LAST_BYTE = re.compile(r"[^\x00-\x7f](?:[?*+]|\{[0-9])")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _MANY_WAYS = "(?: *)(?:=|:|:=|=>| +|::)(?: *)"
 """Between a name and a value in rules of detect-secrets: n blanks can be shared out in n^2 ways, and all are tried."""
@@ -313,6 +314,8 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
         return problems
     if not (rule.left + rule.right).isascii() or any(not one.isascii() for one in _CLASS.findall(rule.regex)):
         return [f"{place}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
+    if any(_LAST_BYTE.search(one) for one in (rule.regex, rule.prefilter, *rule.before_not, *rule.after_not)):
+        return [f"{place}: a repeat stands behind a letter beyond ASCII, of which it would repeat a byte; write (?:x)?"]
     try:
         with warnings.catch_warnings(action="error"):
             compiled = full_regex(_rule(rule, 1, entity))

@@ -70,6 +70,8 @@ def test_a_check_that_a_rule_gives_other_text_rejects_it(tmp_path):
     ("entity", "problem"),
     [
         ("{rules: [{regex: '(a+)+b'}]}", "repeats a repeat"),
+        ("{rules: [{regex: 'K\u00e4?[0-9]{6}'}]}", "rules.0: a repeat stands behind a letter"),
+        ("{rules: [{regex: '[0-9]{6}', after_not: ['\u53f7*']}]}", "rules.0: a repeat stands behind a letter"),
         ("{context: ['*'], rules: [{regex: 'ab'}]}", "context.0: expected a word"),
         ("{context: [' '], rules: [{regex: 'ab'}]}", "context.0: expected a word"),
     ],
