@@ -310,12 +310,12 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
     for key in ("regex", "prefilter", "left", "right"):
         if _CONTROL.search(getattr(rule, key)):
             problems.append(f"{place}.{key}: holds a control character; put the pattern in single quotes")
+    if any(_LAST_BYTE.search(one) for one in (rule.regex, rule.prefilter, *rule.before_not, *rule.after_not)):
+        problems.append(f"{place}: a repeat stands behind a letter beyond ASCII: it repeats a byte; write (?:x)?")
     if problems:
         return problems
     if not (rule.left + rule.right).isascii() or any(not one.isascii() for one in _CLASS.findall(rule.regex)):
         return [f"{place}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
-    if any(_LAST_BYTE.search(one) for one in (rule.regex, rule.prefilter, *rule.before_not, *rule.after_not)):
-        return [f"{place}: a repeat stands behind a letter beyond ASCII, of which it would repeat a byte; write (?:x)?"]
     try:
         with warnings.catch_warnings(action="error"):
             compiled = full_regex(_rule(rule, 1, entity))
