@@ -133,7 +133,7 @@ def test_responsible_ai_is_filled_from_the_manifest(demo):
     assert "The audit read 18 of 19 shards" in limits
     assert "0.2137 of the documents of the held-out split val have a near-duplicate in training data." in limits
     assert "code 0.5663" in document["rai:dataBiases"][0]
-    assert "EMAIL_ADDRESS: in 312 documents" in document["rai:personalSensitiveInformation"][0]
+    assert "EMAIL_ADDRESS: in 313 documents" in document["rai:personalSensitiveInformation"][0]
     assert "No filter before the audit is declared." in document["rai:dataManipulationProtocol"]
     assert any(one.startswith("pycld2 ") for one in document["rai:machineAnnotationTools"])
 
