@@ -14,6 +14,8 @@ from dataaudit.gate import policy
 from dataaudit.metrics import relations
 
 pytest_plugins = ["time_left"]
+# Texts are wrapped as for a pipe, whatever terminal the tests run in; a test of narrow or wide ones says its width.
+os.environ["COLUMNS"] = "100"
 settings.register_profile(
     "tests", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
