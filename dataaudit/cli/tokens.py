@@ -241,9 +241,10 @@ def map_(
 
     if own_process:
         be_lean()
-    from dataaudit.engine.aligning import MapOptions, map_files, proof_json, proof_text
+    from dataaudit.engine.aligning import MapOptions, map_files
     from dataaudit.engine.progress import Progress
     from dataaudit.manifest.load import load_manifest
+    from dataaudit.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest
 
     running = _running(manifest, state, workers, scheduler)

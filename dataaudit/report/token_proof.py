@@ -1,0 +1,58 @@
+"""What people read of a proof that token files hold what was audited."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dataaudit import text as t
+from dataaudit.manifest.token_proof import Case, TokenProof
+from dataaudit.render.terminal import facts, page, section, terminal_width
+
+_TOLD = {
+    "missing": "missing",
+    "extra": "not audited",
+    "duplicated": "too often",
+    "held_back": "held back",
+    "truncated": "truncated",
+    "retokenized": "in other tokens",
+    "reordered": "in other order",
+}
+_SHOWN = 5
+
+
+def proof_json(proof: TokenProof) -> str:
+    """Return the record as JSON."""
+    return proof.model_dump_json(by_alias=True, indent=2) + "\n"
+
+
+def proof_text(proof: TokenProof, record: Path) -> str:
+    """Return the record for a terminal."""
+    width = terminal_width()
+    names = ", ".join(t.clean(one.name, 200) for one in proof.files[:_SHOWN])
+    names += f" and {len(proof.files) - _SHOWN:,} more" if len(proof.files) > _SHOWN else ""
+    proven = proof.result == "proven"
+    pairs = [
+        ("manifest", proof.manifest),
+        ("audited", f"{t.plural(proof.expected, 'document')} that nothing holds back"),
+        ("in the files", t.plural(proof.found, "document")),
+        ("the same", f"{t.plural(proof.matched, 'document')}, {t.plural(proof.matched_tokens, 'token')}"),
+    ]
+    if not proof.matched:
+        pairs.append(("", "none is the same: the files are of another corpus, tokenizer, type or end token"))
+    faults = [(name, getattr(proof.faults, name)) for name in _TOLD]
+    told = []
+    for name, fault in faults:
+        if fault.documents:
+            shown = "; ".join(_case(one) for one in fault.named[:_SHOWN])
+            more = f"; and {fault.documents - _SHOWN:,} more" if fault.documents > _SHOWN else ""
+            told.append((_TOLD[name], f"{t.plural(fault.documents, 'document')}: {shown}{more}"))
+    return page(
+        f"{names}: {'what was audited, and nothing else' if proven else 'not what was audited'}",
+        facts([*pairs, ("record", t.clean(str(record)))], width),
+        section("What differs", facts(told, width)),
+    )
+
+
+def _case(one: Case) -> str:
+    place = "" if one.file is None else f"{t.clean(one.file, 100)} document {one.at:,}"
+    return " is ".join(part for part in (place, t.clean(one.document or "", 200)) if part)
