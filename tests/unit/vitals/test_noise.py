@@ -220,7 +220,10 @@ def accumulated(model, runs, batches, norms=None):
     return [one.grad.clone() for one in model.parameters()]
 
 
-COMPILED = [(backend, kind) for backend in (None, "eager", "aot_eager", "inductor") for kind in (None, "saved")]
+COMPILED = [
+    *((backend, kind) for backend in (None, "eager", "aot_eager") for kind in (None, "saved")),
+    *(pytest.param("inductor", kind, marks=pytest.mark.all) for kind in (None, "saved")),
+]
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of the compiler's own imports
