@@ -1,0 +1,579 @@
+"""What detection and attribution of spikes find and accuse, on logs of real runs and of what is resampled of them.
+
+    python benchmarks/spike_power.py RUNS [--part runs rules clean residual event uniform discoveries] [--trials 60]
+
+RUNS is a folder of logs: ``FOLDER/runs`` of ``benchmarks/spike_runs.py``, or kept ones. Prints Markdown. Real are the
+parts ``runs`` and ``rules``. All others resample losses of real runs; what is drawn is said with each. Bounds are those
+of Clopper and Pearson, 95 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from spike_corpus import FAULTS, shuffle_buffer
+from spike_logs import BLOCK_ROWS, Log, data_of, load
+from spike_rules import RULES, alarms
+
+from dataaudit.kernels.intervals import clopper_pearson
+from dataaudit.training.attribution import attribute
+from dataaudit.training.event_test import event_test
+from dataaudit.training.exposure import Exposure, exposure_of
+from dataaudit.training.findings import Attribution
+from dataaudit.training.residual_test import Documents, residual_test
+
+ORDERS = ("shuffled", "buffered", "sequential")
+CONTEXT = 128
+FROM = 130
+"""First step that all rules judge."""
+GAP = 10
+AFTER = 5
+"""Steps after the last planted one within which an alarm is about it."""
+JUMP_LASTS = 25
+MUCH = 0.25
+"""Share of a step's targets from which what is planted there makes a spike."""
+CHUNK = 50
+"""Steps that are resampled together."""
+TIMES = (1, 4, 16)
+"""Real batches that are taken for one."""
+Random = np.random.Generator
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--part", nargs="*", choices=sorted(PARTS), default=list(PARTS))
+    parser.add_argument("--trials", type=int, default=60, help="of a cell of the tables of power")
+    parser.add_argument("--logs", type=int, default=299, help="resampled clean logs, and as many with a jump")
+    parser.add_argument("--relabelings", type=int, default=300)
+    arguments = parser.parse_args()
+    folders = sorted(
+        path for path in arguments.runs.iterdir() if path.suffix == ".npz" or (path / "truth.json").exists()
+    )
+    logs = {path.stem: load(path) for path in folders}
+    for name in arguments.part:
+        print(f"\n## {name}\n", flush=True)
+        for line in PARTS[name](logs, arguments):
+            print(line, flush=True)
+
+
+def share(found: int, tried: int, confidence: float = 0.95) -> str:
+    """Return a share with its bounds."""
+    if not tried:
+        return "-"
+    low, high = clopper_pearson(found, tried, confidence)
+    return f"{found}/{tried}, {100 * low:.0f} to {100 * high:.0f} %"
+
+
+def spans(chosen: np.ndarray, gap: int = GAP) -> list[tuple[int, int]]:
+    """Return first and last step, from 1, of chosen ones that are at most so many steps apart."""
+    at = np.flatnonzero(chosen) + 1
+    cuts = np.flatnonzero(np.diff(at) > gap + 1) + 1
+    return [(int(one[0]), int(one[-1])) for one in np.split(at, cuts)] if len(at) else []
+
+
+def planted_spikes(log: Log) -> list[tuple[int, int]]:
+    """Return when something is wrong: steps with much of what is planted, and with and after a jump."""
+    held = spans(log.share(log.planted) >= MUCH)
+    held = [(first, last + AFTER) for first, last in held]
+    return [one for one in held if one[0] >= FROM] + [(step, step + JUMP_LASTS) for step in log.jumps]
+
+
+def plain(log: Log) -> bool:
+    """Whether nothing is planted, and the learning rate is as it should be."""
+    return not log.blocks and not log.jumps
+
+
+# Real runs
+
+
+@dataclass
+class Said:
+    """What ``attribute`` named in some runs."""
+
+    runs: int = 0
+    found: int = 0
+    """Runs in which a block or shard held the excess of an episode."""
+    follows: int = 0
+    odd: int = 0
+    """Runs with an outlier."""
+    named: int = 0
+    """Outlying blocks that were not planted."""
+
+    def add(self, log: Log, said: Attribution) -> None:
+        """Count a run."""
+        names = odd_blocks(said) - set(log.blocks)
+        self.runs += 1
+        self.found += any(one.found is not None for one in said.episodes)
+        self.follows += said.event_test is not None and said.event_test.outcome == "follows"
+        self.odd += bool(names)
+        self.named += len(names)
+
+
+def odd_blocks(said: Attribution) -> set[tuple[int, int]]:
+    """Return shard and block of the blocks that are called outliers."""
+    tests = [one for one in said.residual_tests if one.kind == "block"]
+    return {(unit.shard, (unit.first_row or 0) // BLOCK_ROWS) for one in tests for unit in one.units if unit.outlier}
+
+
+def runs_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
+    """Real runs: what is found of what was planted, and what else is named."""
+    yield "| planted | order | runs | spikes seen | laid to it | its blocks odd | other blocks odd, a run |"
+    yield "|---|---|--:|--:|--:|--:|--:|"
+    seen_odd: Counter[tuple[int, int]] = Counter()
+    for fault in ("", "jump", *FAULTS):
+        for order in ORDERS:
+            chosen = [one for one in logs.values() if one.order == order and kind_of(one) == fault]
+            if not chosen:
+                continue
+            spikes = seen = right = odd = blocks = other = 0
+            for log in chosen:
+                said = attribute(data_of(log))
+                for first, last in planted_spikes(log):
+                    met = [one for one in said.episodes if one.first_step <= last and one.last_step >= first]
+                    spikes, seen = spikes + 1, seen + bool(met)
+                    right += any(one.found is not None and one.found.shard in dict(log.blocks) for one in met)
+                names = odd_blocks(said)
+                odd, blocks = odd + len(names & set(log.blocks)), blocks + len(log.blocks)
+                other += len(names - set(log.blocks))
+                seen_odd.update(names - set(log.blocks))
+            right_of = share(right, seen) if fault not in ("", "jump") else f"{right}"
+            yield (
+                f"| {fault or 'nothing'} | {order} | {len(chosen)} | {share(seen, spikes)} | {right_of}"
+                f" | {share(odd, blocks)} | {other / len(chosen):.1f} |"
+            )
+    again = sum(1 for one in seen_odd.values() if one > 1)
+    times = sum(one for one in seen_odd.values() if one > 1)
+    yield ""
+    yield (
+        f"{sum(seen_odd.values())} times a block that was not planted is called odd: {len(seen_odd)} blocks, {again} of"
+        f" them in more than one run, which is {times} of the times."
+    )
+
+
+def kind_of(log: Log) -> str:
+    """Return what is planted."""
+    return log.fault or ("jump" if log.jumps else "")
+
+
+def rules_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
+    """Real runs: rules of others beside ours."""
+    yield (
+        "| rule | alarms of clean runs, per 10,000 steps: shuffled | buffered | sequential | planted spikes found |"
+        " jumps found |"
+    )
+    yield "|---|--:|--:|--:|--:|--:|"
+    for name in RULES:
+        cells = []
+        for order in ORDERS:
+            clean = [one for one in logs.values() if plain(one) and one.order == order]
+            number = sum(len(spans(_late(alarms(name, one.curve, one.norms)))) for one in clean)
+            cells.append(f"{1e4 * number / max(1, sum(one.steps - FROM + 1 for one in clean)):.0f}")
+        for jumped in (False, True):
+            hits, events = 0, 0
+            for log in logs.values():
+                if plain(log) or bool(log.jumps) != jumped:
+                    continue
+                steps = np.flatnonzero(alarms(name, log.curve, log.norms)) + 1
+                for first, last in planted_spikes(log):
+                    hits, events = hits + bool(((steps >= first) & (steps <= last)).any()), events + 1
+            cells.append(share(hits, events))
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _late(found: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(1, len(found) + 1) >= FROM, found, False)
+
+
+# Clean runs, and runs whose learning rate jumps, resampled
+
+
+def trend(curve: np.ndarray) -> np.ndarray:
+    """Return the running median of 101 steps of a curve."""
+    padded = np.pad(curve, 50, mode="edge")
+    return np.median(np.lib.stride_tricks.sliding_window_view(padded, 101), axis=1)
+
+
+def resampled(log: Log, random: Random, jump: Log | None = None) -> Log:
+    """Return a log of the run's own steps, in chunks that are drawn again, moved to the level of the run where they go.
+
+    Args:
+        log: Of a clean run.
+        random: Draws.
+        jump: A run whose learning rate jumps: the steps from there on are put in, at a random place.
+    """
+    level, steps = trend(log.curve), log.steps
+    source = np.arange(steps)
+    for begin in range(2 * CHUNK, steps, CHUNK):
+        number = min(CHUNK, steps - begin)
+        source[begin : begin + number] = random.integers(2 * CHUNK, steps - number + 1) + np.arange(number)
+    pieces = [(log, source, np.arange(steps), level - level[source])]
+    norms, rates = log.norms[source].copy(), log.rates[source].copy()
+    jumps: tuple[int, ...] = ()
+    if jump is not None:
+        first = jump.jumps[int(random.integers(len(jump.jumps)))] - 1
+        number = min(80, jump.steps - first)
+        at = int(random.integers(300, steps - number))
+        moved = level[at] - np.median(jump.curve[first - 50 : first])
+        kept = (np.arange(steps) < at) | (np.arange(steps) >= at + number)
+        pieces = [(log, source[kept], np.arange(steps)[kept], (level - level[source])[kept])]
+        pieces.append((jump, first + np.arange(number), at + np.arange(number), np.full(number, moved)))
+        norms[at : at + number], rates[at : at + number] = (
+            one[first : first + number] for one in (jump.norms, jump.rates)
+        )
+        jumps = (at + 1,)
+    columns = [_moved(*one) for one in pieces]
+    joined = {name: np.concatenate([one[name] for one in columns]) for name in log.columns}
+    order = np.argsort(joined["step"], kind="stable")
+    joined = {name: one[order] for name, one in joined.items()}
+    return replace(log, columns=joined, norms=norms, rates=rates, jumps=jumps)
+
+
+def _moved(log: Log, source: np.ndarray, to: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the stretches of some steps, at other steps, their losses moved."""
+    begins = np.searchsorted(log["step"], np.arange(1, log.steps + 2))
+    lengths = begins[source + 1] - begins[source]
+    picked = np.repeat(begins[source] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
+    columns = {name: one[picked] for name, one in log.columns.items()}
+    return columns | {"step": np.repeat(to + 1, lengths), "loss": columns["loss"] + np.repeat(by, lengths)}
+
+
+def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """Clean runs and runs whose learning rate jumps: what is named."""
+    yield "| runs | n | an excess is laid to a block or shard | episodes follow upon one | a block odd | odd, a run |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    clean = {order: [one for one in logs.values() if plain(one) and one.order == order] for order in ORDERS}
+    jumped = [one for one in logs.values() if one.jumps]
+    for name, chosen in (
+        *((f"clean, {order}, real", clean[order]) for order in ORDERS),
+        ("learning rate jumps, real", jumped),
+    ):
+        yield _row(name, chosen)
+    for order in ORDERS:
+        yield _row(
+            f"clean, {order}, resampled",
+            list(_resampled(clean[order], arguments.logs // 3 + (order == "buffered") * 2)),
+        )
+    for order in ORDERS:
+        number = arguments.logs // 3 + (order == "buffered") * 2
+        yield _row(f"learning rate jumps, {order}, resampled", list(_resampled(clean[order], number, jumped)))
+
+
+def _resampled(clean: Sequence[Log], number: int, jumped: Sequence[Log] = ()) -> Iterator[Log]:
+    for one in range(number if clean else 0):
+        random = np.random.default_rng([one, len(jumped)])
+        log = clean[one % len(clean)]
+        yield resampled(log, random, jumped[int(random.integers(len(jumped)))] if jumped else None)
+
+
+def _row(name: str, logs: Sequence[Log]) -> str:
+    said = Said()
+    for log in logs:
+        said.add(log, attribute(data_of(log)))
+    cells = [share(one, said.runs) for one in (said.found, said.follows, said.odd)]
+    return f"| {name} | {said.runs} | {' | '.join(cells)} | {said.named / max(1, said.runs):.1f} |"
+
+
+# Power of the residual test, resampled
+
+
+def planted_among(
+    clean: Documents, bad: Documents, blocks: int, documents: int, source: int, random: Random
+) -> tuple[Documents, np.ndarray]:
+    """Return documents among which some, in blocks of a source, are ones of a fault; and these blocks."""
+    units = np.unique(clean.unit[clean.source == source])
+    chosen = random.choice(units, blocks, replace=False)
+    mean, precision = clean.mean.copy(), clean.precision.copy()
+    for unit in chosen.tolist():
+        places = np.flatnonzero(clean.unit == unit)[:documents]
+        drawn = random.integers(0, len(bad.unit), len(places))
+        mean[places], precision[places] = bad.mean[drawn], bad.precision[drawn]
+    return replace(clean, mean=mean, precision=precision), chosen
+
+
+def of_blocks(log: Log, documents: Documents) -> Documents:
+    """Return the documents of what was planted."""
+    inside = np.isin(documents.unit, [shard << 40 | block for shard, block in log.blocks])
+    columns = {name: getattr(documents, name)[inside] for name in ("unit", "source", "mean", "precision")}
+    return replace(documents, **columns)
+
+
+def pooled(parts: Sequence[Documents]) -> Documents:
+    """Return the documents of several runs."""
+    columns = {
+        name: np.concatenate([getattr(one, name) for one in parts]) for name in ("unit", "source", "mean", "precision")
+    }
+    return replace(parts[0], **columns)
+
+
+def residual_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """Power of the residual test by fault, order, share and batch size."""
+    plans = [(1, 4, 1), (1, 8, 1), *((3, 8, times) for times in TIMES)]
+    heads = [
+        f"{blocks} of 528 blocks{', half' if documents < BLOCK_ROWS else ''}, {8 * times} rows"
+        for blocks, documents, times in plans
+    ]
+    yield f"| fault | order | bad documents | {' | '.join(heads)} |"
+    yield "|---|---|--:|" + "--:|" * len(plans)
+    for order in ORDERS:
+        clean = {
+            times: [
+                one.regrouped(times).documents()
+                for one in logs.values()
+                if plain(one) and not one.masked and one.order == order
+            ]
+            for times in TIMES
+        }
+        for fault in FAULTS:
+            faulty = [one for one in logs.values() if one.fault == fault and one.order == order]
+            if not faulty or not clean[1]:
+                continue
+            prose = faulty[0].sources.index("prose") + 1
+            cells = []
+            for blocks, documents, times in plans:
+                bad = pooled([of_blocks(one, one.regrouped(times).documents()) for one in faulty])
+                found = 0
+                rounds = arguments.trials // blocks
+                for trial in range(rounds):
+                    random = np.random.default_rng([trial, blocks, times])
+                    base = clean[times][trial % len(clean[times])]
+                    made, chosen = planted_among(base, bad, blocks, documents, prose, random)
+                    odd = [one.unit for one in residual_test(made, seed=trial).units if one.discovered]
+                    found += int(np.isin(chosen, odd).sum())
+                cells.append(share(found, rounds * blocks))
+            yield f"| {fault} | {order} | {len(bad.unit)} | {' | '.join(cells)} |"
+
+
+# Power of the event test, by draws
+
+
+def order_of(order: str, starts: np.ndarray, epochs: int, seed: int) -> np.ndarray:
+    """Return documents as an order reads them, pass after pass."""
+    number = int(starts[-1])
+    if order == "sequential":
+        return np.tile(np.arange(number), epochs)
+    if order == "buffered":
+        return shuffle_buffer(starts, 64, epochs, seed)
+    return np.concatenate([np.random.default_rng([seed, one]).permutation(number) for one in range(epochs)])
+
+
+def read(
+    order: np.ndarray, lengths: np.ndarray, shard: np.ndarray, row: np.ndarray, rows: int, context: int
+) -> Exposure:
+    """Return what was read when: documents packed into rows, rows into steps."""
+    ends = np.cumsum(lengths[order])
+    whole = int(ends[-1]) // (rows * context) * rows * context
+    cuts = np.unique(np.concatenate([ends[ends < whole], np.arange(0, whole, context)]))
+    place = np.searchsorted(ends, cuts, "right")
+    line, document = cuts // context, order[place]
+    columns = {
+        "step": line // rows + 1,
+        "micro_batch": np.zeros_like(cuts),
+        "rank": np.zeros_like(cuts),
+        "batch_row": line % rows,
+        "start": cuts % context,
+        "shard": shard[document],
+        "row": row[document],
+        "epoch": place // len(lengths),
+        "targets": np.diff(np.append(cuts, whole)),
+    }
+    steps = np.arange(1, whole // (rows * context) + 1)
+    found = exposure_of(
+        pa.table(columns), steps, np.full(len(steps), rows * context), np.arange(shard.max() + 1), BLOCK_ROWS
+    )
+    assert found is not None
+    return found
+
+
+def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """Power of the event test: a block is followed by episodes, in orders of real documents.
+
+    Documents and lengths are those of a real run, four passes. An episode begins 1 to 8 steps after a document of the
+    bad block with the probability of the table, five others anywhere.
+    """
+    log = next(one for one in logs.values() if one.order == "shuffled" and plain(one))
+    first = log["epoch"] == 0
+    key = log["shard"][first] * log.rows + log["row"][first]
+    lengths = np.bincount(key, log["targets"][first]).astype(np.int64)
+    shard, row = np.divmod(np.arange(len(lengths)), log.rows)
+    kept = lengths > 0
+    lengths, shard, row = lengths[kept], shard[kept], row[kept]
+    starts = np.concatenate([[0], np.cumsum(np.bincount(shard))])
+    batches = (8, 32, 128, 512)
+    yield f"| order | an episode after a read | {' | '.join(f'{one} rows' for one in batches)} |"
+    yield "|---|--:|" + "--:|" * len(batches)
+    trials = max(1, arguments.trials // 2)
+    for order in ORDERS:
+        for chance in (0.1, 0.25, 1.0):
+            cells = []
+            for rows in batches:
+                found = untested = 0
+                for trial in range(trials):
+                    random = np.random.default_rng([trial, rows, int(100 * chance)])
+                    exposure = read(order_of(order, starts, 4, trial), lengths, shard, row, rows, CONTEXT)
+                    unit = int(random.choice(exposure.units[exposure.units >= 0]))
+                    onsets = _onsets(exposure, unit, chance, random)
+                    flagged = np.unique(np.concatenate([onsets, onsets + 1]))
+                    said = event_test(
+                        exposure, onsets, flagged, random_order=order == "shuffled", orders=199, seed=trial
+                    )
+                    found += any(one.unit in (unit, -1 - (unit >> 40)) and one.p <= 0.05 for one in said.units)
+                    untested += unit in said.not_identifiable
+                cells.append(share(found, trials) + (f" ({untested} not identifiable)" if untested else ""))
+            yield f"| {order} | {chance:g} | {' | '.join(cells)} |"
+
+
+def _onsets(exposure: Exposure, unit: int, chance: float, random: Random) -> np.ndarray:
+    """Return first steps of episodes: some after reads of a unit, five at random; those within 10 steps are one."""
+    place = int(np.searchsorted(exposure.units, unit))
+    item = np.repeat(np.arange(len(exposure)), np.diff(exposure.pointers))[exposure.members == place]
+    read_at = exposure.item_last[item]
+    read_at = read_at[random.random(len(read_at)) < chance]
+    after = read_at + random.integers(1, 9, len(read_at))
+    onsets = np.sort(np.concatenate([after, random.integers(0, exposure.steps, 5)]))
+    onsets = onsets[onsets < exposure.steps]
+    kept: list[int] = []
+    for one in onsets.tolist():
+        if not kept or one - kept[-1] > GAP:
+            kept.append(one)
+    return np.array(kept, dtype=np.int64)
+
+
+# p-values of relabelled runs
+
+
+def relabelled(log: Log, random: Random, *, within_source: bool) -> Log:
+    """Return the log with the names of its documents permuted."""
+    key = log["shard"] * log.rows + log["row"]
+    documents, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    to = np.empty_like(documents)
+    groups = log["source"][first] if within_source else np.zeros(len(documents), dtype=np.int64)
+    for one in np.unique(groups):
+        places = np.flatnonzero(groups == one)
+        to[places] = documents[random.permutation(places)]
+    new = to[inverse]
+    return replace(log, columns=log.columns | {"shard": new // log.rows, "row": new % log.rows}, blocks=())
+
+
+def uniform_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """How often p is at most a when names of documents are permuted, of one packed and one masked clean run."""
+    levels = (0.001, 0.002, 0.005, 0.01, 0.02)
+    heads = [f"p ≤ {one:g}" for one in levels]
+    yield f"| residual test, relabelled within sources | p-values | {' | '.join(heads)} | runs with an outlier |"
+    yield "|---|--:|" + "--:|" * (len(levels) + 1)
+    chosen = {
+        masked: next(one for one in logs.values() if one.order == "shuffled" and plain(one) and one.masked == masked)
+        for masked in (False, True)
+    }
+    for masked, log in chosen.items():
+        counts, tested, outliers = Counter[float](), 0, 0
+        for one in range(arguments.relabelings):
+            made = relabelled(log, np.random.default_rng(one), within_source=True)
+            said = residual_test(made.documents(), seed=one)
+            tested += said.tested
+            outliers += any(unit.discovered for unit in said.units)
+            counts.update(level for level in levels for unit in said.units if unit.p <= level)
+        cells = [f"{counts[level] / tested:.4f}" for level in levels]
+        yield (
+            f"| {'masked' if masked else 'packed'} | {tested:,} | {' | '.join(cells)}"
+            f" | {share(outliers, arguments.relabelings)} |"
+        )
+    levels = (0.05, 0.1, 0.25, 0.5, 0.75)
+    yield ""
+    yield (
+        "| event test, relabelled, the 12 highest steps as episodes | p-values | "
+        + " | ".join(f"p ≤ {one:g}" for one in levels)
+        + " |"
+    )
+    yield "|---|--:|" + "--:|" * len(levels)
+    for masked, log in chosen.items():
+        above = log.curve - trend(log.curve)
+        above[:100] = -np.inf
+        onsets = np.sort(np.argsort(-above)[:12])
+        smallest = []
+        for one in range(arguments.relabelings):
+            made = relabelled(log, np.random.default_rng([one, 1]), within_source=False)
+            steps = np.arange(1, made.steps + 1)
+            zero = np.zeros(len(made["step"]), dtype=np.int64)
+            table = pa.table(
+                {name: made[name].astype(np.int64) for name in made.columns if name != "loss"} | {"rank": zero}
+            )
+            targets = np.bincount(made["step"], made["targets"])[1:].astype(np.int64)
+            exposure = exposure_of(table, steps, targets, np.arange(int(made["shard"].max()) + 1), BLOCK_ROWS)
+            assert exposure is not None
+            said = event_test(exposure, onsets, onsets, random_order=True, orders=199, seed=one)
+            smallest.append(said.units[0].p)
+        cells = [f"{np.mean(np.array(smallest) <= level):.3f}" for level in levels]
+        yield f"| {'masked' if masked else 'packed'} | {len(smallest)} | {' | '.join(cells)} |"
+
+
+# False discoveries
+
+
+def discoveries_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """False discoveries among 10,000 blocks of 8 documents, 20 of them bad: documents of real runs, drawn again."""
+    shuffled = [one for one in logs.values() if one.order == "shuffled" and not one.masked]
+    clean = pooled([one.documents() for one in shuffled if plain(one)])
+    yield "| what is drawn | fault | rounds | found of 20 | false discoveries |"
+    yield "|---|---|--:|--:|--:|"
+    rounds = max(3, arguments.trials // 6)
+    for name in ("documents of their source", "whole blocks"):
+        for fault in FAULTS:
+            faulty = [of_blocks(one, one.documents()) for one in shuffled if one.fault == fault]
+            if not faulty:
+                continue
+            bad, found, wrong = pooled(faulty), 0, []
+            for one in range(rounds):
+                made = _many(clean, bad, np.random.default_rng(one), whole=name == "whole blocks")
+                said = [unit.unit for unit in residual_test(made, seed=one).units if unit.discovered]
+                found += sum(1 for unit in said if unit < 20)
+                wrong.append(sum(1 for unit in said if unit >= 20) / max(1, len(said)))
+            yield f"| {name} | {fault} | {rounds} | {share(found, 20 * rounds)} | {np.mean(wrong):.3f} |"
+
+
+def _many(clean: Documents, bad: Documents, random: Random, *, whole: bool, blocks: int = 10_000) -> Documents:
+    """Return documents of so many blocks, the first 20 of them bad."""
+    units, counts = np.unique(clean.unit, return_counts=True)
+    order = np.argsort(clean.unit, kind="stable")
+    begins = np.concatenate([[0], np.cumsum(counts)])
+    drawn = random.integers(0, len(units), blocks)
+    source = clean.source[order[begins[drawn]]]
+    if whole:
+        picked = order[
+            (
+                begins[drawn][:, None] + (random.random((blocks, BLOCK_ROWS)) * counts[drawn][:, None]).astype(int)
+            ).ravel()
+        ]
+    else:
+        picked = np.zeros(blocks * BLOCK_ROWS, dtype=np.int64)
+        for one in np.unique(source):
+            wanted = np.repeat(source == one, BLOCK_ROWS)
+            picked[wanted] = random.choice(np.flatnonzero(clean.source == one), int(wanted.sum()))
+    mean, precision = clean.mean[picked], clean.precision[picked]
+    other = random.integers(0, len(bad.unit), 20 * BLOCK_ROWS)
+    mean[: len(other)], precision[: len(other)] = bad.mean[other], bad.precision[other]
+    source[:20] = bad.source[0]
+    unit = np.repeat(np.arange(blocks), BLOCK_ROWS)
+    return replace(clean, unit=unit, source=np.repeat(source, BLOCK_ROWS), mean=mean, precision=precision)
+
+
+PARTS = {
+    "runs": runs_part,
+    "rules": rules_part,
+    "clean": clean_part,
+    "residual": residual_part,
+    "event": event_part,
+    "uniform": uniform_part,
+    "discoveries": discoveries_part,
+}
+
+
+if __name__ == "__main__":
+    main()
