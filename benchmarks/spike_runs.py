@@ -72,12 +72,12 @@ def runs() -> Iterator[Run]:
     yield Run(order="buffered", seed=201, jump=20)
     for seed in range(4, 12):
         yield Run(order=ORDERS[seed % 3], seed=seed, masked=seed in (6, 7))
+    for seed, jump in ((202, 10), (203, 20), (204, 40), (205, 10)):
+        yield Run(order=ORDERS[seed % 3], seed=seed, jump=jump)
     for place, fault in enumerate(FAULTS):
         yield Run(order="shuffled", seed=110 + place, fault=fault, bad=3)
     for place, fault in enumerate(FAULTS):
         yield Run(order="sequential", seed=120 + place, fault=fault, bad=3)
-    for seed, jump in ((202, 10), (203, 20), (204, 40), (205, 10)):
-        yield Run(order=ORDERS[seed % 3], seed=seed, jump=jump)
     for place, fault in enumerate(FAULTS):
         yield Run(order="buffered", seed=130 + place, fault=fault, bad=1)
     for seed in range(12, 16):

@@ -224,7 +224,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
     """
     curve, judged = data.curve, data.judged
     norms = judge(*gradients_of(data.log.table("values")), log=True)
-    spikes, missing = judged.spikes, data.missing
+    all_episodes = [_episode(data, one) for one in judged.spikes]
+    missing, shown = data.missing, all_episodes
     lacking = missing.number > MISSING_LIMIT * missing.among
     if step is not None:
         lacking = step not in missing.whole
@@ -233,8 +234,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
             if missing.number:
                 there += f", and {plural(missing.number, 'step')} of {missing.among:,} are missing"
             raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
-        spikes = tuple(one for one in spikes if curve.step[one.first] <= step <= curve.step[one.last])
-    episodes = tuple(_episode(data, one) for one in spikes)
+        shown = [one for one in all_episodes if one.first_step <= step <= one.last_step]
+    episodes = tuple(shown)
     exit_code = exit_code_of(episodes, judged=bool(judged.judged.any()), missing=lacking)
     return Attribution(
         manifest=data.manifest.id,
@@ -254,7 +255,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         episodes=episodes,
         dips=tuple(_span(judged.step, one) for one in judged.dips),
         gradients=tuple(_span(norms.step, one) for one in norms.spikes),
-        event_test=event_test_of(data),
+        event_test=event_test_of(data, all_episodes),
         residual_tests=residual_tests_of(data),
         source_losses=source_losses_of(data),
         scaling_law=scaling_law_of(data),

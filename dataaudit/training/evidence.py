@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,11 +13,13 @@ import pyarrow.compute as pc
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.curve import curve_of, judge
+from dataaudit.training.deciding import FEW_SHARDS
 from dataaudit.training.event_test import LAG, EventTest, alpha_of_look, event_test
 from dataaudit.training.expected_curve import collapse, scaling_law
 from dataaudit.training.exposure import exposure_of
 from dataaudit.training.findings import (
     Collapse,
+    Episode,
     EventTestFound,
     Followed,
     Odd,
@@ -35,8 +38,16 @@ LEAST_PHASE = 50
 """Steps for which a learning rate has to rise, stay or fall to be a phase of its own."""
 
 
-def event_test_of(data: Data) -> EventTestFound:
-    """Test whether the episodes of a run follow upon blocks of its data."""
+def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
+    """Test whether the episodes of a run follow upon blocks of its data.
+
+    Where the order was not drawn at random, what an episode's own steps read has neighbours that are read before it
+    each time. So only those count whose own steps are not to blame: all blocks were up together, of several shards.
+
+    Args:
+        data: The run.
+        episodes: What the accounting says of each of ``data.judged.spikes``.
+    """
     curve, judged, run = data.curve, data.judged, data.log.run
     untested = EventTestFound(outcome="not_evaluated", lag=LAG, alpha=alpha_of_look(1))
     if not judged.spikes:
@@ -52,22 +63,28 @@ def event_test_of(data: Data) -> EventTestFound:
     if exposure is None:
         return untested.model_copy(update={"reason": "no_stretches"})
     first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
+    counted = [bool(run.order) or _of_the_state(one) for one in episodes]
     onsets = np.array([int(curve.step[one.first]) for one in judged.spikes], dtype=np.int64) - first
     flagged = np.concatenate([curve.step[one.places] for one in judged.spikes]).astype(np.int64) - first
-    onsets = onsets[(onsets >= 0) & (onsets < exposure.steps)]
-    if not len(onsets):
+    inside = (onsets >= 0) & (onsets < exposure.steps)
+    if not inside.any():
         return untested.model_copy(update={"reason": "no_episode", "first_step": first, "last_step": last})
+    onsets, own_data = onsets[inside & counted], int((inside & ~np.array(counted)).sum())
     phases = [at - first for at in _phases(data)]
     found = event_test(exposure, onsets, flagged, random_order=bool(run.order), phases=phases)
     look = _look(data, last)
     alpha = alpha_of_look(look)
+    reason: Literal["", "own_data", "not_identifiable"] = (
+        "not_identifiable" if not found.tested else "" if len(onsets) else "own_data"
+    )
     follows = any(one.p <= alpha for one in found.units)
     return EventTestFound(
-        outcome="follows" if follows else "no_more_than_chance" if found.tested else "not_evaluated",
-        reason="" if found.tested else "not_identifiable",
+        outcome="not_evaluated" if reason else "follows" if follows else "no_more_than_chance",
+        reason=reason,
         null=found.null,
         lag=LAG,
         episodes=found.episodes,
+        own_data=own_data,
         first_step=first,
         last_step=last,
         orders=found.orders,
@@ -78,6 +95,11 @@ def event_test_of(data: Data) -> EventTestFound:
         not_identifiable=len(found.not_identifiable),
         units=_followed(data, found),
     )
+
+
+def _of_the_state(episode: Episode) -> bool:
+    """Return whether all blocks were up together, of so many shards that it is not these which are bad."""
+    return episode.reason == "state" and episode.num_shards >= FEW_SHARDS
 
 
 def _followed(data: Data, found: EventTest) -> tuple[Followed, ...]:

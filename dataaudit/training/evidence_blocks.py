@@ -20,6 +20,7 @@ from dataaudit.training.findings import (
 
 _UNTESTED = {
     "no_stretches": "the log has no steps with all their stretches",
+    "own_data": "the data of the same steps may be behind each episode",
     "not_identifiable": "every block and shard was read in one stretch, and cannot be told from its time",
 }
 
@@ -46,6 +47,9 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
     much = f"{plural(test.episodes, 'episode')}, {test.tested:,} blocks and shards, {test.orders:,} {how}"
     apart = f" {test.not_identifiable:,} were read in one stretch, and cannot be told from their time."
     apart = apart if test.not_identifiable else ""
+    if test.own_data:
+        left = plural(test.own_data, "episode")
+        apart = f" Left out: {left}, since the data of the same steps may be behind it.{apart}"
     rows = tuple(one for one in test.units if one.p <= test.alpha)
     if test.outcome == "follows":
         text = f"Episodes follow upon data more often than by chance ({much}; p for all of them together)."

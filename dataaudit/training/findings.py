@@ -190,14 +190,18 @@ class EventTestFound(_Model):
     """Whether episodes follow upon blocks more often than by chance."""
 
     outcome: Literal["follows", "no_more_than_chance", "not_evaluated"]
-    reason: Literal["", "no_episode", "no_stretches", "not_identifiable"] = Field(
+    reason: Literal["", "no_episode", "no_stretches", "own_data", "not_identifiable"] = Field(
         default="", description="Why nothing was tested."
     )
     null: Literal["redrawn", "shifted"] | None = Field(
         default=None, description="Orders drawn at random (exact), or episodes shifted along the run."
     )
     lag: int = Field(description="Steps before an episode that count; its own steps do not.")
-    episodes: int = Field(default=0, description="In the steps that were looked at.")
+    episodes: int = Field(default=0, description="In the steps that were looked at, but those of `own_data`.")
+    own_data: int = Field(
+        default=0,
+        description="Episodes that do not count when they are shifted: the data of their own steps may be behind them.",
+    )
     first_step: int | None = Field(default=None, description="Of these steps, of which the log has every stretch.")
     last_step: int | None = None
     orders: int = Field(default=0, description="Orders or shifts that the real one was held against.")

@@ -8,7 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from made_run import BLOCK_ROWS, DOCUMENTS, Made, make_shards, worse_state, write_run
+from made_run import BLOCK_ROWS, DOCUMENTS, Made, bad_rows, make_shards, worse_state, write_run
 
 from dataaudit import cli
 from dataaudit.runlog.writer import RankWriter, event
@@ -101,6 +101,34 @@ class TestEvents:
         assert "Episodes follow upon no block or shard more often than by chance (6 episodes" in render_text(
             found, data
         )
+
+    def test_a_fixed_order_does_not_blame_what_is_read_before_a_hard_shard(self, run):
+        """A hard shard is read six times, each time after the same block: the spikes are its own."""
+
+        def hard(batch):
+            for start in EPISODES:
+                bad_rows(range(start, start + 2), 3, rows=1, above=6.0)(batch)
+
+        data = run(MADE, hard, read_before)
+        found = attribute(data)
+        assert [one.found.shard for one in found.episodes] == [3] * len(EPISODES)
+        test = found.event_test
+        assert (test.outcome, test.reason, test.units) == ("not_evaluated", "own_data", ())
+        assert (test.episodes, test.own_data, test.null) == (0, len(EPISODES), "shifted")
+        text = " ".join(render_text(found, data).split())
+        assert "not tested: the data of the same steps may be behind each episode." in text
+
+    def test_episodes_of_the_state_count_beside_those_of_a_hard_shard(self, run):
+        def hard(batch):
+            bad_rows(range(60, 62), 3, rows=1, above=6.0)(batch)
+
+        data = run(MADE, hard, bad_states, read_before)
+        found = attribute(data)
+        test = found.event_test
+        assert (test.outcome, test.episodes, test.own_data) == ("follows", len(EPISODES), 1)
+        assert (test.units[0].shard, test.units[0].first_row) == (SHARD, BLOCK * BLOCK_ROWS)
+        text = " ".join(render_text(found, data).split())
+        assert "Left out: 1 episode, since the data of the same steps may be behind it." in text
 
     def test_shards_read_one_after_the_other_are_not_identifiable(self, run):
         def in_turn(batch):
