@@ -106,6 +106,8 @@ class Said:
     """Runs with an outlier."""
     named: int = 0
     """Outlying blocks that were not planted."""
+    both: int = 0
+    """Runs in which episodes follow upon a block, in an order drawn at random, that is an outlier as well."""
 
     def add(self, log: Log, said: Attribution) -> None:
         """Count a run."""
@@ -114,6 +116,7 @@ class Said:
         self.found += any(one.found is not None for one in said.episodes)
         self.follows += said.event_test is not None and said.event_test.outcome == "follows"
         self.odd += bool(names)
+        self.both += bool(names & followed_blocks(said))
         self.named += len(names)
 
 
@@ -121,6 +124,15 @@ def odd_blocks(said: Attribution) -> set[tuple[int, int]]:
     """Return shard and block of the blocks that are called outliers."""
     tests = [one for one in said.residual_tests if one.kind == "block"]
     return {(unit.shard, (unit.first_row or 0) // BLOCK_ROWS) for one in tests for unit in one.units if unit.outlier}
+
+
+def followed_blocks(said: Attribution) -> set[tuple[int, int]]:
+    """Return shard and block of the blocks that episodes follow upon, where the order was drawn at random."""
+    test = said.event_test
+    if test is None or test.null != "redrawn":
+        return set()
+    chosen = [one for one in test.units if one.p <= test.alpha and one.first_row is not None]
+    return {(unit.shard, (unit.first_row or 0) // BLOCK_ROWS) for unit in chosen}
 
 
 def runs_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
@@ -201,39 +213,48 @@ def trend(curve: np.ndarray) -> np.ndarray:
     return np.median(np.lib.stride_tricks.sliding_window_view(padded, 101), axis=1)
 
 
-def resampled(log: Log, random: Random, jump: Log | None = None) -> Log:
-    """Return a log of the run's own steps, in chunks that are drawn again, moved to the level of the run where they go.
+def resampled(logs: Sequence[Log], random: Random, jump: Log | None = None) -> Log:
+    """Return a log of steps of several runs, in chunks, each at most once, moved to the level of the first run there.
 
     Args:
-        log: Of a clean run.
+        logs: Of clean runs of one order, of the same length.
         random: Draws.
         jump: A run whose learning rate jumps: the steps from there on are put in, at a random place.
     """
-    level, steps = trend(log.curve), log.steps
-    source = np.arange(steps)
-    for begin in range(2 * CHUNK, steps, CHUNK):
-        number = min(CHUNK, steps - begin)
-        source[begin : begin + number] = random.integers(2 * CHUNK, steps - number + 1) + np.arange(number)
-    pieces = [(log, source, np.arange(steps), level - level[source])]
-    norms, rates = log.norms[source].copy(), log.rates[source].copy()
-    jumps: tuple[int, ...] = ()
+    level, steps = trend(logs[0].curve), logs[0].steps
+    levels = [trend(one.curve) for one in logs]
+    begins = range(2 * CHUNK, steps - CHUNK + 1, CHUNK)
+    chunks = random.permutation(len(logs) * len(begins))[: len(begins)].tolist()
+    shift = random.integers(0, CHUNK, len(logs))
+    run, source, to = [np.zeros(2 * CHUNK, np.int64)], [np.arange(2 * CHUNK)], [np.arange(2 * CHUNK)]
+    for begin, chunk in zip(begins, chunks, strict=True):
+        which, place = divmod(chunk, len(begins))
+        run.append(np.full(CHUNK, which))
+        source.append(np.minimum(begins[place] + int(shift[which]) + np.arange(CHUNK), steps - 1))
+        to.append(begin + np.arange(CHUNK))
+    runs, sources, places = (np.concatenate(one) for one in (run, source, to))
+    kept, jumps, more = np.ones(len(places), dtype=bool), (), []
     if jump is not None:
         first = jump.jumps[int(random.integers(len(jump.jumps)))] - 1
         number = min(80, jump.steps - first)
-        at = int(random.integers(300, steps - number))
-        moved = level[at] - np.median(jump.curve[first - 50 : first])
-        kept = (np.arange(steps) < at) | (np.arange(steps) >= at + number)
-        pieces = [(log, source[kept], np.arange(steps)[kept], (level - level[source])[kept])]
-        pieces.append((jump, first + np.arange(number), at + np.arange(number), np.full(number, moved)))
-        norms[at : at + number], rates[at : at + number] = (
-            one[first : first + number] for one in (jump.norms, jump.rates)
-        )
+        at = int(random.integers(300, len(places) - number))
+        kept = (places < at) | (places >= at + number)
+        moved = np.full(number, level[at] - np.median(jump.curve[first - 50 : first]))
+        more = [(jump, first + np.arange(number), at + np.arange(number), moved)]
         jumps = (at + 1,)
+    pieces = []
+    for which, log in enumerate(logs):
+        own = kept & (runs == which)
+        pieces.append((log, sources[own], places[own], level[places[own]] - levels[which][sources[own]]))
+    pieces += more
+    norms, rates = np.zeros(len(places)), np.zeros(len(places))
+    for log, taken, put, _ in pieces:
+        norms[put], rates[put] = log.norms[taken], log.rates[taken]
     columns = [_moved(*one) for one in pieces]
-    joined = {name: np.concatenate([one[name] for one in columns]) for name in log.columns}
+    joined = {name: np.concatenate([one[name] for one in columns]) for name in logs[0].columns}
     order = np.argsort(joined["step"], kind="stable")
     joined = {name: one[order] for name, one in joined.items()}
-    return replace(log, columns=joined, norms=norms, rates=rates, jumps=jumps)
+    return replace(logs[0], columns=joined, norms=norms, rates=rates, jumps=jumps)
 
 
 def _moved(log: Log, source: np.ndarray, to: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
@@ -247,8 +268,8 @@ def _moved(log: Log, source: np.ndarray, to: np.ndarray, by: np.ndarray) -> dict
 
 def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
     """Clean runs and runs whose learning rate jumps: what is named."""
-    yield "| runs | n | an excess is laid to a block or shard | episodes follow upon one | a block odd | odd, a run |"
-    yield "|---|--:|--:|--:|--:|--:|"
+    yield "| runs | n | an excess laid to data | episodes follow data | a block odd | both of one block | odd, a run |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
     clean = {order: [one for one in logs.values() if plain(one) and one.order == order] for order in ORDERS}
     jumped = [one for one in logs.values() if one.jumps]
     for name, chosen in (
@@ -269,15 +290,15 @@ def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
 def _resampled(clean: Sequence[Log], number: int, jumped: Sequence[Log] = ()) -> Iterator[Log]:
     for one in range(number if clean else 0):
         random = np.random.default_rng([one, len(jumped)])
-        log = clean[one % len(clean)]
-        yield resampled(log, random, jumped[int(random.integers(len(jumped)))] if jumped else None)
+        logs = [clean[place] for place in random.permutation(len(clean))]
+        yield resampled(logs, random, jumped[int(random.integers(len(jumped)))] if jumped else None)
 
 
 def _row(name: str, logs: Sequence[Log]) -> str:
     said = Said()
     for log in logs:
         said.add(log, attribute(data_of(log)))
-    cells = [share(one, said.runs) for one in (said.found, said.follows, said.odd)]
+    cells = [share(one, said.runs) for one in (said.found, said.follows, said.odd, said.both)]
     return f"| {name} | {said.runs} | {' | '.join(cells)} | {said.named / max(1, said.runs):.1f} |"
 
 

@@ -31,6 +31,14 @@ def ours(values: np.ndarray) -> np.ndarray:
     return found
 
 
+def ours_of_norms(values: np.ndarray) -> np.ndarray:
+    """The same of the logarithms of gradient norms, which ``attribute`` lists apart."""
+    found = np.zeros(len(values), dtype=bool)
+    for one in judge(np.arange(1, len(values) + 1), values, log=True).spikes:
+        found[one.places] = True
+    return found
+
+
 def stability_monitor(values: np.ndarray) -> np.ndarray:
     """OLMo-core's callback."""
     return above(values, 128)
@@ -92,19 +100,21 @@ def above(values: np.ndarray, window: int) -> np.ndarray:
     return found
 
 
-RULES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], bool]] = {
-    "dataaudit": (ours, False),
-    "OLMo-core, stability monitor": (stability_monitor, True),
-    "OLMo-core, skip step": (skip_step, True),
-    "Lightning, SpikeDetection": (lightning, False),
-    "trainscope, CUSUM": (cusum, False),
-    "mean + 6 sd of 50": (six_deviations, False),
+Rule = Callable[[np.ndarray], np.ndarray]
+RULES: dict[str, tuple[Rule, Rule | None]] = {
+    "dataaudit, loss": (ours, None),
+    "dataaudit, loss or gradient norm": (ours, ours_of_norms),
+    "OLMo-core, stability monitor": (stability_monitor, stability_monitor),
+    "OLMo-core, skip step": (skip_step, skip_step),
+    "Lightning, SpikeDetection": (lightning, None),
+    "trainscope, CUSUM": (cusum, None),
+    "mean + 6 sd of 50": (six_deviations, None),
 }
-"""Each with whether it looks at gradient norms as well."""
+"""What each does with losses, and with gradient norms."""
 
 
 def alarms(name: str, loss: np.ndarray, norm: np.ndarray) -> np.ndarray:
     """Return which steps a rule calls a spike: bool[steps]."""
-    rule, both = RULES[name]
-    found = rule(loss)
-    return found | rule(norm) if both else found
+    of_loss, of_norm = RULES[name]
+    found = of_loss(loss)
+    return found if of_norm is None else found | of_norm(norm)
