@@ -1,6 +1,6 @@
 """What detection and attribution of spikes find and accuse, on logs of real runs and of what is resampled of them.
 
-    python benchmarks/spike_power.py RUNS [--part runs rules clean residual event uniform discoveries] [--trials 60]
+    python benchmarks/spike_power.py RUNS [--part runs rules clean jumps residual ...] [--trials 60]
 
 RUNS is a folder of logs: ``FOLDER/runs`` of ``benchmarks/spike_runs.py``, or kept ones. Prints Markdown. Real are the
 parts ``runs`` and ``rules``. All others resample losses of real runs; what is drawn is said with each. Bounds are those
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -178,25 +178,23 @@ def kind_of(log: Log) -> str:
 def rules_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
     """Real runs: rules of others beside ours."""
     yield (
-        "| rule | alarms of clean runs, per 10,000 steps: shuffled | buffered | sequential | planted spikes found |"
-        " jumps found |"
+        "| rule | alarms of clean runs, per 10,000 steps: shuffled | buffered | sequential |"
+        " spikes of random bytes found | of other faults | of jumps |"
     )
-    yield "|---|--:|--:|--:|--:|--:|"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
     for name in RULES:
         cells = []
         for order in ORDERS:
             clean = [one for one in logs.values() if plain(one) and one.order == order]
             number = sum(len(spans(_late(alarms(name, one.curve, one.norms)))) for one in clean)
             cells.append(f"{1e4 * number / max(1, sum(one.steps - FROM + 1 for one in clean)):.0f}")
-        for jumped in (False, True):
-            hits, events = 0, 0
-            for log in logs.values():
-                if plain(log) or bool(log.jumps) != jumped:
-                    continue
-                steps = np.flatnonzero(alarms(name, log.curve, log.norms)) + 1
-                for first, last in planted_spikes(log):
-                    hits, events = hits + bool(((steps >= first) & (steps <= last)).any()), events + 1
-            cells.append(share(hits, events))
+        events: dict[str, list[bool]] = {"random bytes": [], "other": [], "jump": []}
+        for log in logs.values():
+            steps = np.flatnonzero(alarms(name, log.curve, log.norms)) + 1
+            kind = kind_of(log) if kind_of(log) in events else "other"
+            for first, last in planted_spikes(log):
+                events[kind].append(bool(((steps >= first) & (steps <= last)).any()))
+        cells += [share(sum(one), len(one)) for one in events.values()]
         yield f"| {name} | {' | '.join(cells)} |"
 
 
@@ -267,24 +265,35 @@ def _moved(log: Log, source: np.ndarray, to: np.ndarray, by: np.ndarray) -> dict
 
 
 def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
-    """Clean runs and runs whose learning rate jumps: what is named."""
-    yield "| runs | n | an excess laid to data | episodes follow data | a block odd | both of one block | odd, a run |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    """Clean runs: what is named."""
     clean = {order: [one for one in logs.values() if plain(one) and one.order == order] for order in ORDERS}
+    yield "| clean | n | excess laid to data | episodes follow data | a block odd | both of one block | odd, a run |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
+    for order, chosen in clean.items():
+        yield _row(f"{order}, real", chosen)
+    for order, chosen in clean.items():
+        yield _row(f"{order}, resampled", _resampled(chosen, _part_of(arguments.logs, order)))
+
+
+def jumps_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """Runs whose learning rate jumps: what is named, and what the jump's own spike is laid to."""
     jumped = [one for one in logs.values() if one.jumps]
-    for name, chosen in (
-        *((f"clean, {order}, real", clean[order]) for order in ORDERS),
-        ("learning rate jumps, real", jumped),
-    ):
-        yield _row(name, chosen)
+    yield (
+        "| runs with a jump | n | jumps with a spike | laid to data | episodes follow data | a block odd |"
+        " both of one block | odd, a run |"
+    )
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    yield _row("all orders, real", jumped, jumps=True)
     for order in ORDERS:
-        yield _row(
-            f"clean, {order}, resampled",
-            list(_resampled(clean[order], arguments.logs // 3 + (order == "buffered") * 2)),
-        )
-    for order in ORDERS:
-        number = arguments.logs // 3 + (order == "buffered") * 2
-        yield _row(f"learning rate jumps, {order}, resampled", list(_resampled(clean[order], number, jumped)))
+        clean = [one for one in logs.values() if plain(one) and one.order == order]
+        made = _resampled(clean, _part_of(arguments.logs, order), jumped)
+        yield _row(f"{order}, resampled", made, jumps=True)
+
+
+def _part_of(logs: int, order: str) -> int:
+    """Return how many of so many logs are of an order."""
+    place = ORDERS.index(order)
+    return (place + 1) * logs // len(ORDERS) - place * logs // len(ORDERS)
 
 
 def _resampled(clean: Sequence[Log], number: int, jumped: Sequence[Log] = ()) -> Iterator[Log]:
@@ -294,11 +303,16 @@ def _resampled(clean: Sequence[Log], number: int, jumped: Sequence[Log] = ()) ->
         yield resampled(logs, random, jumped[int(random.integers(len(jumped)))] if jumped else None)
 
 
-def _row(name: str, logs: Sequence[Log]) -> str:
-    said = Said()
+def _row(name: str, logs: Iterable[Log], *, jumps: bool = False) -> str:
+    said, seen, laid, made = Said(), 0, 0, 0
     for log in logs:
-        said.add(log, attribute(data_of(log)))
-    cells = [share(one, said.runs) for one in (said.found, said.follows, said.odd, said.both)]
+        found = attribute(data_of(log))
+        said.add(log, found)
+        for first, last in planted_spikes(log):
+            own = [one for one in found.episodes if first <= one.first_step <= last]
+            made, seen, laid = made + 1, seen + bool(own), laid + any(one.found is not None for one in own)
+    first_cells = [share(seen, made), share(laid, seen)] if jumps else [share(said.found, said.runs)]
+    cells = [*first_cells, *(share(one, said.runs) for one in (said.follows, said.odd, said.both))]
     return f"| {name} | {said.runs} | {' | '.join(cells)} | {said.named / max(1, said.runs):.1f} |"
 
 
@@ -589,6 +603,7 @@ PARTS = {
     "runs": runs_part,
     "rules": rules_part,
     "clean": clean_part,
+    "jumps": jumps_part,
     "residual": residual_part,
     "event": event_part,
     "uniform": uniform_part,
