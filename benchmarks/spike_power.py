@@ -23,7 +23,7 @@ from spike_rules import RULES, alarms
 
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.training.attribution import attribute
-from dataaudit.training.event_test import event_test
+from dataaudit.training.event_test import alpha_of_look, event_test
 from dataaudit.training.exposure import Exposure, exposure_of
 from dataaudit.training.findings import Attribution
 from dataaudit.training.residual_test import Documents, residual_test
@@ -40,6 +40,8 @@ MUCH = 0.25
 """Share of a step's targets from which what is planted there makes a spike."""
 CHUNK = 50
 """Steps that are resampled together."""
+PROPOSED = 0.01
+"""What all looks at a run may spend of alpha for proposals."""
 TIMES = (1, 4, 16)
 """Real batches that are taken for one."""
 Random = np.random.Generator
@@ -106,8 +108,8 @@ class Said:
     """Runs with an outlier."""
     named: int = 0
     """Outlying blocks that were not planted."""
-    both: int = 0
-    """Runs in which episodes follow upon a block, in an order drawn at random, that is an outlier as well."""
+    repeated: int = 0
+    """Runs in which several episodes follow upon a unit, in an order drawn at random, at 0.01 over all looks."""
 
     def add(self, log: Log, said: Attribution) -> None:
         """Count a run."""
@@ -116,7 +118,7 @@ class Said:
         self.found += any(one.found is not None for one in said.episodes)
         self.follows += said.event_test is not None and said.event_test.outcome == "follows"
         self.odd += bool(names)
-        self.both += bool(names & followed_blocks(said))
+        self.repeated += repeated(said)
         self.named += len(names)
 
 
@@ -126,13 +128,12 @@ def odd_blocks(said: Attribution) -> set[tuple[int, int]]:
     return {(unit.shard, (unit.first_row or 0) // BLOCK_ROWS) for one in tests for unit in one.units if unit.outlier}
 
 
-def followed_blocks(said: Attribution) -> set[tuple[int, int]]:
-    """Return shard and block of the blocks that episodes follow upon, where the order was drawn at random."""
+def repeated(said: Attribution) -> bool:
+    """Return whether there is evidence for a proposal without a replay."""
     test = said.event_test
     if test is None or test.null != "redrawn":
-        return set()
-    chosen = [one for one in test.units if one.p <= test.alpha and one.first_row is not None]
-    return {(unit.shard, (unit.first_row or 0) // BLOCK_ROWS) for unit in chosen}
+        return False
+    return any(one.episodes > 1 and one.p <= alpha_of_look(test.look, PROPOSED) for one in test.units)
 
 
 def runs_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
@@ -267,7 +268,7 @@ def _moved(log: Log, source: np.ndarray, to: np.ndarray, by: np.ndarray) -> dict
 def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
     """Clean runs: what is named."""
     clean = {order: [one for one in logs.values() if plain(one) and one.order == order] for order in ORDERS}
-    yield "| clean | n | excess laid to data | episodes follow data | a block odd | both of one block | odd, a run |"
+    yield "| clean | n | excess laid to data | episodes follow data | a block odd | repeated | odd, a run |"
     yield "|---|--:|--:|--:|--:|--:|--:|"
     for order, chosen in clean.items():
         yield _row(f"{order}, real", chosen)
@@ -280,7 +281,7 @@ def jumps_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
     jumped = [one for one in logs.values() if one.jumps]
     yield (
         "| runs with a jump | n | jumps with a spike | laid to data | episodes follow data | a block odd |"
-        " both of one block | odd, a run |"
+        " repeated | odd, a run |"
     )
     yield "|---|--:|--:|--:|--:|--:|--:|--:|"
     yield _row("all orders, real", jumped, jumps=True)
@@ -312,7 +313,7 @@ def _row(name: str, logs: Iterable[Log], *, jumps: bool = False) -> str:
             own = [one for one in found.episodes if first <= one.first_step <= last]
             made, seen, laid = made + 1, seen + bool(own), laid + any(one.found is not None for one in own)
     first_cells = [share(seen, made), share(laid, seen)] if jumps else [share(said.found, said.runs)]
-    cells = [*first_cells, *(share(one, said.runs) for one in (said.follows, said.odd, said.both))]
+    cells = [*first_cells, *(share(one, said.runs) for one in (said.follows, said.odd, said.repeated))]
     return f"| {name} | {said.runs} | {' | '.join(cells)} | {said.named / max(1, said.runs):.1f} |"
 
 
