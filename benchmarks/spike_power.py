@@ -12,34 +12,45 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from spike_corpus import FAULTS, shuffle_buffer
+from spike_corpus import FAULTS
+from spike_draws import (
+    many_blocks,
+    of_blocks,
+    onsets_after,
+    order_of,
+    planted_among,
+    pooled,
+    read,
+    relabelled,
+    resampled,
+    trend,
+)
 from spike_logs import BLOCK_ROWS, Log, data_of, load
 from spike_rules import RULES, alarms
 
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.training.attribution import attribute
 from dataaudit.training.event_test import alpha_of_look, event_test
-from dataaudit.training.exposure import Exposure, exposure_of
-from dataaudit.training.findings import Attribution
-from dataaudit.training.residual_test import Documents, residual_test
+from dataaudit.training.evidence import event_test_of
+from dataaudit.training.exposure import exposure_of
+from dataaudit.training.findings import Attribution, EventTestFound
+from dataaudit.training.residual_test import residual_test
+from dataaudit.training.spikes import GAP
 
 ORDERS = ("shuffled", "buffered", "sequential")
 CONTEXT = 128
 FROM = 130
 """First step that all rules judge."""
-GAP = 10
 AFTER = 5
 """Steps after the last planted one within which an alarm is about it."""
 JUMP_LASTS = 25
 MUCH = 0.25
 """Share of a step's targets from which what is planted there makes a spike."""
-CHUNK = 50
-"""Steps that are resampled together."""
 PROPOSED = 0.01
 """What all looks at a run may spend of alpha for proposals."""
 TIMES = (1, 4, 16)
@@ -108,8 +119,6 @@ class Said:
     """Runs with an outlier."""
     named: int = 0
     """Outlying blocks that were not planted."""
-    repeated: int = 0
-    """Runs in which several episodes follow upon a unit, in an order drawn at random, at 0.01 over all looks."""
 
     def add(self, log: Log, said: Attribution) -> None:
         """Count a run."""
@@ -118,7 +127,6 @@ class Said:
         self.found += any(one.found is not None for one in said.episodes)
         self.follows += said.event_test is not None and said.event_test.outcome == "follows"
         self.odd += bool(names)
-        self.repeated += repeated(said)
         self.named += len(names)
 
 
@@ -128,9 +136,8 @@ def odd_blocks(said: Attribution) -> set[tuple[int, int]]:
     return {(unit.shard, (unit.first_row or 0) // BLOCK_ROWS) for one in tests for unit in one.units if unit.outlier}
 
 
-def repeated(said: Attribution) -> bool:
-    """Return whether there is evidence for a proposal without a replay."""
-    test = said.event_test
+def repeated(test: EventTestFound | None) -> bool:
+    """Return whether an event test is evidence for a proposal without a replay."""
     if test is None or test.null != "redrawn":
         return False
     return any(one.episodes > 1 and one.p <= alpha_of_look(test.look, PROPOSED) for one in test.units)
@@ -206,70 +213,11 @@ def _late(found: np.ndarray) -> np.ndarray:
 # Clean runs, and runs whose learning rate jumps, resampled
 
 
-def trend(curve: np.ndarray) -> np.ndarray:
-    """Return the running median of 101 steps of a curve."""
-    padded = np.pad(curve, 50, mode="edge")
-    return np.median(np.lib.stride_tricks.sliding_window_view(padded, 101), axis=1)
-
-
-def resampled(logs: Sequence[Log], random: Random, jump: Log | None = None) -> Log:
-    """Return a log of steps of several runs, in chunks, each at most once, moved to the level of the first run there.
-
-    Args:
-        logs: Of clean runs of one order, of the same length.
-        random: Draws.
-        jump: A run whose learning rate jumps: the steps from there on are put in, at a random place.
-    """
-    level, steps = trend(logs[0].curve), logs[0].steps
-    levels = [trend(one.curve) for one in logs]
-    begins = range(2 * CHUNK, steps - CHUNK + 1, CHUNK)
-    chunks = random.permutation(len(logs) * len(begins))[: len(begins)].tolist()
-    shift = random.integers(0, CHUNK, len(logs))
-    run, source, to = [np.zeros(2 * CHUNK, np.int64)], [np.arange(2 * CHUNK)], [np.arange(2 * CHUNK)]
-    for begin, chunk in zip(begins, chunks, strict=True):
-        which, place = divmod(chunk, len(begins))
-        run.append(np.full(CHUNK, which))
-        source.append(np.minimum(begins[place] + int(shift[which]) + np.arange(CHUNK), steps - 1))
-        to.append(begin + np.arange(CHUNK))
-    runs, sources, places = (np.concatenate(one) for one in (run, source, to))
-    kept, jumps, more = np.ones(len(places), dtype=bool), (), []
-    if jump is not None:
-        first = jump.jumps[int(random.integers(len(jump.jumps)))] - 1
-        number = min(80, jump.steps - first)
-        at = int(random.integers(300, len(places) - number))
-        kept = (places < at) | (places >= at + number)
-        moved = np.full(number, level[at] - np.median(jump.curve[first - 50 : first]))
-        more = [(jump, first + np.arange(number), at + np.arange(number), moved)]
-        jumps = (at + 1,)
-    pieces = []
-    for which, log in enumerate(logs):
-        own = kept & (runs == which)
-        pieces.append((log, sources[own], places[own], level[places[own]] - levels[which][sources[own]]))
-    pieces += more
-    norms, rates = np.zeros(len(places)), np.zeros(len(places))
-    for log, taken, put, _ in pieces:
-        norms[put], rates[put] = log.norms[taken], log.rates[taken]
-    columns = [_moved(*one) for one in pieces]
-    joined = {name: np.concatenate([one[name] for one in columns]) for name in logs[0].columns}
-    order = np.argsort(joined["step"], kind="stable")
-    joined = {name: one[order] for name, one in joined.items()}
-    return replace(logs[0], columns=joined, norms=norms, rates=rates, jumps=jumps)
-
-
-def _moved(log: Log, source: np.ndarray, to: np.ndarray, by: np.ndarray) -> dict[str, np.ndarray]:
-    """Return the stretches of some steps, at other steps, their losses moved."""
-    begins = np.searchsorted(log["step"], np.arange(1, log.steps + 2))
-    lengths = begins[source + 1] - begins[source]
-    picked = np.repeat(begins[source] - np.cumsum(lengths) + lengths, lengths) + np.arange(int(lengths.sum()))
-    columns = {name: one[picked] for name, one in log.columns.items()}
-    return columns | {"step": np.repeat(to + 1, lengths), "loss": columns["loss"] + np.repeat(by, lengths)}
-
-
 def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
     """Clean runs: what is named."""
     clean = {order: [one for one in logs.values() if plain(one) and one.order == order] for order in ORDERS}
-    yield "| clean | n | excess laid to data | episodes follow data | a block odd | repeated | odd, a run |"
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    yield "| clean | n | excess laid to data | episodes follow data | a block odd | odd, a run |"
+    yield "|---|--:|--:|--:|--:|--:|"
     for order, chosen in clean.items():
         yield _row(f"{order}, real", chosen)
     for order, chosen in clean.items():
@@ -280,15 +228,30 @@ def jumps_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
     """Runs whose learning rate jumps: what is named, and what the jump's own spike is laid to."""
     jumped = [one for one in logs.values() if one.jumps]
     yield (
-        "| runs with a jump | n | jumps with a spike | laid to data | episodes follow data | a block odd |"
-        " repeated | odd, a run |"
+        "| runs with a jump | n | jumps with a spike | laid to data | episodes follow data | a block odd | odd, a run |"
     )
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
     yield _row("all orders, real", jumped, jumps=True)
     for order in ORDERS:
         clean = [one for one in logs.values() if plain(one) and one.order == order]
         made = _resampled(clean, _part_of(arguments.logs, order), jumped)
         yield _row(f"{order}, resampled", made, jumps=True)
+
+
+def repeated_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+    """Clean logs of shuffled order, and ones with a jump: the event test alone."""
+    clean = [one for one in logs.values() if plain(one) and one.order == "shuffled"]
+    yield "| shuffled, resampled | n | with an episode | episodes follow data | repeated |"
+    yield "|---|--:|--:|--:|--:|"
+    for name, jumped in (("clean", []), ("learning rate jumps", [one for one in logs.values() if one.jumps])):
+        tested = follows = proposed = number = 0
+        for log in _resampled(clean, arguments.logs, jumped):
+            data = data_of(log)
+            said = event_test_of(data, [])
+            number, tested = number + 1, tested + bool(data.judged.spikes)
+            follows, proposed = follows + (said.outcome == "follows"), proposed + repeated(said)
+        cells = [share(one, number) for one in (tested, follows)]
+        yield f"| {name} | {number} | {' | '.join(cells)} | {share(proposed, number, 0.9)} |"
 
 
 def _part_of(logs: int, order: str) -> int:
@@ -313,40 +276,11 @@ def _row(name: str, logs: Iterable[Log], *, jumps: bool = False) -> str:
             own = [one for one in found.episodes if first <= one.first_step <= last]
             made, seen, laid = made + 1, seen + bool(own), laid + any(one.found is not None for one in own)
     first_cells = [share(seen, made), share(laid, seen)] if jumps else [share(said.found, said.runs)]
-    cells = [*first_cells, *(share(one, said.runs) for one in (said.follows, said.odd, said.repeated))]
+    cells = [*first_cells, *(share(one, said.runs) for one in (said.follows, said.odd))]
     return f"| {name} | {said.runs} | {' | '.join(cells)} | {said.named / max(1, said.runs):.1f} |"
 
 
 # Power of the residual test, resampled
-
-
-def planted_among(
-    clean: Documents, bad: Documents, blocks: int, documents: int, source: int, random: Random
-) -> tuple[Documents, np.ndarray]:
-    """Return documents among which some, in blocks of a source, are ones of a fault; and these blocks."""
-    units = np.unique(clean.unit[clean.source == source])
-    chosen = random.choice(units, blocks, replace=False)
-    mean, precision = clean.mean.copy(), clean.precision.copy()
-    for unit in chosen.tolist():
-        places = np.flatnonzero(clean.unit == unit)[:documents]
-        drawn = random.integers(0, len(bad.unit), len(places))
-        mean[places], precision[places] = bad.mean[drawn], bad.precision[drawn]
-    return replace(clean, mean=mean, precision=precision), chosen
-
-
-def of_blocks(log: Log, documents: Documents) -> Documents:
-    """Return the documents of what was planted."""
-    inside = np.isin(documents.unit, [shard << 40 | block for shard, block in log.blocks])
-    columns = {name: getattr(documents, name)[inside] for name in ("unit", "source", "mean", "precision")}
-    return replace(documents, **columns)
-
-
-def pooled(parts: Sequence[Documents]) -> Documents:
-    """Return the documents of several runs."""
-    columns = {
-        name: np.concatenate([getattr(one, name) for one in parts]) for name in ("unit", "source", "mean", "precision")
-    }
-    return replace(parts[0], **columns)
 
 
 def residual_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
@@ -390,44 +324,6 @@ def residual_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterat
 # Power of the event test, by draws
 
 
-def order_of(order: str, starts: np.ndarray, epochs: int, seed: int) -> np.ndarray:
-    """Return documents as an order reads them, pass after pass."""
-    number = int(starts[-1])
-    if order == "sequential":
-        return np.tile(np.arange(number), epochs)
-    if order == "buffered":
-        return shuffle_buffer(starts, 64, epochs, seed)
-    return np.concatenate([np.random.default_rng([seed, one]).permutation(number) for one in range(epochs)])
-
-
-def read(
-    order: np.ndarray, lengths: np.ndarray, shard: np.ndarray, row: np.ndarray, rows: int, context: int
-) -> Exposure:
-    """Return what was read when: documents packed into rows, rows into steps."""
-    ends = np.cumsum(lengths[order])
-    whole = int(ends[-1]) // (rows * context) * rows * context
-    cuts = np.unique(np.concatenate([ends[ends < whole], np.arange(0, whole, context)]))
-    place = np.searchsorted(ends, cuts, "right")
-    line, document = cuts // context, order[place]
-    columns = {
-        "step": line // rows + 1,
-        "micro_batch": np.zeros_like(cuts),
-        "rank": np.zeros_like(cuts),
-        "batch_row": line % rows,
-        "start": cuts % context,
-        "shard": shard[document],
-        "row": row[document],
-        "epoch": place // len(lengths),
-        "targets": np.diff(np.append(cuts, whole)),
-    }
-    steps = np.arange(1, whole // (rows * context) + 1)
-    found = exposure_of(
-        pa.table(columns), steps, np.full(len(steps), rows * context), np.arange(shard.max() + 1), BLOCK_ROWS
-    )
-    assert found is not None
-    return found
-
-
 def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
     """Power of the event test: a block is followed by episodes, in orders of real documents.
 
@@ -455,7 +351,7 @@ def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
                     random = np.random.default_rng([trial, rows, int(100 * chance)])
                     exposure = read(order_of(order, starts, 4, trial), lengths, shard, row, rows, CONTEXT)
                     unit = int(random.choice(exposure.units[exposure.units >= 0]))
-                    onsets = _onsets(exposure, unit, chance, random)
+                    onsets = onsets_after(exposure, unit, chance, random)
                     flagged = np.unique(np.concatenate([onsets, onsets + 1]))
                     said = event_test(
                         exposure, onsets, flagged, random_order=order == "shuffled", orders=199, seed=trial
@@ -466,36 +362,7 @@ def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
             yield f"| {order} | {chance:g} | {' | '.join(cells)} |"
 
 
-def _onsets(exposure: Exposure, unit: int, chance: float, random: Random) -> np.ndarray:
-    """Return first steps of episodes: some after reads of a unit, five at random; those within 10 steps are one."""
-    place = int(np.searchsorted(exposure.units, unit))
-    item = np.repeat(np.arange(len(exposure)), np.diff(exposure.pointers))[exposure.members == place]
-    read_at = exposure.item_last[item]
-    read_at = read_at[random.random(len(read_at)) < chance]
-    after = read_at + random.integers(1, 9, len(read_at))
-    onsets = np.sort(np.concatenate([after, random.integers(0, exposure.steps, 5)]))
-    onsets = onsets[onsets < exposure.steps]
-    kept: list[int] = []
-    for one in onsets.tolist():
-        if not kept or one - kept[-1] > GAP:
-            kept.append(one)
-    return np.array(kept, dtype=np.int64)
-
-
 # p-values of relabelled runs
-
-
-def relabelled(log: Log, random: Random, *, within_source: bool) -> Log:
-    """Return the log with the names of its documents permuted."""
-    key = log["shard"] * log.rows + log["row"]
-    documents, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    to = np.empty_like(documents)
-    groups = log["source"][first] if within_source else np.zeros(len(documents), dtype=np.int64)
-    for one in np.unique(groups):
-        places = np.flatnonzero(groups == one)
-        to[places] = documents[random.permutation(places)]
-    new = to[inverse]
-    return replace(log, columns=log.columns | {"shard": new // log.rows, "row": new % log.rows}, blocks=())
 
 
 def uniform_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
@@ -567,37 +434,11 @@ def discoveries_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Ite
                 continue
             bad, found, wrong = pooled(faulty), 0, []
             for one in range(rounds):
-                made = _many(clean, bad, np.random.default_rng(one), whole=name == "whole blocks")
+                made = many_blocks(clean, bad, np.random.default_rng(one), whole=name == "whole blocks")
                 said = [unit.unit for unit in residual_test(made, seed=one).units if unit.discovered]
                 found += sum(1 for unit in said if unit < 20)
                 wrong.append(sum(1 for unit in said if unit >= 20) / max(1, len(said)))
             yield f"| {name} | {fault} | {rounds} | {share(found, 20 * rounds)} | {np.mean(wrong):.3f} |"
-
-
-def _many(clean: Documents, bad: Documents, random: Random, *, whole: bool, blocks: int = 10_000) -> Documents:
-    """Return documents of so many blocks, the first 20 of them bad."""
-    units, counts = np.unique(clean.unit, return_counts=True)
-    order = np.argsort(clean.unit, kind="stable")
-    begins = np.concatenate([[0], np.cumsum(counts)])
-    drawn = random.integers(0, len(units), blocks)
-    source = clean.source[order[begins[drawn]]]
-    if whole:
-        picked = order[
-            (
-                begins[drawn][:, None] + (random.random((blocks, BLOCK_ROWS)) * counts[drawn][:, None]).astype(int)
-            ).ravel()
-        ]
-    else:
-        picked = np.zeros(blocks * BLOCK_ROWS, dtype=np.int64)
-        for one in np.unique(source):
-            wanted = np.repeat(source == one, BLOCK_ROWS)
-            picked[wanted] = random.choice(np.flatnonzero(clean.source == one), int(wanted.sum()))
-    mean, precision = clean.mean[picked], clean.precision[picked]
-    other = random.integers(0, len(bad.unit), 20 * BLOCK_ROWS)
-    mean[: len(other)], precision[: len(other)] = bad.mean[other], bad.precision[other]
-    source[:20] = bad.source[0]
-    unit = np.repeat(np.arange(blocks), BLOCK_ROWS)
-    return replace(clean, unit=unit, source=np.repeat(source, BLOCK_ROWS), mean=mean, precision=precision)
 
 
 PARTS = {
@@ -605,6 +446,7 @@ PARTS = {
     "rules": rules_part,
     "clean": clean_part,
     "jumps": jumps_part,
+    "repeated": repeated_part,
     "residual": residual_part,
     "event": event_part,
     "uniform": uniform_part,

@@ -46,7 +46,7 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
 
     Args:
         data: The run.
-        episodes: What the accounting says of each of ``data.judged.spikes``.
+        episodes: What the accounting says of each of ``data.judged.spikes``; not asked where the order was drawn.
     """
     curve, judged, run = data.curve, data.judged, data.log.run
     untested = EventTestFound(outcome="not_evaluated", lag=LAG, alpha=alpha_of_look(1))
@@ -63,7 +63,7 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
     if exposure is None:
         return untested.model_copy(update={"reason": "no_stretches"})
     first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
-    counted = [bool(run.order) or _of_the_state(one) for one in episodes]
+    counted = [True] * len(judged.spikes) if run.order else [_of_the_state(one) for one in episodes]
     onsets = np.array([int(curve.step[one.first]) for one in judged.spikes], dtype=np.int64) - first
     flagged = np.concatenate([curve.step[one.places] for one in judged.spikes]).astype(np.int64) - first
     inside = (onsets >= 0) & (onsets < exposure.steps)

@@ -32,9 +32,9 @@ def study():
     """Return the module that reads logs of runs, and that which draws of them."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     import spike_logs
-    import spike_power
+    import spike_draws
 
-    yield spike_logs, spike_power
+    yield spike_logs, spike_draws
     sys.path.remove(str(ROOT / "benchmarks"))
 
 
@@ -98,9 +98,9 @@ def test_spikes_of_clean_runs_sit_in_hard_data_and_follow_upon_none(said, name):
 @pytest.mark.parametrize("seed", [3, 4])
 def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     """Shards in their order, some parts of it several times: a hard block has the same blocks before it each time."""
-    logs, power = study
+    logs, draws = study
     log = logs.load(RUNS / "clean-sequential.npz")
-    data = logs.data_of(power.resampled([log] * 3, np.random.default_rng(seed)))
+    data = logs.data_of(draws.resampled([log] * 3, np.random.default_rng(seed)))
     test = attribute(data).event_test
     assert (test.outcome, test.reason) == ("not_evaluated", "own_data")
     assert test.own_data == len(data.judged.spikes)
@@ -116,11 +116,11 @@ def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
 @pytest.mark.parametrize("name", ["clean-shuffled", "clean-masked"])
 def test_p_values_of_relabelled_documents_are_uniform(study, name):
     """Names of documents are permuted within sources: P(p <= a) is at most a, and runs with an outlier are few."""
-    logs, power = study
+    logs, draws = study
     log, number = logs.load(RUNS / f"{name}.npz"), thinned(300, 30)
     counts, tested, outliers = dict.fromkeys((0.001, 0.005, 0.02), 0), 0, 0
     for one in range(number):
-        made = power.relabelled(log, np.random.default_rng(one), within_source=True)
+        made = draws.relabelled(log, np.random.default_rng(one), within_source=True)
         found = residual_test(made.documents(), seed=one)
         tested += found.tested
         outliers += any(unit.discovered for unit in found.units)
