@@ -31,8 +31,8 @@ HARD_SHARDS = {32, 38, 58, 63}
 def study():
     """Return the module that reads logs of runs, and that which draws of them."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
-    import spike_logs
     import spike_draws
+    import spike_logs
 
     yield spike_logs, spike_draws
     sys.path.remove(str(ROOT / "benchmarks"))
