@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dataaudit.addresses import is_address
 from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,11 +21,14 @@ Day = str | dt.date
 
 
 def path_of(value: PathLike, name: str) -> Path:
-    """Return a path.
+    """Return a path on this machine.
 
     Raises:
-        TypeError: It is none.
+        ConfigError: It is an address.
+        TypeError: It is no path.
     """
+    if isinstance(value, str) and is_address(value):
+        raise ConfigError(f"{name}: a path on this machine is expected, {value!r} is an address")
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise TypeError(f"{name}: expected a path, found {type(value).__name__}")
@@ -34,7 +38,8 @@ def optional_path(value: PathLike | None, name: str) -> Path | None:
     """Return a path, or None.
 
     Raises:
-        TypeError: It is neither.
+        ConfigError: It is an address.
+        TypeError: It is neither a path nor None.
     """
     return None if value is None else path_of(value, name)
 

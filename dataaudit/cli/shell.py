@@ -14,13 +14,25 @@ from typing import Any, NoReturn, ParamSpec
 
 import click
 
+from dataaudit.addresses import is_address
 from dataaudit.errors import DataAuditError, ExitCode
 from dataaudit.gate.ready import policy_path
 from dataaudit.text import clean_message
 
 _DEBUG = "DATAAUDIT_DEBUG"
 _Args = ParamSpec("_Args")
-FOLDER = click.Path(path_type=Path)
+
+
+class _Local(click.Path):
+    """A path on this machine: an address is not taken for the name of a folder, which would hold what it holds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, str) and is_address(value):
+            self.fail(f"a path on this machine is expected, {value!r} is an address", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+FOLDER = _Local(path_type=Path)
 
 
 class Group(click.Group):
@@ -165,7 +177,7 @@ def _fault(error: Exception) -> str:
     )
 
 
-class _Policy(click.Path):
+class _Policy(_Local):
     """A policy: a file, or the name of one that comes with the package."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:

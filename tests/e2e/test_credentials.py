@@ -15,7 +15,9 @@ from corpus import rows, write_jsonl
 from local_server import LocalServer
 from running import run
 
+import dataaudit
 from dataaudit.cli import main
+from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 
 USER, PASSWORD, TOKEN = "user-of-the-heronry", "pw-kittiwake-58821", "tok-plover-77310"
@@ -32,6 +34,8 @@ FORMS = (
     f"org/name?token={TOKEN}",
     f"./none/{USER}:{PASSWORD}@x/*.jsonl?token={TOKEN}",
     f"{USER}:{PASSWORD}@127.0.0.1/x.jsonl",
+    f"https%3A%2F%2F{USER}%3A{PASSWORD}%40127.0.0.1%2Fx.jsonl%3Ftoken%3D{TOKEN}",
+    f"s3://{USER}:{PASSWORD}@bucket/x.jsonl;token={TOKEN}",
 )
 
 
@@ -160,3 +164,25 @@ def test_lists_are_not_written_below_an_address_with_secrets(desk):
     out, err = run(*apply, cwd=desk, expect=2)
     assert "is not written into lists" in err
     assert _leaks(out + err, desk) == set()
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "build"])
+def test_an_address_is_not_taken_for_a_folder(desk, command):
+    """A folder of that name would hold the password, and so would every line that names it."""
+    address = f"https://{USER}:{PASSWORD}@127.0.0.1:1/x?token={TOKEN}"
+    before = sorted(desk.iterdir())
+    with contextlib.chdir(desk):
+        result = CliRunner().invoke(
+            main, ["build", "data", "--manifest", address] if command == "build" else [command, address]
+        )
+    assert result.exit_code == 2
+    assert "a path on this machine is expected" in result.stderr
+    assert SEARCH.find(result.output.encode()) == set()
+    assert sorted(desk.iterdir()) == before
+
+
+def test_python_takes_no_address_for_a_folder():
+    """The same sentence."""
+    with pytest.raises(ConfigError, match="a path on this machine is expected") as told:
+        dataaudit.load(f"https://{USER}:{PASSWORD}@127.0.0.1:1/x?token={TOKEN}")
+    assert SEARCH.find(str(told.value).encode()) == set()
