@@ -35,7 +35,7 @@ _BARE = re.compile(r"(?<![\w@:.+-])(?![0-9]+:)[\w.+-]+:[^\s/@:'\"`<>]+@(?=[A-Za-
 """``user:password@host`` without a scheme."""
 _ENCODED = re.compile(r"(?i)(?P<slashes>%(?:25)*3A(?:%(?:25)*2F){1,3})(?P<rest>[^\s'\"`<>&]+)")
 """An address that was percent-encoded, once or more."""
-_ENCODED_USER = re.compile(r"(?s).*(?=%(?:25)*40)")
+_ENCODED_USER = re.compile(r"(?s)\A.*(?=%(?:25)*40)")
 _PARAMETER = re.compile(r"(?P<name>;[A-Za-z_][\w.%-]{0,80}=)[^&;?#]+")
 """``;name=value`` of a path (RFC 3986, section 3.3), or of a JDBC address behind its host."""
 
