@@ -103,7 +103,7 @@ _ALGORITHM = re.compile(
 )
 _ALGORITHM_HOSTS = frozenset(("openssh.com", "libssh.org", "ssh.com", "lysator.liu.se"))
 _KEYWORDS = frozenset(("this", "super", "return", "break", "continue", "self"))
-_ESCAPED_AT = re.compile(r"\\{1,2}(?:u0040|x40)")
+_ESCAPED_AT = re.compile(r"\\{1,2}(?:u0040|x40|@)")
 _AT = re.compile(
     r"(?<!\s)\s*+[\[({<]\s*+(?:at|@|arrob[ae]|arobase|chez|bei|ma[lł]pa|chiocciola|zavin[aá][cč]|ät|kukac|собака|собачка)"
     r"\s*+[\])}>]\s*+|(?<!\s)\s++(?:at|@)\s++",

@@ -104,9 +104,16 @@ _NO_NUMBER_BEFORE = re.compile(
     r"rev|commit|issue|imei|iccid|imsi|abn|acn|siret|siren|cnpj|sku|upc|ean|isin|model|krs|regon|"
     r"ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
 )
+_OF_SOMETHING = re.compile(
+    r"(?<![^\W_])(?:ids?|identifiers?|uuid|(?<!area )(?<!country )(?<!dial )(?<!dialling )(?<!dialing )(?<!city )codes?|rates?|resolutions?|"
+    r"sizes?|counts?|counters?|models?|versions?|firmware|intervals?|index|indices|indexes|pressures?|serial|poles?|units?|bytes|bits|widths?|"
+    r"heights?|lengths?|offsets?|speeds?|modems?|timeouts?|frequency|frequencies|temperatures?|areas?(?! code)|angles?|prices?|costs?|scores?|"
+    r"seeds?|hash|hashes|topology|ratios?|grids?|voltages?|capacity|volume|weights?|radius|stack|buffers?|cache|entries|latency|cycles)(?![^\W_])"
+)
+"""A word behind a label that names another number: *phone model id*, *contact rate*, *call stack*."""
 _NO_NUMBER_AFTER = re.compile(
     r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"  # noqa: E501
-    r"times|pages|lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
+    r"households|voters|families|respondents|cells|entries|records|rows|nodes|cycles|points|times|pages|lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
 )
 _KEYED = re.compile(
     r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)(?![a-z_ -]{0,12}(?:hash|count|size|model))[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"  # noqa: E501
@@ -148,9 +155,10 @@ def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
         if shorter == before:
             break
         before = shorter
-    if (long and (kind.search(before) or _OWN.search(before))) or joined.search(before):
+    own = long and (_says(kind, before) or _OWN.search(before))
+    if own or joined.search(before):
         return True
-    if noun.search(before) and not _NO_NUMBER_BEFORE.search(re.sub(r"[\s\"'(]+\Z", "", before)[-24:]):
+    if _says(noun, before) and not _NO_NUMBER_BEFORE.search(re.sub(r"[\s\"'(]+\Z", "", before)[-24:]):
         return True
     if _NO_NUMBER_BEFORE.search(before[-24:]):
         return False
@@ -159,9 +167,15 @@ def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
         return True
     digits = len(re.sub(r"[^0-9]", "", candidate.text))
     called = call.search(before)
-    if called and _BARE_NOUN.match(called[0]):
+    if called and (_BARE_NOUN.match(called[0]) or _OF_SOMETHING.search(called[0])):
         return False
     return called is not None and (shaped or (9 <= digits <= 13 and _ASKED.search(called[0]) is not None))
+
+
+def _says(label: re.Pattern[str], before: str) -> bool:
+    """Say whether a label stands before a number, with no word behind it that names another one."""
+    found = label.search(before)
+    return found is not None and _OF_SOMETHING.search(found[0]) is None
 
 
 _OWN = re.compile(

@@ -16,7 +16,7 @@ from dataaudit.detectors.pii import contacts, labels, national, payments, places
 from dataaudit.detectors.pii.national import NATIONAL
 from dataaudit.detectors.pii.payments import digits_of, normal_iban
 
-PII_VERSION = "4"
+PII_VERSION = "5"
 """Raised when a validator or a reserved value changes what is found."""
 
 

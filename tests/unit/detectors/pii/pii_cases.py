@@ -291,6 +291,28 @@ FOUND = [
     ("STREET_ADDRESS", P, False, "", "Private Bag X482", ""),
     ("STREET_ADDRESS", P, False, "", "B.P. 4820", " Lom\u00e9"),
     ("STREET_ADDRESS", P, False, "", "Casilla 482", ", Quito"),
+    # An escaped sign, a point as a reference.
+    ("EMAIL_ADDRESS", V, False, 'print "', "jane\\@mailhaus.de", '\\n";'),
+    ("EMAIL_ADDRESS", V, False, "", "jane@mailhaus&#46;de", ""),
+    ("EMAIL_ADDRESS", V, False, "", "jane@mail.haus%2Ede", "&x=1"),
+    # Houses by their word; streets of Finland and Vietnam.
+    (
+        "STREET_ADDRESS",
+        P,
+        False,
+        "",
+        "\u0443\u043b\u0438\u0446\u0430 \u041f\u0435\u0441\u043d\u0438, \u0434\u043e\u043c 7",
+        "",
+    ),
+    ("STREET_ADDRESS", P, False, "", "Koskelantie 13 A", ", Helsinki"),
+    ("STREET_ADDRESS", P, False, "", "s\u1ed1 25 \u0111\u01b0\u1eddng L\u00ea L\u1ee3i", ", Qu\u1eadn 1"),
+    # Words behind a label that tell of the number, and words that name another number.
+    ("PHONE_NUMBER", C, False, "telephone with area code: ", "312 482 7719", ""),
+    ("PHONE_NUMBER", C, False, "phone, area code first: ", "312-482-7719", ""),
+    ("PHONE_NUMBER", P, False, "the phone model id is ", "312-482-7719", ""),
+    ("PHONE_NUMBER", P, False, "contact rate: ", "312 482 7719", ""),
+    ("PHONE_NUMBER", P, False, "telephone exchange codes, ", "312 482 7719", ""),
+    ("PHONE_NUMBER", P, False, "we called ", "312 482 7719", " households"),
 ]
 """What must be found, with its tier and whether it is reserved."""
 
