@@ -204,6 +204,10 @@ SYNTAXES: dict[str, tuple[tuple[Spell, str], ...]] = {
         (snake, 'NAME ?= "{}"'),
         (snake, "NAME := {}"),
     ),
+    "R": (
+        (snake, 'NAME <- "{}"'),
+        (snake, "NAME <<- '{}'"),
+    ),
     ".npmrc": (
         (camel, "//registry.corp.net/:_authToken={}"),
         (camel, "//registry.corp.net/:_authToken = {}"),

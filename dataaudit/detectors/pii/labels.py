@@ -100,7 +100,7 @@ _OTHER = re.compile(
 )
 """Another number in a list, before this one."""
 _NO_NUMBER_BEFORE = re.compile(
-    r"(?:[#@$€£¥^~\\]|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"  # noqa: E501
+    r"(?:[#@$€£¥^~\\]|\w\[|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"  # noqa: E501
     r"rev|commit|issue|imei|iccid|imsi|abn|acn|siret|siren|cnpj|sku|upc|ean|isin|model|krs|regon|"
     r"ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
 )
@@ -143,7 +143,7 @@ def is_written_as_phone(text: str) -> bool:
 def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
     """Say whether the words around a number are the label of a telephone number."""
     before, after = unaccented(candidate.before), unaccented(candidate.after)
-    if _KEYED.search(before):
+    if _says(_KEYED, before):
         return True
     noun, joined, kind, call, type_behind, is_number = _patterns()
     shaped = is_written_as_phone(candidate.text)
@@ -167,7 +167,11 @@ def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
         return True
     digits = len(re.sub(r"[^0-9]", "", candidate.text))
     called = call.search(before)
-    if called and (_BARE_NOUN.match(called[0]) or _OF_SOMETHING.search(called[0])):
+    if called and (
+        _BARE_NOUN.match(called[0])
+        or _OF_SOMETHING.search(called[0])
+        or _NO_TELEPHONE_CALL.search(before, 0, called.start())
+    ):
         return False
     return called is not None and (shaped or (9 <= digits <= 13 and _ASKED.search(called[0]) is not None))
 
@@ -184,6 +188,10 @@ _OWN = re.compile(
 )
 _BARE_NOUN = re.compile(r"(?:text|message|answer|answering|sms|reached|ara)[ :\n]+\Z")
 """Words that are seldom verbs where digits follow at once."""
+_NO_TELEPHONE_CALL = re.compile(
+    r"\b(?:system|function|method|procedure|subroutine|library|api|rpc|uuid|kernel|remote|virtual|recursive|async|http|roll|margin)[ _-]\Z"
+)
+"""What a *call* of a program stands behind."""
 _ASKED = re.compile(
     r"\A(?:dial|ring|phone|text|whatsapp|fax|zadzwon|anrufen|ligue|bel|ring|soita|volejte)[ :]+\Z"
     r"|\b(?:me|us|him|her|them|now|free|team|office|service|at|on|under|unter|mich|uns|moi|nous|al|au|o|para|mij|ons|op|meg|mig|pa|numer|pod|na|"

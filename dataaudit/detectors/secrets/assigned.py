@@ -113,13 +113,13 @@ def _name(candidate: Candidate) -> str:
 
 
 def _is_prose(candidate: Candidate) -> bool:
-    """Tell whether name and value are two words in a row, of which neither a command nor a flag says more."""
+    """Tell whether name and value are words in a row, ``is`` between or not, and neither a command nor a flag says more."""
     head, _ = _around(candidate)
     found = _HEAD.search(head)
     flag = found is not None and found[0].startswith("-")
     return (
         candidate.before[-1:].isspace()
-        and candidate.groups.get("gap", "").isspace()
+        and re.fullmatch(r"(?: is:?)?\s+", candidate.groups.get("gap", "").lower()) is not None
         and not flag
         and not _SETTING.search(head)
     )

@@ -310,8 +310,12 @@ FOUND = [
     ("PHONE_NUMBER", C, False, "telephone with area code: ", "312 482 7719", ""),
     ("PHONE_NUMBER", C, False, "phone, area code first: ", "312-482-7719", ""),
     ("PHONE_NUMBER", P, False, "the phone model id is ", "312-482-7719", ""),
+    ("PHONE_NUMBER", P, False, "a system call ", "312-482-7719", ""),
+    ("PHONE_NUMBER", P, False, "phone = samples[", "312-482-7719", "]"),
+    ("EMAIL_ADDRESS", V, True, "clone ", "hg@mailhaus.de", ":a/b"),
     ("PHONE_NUMBER", P, False, "contact rate: ", "312 482 7719", ""),
     ("PHONE_NUMBER", P, False, "telephone exchange codes, ", "312 482 7719", ""),
+    ("PHONE_NUMBER", P, False, "telephone exchange codes: ", "312 482 7719", ""),
     ("PHONE_NUMBER", P, False, "we called ", "312 482 7719", " households"),
 ]
 """What must be found, with its tier and whether it is reserved."""

@@ -163,3 +163,12 @@ def test_a_name_without_a_value_of_its_own_takes_none_from_the_next_line(registr
 def test_names_that_only_look_like_those_of_digests_and_pages_hold_secrets(registry, name):
     rng = random.Random(name)
     assert len(found_in(registry, f"{name}={value(rng, 'base62')}\n")) == 1
+
+
+def test_a_sentence_that_tells_a_value_is_found_and_one_that_names_an_object_is_not(registry):
+    """Hexadecimal digits behind a word are mostly a commit or a digest."""
+    rng = random.Random(5)
+    for words in ("my new token is {}, keep it safe", "The API key is: {}", "the secret is {}."):
+        made = value(rng, "base62")
+        assert [text for text in [words.format(made)] if found_in(registry, text)] == [words.format(made)]
+        assert found_in(registry, words.format(value(rng, "hexadecimal"))) == []
