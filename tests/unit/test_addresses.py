@@ -29,7 +29,7 @@ HIDDEN = {
     "/folder/user:pass@host/x": "/folder/***@host/x",
     "--https://user:pass@[::1]:1/x": "--https://***@[::1]:1/x",
     "https%3A%2F%2Fuser%3Apa%2Fss%40host%2Fx%3Ftoken%3Dabc": "https%3A%2F%2F***%40host%2Fx%3Ftoken%3D***",
-    "https%253a%252f%252fuser%253apass%2540host%253Ftoken%253Dabc": "https%253a%252f%252f***%2540host%253Ftoken%253D***",
+    "https%253a%252f%252fuser%253apass%2540host%253Ft%253Dabc": "https%253a%252f%252f***%2540host%253Ft%253D***",
     "s3://bucket/x;token=abc;v=2": "s3://bucket/x;token=***;v=***",
     "jdbc:sqlserver://host:1433;user=me;password=a/b": "jdbc:sqlserver://host:1433;user=***;password=***",
     "//user:pass@host/x?SECRET": "//***@host/x?***",

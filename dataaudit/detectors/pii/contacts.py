@@ -178,7 +178,11 @@ def reserved_email(candidate: Candidate) -> bool:
         len(labels) > 1 and labels[-2] == "example" and labels[-1] in {"com", "org", "net", "edu"}
     ):
         return True
-    return domain in _PLACEHOLDER_DOMAINS or local in _NOBODY or (candidate.after.startswith(":") and local in {"hg", "svn"})
+    return (
+        domain in _PLACEHOLDER_DOMAINS
+        or local in _NOBODY
+        or (candidate.after.startswith(":") and local in {"hg", "svn"})
+    )
 
 
 _VERSION = re.compile(

@@ -105,15 +105,18 @@ _NO_NUMBER_BEFORE = re.compile(
     r"ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
 )
 _OF_SOMETHING = re.compile(
-    r"(?<![^\W_])(?:ids?|identifiers?|uuid|(?<!area )(?<!country )(?<!dial )(?<!dialling )(?<!dialing )(?<!city )codes?|rates?|resolutions?|"
+    r"(?<![^\W_])(?:ids?|identifiers?|uuid|"
+    r"(?<!area )(?<!country )(?<!dial )(?<!dialling )(?<!dialing )(?<!city )codes?|rates?|resolutions?|"
     r"sizes?|counts?|counters?|models?|versions?|firmware|intervals?|index|indices|indexes|pressures?|serial|poles?|units?|bytes|bits|widths?|"
-    r"heights?|lengths?|offsets?|speeds?|modems?|timeouts?|frequency|frequencies|temperatures?|areas?(?! code)|angles?|prices?|costs?|scores?|"
+    r"heights?|lengths?|offsets?|speeds?|modems?|timeouts?|frequency|frequencies|temperatures?|"
+    r"areas?(?! code)|angles?|prices?|costs?|scores?|"
     r"seeds?|hash|hashes|topology|ratios?|grids?|voltages?|capacity|volume|weights?|radius|stack|buffers?|cache|entries|latency|cycles)(?![^\W_])"
 )
 """A word behind a label that names another number: *phone model id*, *contact rate*, *call stack*."""
 _NO_NUMBER_AFTER = re.compile(
     r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"  # noqa: E501
-    r"households|voters|families|respondents|cells|entries|records|rows|nodes|cycles|points|times|pages|lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
+    r"households|voters|families|respondents|cells|entries|records|rows|nodes|cycles|points|times|pages|"
+    r"lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
 )
 _KEYED = re.compile(
     r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)(?![a-z_ -]{0,12}(?:hash|count|size|model))[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"  # noqa: E501
@@ -189,7 +192,8 @@ _OWN = re.compile(
 _BARE_NOUN = re.compile(r"(?:text|message|answer|answering|sms|reached|ara)[ :\n]+\Z")
 """Words that are seldom verbs where digits follow at once."""
 _NO_TELEPHONE_CALL = re.compile(
-    r"\b(?:system|function|method|procedure|subroutine|library|api|rpc|uuid|kernel|remote|virtual|recursive|async|http|roll|margin)[ _-]\Z"
+    r"\b(?:system|function|method|procedure|subroutine|library|api|rpc|uuid|kernel|remote|virtual|"
+    r"recursive|async|http|roll|margin)[ _-]\Z"
 )
 """What a *call* of a program stands behind."""
 _ASKED = re.compile(
