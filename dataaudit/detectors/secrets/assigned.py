@@ -113,7 +113,7 @@ def _name(candidate: Candidate) -> str:
 
 
 def _is_prose(candidate: Candidate) -> bool:
-    """Tell whether name and value are words in a row, with ``is`` or not, and neither a command nor a flag says more."""
+    """Tell whether name and value are words in a row, with ``is`` or not, and no command or flag says more."""
     head, _ = _around(candidate)
     found = _HEAD.search(head)
     flag = found is not None and found[0].startswith("-")
