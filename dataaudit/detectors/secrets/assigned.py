@@ -93,7 +93,7 @@ def assigned(candidate: Candidate) -> Evidence:
     value, name = candidate.text, _name(candidate)
     if not name or not is_secret_name(name) or _SHOWN.match(value):
         return Evidence.REJECTED
-    if _HEX.fullmatch(value) and (_is_prose(candidate) or _OF_KEYS.fullmatch(name)):
+    if _HEX.fullmatch(value.removesuffix(".")) and (_is_prose(candidate) or _OF_KEYS.fullmatch(name)):
         return Evidence.REJECTED
     speaking, gap = _SPEAKING.search(name) is not None, candidate.groups.get("gap", "").strip()
     if speaking and gap in _ASSIGNS and candidate.before[-1:] in _QUOTES:
