@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from itertools import pairwise
 
 from dataaudit.detectors.patterns.context import unaccented
 from dataaudit.detectors.patterns.entity import Candidate
@@ -29,7 +30,8 @@ _NOUNS = """
     numero_vert numero_verde numero_azur infolinia טל
 """
 _JOINED = (
-    "电话 電話 手机 手機 传真 傳真 热线 熱線 携帯 ファックス ファクス フリーダイヤル 致电 致電 拨打 撥打 联系方式 聯絡電話 "  # noqa: E501
+    "电话 電話 手机 手機 传真 傳真 热线 熱線 携帯 ファックス ファクス フリーダイヤル "
+    "致电 致電 拨打 撥打 联系方式 聯絡電話 "
     "전화 휴대폰 핸드폰 팩스 연락처 대표번호 고객센터 "
     "هاتف الهاتف جوال الجوال تلفن موبایل موبايل فاكس واتساب טלפון נייד פקס פון फ़ोन फोन मोबाइल दूरभाष "
     "โทร มือถือ แฟกซ์ ফোন மொபைல் தொலைபேசி"
@@ -55,7 +57,7 @@ _CALLS = """
     позвонить набери наберите телефонуйте καλεστε
 """
 _NUMBER_WORDS = "number|numbers|no|nos|nr|num|nro|nummer|numero|numeros|numer|номер|cislo|szam|n[o°º]|№"
-_BETWEEN = r"[ \t:.,=\-–—/|>\"'»”’“*`~()\[\]#：＝（]"  # noqa: RUF001
+_BETWEEN = r"[ \t:.,=\-–—/|>\"'»”’“*`~()\[\]#：＝（]"
 _WORD = r"[^\W\d_]{1,14}"
 
 
@@ -79,13 +81,14 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
         re.compile(
             rf"(?<![\w-])(?:{kinds})(?:[\s_-]?(?:phone|line))?"
             rf"(?:[\s_.-]{{0,2}}(?:{numbers})\b(?:\s{_WORD}){{0,2}}{_BETWEEN}{{0,8}}"
-            rf"|{_BETWEEN}{{0,3}}[:：=#]{_BETWEEN}{{0,8}}|-)\Z"  # noqa: RUF001
+            rf"|{_BETWEEN}{{0,3}}[:：=#]{_BETWEEN}{{0,8}}|-)\Z"
         ),
         re.compile(
-            rf"(?<![\w-])(?:{calls})(?:[ \t,\n-]{{1,3}}(?:[^\W\d_]|['’]){{1,14}}\.?){{0,6}}[ \t:,]{{1,3}}\n?[ \t\"'“(]{{0,12}}\Z"  # noqa: E501, RUF001
+            rf"(?<![\w-])(?:{calls})(?:[ \t,\n-]{{1,3}}(?:[^\W\d_]|['’]){{1,14}}\.?){{0,6}}"
+            r"[ \t:,]{1,3}\n?[ \t\"'“(]{0,12}\Z"
         ),
         re.compile(
-            rf"[\s\-–(\[,/|]{{0,4}}(?:(?:{nouns}|cell|{joined})(?!\w)"  # noqa: RUF001
+            rf"[\s\-–(\[,/|]{{0,4}}(?:(?:{nouns}|cell|{joined})(?!\w)"
             rf"|(?:office|home|work|mobile|mobil|voice|direct|private|privat|buro|bureau)\s*(?:[-)\],;.|/\\]|\n|\Z))"
         ),
         re.compile(
@@ -96,11 +99,13 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 _OTHER = re.compile(
-    r"[+(]{0,2}\d[\d ().\-/]{4,22}\d(?: ?(?:x|ext\.?|#) ?\d{1,6})?[ \t]?(?:[,;/|+&]|or|and|oder|und|ou|et|o|u|y|e|lub|i|или|и)?[ \t\n]{0,3}\Z"  # noqa: E501
+    r"[+(]{0,2}\d[\d ().\-/]{4,22}\d(?: ?(?:x|ext\.?|#) ?\d{1,6})?[ \t]?"
+    r"(?:[,;/|+&]|or|and|oder|und|ou|et|o|u|y|e|lub|i|или|и)?[ \t\n]{0,3}\Z"
 )
 """Another number in a list, before this one."""
 _NO_NUMBER_BEFORE = re.compile(
-    r"(?:[#@$€£¥^~\\]|\w\[|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|version|v|id|part no|part number|"  # noqa: E501
+    r"(?:[#@$€£¥^~\\]|\w\[|0x|\b(?:no\. of|bug|bugs|cve|rfc|iso|isbn|issn|doi|posix|pid|line|page|pages|size|bytes|"
+    r"version|v|id|part no|part number|"
     r"rev|commit|issue|imei|iccid|imsi|abn|acn|siret|siren|cnpj|sku|upc|ean|isin|model|krs|regon|"
     r"ticket|serial|error|code|port|zip|plz)[ #:=.(\\-]{0,3}|[a-z]{2}\d*-|[^\s:]=[ \t]?<?|://\S*|\d\.?)\Z"
 )
@@ -114,12 +119,14 @@ _OF_SOMETHING = re.compile(
 )
 """A word behind a label that names another number: *phone model id*, *contact rate*, *call stack*."""
 _NO_NUMBER_AFTER = re.compile(
-    r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|usd|eur|dollars?|euros?|people|users?|"  # noqa: E501
+    r"-?(?:%|tel\b|[ \t]?(?:bytes?|bits?|[kmg]?hz|[kmg]i?b|ms|us|ns|sec|seconds?|minutes?|hours?|baud|bps|"
+    r"usd|eur|dollars?|euros?|people|users?|"
     r"households|voters|families|respondents|cells|entries|records|rows|nodes|cycles|points|times|pages|"
     r"lines|items|pixels?|px)\b|[ \t]?[€$£¥<>{}=*^~])"
 )
 _KEYED = re.compile(
-    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)(?![a-z_ -]{0,12}(?:hash|count|size|model))[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"  # noqa: E501
+    r"(?:tel:|phone=|wa\.me/|callto:|sms:|[a-z_-]*(?:phone|telefon|mobile|fax)"
+    r"(?![a-z_ -]{0,12}(?:hash|count|size|model))[a-z_ -]*[\"']?\s?[=:>]\s?[\"'<(]{0,2})\+?\Z"
 )
 """Written by machines: a URI of a number, an attribute, a column."""
 _COUNTED = re.compile(r"[0-9]{1,2}(?:[ \t][0-9]{1,2}){3,}\Z")
@@ -131,7 +138,7 @@ def is_written_as_phone(text: str) -> bool:
     if text.startswith(("+", "(")):
         return True
     digits = sum(map(len, groups))
-    if _COUNTED.match(text) and all(int(b) - int(a) in {0, 1} for a, b in zip(groups, groups[1:], strict=False)):  # noqa: RUF007
+    if _COUNTED.match(text) and all(int(b) - int(a) in {0, 1} for a, b in pairwise(groups)):
         return False
     if len(groups) == 1 or [len(one) for one in groups].count(1) > 2:
         return False
@@ -143,14 +150,11 @@ def is_written_as_phone(text: str) -> bool:
     return least <= digits <= 15 and max(map(len, groups)) <= 5
 
 
-def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
+def names_phone(candidate: Candidate) -> bool:
     """Say whether the words around a number are the label of a telephone number."""
     before, after = unaccented(candidate.before), unaccented(candidate.after)
     if _says(_KEYED, before):
         return True
-    noun, joined, kind, call, type_behind, is_number = _patterns()
-    shaped = is_written_as_phone(candidate.text)
-    long = shaped or len(re.sub(r"[^0-9]", "", candidate.text)) >= 9
     if _NO_NUMBER_AFTER.match(after):
         return False
     for _ in range(3):
@@ -158,25 +162,37 @@ def names_phone(candidate: Candidate) -> bool:  # noqa: PLR0911
         if shorter == before:
             break
         before = shorter
-    own = long and (_says(kind, before) or _OWN.search(before))
-    if own or joined.search(before):
-        return True
-    if _says(noun, before) and not _NO_NUMBER_BEFORE.search(re.sub(r"[\s\"'(]+\Z", "", before)[-24:]):
+    digits = len(re.sub(r"[^0-9]", "", candidate.text))
+    shaped = is_written_as_phone(candidate.text)
+    long = shaped or digits >= 9
+    if _is_labelled(before, long=long):
         return True
     if _NO_NUMBER_BEFORE.search(before[-24:]):
         return False
+    _, _, _, _, type_behind, is_number = _patterns()
     alone = before.endswith("\n") and re.search(r"[0-9][ .-][0-9]", candidate.text)
-    if (long or alone) and (type_behind.match(after) or is_number.match(after)):
+    behind = (long or alone) and (type_behind.match(after) or is_number.match(after))
+    return bool(behind) or _is_called(before, shaped=shaped, digits=digits)
+
+
+def _is_labelled(before: str, *, long: bool) -> bool:
+    """Say whether a word that names telephones stands before a number; a weaker one does before a long number."""
+    noun, joined, kind, _, _, _ = _patterns()
+    if joined.search(before) or (long and (_says(kind, before) or _OWN.search(before))):
         return True
-    digits = len(re.sub(r"[^0-9]", "", candidate.text))
-    called = call.search(before)
-    if called and (
+    return _says(noun, before) and not _NO_NUMBER_BEFORE.search(re.sub(r"[\s\"'(]+\Z", "", before)[-24:])
+
+
+def _is_called(before: str, *, shaped: bool, digits: int) -> bool:
+    """Say whether somebody is asked to call a number that may be one."""
+    called = _patterns()[3].search(before)
+    if called is None or (
         _BARE_NOUN.match(called[0])
         or _OF_SOMETHING.search(called[0])
         or _NO_TELEPHONE_CALL.search(before, 0, called.start())
     ):
         return False
-    return called is not None and (shaped or (9 <= digits <= 13 and _ASKED.search(called[0]) is not None))
+    return shaped or (9 <= digits <= 13 and _ASKED.search(called[0]) is not None)
 
 
 def _says(label: re.Pattern[str], before: str) -> bool:
@@ -187,7 +203,8 @@ def _says(label: re.Pattern[str], before: str) -> bool:
 
 _OWN = re.compile(
     r"\b(?:my|his|her|our|your|their|the|mein|meine|mon|mi|mio|meu|mijn) (?:new |own |direct )?"
-    r"(?:cell|mobile|number|nummer|numero|mobil|portable|handy|cellulare|celular|movil|mobiel) (?:number )?(?:is|was|ist|est|es|e)[ :]{1,2}\Z"  # noqa: E501
+    r"(?:cell|mobile|number|nummer|numero|mobil|portable|handy|cellulare|celular|movil|mobiel) "
+    r"(?:number )?(?:is|was|ist|est|es|e)[ :]{1,2}\Z"
 )
 _BARE_NOUN = re.compile(r"(?:text|message|answer|answering|sms|reached|ara)[ :\n]+\Z")
 """Words that are seldom verbs where digits follow at once."""
@@ -204,7 +221,7 @@ _ASKED = re.compile(
 """What a verb needs before digits in one piece."""
 _MAIL = re.compile(
     r"(?<![^\W_])(?:e-?mails?|mails?|mailto|courriels?|correos?|contact|contacto|kontakt|poczta|posta|почта|邮箱|郵箱|メール|이메일)"
-    r"[\s_-]?(?:addresses|address|adresse|addr|adres|id|me|us|at|to|is|electronico)?[ \t]{0,2}[:=：>(<\"' \t]{1,6}\Z"  # noqa: RUF001
+    r"[\s_-]?(?:addresses|address|adresse|addr|adres|id|me|us|at|to|is|electronico)?[ \t]{0,2}[:=：>(<\"' \t]{1,6}\Z"
 )
 
 

@@ -69,7 +69,7 @@ def number_first(candidate: Candidate) -> Evidence:
 
 
 _NAMED_YEAR = re.compile(r"[^,.#:] (?:19|20)[0-9]{2}\Z")
-_IN_USE = re.compile(r"[ \t]{0,2}(?:,|[-–] ?[0-9]|\n)")  # noqa: RUF001
+_IN_USE = re.compile(r"[ \t]{0,2}(?:,|[-–] ?[0-9]|\n)")
 """What follows a house number: a town, a floor."""
 _ABBREVIATED = re.compile(r"\A(?:via|largo|plaza|camino|corso|strada|al\.) (?P<name>[A-Z]{2,6}) [0-9]", re.IGNORECASE)
 _ROMAN = re.compile(r"[IVXLCDM]+\Z")
