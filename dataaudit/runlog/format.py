@@ -115,11 +115,41 @@ VALUES = TableSpec(
 )
 EVENTS = TableSpec(
     name="events",
-    about="What happened: started, resumed, flagged, lost, scored, closed.",
+    about="What happened: started, resumed, flagged, lost, scored, closed, and what is wrong with the optimizer.",
     key=("step", "time", "kind"),
     schema=pa.schema([_STEP, _TIME, field("kind", STRING, "kind"), field("detail", STRING, "an object of JSON")]),
 )
-TABLES: Final[dict[str, TableSpec]] = {one.name: one for one in (STEPS, STRETCHES, SUMS, VALUES, EVENTS)}
+TOKENS = TableSpec(
+    name="tokens",
+    about="Exact counts of the targets by token, of the steps since the rows before; steps without labels have none.",
+    key=("step", "source", "token"),
+    schema=pa.schema(
+        [
+            field("step", COUNT, "last of the steps that are counted; they follow upon those of the rows before"),
+            _SOURCE,
+            field("token", pa.int32(), "token id; -1: outside of the vocabulary"),
+            field("count", COUNT, "targets that are it"),
+            field("half", COUNT, "of these, those in a random half of the documents, drawn by shard and row"),
+        ]
+    ),
+)
+LENGTHS = TableSpec(
+    name="lengths",
+    about="Exact counts of the stretches by length, of the steps since the rows before.",
+    key=("step", "source", "length"),
+    schema=pa.schema(
+        [
+            field("step", COUNT, "last of the steps that are counted; they follow upon those of the rows before"),
+            _SOURCE,
+            field("length", pa.int32(), "targets of a stretch"),
+            field("stretches", COUNT, "stretches of this length; several documents that were merged are one"),
+            field("begun", COUNT, "of these, stretches that hold the first token of their document"),
+        ]
+    ),
+)
+TABLES: Final[dict[str, TableSpec]] = {
+    one.name: one for one in (STEPS, STRETCHES, SUMS, VALUES, EVENTS, TOKENS, LENGTHS)
+}
 
 
 class _Model(BaseModel):

@@ -37,7 +37,7 @@ PART_STEPS = 2_048
 """Steps of a part of the table of stretches, which are thinned part by part."""
 KEPT_STEPS = 10_000
 """Newest steps whose stretches are all kept."""
-_ORDER = ("stretches", "values", "events", "steps")
+_ORDER = ("stretches", "values", "events", "tokens", "lengths", "steps")
 """A step is written last, so that one that is there has its stretches."""
 
 Columns = Mapping[str, np.ndarray | list[Any] | None]

@@ -21,8 +21,12 @@ from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
+from dataaudit.training.gpu_use import GpuUse
+from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
+from dataaudit.training.profiling import Window, fractions
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+from dataaudit.training.trained_counts import TrainedCounts, repeated_targets
 
 BATCH_STEPS = 256
 """Steps that are written at once,"""
@@ -33,6 +37,10 @@ PAUSE_SECONDS = 0.25
 _WAITING_ITEMS = 4_096
 _LOG = logging.getLogger("dataaudit")
 _KEPT_FLAGS = 64
+SPARSE = frozenset({"loss_scale", "opt_state_finite"})
+"""Numbers that are written at the steps where they change."""
+SPARSE_DEFAULTS = {"opt_state_finite": 1.0}
+"""What they are as long as nothing is written."""
 
 
 @dataclass(slots=True)
@@ -45,6 +53,8 @@ class MicroBatch:
     """float64[B, K]; None where it was not scored."""
     counts: np.ndarray | Pending | None = None
     """int64[B, K] targets of each stretch by the labels, in place of those of the tags."""
+    labels: Pending | None = None
+    """int32[B, T], where the loop hands them over."""
 
 
 @dataclass(slots=True)
@@ -71,6 +81,14 @@ class Scores:
 
 
 @dataclass(slots=True)
+class Numbers:
+    """Numbers of a step that are no part of it: of a validation, for one."""
+
+    step: int
+    values: Mapping[str, float | Pending]
+
+
+@dataclass(slots=True)
 class Rows:
     """Rows of a table that belong to no step that waits."""
 
@@ -86,21 +104,36 @@ class LogThread:
         detector: Looks at every step's loss.
         shards: How many the manifest has.
         sources: How many sources have a name.
+        counts: Of what is trained on.
+        rates: Hold the learning rate against the checkpoint's.
         hold_steps: Newest steps that are not written yet, because they may still be scored.
     """
 
     def __init__(
-        self, writer: RankWriter, detector: SpikeDetector, *, shards: int, sources: int, hold_steps: int = 0
+        self,
+        writer: RankWriter,
+        detector: SpikeDetector,
+        *,
+        shards: int,
+        sources: int,
+        counts: TrainedCounts,
+        rates: RateWatch,
+        hold_steps: int = 0,
     ) -> None:
         self.targets = self.merged = 0
         """Targets so far, and those of stretches that did not fit into the tags."""
         self.flagged: deque[int] = deque(maxlen=_KEPT_FLAGS)
         """Steps whose loss was flagged, newest last."""
-        self.detector = detector
+        self.detector, self.rates = detector, rates
+        self.gpu = GpuUse()
+        self._counts, self._finite = counts, NotFinite()
+        self._last: dict[str, float] = {}
+        """Numbers that are written where they change."""
         self._writer, self._hold_steps = writer, hold_steps
         self._shards, self._sources = shards, sources
+        self._step = 0
         self._held: deque[Step] = deque()
-        self._queue: queue.Queue[Step | Scores | Rows | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
         self._dropped = 0
         self._hurry = threading.Event()
         """Somebody waits for the queue to be emptied."""
@@ -112,7 +145,7 @@ class LogThread:
         """Steps that the log lacks: their rows could not be written, or came too fast."""
         return self._writer.lost.steps + self._dropped
 
-    def put(self, item: Step | Scores | Rows) -> None:
+    def put(self, item: Step | Scores | Numbers | Rows | Window) -> None:
         """Hand over a step, later losses of one, or rows of another table."""
         try:
             if self._thread.is_alive():
@@ -159,8 +192,13 @@ class LogThread:
                     self._take(item)
                 case Scores():
                     self._score(item)
+                case Numbers():
+                    self._add_numbers(item)
+                case Window():
+                    self._add_window(item)
                 case threading.Event() | None:
                     self._write_held(0)
+                    self._write_counts()
                     self._writer.flush()
                     if item is None:
                         return
@@ -168,6 +206,7 @@ class LogThread:
                     item.set()
                 case Rows():
                     self._writer.add(item.table, item.columns)
+            self._look_at_gpu()
             if self._writer.waiting_steps >= BATCH_STEPS:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS
@@ -186,6 +225,7 @@ class LogThread:
             self._writer.lose(1, f"step {step.number}: {error}")
             self._writer.add("events", event(step.number, "lost", {"steps": 1, "why": str(error)}))
             return
+        self._step = step.number
         self._held.append(step)
         self._write_held(self._hold_steps)
 
@@ -221,14 +261,62 @@ class LogThread:
     def _write_held(self, keep: int) -> None:
         while len(self._held) > keep:
             step = self._held.popleft()
+            repeated = 0
             for index, batch in enumerate(step.batches):
+                tags = array_of(batch.tags)
                 self._writer.add("stretches", stretch_columns(step.number, index, batch))
-            if step.values:
-                self._writer.add(
-                    "values",
-                    value_columns(step.number, {name: float(array_of(one)) for name, one in step.values.items()}),
-                )
+                self._counts.add(step.number, tags, None if batch.labels is None else array_of(batch.labels))
+                repeated += repeated_targets(tags)
+            values = self._numbers_of(step)
+            if repeated:
+                values["repeated_targets"] = repeated
+            if values:
+                self._writer.add("values", value_columns(step.number, values))
             self._writer.add_step(step.number, _step_columns(step))
+            if self._counts.due:
+                self._write_counts()
+
+    def _numbers_of(self, step: Step) -> dict[str, float]:
+        """Return a step's numbers as they are written; what is wrong with them becomes an event."""
+        values = {name: float(array_of(one)) for name, one in step.values.items()}
+        if "learning_rate" in values and (jump := self.rates.see(values["learning_rate"])) is not None:
+            self._writer.add("events", event(step.number, "learning_rate_jump", jump))
+            _LOG.warning("step %d: %s", step.number, say_jump(jump))
+        for detail in self._finite.see(values):
+            self._writer.add("events", event(step.number, "nan_inf", detail))
+        for name in SPARSE & values.keys():
+            before = self._last.get(name, SPARSE_DEFAULTS.get(name))
+            self._last[name] = values[name]
+            if before == values[name]:
+                del values[name]
+        if not values.get("skipped_updates", 1.0):
+            del values["skipped_updates"]
+        return values
+
+    def _write_counts(self) -> None:
+        for table, columns in self._counts.rows().items():
+            self._writer.add(table, columns)
+
+    def _add_numbers(self, item: Numbers) -> None:
+        values = {name: float(array_of(one)) for name, one in item.values.items()}
+        self._writer.add("values", value_columns(item.step, values))
+
+    def _add_window(self, window: Window) -> None:
+        with Guarded() as call:
+            for (metric, stat), value in fractions(window).items():
+                self._writer.add("values", {**value_columns(window.step, {metric: value}), "stat": [stat]})
+        if call.error is not None:
+            why = {"what": "comm_time_frac, compute_time_frac", "why": f"{call.kind} where the profile was read"}
+            self._writer.add("events", event(window.step, "not_seen", why))
+
+    def _look_at_gpu(self) -> None:
+        said = self.gpu.missing
+        found = self.gpu.look()
+        if found:
+            self._writer.add("values", value_columns(self._step, found))
+        if self.gpu.missing and not said:
+            detail = {"what": "gpu_util, gpu_mem_used", "why": self.gpu.missing}
+            self._writer.add("events", event(self._step, "not_seen", detail))
 
 
 def array_of(value: np.ndarray | float | Pending) -> np.ndarray:

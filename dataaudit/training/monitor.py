@@ -21,13 +21,13 @@ import datetime as dt
 import logging
 import os
 import random
-import time
+import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 
@@ -39,9 +39,12 @@ from dataaudit.runlog.format import RUN_FILE, UNUSED, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.logthread import LogThread, MicroBatch, Rows, Scores, Step
+from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
+from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
+from dataaudit.training.profiling import Profiled
 from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.step_clock import StepClock
 from dataaudit.training.stretch_losses import (
     IGNORED,
     check_targets,
@@ -50,11 +53,13 @@ from dataaudit.training.stretch_losses import (
     token_losses,
 )
 from dataaudit.training.tags import SHARD, TARGETS, what_is_wrong
+from dataaudit.training.trained_counts import TrainedCounts
 from dataaudit.yamlfile import nearest
 
 if TYPE_CHECKING:
     import torch
 
+T = TypeVar("T")
 BLOCK_ROWS = 64
 MOST_MERGED = 0.01
 """Share of the targets that may lie in stretches that did not fit into the tags."""
@@ -90,6 +95,13 @@ class TrainingMonitor:
         score: From a kept batch to its losses [B, T]. With it every 16th step is scored, and a flagged one as long as
             it is among the last four, where a loop hands over no losses of stretches.
         model: Whose buffers and modes are put back after ``score``.
+        planned_tokens: Targets that the whole run is to be trained on, over all ranks.
+        optimizer: Of the loop, one or several: learning rates, skipped updates and whether its state is finite.
+        scaler: The loop's ``GradScaler``: its scale, overflows, and whether it unscaled before the norm was taken.
+        scheduler: Of the learning rate: a jump at a resume that it explains is none.
+        tokenizer: Whose ids the labels are, where they are not the manifest's tokenizer's; its name.
+        profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
+            how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
 
     Raises:
         ConfigError: The folder holds a log and neither ``state`` nor ``resume`` is given, or cannot be written.
@@ -112,7 +124,17 @@ class TrainingMonitor:
         order: Literal["", "documents", "rows"] = "",
         score: Callable[[Any], Any] | None = None,
         model: torch.nn.Module | None = None,
+        planned_tokens: int | None = None,
+        optimizer: Any | None = None,
+        scaler: Any | None = None,
+        scheduler: Any | None = None,
+        tokenizer: str = "",
+        profile_every: int = 0,
     ) -> None:
+        if planned_tokens is not None and planned_tokens < 1:
+            raise ConfigError(f"planned_tokens: expected 1 or more, found {planned_tokens}")
+        if profile_every < 0:
+            raise ConfigError(f"profile_every: expected 0, for none, or more, found {profile_every}")
         if block_rows < 1 or block_rows & (block_rows - 1):
             raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
         if order not in ("", "documents", "rows"):
@@ -138,7 +160,10 @@ class TrainingMonitor:
         self._checked = False
         self._shards = corpus.table.num_rows
         self._refused = 0
+        self._positions = 0
+        """Places of the batches of this step, filled or not."""
         self._closed = False
+        self._said: set[str] = set()
         if state is not None:
             _check_state(state)
             own = set(corpus.state())
@@ -146,6 +171,9 @@ class TrainingMonitor:
             _compare(state["digests"], self._digests, allow, own)
             self.steps = int(state["step"])
         detector = SpikeDetector() if state is None else SpikeDetector.from_state(state["detector"])
+        self._watch = OptimizerWatch(optimizer, scaler, scheduler)
+        self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
+        rates = RateWatch(None if state is None else state.get("rates"), self._watch.state()["schedule"])
         self._create(block_rows, on=state is not None or resume)
         try:
             writer = RankWriter(self.folder, self.rank, self.steps + 1, self._block_rows)
@@ -156,10 +184,14 @@ class TrainingMonitor:
             detector,
             shards=self._shards,
             sources=len(corpus.sources),
+            counts=TrainedCounts(inner=self._inner),
+            rates=rates,
             hold_steps=KEPT_BATCHES if score is not None else 0,
         )
         began = "started" if state is None else "resumed"
         detail = {"program": __version__, **corpus.digests, **self._digests, "notes": list(corpus.notes)}
+        told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer, "shift": shift, "ranks": self.ranks}
+        detail["told"] = told
         self.add_event(self.steps, began, detail)
 
     def _create(self, block_rows: int, *, on: bool) -> None:
@@ -255,8 +287,11 @@ class TrainingMonitor:
                 tags.copy() if isinstance(tags, np.ndarray) else Pending(tags),
                 None if sums is None else Pending(sums),
                 None if counts is None else Pending(counts),
+                _ids(labels),
             )
         )
+        self._positions += _positions(losses, logits, hidden, labels)
+        self._clock.batch()
         if self._score is not None:
             self._batch_inputs.append((keep, tags if sums is None else None))
 
@@ -281,8 +316,11 @@ class TrainingMonitor:
         own = held.pop("loss", None)
         self._checked = True
         self.steps += 1
-        self._thread.put(Step(self.steps, time.time(), self._batches, own, held))
+        held |= self._end_step(values)
+        ended, times = self._clock.end_step()
+        self._thread.put(Step(self.steps, ended, self._batches, own, held | times))
         self._batches = []
+        self._profiled.begin(self.steps + 1)
         if self._score is not None:
             self._kept.append((self.steps, self._batch_inputs))
             self._batch_inputs = []
@@ -290,12 +328,95 @@ class TrainingMonitor:
         if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
             raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
 
+    def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | Pending]:
+        """Return what is known of a step besides; what is wrong with it becomes an event."""
+        numbers, events = self._watch.end_step(self.steps, given)
+        for kind, detail in events:
+            self._say(kind, detail)
+        if self._positions:
+            numbers["positions"], self._positions = float(self._positions), 0
+        refused = self._profiled.refused
+        if (window := self._profiled.end(self.steps)) is not None:
+            self._thread.put(window)
+        if self._profiled.refused and not refused:
+            detail = {"what": "comm_time_frac, compute_time_frac", "why": self._profiled.refused}
+            self.add_event(self.steps, "not_seen", detail)
+        if self.steps == 1 or not self._thread.gpu.device:
+            self._thread.gpu.device = _device()
+        return numbers
+
+    def _say(self, kind: str, detail: Mapping[str, Any]) -> None:
+        """Log what is wrong; in words the first time."""
+        self.add_event(self.steps, kind, detail)
+        if kind == "clip_before_unscale" and kind not in self._said:
+            self._said.add(kind)
+            _LOG.warning(
+                "step %d: the gradients' norm was taken before they were unscaled; call scaler.unscale_(optimizer)"
+                " before they are clipped",
+                self.steps,
+            )
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
+        """Clip as ``torch.nn.utils.clip_grad_norm_`` does and return the norm, which the log keeps.
+
+        With ``scaler`` it is an event when gradients have not been unscaled before: their norm is the scale times what
+        it should be, and all of them are clipped.
+
+        Args:
+            parameters: Whose gradients are clipped.
+            max_norm: To which norm.
+            how: Further arguments of torch's function.
+        """
+        return self._watch.clip_grad_norm_(parameters, max_norm, **how)
+
+    def norm_is_taken(self, norm: Any, max_norm: float | None = None) -> None:
+        """Hand over the norm of a loop that takes it by other means, right after it was taken.
+
+        Args:
+            norm: Before clipping, of all ranks together.
+            max_norm: To which norm gradients are clipped; None: they are not.
+        """
+        self._watch.norm_is_taken(max_norm, norm)
+
+    def loader(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches of a loader, and keep how long the loop waits for each: ``for batch in monitor.loader(...)``.
+
+        A loop that fetches batches by other means calls :meth:`arrived` when one is there.
+        """
+        return self._clock.loader(batches)
+
+    def arrived(self) -> None:
+        """Mark that a batch is there: the loop waited for it since the last step, or batch, ended."""
+        self._clock.arrived()
+
+    def waited(self, seconds: float) -> None:
+        """Add to the time that the loop waited for batches in this step."""
+        self._clock.waited(seconds)
+
+    def validation(self, loss: Any, name: str = "") -> None:
+        """Take the loss on held-out data after the newest step.
+
+        Args:
+            loss: Mean, nats/token, a number or a tensor of one.
+            name: Of the held-out data, where there are several.
+
+        Raises:
+            ConfigError: It is no number.
+        """
+        try:
+            value = _number(loss)
+        except (TypeError, ValueError):
+            raise ConfigError(f"validation: expected a number, or a tensor of one, found {type(loss).__name__}") from None
+        self._thread.put(Numbers(self.steps, {f"val_loss.{name}" if name else "val_loss": value}))
+
     def add_values(self, columns: Columns) -> None:
         """Take rows of the table of values, as :class:`dataaudit.vitals.Vitals` hands them over."""
         self._thread.put(Rows("values", columns))
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event of a step."""
+        if kind == "vitals":  # what they measure is not measured twice
+            self._watch.state_looked_at = "opt_state_finite" not in detail.get("metrics", {})
         self._thread.put(Rows("events", event(step, kind, detail)))
 
     def state_dict(self) -> dict[str, Any]:
@@ -306,6 +427,7 @@ class TrainingMonitor:
             "corpus": self.corpus.state(),
             "digests": dict(self._digests),
             "detector": self._thread.detector.state(),
+            "rates": {"rates": list(self._thread.rates.rates), **self._watch.state()},
         }
 
     def close(self) -> None:
@@ -313,6 +435,8 @@ class TrainingMonitor:
         if self._closed:
             return
         self._closed = True
+        self._profiled.end(self.steps + 1)
+        self._watch.close()
         self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": self._refused})
         self._thread.close()
         if self._merged_share() > MOST_MERGED:
@@ -410,6 +534,29 @@ def _untouched(model: torch.nn.Module | None) -> Iterator[None]:
                 buffer.copy_(before)
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002 - the loop's own
+
+
+def _ids(labels: Any | None) -> Pending | None:
+    """Return labels on their way to the log's thread; None where there are none."""
+    if labels is None:
+        return None
+    import torch
+
+    return Pending(torch.as_tensor(labels).detach().to(torch.int32))
+
+
+def _positions(losses: Any, logits: Any, hidden: Any, labels: Any) -> int:
+    """Return how many places a batch has, filled or not; 0 where that is not known."""
+    for one in (labels, logits, hidden, losses):
+        if one is not None:
+            return int(one.shape[0]) * int(one.shape[1])
+    return 0
+
+
+def _device() -> int:
+    """Return the number of the GPU that this thread uses; 0 where there is none."""
+    torch = sys.modules.get("torch")
+    return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
 
 
 def _number(value: Any) -> float | Pending:

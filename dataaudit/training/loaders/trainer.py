@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
 from torch.utils.data import IterableDataset, RandomSampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
@@ -28,13 +31,10 @@ from dataaudit.errors import ConfigError, TagsError
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
 from dataaudit.training.loaders.ranks import agree, mark_repeats, repeats
-from dataaudit.training.logthread import value_columns
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.tags import EPOCH
 
 _STATE_FILE = "dataaudit-{rank:05d}.json"
-_LOGGED = {"grad_norm": "grad_global_norm", "eval_loss": "eval_loss"}
-"""Numbers that the trainer logs, and what the log calls them."""
 
 
 def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corpus, **options: Any) -> Trainer:
@@ -47,7 +47,9 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
         corpus: What was opened.
         options: Further ones of :class:`dataaudit.training.TrainingMonitor`: ``resume``, ``allow``, ``digests``,
             ``block_rows``, ``shift`` (``inner`` by default, as transformers' models do), ``order`` (``rows`` by
-            default where the trainer shuffles its data set, as it does unless it is told otherwise).
+            default where the trainer shuffles its data set, as it does unless it is told otherwise),
+            ``planned_tokens``, ``tokenizer``, ``profile_every``. Optimizer, scaler, schedule and losses on held-out
+            data are the trainer's.
 
     Returns:
         The same trainer.
@@ -70,7 +72,7 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
     kind = type(trainer)
     audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer)
     trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {"_audit": audit})
-    trainer.add_callback(_Callback(audit))
+    trainer.add_callback(_Callback(audit, lambda: getattr(trainer.accelerator, "scaler", None)))
     return trainer
 
 
@@ -99,10 +101,15 @@ class _Audit:
         """Return where the state of this rank lies in a checkpoint."""
         return checkpoint / _STATE_FILE.format(rank=self.rank)
 
-    def begin(self, order: Literal["", "rows"]) -> None:
-        """Start the log, or go on with it."""
+    def begin(self, order: Literal["", "rows"], trainer: dict[str, Any]) -> None:
+        """Start the log, or go on with it.
+
+        Args:
+            order: What the trainer shuffles.
+            trainer: Its optimizer, scaler and scheduler.
+        """
         agree(self.corpus)
-        options = {"order": order, **self.options}
+        options = {"order": order, **trainer, **self.options}
         if self.checkpoint is not None:
             path = self.state_file(self.checkpoint)
             if not path.exists():
@@ -140,6 +147,14 @@ class _Audit:
         values = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
         self.monitor.step(self.loss, **values)
         self.loss = None
+
+    def validated(self, logs: dict[str, Any]) -> None:
+        """Take what the trainer logs of an evaluation: ``eval_loss``, or ``eval_NAME_loss`` of several data sets."""
+        for key, value in logs.items():
+            if self.monitor is not None and key.startswith("eval_") and key.endswith("_loss"):
+                self.monitor.validation(value, key[len("eval_") : -len("_loss")])
+            elif self.monitor is not None and key == "eval_loss":
+                self.monitor.validation(value)
 
 
 class _Audited:
@@ -183,6 +198,22 @@ class _Audited:
         audit.take(outputs, labels)
         return (loss, outputs) if return_outputs else loss
 
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        """Fetch the batches of a step, and keep how long that takes."""
+        began = time.perf_counter()
+        found = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
+        if self._audit.monitor is not None:
+            self._audit.monitor.waited(time.perf_counter() - began)
+        return found
+
+    def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
+        """Take the norm as the trainer does, and keep it."""
+        norm = super()._get_grad_norm(*args, **kwargs)  # type: ignore[misc]
+        if self._audit.monitor is not None and norm is not None:
+            most = self.args.max_grad_norm  # type: ignore[attr-defined]
+            self._audit.monitor.norm_is_taken(norm, most if most > 0 else None)
+        return norm
+
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Evaluate without tags."""
         inputs.pop(TAGS, None)
@@ -192,13 +223,14 @@ class _Audited:
 class _Callback(TrainerCallback):
     """Begins and ends steps of the log, and puts its state into checkpoints."""
 
-    def __init__(self, audit: _Audit) -> None:
-        self._audit = audit
+    def __init__(self, audit: _Audit, scaler: Callable[[], Any]) -> None:
+        self._audit, self._scaler = audit, scaler
         self._epochs, self._began = 0, 0.0
 
-    def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any = None, **__: Any) -> None:
+    def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any = None, **given: Any) -> None:
         """Start the log."""
-        self._audit.begin("rows" if _shuffles(train_dataloader) and not args.ignore_data_skip else "")
+        order: Literal["", "rows"] = "rows" if _shuffles(train_dataloader) and not args.ignore_data_skip else ""
+        self._audit.begin(order, _trained_by(given.get("optimizer"), given.get("lr_scheduler"), self._scaler()))
         self._began = float(state.epoch or 0) if self._audit.checkpoint is not None else 0.0
         self._epochs = int(self._began)
 
@@ -216,11 +248,9 @@ class _Callback(TrainerCallback):
         """End the step of the log."""
         self._audit.end_step()
 
-    def on_log(self, _args: Any, state: Any, *_: Any, logs: Any = None, **__: Any) -> None:
-        """Keep the numbers that the trainer logs and a step alone cannot know."""
-        held = {name: logs[key] for key, name in _LOGGED.items() if logs and isinstance(logs.get(key), int | float)}
-        if held and self._audit.monitor is not None and state.global_step == self._audit.monitor.steps:
-            self._audit.monitor.add_values(value_columns(state.global_step, held))
+    def on_log(self, _args: Any, _state: Any, *_: Any, logs: Any = None, **__: Any) -> None:
+        """Keep the losses of evaluations."""
+        self._audit.validated(logs or {})
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Put the state into the checkpoint."""
@@ -228,6 +258,16 @@ class _Callback(TrainerCallback):
         assert self._audit.monitor is not None
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._audit.state_file(folder), json.dumps(self._audit.monitor.state_dict()).encode())
+
+
+def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:
+    """Return what the monitor follows of a trainer; an optimizer that is none of torch's is not followed."""
+    held = optimizer
+    while hasattr(held, "optimizer"):
+        held = held.optimizer
+    if not isinstance(held, torch.optim.Optimizer):
+        return {}
+    return {"optimizer": held, "scaler": scaler, "scheduler": getattr(scheduler, "scheduler", scheduler)}
 
 
 def _shuffles(loader: Any) -> bool:

@@ -146,7 +146,7 @@ def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopp
     evaluated = torch.utils.data.Subset(rows, range(8))
     more = {"save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 2}
     whole = result(audit_trainer(trainer_of(tmp_path, rows, eval_dataset=evaluated, **more), tmp_path / "one", corpus))
-    assert sorted(values(tmp_path / "one", "eval_loss")) == [2, 4, 6]
+    assert sorted(values(tmp_path / "one", "val_loss")) == [2, 4, 6]
     checkpoint = tmp_path / "out" / "checkpoint-3"
     assert json.loads((checkpoint / "dataaudit-00000.json").read_bytes())["step"] == 3
     folder = tmp_path / "two"

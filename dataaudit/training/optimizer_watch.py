@@ -1,0 +1,265 @@
+"""What a loop's optimizer does, step by step: learning rates, clipping, mixed precision, skipped updates.
+
+It is seen through hooks of the optimizer and read from the scaler's own tensors; nothing is computed twice, and nothing
+waits for a device. That gradients were unscaled before their norm was taken is known where the loop clips through
+:meth:`OptimizerWatch.clip_grad_norm_`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dataaudit.errors import ConfigError
+from dataaudit.guarded import Guarded
+from dataaudit.pending import Pending
+
+if TYPE_CHECKING:
+    import torch
+
+STATE_EVERY = 16
+"""Steps between two looks at the optimizer's state."""
+
+Numbers = dict[str, float | Pending]
+
+
+class OptimizerWatch:
+    """Follows one or several optimizers of a loop.
+
+    Args:
+        optimizer: One of torch's, or a list of them; wrappers that hold one as ``optimizer`` will do.
+        scaler: The loop's ``torch.amp.GradScaler``, if there is one.
+        scheduler: Of the learning rate; where it stands is kept in checkpoints.
+
+    Raises:
+        ConfigError: An optimizer is none of torch's.
+    """
+
+    def __init__(self, optimizer: Any = None, scaler: Any = None, scheduler: Any = None) -> None:
+        self.optimizers = _optimizers(optimizer)
+        self.state_looked_at = True
+        """Whether to look at the optimizer's state; not where vitals do."""
+        self._scaler, self._scheduler = scaler, scheduler
+        self._rates: list[float | Pending] = []
+        self._applied = False
+        self._found_inf: list[Pending] = []
+        self._norm: Any = None
+        self._max_norm: float | None = None
+        self._said_max_norm: float | None = None
+        self._said_scale: Any = None
+        self._events: list[tuple[str, dict[str, Any]]] = []
+        self._hooks = [one.register_step_pre_hook(self._before) for one in self.optimizers]
+        self._hooks += [one.register_step_post_hook(self._after) for one in self.optimizers]
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for one in self._hooks:
+            one.remove()
+        self._hooks = []
+
+    def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
+        """Clip as ``torch.nn.utils.clip_grad_norm_`` does, and keep the norm and whether gradients were unscaled."""
+        import torch
+
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        self.norm_is_taken(max_norm)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, max_norm, **how)
+        self._norm = norm
+        return norm
+
+    def norm_is_taken(self, max_norm: float | None, norm: Any = None) -> None:
+        """Say that the norm of the gradients is taken now, and to what they are clipped."""
+        self._norm = norm
+        self._max_norm = max_norm
+        stages = _stages(self._scaler, self.optimizers)
+        if stages and not all(one == "UNSCALED" for one in stages):
+            self._events.append(("clip_before_unscale", {"stage": next(one for one in stages if one != "UNSCALED")}))
+
+    def end_step(self, step: int, given: Mapping[str, Any]) -> tuple[Numbers, list[tuple[str, dict[str, Any]]]]:
+        """Return the numbers of a step and what is wrong with it.
+
+        Args:
+            step: Which one.
+            given: Numbers that the loop hands over itself; they are not made twice.
+        """
+        numbers: Numbers = {}
+        if self._norm is not None and "grad_global_norm" not in given:
+            numbers["grad_global_norm"] = _number(self._norm)
+        if self._max_norm != self._said_max_norm and self._max_norm is not None:
+            numbers["grad_max_norm"] = float(self._max_norm)
+            self._said_max_norm = self._max_norm
+        if "learning_rate" not in given:
+            for place, rate in enumerate(self._rates):
+                numbers["learning_rate" if not place else f"learning_rate.{place}"] = rate
+        if self.optimizers:
+            if not self._applied:
+                numbers["skipped_updates"] = 1.0
+            elif self._found_inf:
+                numbers["skipped_updates"] = self._found_inf[0]
+        scale = getattr(self._scaler, "_scale", None)
+        if scale is not None:
+            numbers["loss_scale"] = Pending(scale)
+        if self.state_looked_at and self.optimizers and step % STATE_EVERY == 0:
+            found = self._state_finite(step)
+            if found is not None:
+                numbers["opt_state_finite"] = found
+        events, self._events = self._events, []
+        self._rates, self._found_inf, self._applied, self._norm = [], [], False, None
+        return numbers, events
+
+    def state(self) -> dict[str, Any]:
+        """Return where the schedule stands."""
+        at = getattr(self._scheduler, "last_epoch", None)
+        return {"schedule": int(at) if isinstance(at, int) else None}
+
+    def _before(self, optimizer: Any, *_: Any) -> None:
+        if optimizer is self.optimizers[0]:
+            self._rates = []
+        self._rates += [_number(group["lr"]) for group in optimizer.param_groups]
+
+    def _after(self, optimizer: Any, *_: Any) -> None:
+        self._applied = True
+        found = getattr(optimizer, "found_inf", None)  # of fused ones, which decide on the device
+        if found is not None:
+            self._found_inf.append(Pending(found.detach().reshape(())))
+
+    def _state_finite(self, step: int) -> Pending | None:
+        from dataaudit.vitals.finite import state_finite
+
+        with Guarded() as call:
+            for optimizer in self.optimizers:
+                own = [one for group in optimizer.param_groups for one in group["params"] if not _sharded(one)]
+                found = state_finite(optimizer, own, step // STATE_EVERY)
+                if found is not None:
+                    return Pending(found)
+        if call.error is not None:
+            self.state_looked_at = False
+            why = f"{call.kind} where it was read"
+            self._events.append(("not_seen", {"what": "opt_state_finite", "why": why}))
+        return None
+
+
+def _optimizers(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    import torch
+
+    found = []
+    for one in given if isinstance(given, list | tuple) else (given,):
+        held = one
+        while not isinstance(held, torch.optim.Optimizer) or _is_wrapper(held):
+            held = getattr(held, "optimizer", None)
+            if held is None:
+                raise ConfigError(
+                    f"optimizer: expected one of torch's, or a list of them, found {type(one).__name__}"
+                )
+        found.append(held)
+    return tuple(found)
+
+
+def _is_wrapper(one: Any) -> bool:
+    """Return whether a wrapper, accelerate's for one, calls the optimizer that it holds."""
+    return hasattr(getattr(one, "optimizer", None), "param_groups")
+
+
+def _sharded(parameter: Any) -> bool:
+    return hasattr(parameter, "to_local")
+
+
+def _stages(scaler: Any, optimizers: Iterable[Any]) -> list[str]:
+    """Return at which stage a scaler is with each optimizer; none where there is nothing to unscale, or not known."""
+    if scaler is None or not scaler.is_enabled():
+        return []
+    held = getattr(scaler, "_per_optimizer_states", {})
+    stages = [held[id(one)]["stage"] for one in optimizers if id(one) in held]
+    if len(stages) < len(list(optimizers)):
+        stages += ["READY"]
+    return [getattr(one, "name", str(one)) for one in stages]
+
+
+def _number(value: Any) -> float | Pending:
+    if hasattr(value, "detach"):
+        full = value.full_tensor() if hasattr(value, "full_tensor") else value
+        return Pending(full.detach().reshape(()))
+    return float(value)
+
+
+RECENT = 16
+"""Steps whose changes of the rate say what the schedule does where nobody hands it over."""
+_TIMES = 3.0
+_SAME = 1e-6
+
+
+class RateWatch:
+    """Says whether the learning rate goes on where the checkpoint left it.
+
+    The rate of the first step after a checkpoint is explained when the schedule that was handed over stands where the
+    checkpoint's stood; without one, when it differs from the last rate by no more than three times what neighbouring
+    steps among the last :data:`RECENT` differed by.
+
+    Args:
+        state: Of the checkpoint; None: the run begins.
+        schedule: Where the schedule stands now; None: not known.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None, schedule: int | None = None) -> None:
+        self.rates: list[float] = [] if state is None else [float(one) for one in state.get("rates", ())]
+        self._before = list(self.rates)
+        self._schedule = None if state is None else state.get("schedule")
+        self._now = schedule
+        self._open = bool(self._before)
+
+    def see(self, rate: float) -> dict[str, Any] | None:
+        """Take the rate of a step; return what an event says of a jump."""
+        found = None
+        if self._open:
+            self._open = False
+            found = self._jump(rate)
+        self.rates = [*self.rates[-RECENT:], rate]
+        return found
+
+    def _jump(self, rate: float) -> dict[str, Any] | None:
+        before = self._before[-1]
+        usual = float(np.abs(np.diff(self._before)).max(initial=0.0))
+        known = self._schedule is not None and self._now is not None
+        smooth = abs(rate - before) <= _TIMES * usual + _SAME * max(abs(before), abs(rate))
+        if smooth or (known and self._schedule == self._now):
+            return None
+        detail: dict[str, Any] = {"before": before, "after": rate, "usual_change": usual}
+        if known:
+            detail |= {"schedule_before": self._schedule, "schedule_now": self._now}
+        return detail
+
+
+def say_jump(detail: Mapping[str, Any]) -> str:
+    """Return what an event of a jump says, in a sentence."""
+    words = f"the learning rate is {detail['after']:.4g}, before the checkpoint it was {detail['before']:.4g}"
+    if "schedule_now" in detail:
+        return f"{words}: the schedule stands at {detail['schedule_now']:,}, it stood at {detail['schedule_before']:,}"
+    return f"{words}, and changed by {detail['usual_change']:.2g} a step at most"
+
+
+class NotFinite:
+    """Says once, until it is over, that a number of the optimizer is not finite; an overflow of the scaler is none."""
+
+    def __init__(self) -> None:
+        self._said: set[str] = set()
+
+    def see(self, values: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Return the details of events.
+
+        Args:
+            values: Numbers of a step.
+        """
+        bad = {
+            "grad_global_norm": not math.isfinite(values.get("grad_global_norm", 0.0))
+            and not values.get("skipped_updates"),
+            "opt_state_finite": values.get("opt_state_finite", 1.0) < 1,
+        }
+        known = {"grad_global_norm", "opt_state_finite"} & values.keys()
+        new = [name for name, wrong in bad.items() if wrong and name not in self._said]
+        self._said = {name for name in self._said | set(new) if bad[name] or name not in known}
+        return [{"metric": name, "layer": -1, "head": -1, "stat": "value"} for name in new]
