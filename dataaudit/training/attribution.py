@@ -64,7 +64,9 @@ from dataaudit.training.findings import (
     exit_code_of,
     number,
 )
+from dataaudit.training.run_facts import run_facts
 from dataaudit.training.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
+from dataaudit.training.trained_on import trained_on
 
 HEALTHY_STEPS = 1_000
 """Newest healthy steps before an episode that its expectation is fitted on."""
@@ -260,6 +262,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         source_losses=source_losses_of(data),
         scaling_law=scaling_law_of(data),
         collapse=collapse_of(data),
+        run=run_facts(data.log),
+        trained_on=trained_on(data.log, data.manifest),
     )
 
 

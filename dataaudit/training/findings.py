@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from dataaudit.errors import ExitCode
+from dataaudit.training.run_findings import RunFacts, TrainedOn
 
 SCHEMA_NAME: Final = "dataaudit-attribution"
 SCHEMA_VERSION: Final = 1
@@ -329,6 +330,8 @@ class Attribution(_Model):
     source_losses: SourceLosses | None = Field(default=None, description="Null: no loss of a stretch is known.")
     scaling_law: ScalingLaw | None = Field(default=None, description="Null: too few healthy steps.")
     collapse: Collapse | None = Field(default=None, description="Null: no reference run was named, or too few steps.")
+    run: RunFacts | None = Field(default=None, description="What the run did; null: written before it was recorded.")
+    trained_on: TrainedOn | None = Field(default=None, description="What it was really trained on; null: as `run`.")
 
 
 def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:

@@ -37,7 +37,7 @@ PAUSE_SECONDS = 0.25
 _WAITING_ITEMS = 4_096
 _LOG = logging.getLogger("dataaudit")
 _KEPT_FLAGS = 64
-SPARSE = frozenset({"loss_scale", "opt_state_finite"})
+SPARSE = frozenset({"context", "loss_scale", "opt_state_finite"})
 """Numbers that are written at the steps where they change."""
 SPARSE_DEFAULTS = {"opt_state_finite": 1.0}
 """What they are as long as nothing is written."""

@@ -160,8 +160,8 @@ class TrainingMonitor:
         self._checked = False
         self._shards = corpus.table.num_rows
         self._refused = 0
-        self._positions = 0
-        """Places of the batches of this step, filled or not."""
+        self._positions = self._context = 0
+        """Places of the batches of this step that may be targets, filled or not; places of a row."""
         self._closed = False
         self._said: set[str] = set()
         if state is not None:
@@ -290,7 +290,8 @@ class TrainingMonitor:
                 _ids(labels),
             )
         )
-        self._positions += _positions(losses, logits, hidden, labels)
+        rows, self._context = _shape(losses, logits, hidden, labels) or (0, self._context)
+        self._positions += rows * (self._context - self._inner)
         self._clock.batch()
         if self._score is not None:
             self._batch_inputs.append((keep, tags if sums is None else None))
@@ -334,7 +335,8 @@ class TrainingMonitor:
         for kind, detail in events:
             self._say(kind, detail)
         if self._positions:
-            numbers["positions"], self._positions = float(self._positions), 0
+            numbers["positions"], numbers["context"] = float(self._positions), float(self._context)
+            self._positions = 0
         refused = self._profiled.refused
         if (window := self._profiled.end(self.steps)) is not None:
             self._thread.put(window)
@@ -545,12 +547,9 @@ def _ids(labels: Any | None) -> Pending | None:
     return Pending(torch.as_tensor(labels).detach().to(torch.int32))
 
 
-def _positions(losses: Any, logits: Any, hidden: Any, labels: Any) -> int:
-    """Return how many places a batch has, filled or not; 0 where that is not known."""
-    for one in (labels, logits, hidden, losses):
-        if one is not None:
-            return int(one.shape[0]) * int(one.shape[1])
-    return 0
+def _shape(*given: Any) -> tuple[int, int] | None:
+    """Return rows and places of a row of a batch; None where nothing says them."""
+    return next(((int(one.shape[0]), int(one.shape[1])) for one in given[::-1] if one is not None), None)
 
 
 def _device() -> int:

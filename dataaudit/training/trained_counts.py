@@ -17,7 +17,7 @@ from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TA
 
 Ints = npt.NDArray[np.int64]
 
-LEAST_STEPS = 256
+LEAST_STEPS = 64
 """Steps between two writings, at least; later on a sixteenth of the run's steps, so that rows do not grow with them."""
 _WAITING_TARGETS = 1 << 20
 _ID_BITS = 32

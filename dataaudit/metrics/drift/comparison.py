@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.tokens import TokenizerFile
-from dataaudit.kernels.divergence import (
+from dataaudit.divergence import (
     CONFIDENCE,
     NULL_FACTOR,
     clump_size,

@@ -28,7 +28,7 @@ class Histogram(StageDefaults):
     """Counts every token id per source, in all documents and in a random half of them.
 
     The half is drawn by the documents' digests: equal documents are in the same one. How far the halves are apart
-    shows what chance alone does to the distribution (see :mod:`dataaudit.kernels.divergence`).
+    shows what chance alone does to the distribution (see :mod:`dataaudit.divergence`).
     """
 
     max_sources: int = 200

@@ -10,7 +10,7 @@ from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
 from twins import drift as slow
 
-from dataaudit.kernels.divergence import (
+from dataaudit.divergence import (
     CONFIDENCE,
     NULL_FACTOR,
     clump_size,

@@ -109,6 +109,45 @@ def pool_counts(now: np.ndarray, reference: np.ndarray) -> PooledCounts:
     return PooledCounts(pooled, tokens, sizes[0] / sum(sizes), (sizes[0] + added, sizes[1] + added))
 
 
+def kl_null_of_passes(whole: np.ndarray, passes: float, clump: float) -> float:
+    """Return the mean of KL(now || whole) where now is a number of passes over the whole, the last one not at its end.
+
+    Whole passes have the counts of the whole. Of the last one a part is read that chance chose: its occurrences are
+    dealt in clumps, each of which is in it with the probability of its share. Nodes as of
+    :meth:`PooledCounts.kl_null`.
+
+    Args:
+        whole: int64[v] counts by token id, at least one.
+        passes: Over the whole, above 0.
+        clump: Occurrences of a token that are read together, 1 or more.
+
+    Returns:
+        Nats; 0 at the end of a pass.
+    """
+    done, share = divmod(passes, 1.0)
+    total, added = int(whole.sum()), SMOOTHING * len(whole)
+    counts, tokens = np.unique(whole, return_counts=True)
+    nodes = _nodes(int(counts[-1]))
+    clumps = np.maximum(np.rint(nodes / clump), 1.0)
+    sizes = nodes / clumps
+    scale, then = passes * total + added, (nodes + SMOOTHING) / (total + added)
+
+    def term(dealt: np.ndarray) -> np.ndarray:
+        p = (done * nodes[:, None] + dealt + SMOOTHING) / scale
+        return np.asarray(p * np.log(p / then[:, None]) - p + then[:, None])
+
+    rare = min(share, 1 - share)
+    outcome = np.arange(_OUTCOMES, dtype=np.float64)
+    weights = _weights(clumps, rare) if rare > 0 else np.eye(1, _OUTCOMES) * np.ones((len(nodes), 1))
+    dealt = sizes[:, None] * outcome
+    means = (weights * term(dealt if rare == share else nodes[:, None] - np.minimum(dealt, nodes[:, None]))).sum(axis=1)
+    many = clumps * rare >= _EXACT_BELOW
+    if many.any():
+        means[many] = _expanded_part(clumps[many], sizes[many], nodes[many], (done, share), (scale, then[many]))
+    parts = np.interp(np.log1p(counts), np.log1p(nodes), means)
+    return max(0.0, float((parts * tokens).sum()))
+
+
 def clump_size(first: np.ndarray, second: np.ndarray) -> float:
     """Return the size of clumps, 1 or more, at which chance explains how far two random halves are apart.
 
@@ -149,16 +188,41 @@ def _summed(clumps: np.ndarray, sizes: np.ndarray, share: float, scales: tuple[f
     rare = min(share, 1 - share)
     outcome = np.arange(_OUTCOMES, dtype=np.float64)
     left = clumps[:, None] - outcome  # [k, outcomes] clumps that the other side gets
-    with np.errstate(divide="ignore", invalid="ignore"):  # below 0 there is nothing to deal
-        steps = np.log(left[:, :-1] / outcome[1:]) + (np.log(rare) - np.log1p(-rare))
-    steps[left[:, 1:] < 0] = -np.inf
-    logs = np.concatenate([clumps[:, None] * np.log1p(-rare), steps], axis=1).cumsum(axis=1)
-    weights = np.exp(logs)
+    weights = _weights(clumps, rare)
     rarer = sizes[:, None] * outcome + SMOOTHING
     other = sizes[:, None] * np.maximum(left, 0.0) + SMOOTHING
     now, reference = (rarer, other) if rare == share else (other, rarer)
     p, q = now / scales[0], reference / scales[1]
     return np.asarray((weights * (p * np.log(p / q) - p + q)).sum(axis=1))
+
+
+def _weights(clumps: np.ndarray, rare: float) -> np.ndarray:
+    """Return float64[k, outcomes], the probability that the rarer side gets 0, 1, ... clumps."""
+    outcome = np.arange(_OUTCOMES, dtype=np.float64)
+    left = clumps[:, None] - outcome  # [k, outcomes] clumps that the other side gets
+    with np.errstate(divide="ignore", invalid="ignore"):  # below 0 there is nothing to deal
+        steps = np.log(left[:, :-1] / outcome[1:]) + (np.log(rare) - np.log1p(-rare))
+    steps[left[:, 1:] < 0] = -np.inf
+    logs = np.concatenate([clumps[:, None] * np.log1p(-rare), steps], axis=1).cumsum(axis=1)
+    return np.asarray(np.exp(logs))
+
+
+def _expanded_part(
+    clumps: np.ndarray,
+    sizes: np.ndarray,
+    nodes: np.ndarray,
+    passes: tuple[float, float],
+    scales: tuple[float, np.ndarray],
+) -> np.ndarray:
+    """Expand around the expected outcome to the fourth order, as :func:`_expanded`, the whole being fixed."""
+    (done, share), (scale, then) = passes, scales
+    x = done * nodes + clumps * sizes * share + SMOOTHING
+    p = x / scale
+    m2 = clumps * share * (1 - share)
+    m3 = m2 * (1 - 2 * share)
+    m4 = 3 * m2**2 + m2 * (1 - 6 * share * (1 - share))
+    series = m2 * sizes**2 / x / 2 - m3 * sizes**3 / x**2 / 6 + m4 * sizes**4 / x**3 / 12
+    return np.asarray(p * np.log(p / then) - p + then + series / scale)
 
 
 def _expanded(clumps: np.ndarray, sizes: np.ndarray, share: float, scales: tuple[float, float]) -> np.ndarray:
