@@ -3,8 +3,9 @@
     python benchmarks/training.py MANIFEST [--rounds 20] [--steps 16]
 
 MANIFEST is that of `make demo-train`; its model takes steps of 8 rows of 256 tokens. Blocks of steps alternate between
-three loops: rows whose tags are not made and no monitor; tags and the log; these and the losses of stretches from the
-loop's own per-token losses. All compute the same losses. CPU seconds are those of all threads, the log's with them. The
+four loops: rows whose tags are not made and no monitor; tags and the log; these and the losses of stretches from the
+loop's own per-token losses; these and all that is recorded besides, with labels and the optimizer handed over, and the
+loader timed. All compute the same losses. CPU seconds are those of all threads, the log's with them. The
 median of the ratios of neighbouring blocks carries the machine's noise, so the added calls are timed by themselves too.
 """
 
@@ -53,15 +54,18 @@ def main() -> None:
     torch.manual_seed(0)
     corpus = open_manifest(arguments.manifest, require="verified")
     documents = Documents(corpus, "train", byte_encoder(end=0))
-    rows = {kind: PackedDocuments(documents, CONTEXT, epochs=4) for kind in ("log", "losses")}
+    rows = {kind: PackedDocuments(documents, CONTEXT, epochs=4) for kind in ("log", "losses", "all")}
     rows["bare"] = Untagged(documents, CONTEXT, epochs=4)
     model = Model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizers = {kind: torch.optim.AdamW(model.parameters(), lr=1e-3) for kind in ("others", "all")}
     spent: dict[str, float] = {"batch": 0.0, "step": 0.0}
 
     def run(kind: str, first: int, monitor: TrainingMonitor, steps: int) -> None:
+        optimizer = optimizers.get(kind, optimizers["others"])
         for step in range(first, first + steps):
             batch = torch.utils.data.default_collate([rows[kind][step * ROWS + row] for row in range(ROWS)])
+            if kind == "all":
+                monitor.arrived()
             logits = model(batch["input_ids"])
             losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
             optimizer.zero_grad()
@@ -69,43 +73,58 @@ def main() -> None:
             optimizer.step()
             if kind != "bare":
                 began = time.thread_time()
-                monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT) if kind == "losses" else None)
+                monitor.batch(
+                    batch["tags"],
+                    losses=None if kind == "log" else losses.view(ROWS, CONTEXT),
+                    labels=batch["labels"] if kind == "all" else None,
+                )
                 between = time.thread_time()
                 monitor.step(losses.mean())
-                if kind == "log":
+                if kind == counted:
                     spent["batch"] += between - began
                     spent["step"] += time.thread_time() - between
 
-    with tempfile.TemporaryDirectory() as folder, TrainingMonitor(Path(folder) / "run", corpus) as monitor:
-        for kind in ("bare", "log", "losses"):
-            run(kind, 0, monitor, arguments.steps)
+    counted = ""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        TrainingMonitor(Path(folder) / "run", corpus) as plain,
+        TrainingMonitor(Path(folder) / "all", corpus, optimizer=optimizers["all"]) as whole,
+    ):
+        monitors = {"bare": plain, "log": plain, "losses": plain, "all": whole}
+        for kind in monitors:
+            run(kind, 0, monitors[kind], arguments.steps)
         found = {kind: [] for kind in rows}
         for number in range(arguments.rounds):
-            kinds = ["bare", "log", "losses"]
-            for kind in kinds[number % 3 :] + kinds[: number % 3]:
+            kinds = list(monitors)
+            for kind in kinds[number % 4 :] + kinds[: number % 4]:
                 began, wall = time.process_time(), time.perf_counter()
-                run(kind, (number + 1) * arguments.steps, monitor, arguments.steps)
+                run(kind, (number + 1) * arguments.steps, monitors[kind], arguments.steps)
                 found[kind].append((time.process_time() - began, time.perf_counter() - wall))
-        monitor.state_dict()
-        spent.update(batch=0.0, step=0.0)
-        clock = time.pthread_getcpuclockid(next(one for one in threading.enumerate() if "runlog" in one.name).ident)
-        before = time.clock_gettime(clock)
-        run("log", 0, monitor, BATCH_STEPS)
-        monitor.state_dict()
-        spent["thread"] = time.clock_gettime(clock) - before
+        threads = [one.ident for one in threading.enumerate() if "runlog" in one.name]
+        calls = {}
+        for counted, ident in zip(("log", "all"), threads, strict=True):
+            monitor = monitors[counted]
+            monitor.state_dict()
+            spent.update(batch=0.0, step=0.0)
+            clock = time.pthread_getcpuclockid(ident)
+            before = time.clock_gettime(clock)
+            run(counted, 0, monitor, BATCH_STEPS)
+            monitor.state_dict()
+            spent["thread"] = time.clock_gettime(clock) - before
+            calls[counted] = {name: seconds / BATCH_STEPS * 1e3 for name, seconds in spent.items()}
     bare = statistics.median(wall for _, wall in found["bare"]) / arguments.steps * 1e3
     print(f"a bare step: {bare:.1f} ms (median of {arguments.rounds} blocks of {arguments.steps})")
-    for kind in ("log", "losses"):
+    for kind in ("log", "losses", "all"):
         cpu, wall = (
             statistics.median(one[place] / other[place] for one, other in zip(found[kind], found["bare"], strict=True))
             for place in (0, 1)
         )
         print(f"{kind}: CPU x {cpu:.4f}, wall x {wall:.4f}")
     tags = tag_seconds(rows["log"])
-    calls = {name: seconds / BATCH_STEPS * 1e3 for name, seconds in spent.items()}
-    total = tags + sum(calls.values())
-    named = ", ".join(f"{name} {seconds:.3f} ms" for name, seconds in calls.items())
-    print(f"CPU a step: tags {tags:.3f} ms, {named}; together {total:.3f} ms, {total / bare:.2%} of a bare step")
+    for kind, parts in calls.items():
+        total = tags + sum(parts.values())
+        named = ", ".join(f"{name} {seconds:.3f} ms" for name, seconds in parts.items())
+        print(f"{kind}, CPU a step: tags {tags:.3f} ms, {named}; together {total:.3f} ms, {total / bare:.2%} of a step")
 
 
 def tag_seconds(rows: PackedDocuments) -> float:

@@ -122,7 +122,7 @@ def kl_null_of_passes(whole: np.ndarray, passes: float, clump: float) -> float:
         clump: Occurrences of a token that are read together, 1 or more.
 
     Returns:
-        Nats; 0 at the end of a pass.
+        Nats; at the end of a pass what the half counts alone give.
     """
     done, share = divmod(passes, 1.0)
     total, added = int(whole.sum()), SMOOTHING * len(whole)

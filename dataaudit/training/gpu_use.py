@@ -28,7 +28,7 @@ class GpuUse:
         self._handle: Any = None
 
     def look(self) -> dict[str, float]:
-        """Return ``gpu_util`` (share of the last sampling period, 0 to 1) and ``gpu_mem_used`` (bytes) if it is time."""
+        """Return ``gpu_util`` (share of the last sampling period) and ``gpu_mem_used`` (bytes) if it is time."""
         now = time.monotonic()
         torch = sys.modules.get("torch")
         if self.missing or now < self._next or torch is None or not torch.cuda.is_initialized():

@@ -133,7 +133,9 @@ class LogThread:
         self._shards, self._sources = shards, sources
         self._step = 0
         self._held: deque[Step] = deque()
-        self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(_WAITING_ITEMS)
+        self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(
+            _WAITING_ITEMS
+        )
         self._dropped = 0
         self._hurry = threading.Event()
         """Somebody waits for the queue to be emptied."""
@@ -190,12 +192,8 @@ class LogThread:
             match item:
                 case Step():
                     self._take(item)
-                case Scores():
-                    self._score(item)
-                case Numbers():
-                    self._add_numbers(item)
-                case Window():
-                    self._add_window(item)
+                case Scores() | Numbers() | Window():
+                    self._add(item)
                 case threading.Event() | None:
                     self._write_held(0)
                     self._write_counts()
@@ -297,7 +295,14 @@ class LogThread:
         for table, columns in self._counts.rows().items():
             self._writer.add(table, columns)
 
-    def _add_numbers(self, item: Numbers) -> None:
+    def _add(self, item: Scores | Numbers | Window) -> None:
+        """Take what belongs to a step and came apart from it."""
+        if isinstance(item, Scores):
+            self._score(item)
+            return
+        if isinstance(item, Window):
+            self._add_window(item)
+            return
         values = {name: float(array_of(one)) for name, one in item.values.items()}
         self._writer.add("values", value_columns(item.step, values))
 

@@ -131,12 +131,7 @@ class TrainingMonitor:
         tokenizer: str = "",
         profile_every: int = 0,
     ) -> None:
-        if planned_tokens is not None and planned_tokens < 1:
-            raise ConfigError(f"planned_tokens: expected 1 or more, found {planned_tokens}")
-        if profile_every < 0:
-            raise ConfigError(f"profile_every: expected 0, for none, or more, found {profile_every}")
-        if block_rows < 1 or block_rows & (block_rows - 1):
-            raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
+        _check_numbers(planned_tokens, profile_every, block_rows)
         if order not in ("", "documents", "rows"):
             raise ConfigError(f"order: expected documents, rows or nothing, found {order!r}")
         self.corpus = corpus
@@ -381,7 +376,7 @@ class TrainingMonitor:
         self._watch.norm_is_taken(max_norm, norm)
 
     def loader(self, batches: Iterable[T]) -> Iterator[T]:
-        """Yield the batches of a loader, and keep how long the loop waits for each: ``for batch in monitor.loader(...)``.
+        """Yield the batches of a loader, and keep how long the loop waits for each of them.
 
         A loop that fetches batches by other means calls :meth:`arrived` when one is there.
         """
@@ -408,7 +403,9 @@ class TrainingMonitor:
         try:
             value = _number(loss)
         except (TypeError, ValueError):
-            raise ConfigError(f"validation: expected a number, or a tensor of one, found {type(loss).__name__}") from None
+            raise ConfigError(
+                f"validation: expected a number, or a tensor of one, found {type(loss).__name__}"
+            ) from None
         self._thread.put(Numbers(self.steps, {f"val_loss.{name}" if name else "val_loss": value}))
 
     def add_values(self, columns: Columns) -> None:
@@ -578,6 +575,15 @@ def _whole_number(name: str, default: str) -> int:
         return int(given)
     except ValueError:
         raise ConfigError(f"{name}={given}: expected a whole number") from None
+
+
+def _check_numbers(planned_tokens: int | None, profile_every: int, block_rows: int) -> None:
+    if planned_tokens is not None and planned_tokens < 1:
+        raise ConfigError(f"planned_tokens: expected 1 or more, found {planned_tokens}")
+    if profile_every < 0:
+        raise ConfigError(f"profile_every: expected 0, for none, or more, found {profile_every}")
+    if block_rows < 1 or block_rows & (block_rows - 1):
+        raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
 
 
 def _check_state(state: Any) -> None:

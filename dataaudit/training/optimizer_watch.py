@@ -95,17 +95,10 @@ class OptimizerWatch:
             for place, rate in enumerate(self._rates):
                 numbers["learning_rate" if not place else f"learning_rate.{place}"] = rate
         if self.optimizers:
-            if not self._applied:
-                numbers["skipped_updates"] = 1.0
-            elif self._found_inf:
-                numbers["skipped_updates"] = self._found_inf[0]
+            numbers |= self._of_state(step)
         scale = getattr(self._scaler, "_scale", None)
         if scale is not None:
             numbers["loss_scale"] = Pending(scale)
-        if self.state_looked_at and self.optimizers and step % STATE_EVERY == 0:
-            found = self._state_finite(step)
-            if found is not None:
-                numbers["opt_state_finite"] = found
         events, self._events = self._events, []
         self._rates, self._found_inf, self._applied, self._norm = [], [], False, None
         return numbers, events
@@ -114,6 +107,16 @@ class OptimizerWatch:
         """Return where the schedule stands."""
         at = getattr(self._scheduler, "last_epoch", None)
         return {"schedule": int(at) if isinstance(at, int) else None}
+
+    def _of_state(self, step: int) -> Numbers:
+        """Return whether the update was skipped, and at some steps whether the optimizer's state is finite."""
+        numbers: Numbers = {}
+        if not self._applied:
+            numbers["skipped_updates"] = 1.0
+        elif self._found_inf:
+            numbers["skipped_updates"] = self._found_inf[0]
+        finite = self._state_finite(step) if self.state_looked_at and step % STATE_EVERY == 0 else None
+        return numbers if finite is None else {**numbers, "opt_state_finite": finite}
 
     def _before(self, optimizer: Any, *_: Any) -> None:
         if optimizer is self.optimizers[0]:
@@ -153,9 +156,7 @@ def _optimizers(given: Any) -> tuple[Any, ...]:
         while not isinstance(held, torch.optim.Optimizer) or _is_wrapper(held):
             held = getattr(held, "optimizer", None)
             if held is None:
-                raise ConfigError(
-                    f"optimizer: expected one of torch's, or a list of them, found {type(one).__name__}"
-                )
+                raise ConfigError(f"optimizer: expected one of torch's, or a list of them, found {type(one).__name__}")
         found.append(held)
     return tuple(found)
 

@@ -41,6 +41,10 @@ from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.curve import Judged, curve_of, judge, missing_of
 from dataaudit.training.findings import Attribution, Episode
 from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
+from dataaudit.training.run_blocks import data_blocks, data_points, run_pairs, run_points
+from dataaudit.training.run_facts import run_facts
+from dataaudit.training.run_findings import RunFacts
+from dataaudit.training.trained_on import source_tokens
 
 HEADS = (
     ("max_attn_logit", "sampled", "Largest attention logit"),
@@ -64,7 +68,13 @@ MOST_POINTS = 2_000
 LOUD = 8.0
 """Robust standard deviations from which on a change is pointed out."""
 _FINDINGS = 15
-_ALARMS: dict[str, Tone] = {"alarm": "bad", "nan_inf": "bad", "warning": "warn"}
+_ALARMS: dict[str, Tone] = {
+    "alarm": "bad",
+    "nan_inf": "bad",
+    "warning": "warn",
+    "learning_rate_jump": "bad",
+    "clip_before_unscale": "bad",
+}
 
 
 def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
@@ -108,11 +118,18 @@ def run_page(log: RunLog) -> Page:
         raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
     told = [_told(row) for row in events.to_pylist()]
     findings = [*_alarms(told), *_episodes(log)]
+    facts = run_facts(log)
+    trained, of_data = _trained(log)
+    findings += [*of_data, *run_points(facts)]
     loss, loss_figures = _loss(log, steps, events, findings)
     heads, head_points = _heads(grids)
     layers, layer_points = _layers(grids)
     findings = sorted([*findings, *head_points, *layer_points], key=lambda one: one.tone != "bad")
-    sections = [one for one in (loss, heads, layers, _values(grids), _happened(told), _about(log, told)) if one]
+    sections = [
+        one
+        for one in (loss, trained, _run(facts), heads, layers, _values(grids), _happened(told), _about(log, told))
+        if one
+    ]
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
     opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
     tone: Tone = "bad" if any(one.tone == "bad" for one in findings) else "warn" if findings else "good"
@@ -163,6 +180,12 @@ def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
         value = _number(held.get("value"))
         if one["kind"] == "nan_inf":
             words = say("Step {}: {} of {} is not finite{}.", one["step"], metric, place, again)
+        elif one["kind"] == "learning_rate_jump":
+            words = say(
+                "Step {}: the run goes on with another learning rate: {}.", one["step"], Name(_words(held), 200)
+            )
+        elif one["kind"] == "clip_before_unscale":
+            words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", one["step"], again)
         elif one["kind"] == "alarm":
             low, high = _number(held.get("low")), _number(held.get("high"))
             since = held.get("first_step") if isinstance(held.get("first_step"), int) else one["step"]
@@ -176,15 +199,23 @@ def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
     return [one for *_, one in sorted(points, key=lambda one: one[:2])]
 
 
+def _attribution(log: RunLog) -> Attribution | str | None:
+    """Return what ``dataaudit attribute`` found; why it cannot be read; None where its file is not there."""
+    try:
+        return Attribution.model_validate_json(read_regular(log.folder / ATTRIBUTION_FILE))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
+
+
 def _episodes(log: RunLog) -> list[Point]:
     """Return what ``dataaudit attribute`` found, where its file is there."""
-    try:
-        found = Attribution.model_validate_json(read_regular(log.folder / ATTRIBUTION_FILE))
-    except FileNotFoundError:
+    found = _attribution(log)
+    if found is None:
         return []
-    except (OSError, ValueError):
-        text = f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
-        return [Point(text=text, tone="warn", section="loss")]
+    if isinstance(found, str):
+        return [Point(text=found, tone="warn", section="loss")]
     return [Point(text=_episode(one), tone="bad" if one.found else "warn", section="loss") for one in found.episodes]
 
 
@@ -265,6 +296,67 @@ def _curve(step: Any, value: Floats, judged: Judged, spikes: Sequence[tuple[int,
         band=tuple(band),
         spans=tuple((low, high, f"steps {low:,} to {high:,}: {kind}") for low, high, kind in first(spikes, MOST_ROWS)),
     )
+
+
+def _trained(log: RunLog) -> tuple[Section | None, list[Point]]:
+    """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked."""
+    title, lead = "What was trained on", "Exact counts of the log."
+    found = _attribution(log)
+    if isinstance(found, Attribution) and found.trained_on is not None and found.trained_on.tokens:
+        points = list(data_points(found.trained_on))
+        until = f"Against the manifest, by `dataaudit attribute`, up to step {found.last_step or 0:,}."
+        first_point = points[0].text if points else until
+        tone: Tone = "bad" if any(one.tone == "bad" for one in points) else "warn" if points else "good"
+        blocks = tuple(data_blocks(found.trained_on))
+        return Section(id="trained", title=title, lead=first_point, tone=tone, blocks=blocks), points
+    tokens = source_tokens(log)
+    if not tokens:
+        return None, []
+    total = sum(tokens.values())
+    table = Table(
+        title=title,
+        columns=(*names("source"), *numbers("tokens", "share")),
+        **rows_of(list(tokens.items()), lambda one: (Name(one[0]), f"{one[1]:,}", share(one[1] / total))),
+        noun="source",
+        note="`dataaudit attribute` holds it against the manifest: mixture, passes, token drift, languages, lengths.",
+    )
+    return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
+
+
+def _run(found: RunFacts) -> Section | None:
+    """Return what the run did, in numbers, with losses on held-out data over steps."""
+    if not found.tokens_seen:
+        return None
+    points = list(run_points(found))
+    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(found)))]
+    for place, one in enumerate(found.held_out):
+        rows = [point for point in one.points if point.train_val_gap is not None]
+        if len(rows) < 2:
+            continue
+        line = tuple(float(point.step) for point in rows), tuple(float(point.train_val_gap or 0) for point in rows)
+        blocks.append(
+            Figure(
+                id=f"gap-{place}",
+                title=say("train_val_gap {}", Name(one.name)) if one.name else "train_val_gap",
+                chart=Curves(series=(("gap", *line),), unit="nats/token"),
+                table=Table(
+                    title="Losses on held-out data",
+                    columns=numbers("step", "val_loss", "train_loss_ema", "train_val_gap"),
+                    **rows_of(
+                        rows[::-1],
+                        lambda point: (
+                            point.step,
+                            *(_number(value) for value in (point.val_loss, point.train_loss_ema, point.train_val_gap)),
+                        ),
+                    ),
+                    folded=True,
+                ),
+                says=f"from {line[1][0]:+.3f} to {line[1][-1]:+.3f}",
+                height=180,
+            )
+        )
+    lead = points[0].text if points else "Nothing stands out."
+    return Section(id="run", title="The run", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks))
 
 
 def _heads(grids: dict[tuple[str, str], Grid]) -> tuple[Section | None, list[Point]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from dataaudit.render.blocks import Block, Cell, Column, Facts, Point, Points, Prose, Row, Table, names, numbers, toned
-from dataaudit.render.line import Line, Name, decimal, nats, say, share, size
+from dataaudit.render.line import Interval, Line, Name, decimal, join, nats, say, share, size
 from dataaudit.text import plural
 from dataaudit.training.findings import Attribution
 from dataaudit.training.run_findings import (
@@ -34,7 +34,10 @@ _MARKS = {
 
 def run_blocks(found: Attribution) -> Iterator[Block]:
     """Return what the terminal shows of a run, under the episodes."""
-    points = [*(data_points(found.trained_on) if found.trained_on else ()), *(run_points(found.run) if found.run else ())]
+    points = [
+        *(data_points(found.trained_on) if found.trained_on else ()),
+        *(run_points(found.run) if found.run else ()),
+    ]
     if points:
         yield Points(items=tuple(points), title="To look at")
     if found.trained_on is not None and found.trained_on.tokens:
@@ -157,14 +160,17 @@ def _languages(found: TrainedOn) -> Table:
         columns=(*names("language"), Column("share", "value"), *numbers("of the corpus")),
         rows=tuple((Name(one.language), _part(one), share(one.corpus_share)) for one in most),
         noun="language",
-        note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is taken to"
-        f" be a random part.{more}",
+        note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is taken"
+        f" to be a random part.{more}",
     )
 
 
 def _lengths(found: LengthsTrained) -> Iterator[tuple[Line, Line]]:
     if found.mean is not None:
-        yield "stretches", f"{found.stretches:,}, {found.mean:,.0f} tokens in the mean, p50 {found.p50:,}, p95 {found.p95:,}"
+        yield (
+            "stretches",
+            f"{found.stretches:,}, {found.mean:,.0f} tokens in the mean, p50 {found.p50:,}, p95 {found.p95:,}",
+        )
     if found.document_p50 is not None and found.document_p95 is not None:
         yield "documents, as audited", f"p50 {found.document_p50:,.0f}, p95 {found.document_p95:,.0f}"
     if found.tokens_per_document is not None:
@@ -172,27 +178,28 @@ def _lengths(found: LengthsTrained) -> Iterator[tuple[Line, Line]]:
         beside = "" if audited is None else f", audited {audited:,.1f}"
         yield "tokens a document", f"{found.tokens_per_document:,.1f}{beside}"
     if found.pad_fraction is not None:
-        ways = ", ".join(f"{way} {value:.1%}" for way, value in found.audited_pad_fraction.items())
-        yield "padding", f"{found.pad_fraction:.2%}" + (f"; as audited at {found.context:,}: {ways}" if ways else "")
+        ways = join(", ", (say("{} {}", way, share(value)) for way, value in found.audited_pad_fraction.items()))
+        beside = say("; as audited at {}: {}", found.context, ways) if found.audited_pad_fraction else ""
+        yield "padding", say("{}{}", share(found.pad_fraction), beside)
 
 
 def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:
     """Return what a run did, in names and values."""
-    planned = ""
+    planned: Line = ""
     if found.planned_tokens:
-        planned = f", {found.tokens_seen / found.planned_tokens:.1%} of {found.planned_tokens:,} planned"
+        planned = say(", {} of {} planned", share(found.tokens_seen / found.planned_tokens), found.planned_tokens)
     repeated = f", {found.repeated_tokens:,} of rows dealt twice" if found.repeated_tokens else ""
-    yield "tokens seen", f"{found.tokens_seen:,}{planned}{repeated}"
+    yield "tokens seen", say("{}{}{}", found.tokens_seen, planned, repeated)
     skipped = f", {found.skipped_updates:,} skipped" if found.skipped_updates else ""
     each = "" if found.tokens_per_update is None else f", {found.tokens_per_update:,.0f} tokens each"
     yield "updates", f"{found.steps_seen:,}{skipped}{each}"
     if found.clipping is not None:
         held = found.clipping
-        newest = f", {held.newest_rate:.1%} of the newest {held.newest_updates:,}"
-        yield "clipped", f"{held.rate:.1%} of {held.updates:,} updates{newest} (to {held.max_norm:g})"
+        words = f"{{}} of {held.updates:,} updates, {{}} of the newest {held.newest_updates:,} (to {held.max_norm:g})"
+        yield "clipped", say(words, share(held.rate), share(held.newest_rate))
     if found.mixed_precision is not None:
         scaler = found.mixed_precision
-        yield "loss scale", f"{scaler.loss_scale:g}, {scaler.overflow_rate:.2%} of updates skipped"
+        yield "loss scale", say(f"{scaler.loss_scale:g}, {{}} of updates skipped", share(scaler.overflow_rate))
     for one in found.held_out:
         yield from _held_out(one)
     if found.times is not None:
@@ -214,9 +221,9 @@ def _times_pairs(found: Times) -> Iterator[tuple[Line, Line]]:
     if found.dataloader_stall_frac is not None:
         yield "waiting for batches", share(found.dataloader_stall_frac)
     if found.comm_time_frac is not None and found.compute_time_frac is not None:
-        exposed = "" if not found.comm_exposed_frac else f" ({found.comm_exposed_frac:.1%} with nothing else)"
-        parts = f"communication {found.comm_time_frac:.1%}{exposed}, computing {found.compute_time_frac:.1%}"
-        yield "profiled", f"{parts}, of {plural(found.profiled_steps, 'step')}"
+        alone: Line = "" if not found.comm_exposed_frac else say(" ({} alone)", share(found.comm_exposed_frac))
+        words = f"communication {{}}{{}}, computing {{}}, of {plural(found.profiled_steps, 'step')}"
+        yield "profiled", say(words, share(found.comm_time_frac), alone, share(found.compute_time_frac))
     if found.straggler is not None:
         yield "slowest rank", f"{found.straggler.rank}, {found.straggler.ratio:.2f} times the median"
     if found.gpu_util is not None:
@@ -230,7 +237,7 @@ def _point(text: Line, section: str, tone: str = "warn") -> Point:
 def _part(one: SourceTrained | LanguageTrained) -> Line:
     if one.low is None or one.high is None:
         return share(one.share)
-    return f"{one.share:.1%} ({one.low:.1%} to {one.high:.1%})"
+    return say("{} ({})", share(one.share), Interval(one.low, one.high))
 
 
 def _times(value: float | None) -> str:
@@ -247,5 +254,3 @@ def _short(value: float | None) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:.3g} s" if value >= 0.1 else f"{value * 1e3:.3g} ms"
-
-

@@ -20,7 +20,15 @@ from dataaudit.runlog.reader import RunLog
 from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.curve import Curve, curve_of
 from dataaudit.training.findings import number
-from dataaudit.training.run_findings import Clipping, HeldOut, MixedPrecision, RunFacts, Straggler, Times, ValidationPoint
+from dataaudit.training.run_findings import (
+    Clipping,
+    HeldOut,
+    MixedPrecision,
+    RunFacts,
+    Straggler,
+    Times,
+    ValidationPoint,
+)
 
 BETA = 0.99
 """Of the moving average of the training loss."""

@@ -47,7 +47,7 @@ class HeldOut(_Model):
     beta: float = Field(description="Weight of a step in the moving average over that of the next one.")
     points: tuple[ValidationPoint, ...]
     divergence_step: int | None = Field(
-        description="First validation after which the gap only widens, at least five times, up to the newest; null: none."
+        description="First validation after which the gap only widens, five times or more up to the newest; null: none."
     )
 
 
@@ -102,7 +102,9 @@ class SourceTrained(_Model):
     source: str
     tokens: int = Field(description="Targets, exact.")
     share: float = Field(description="Of all targets whose source is known.")
-    low: float | None = Field(description="95 % interval of the share, from twenty stretches of the run; null: too few.")
+    low: float | None = Field(
+        description="95 % interval of the share, from twenty stretches of the run; null: too few."
+    )
     high: float | None
     declared: float | None = Field(description="Share that the config's mixture declares; null: it declares none.")
     corpus_share: float | None = Field(description="Share of the tokens of the opened shards.")

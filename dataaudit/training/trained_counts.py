@@ -123,7 +123,13 @@ class TrainedCounts:
         source, length, stretches, begun = self._lengths.take()
         if len(length):
             step = np.full(len(length), self._step)
-            found["lengths"] = {"step": step, "source": source, "length": length, "stretches": stretches, "begun": begun}
+            found["lengths"] = {
+                "step": step,
+                "source": source,
+                "length": length,
+                "stretches": stretches,
+                "begun": begun,
+            }
         return found
 
 

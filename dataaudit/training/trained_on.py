@@ -118,6 +118,18 @@ def trained_on(log: RunLog, manifest: Manifest) -> TrainedOn:
     )
 
 
+def source_tokens(log: RunLog) -> dict[str, int]:
+    """Return the targets of each source that was met, the most first, from a log alone."""
+    found = np.zeros(len(log.run.sources), np.int64)
+    for name in ("stretches", "sums"):
+        table = log.table(name)
+        source = table["source"].to_numpy()
+        known = (source >= 0) & (source < len(found))
+        np.add.at(found, source[known], table["targets"].to_numpy()[known])
+    order = np.argsort(-found, kind="stable")
+    return {log.run.sources[place]: int(found[place]) for place in order.tolist() if found[place]}
+
+
 def _sources(data: Trained) -> tuple[SourceTrained, ...]:
     step, _, source, targets = data.amounts
     names = data.log.run.sources
@@ -230,16 +242,19 @@ def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], An
     for split in splits:
         counts = histogram.counts((split, None), size)
         reference += 0 if counts is None else counts
+    special = data.manifest.core.tokenizer.special_ids
+    reference = _without(reference, special)
     source = tokens["source"].to_numpy()
     for place in (-1, *range(len(names))):
-        now, half = _dense(tokens.filter(pa.array(source == place)), size, data.manifest.core.tokenizer.special_ids)
+        now, half = _dense(tokens.filter(pa.array(source == place)), size, special)
         everything += now
         if place < 0 or not now.any() or (names[place] == OTHER and histogram.folded):
             continue
         own = [histogram.counts((split, names[place]), size) for split in splits]
         held = [one for one in own if one is not None]
-        if held and sum(int(one.sum()) for one in held):
-            found.append(_drift(names[place], now, half, sum(held[1:], held[0])))
+        own_reference = _without(sum(held[1:], held[0]), special) if held else reference[:0]
+        if own_reference.any():
+            found.append(_drift(names[place], now, half, own_reference))
     if not everything.any() or not reference.any():
         return (), "no_histogram" if everything.any() else "no_labels"
     if len(found) != 1:
@@ -258,6 +273,13 @@ def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints,
         for name in ("count", "half")
     )
     return every, half
+
+
+def _without(counts: Ints, special: tuple[int, ...]) -> Ints:
+    """Return counts without those of special tokens."""
+    held = counts.copy()
+    held[[one for one in special if one < len(held)]] = 0
+    return held
 
 
 def _drift(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenDrift:
