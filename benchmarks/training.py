@@ -26,7 +26,7 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parents[1] / "pipelines"))
 from demo_train import CONTEXT, ROWS, Model
 
-from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.training import Corpus, Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
 from dataaudit.training.logthread import BATCH_STEPS
 
 
@@ -48,25 +48,31 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Time the loops and print a table."""
-    arguments = options()
-    torch.manual_seed(0)
-    corpus = open_manifest(arguments.manifest, require="verified")
-    documents = Documents(corpus, "train", byte_encoder(end=0))
-    rows = {kind: PackedDocuments(documents, CONTEXT, epochs=4) for kind in ("log", "losses", "all")}
-    rows["bare"] = Untagged(documents, CONTEXT, epochs=4)
-    model = Model()
-    optimizers = {kind: torch.optim.AdamW(model.parameters(), lr=1e-3) for kind in ("others", "all")}
-    spent: dict[str, float] = {"batch": 0.0, "step": 0.0}
+class Loops:
+    """The loops, which share a model and have the same batches.
 
-    def run(kind: str, first: int, monitor: TrainingMonitor, steps: int) -> None:
-        optimizer = optimizers.get(kind, optimizers["others"])
+    Args:
+        corpus: What was opened.
+        model: Of all of them.
+        optimizers: One that is followed, and one that is not.
+    """
+
+    def __init__(self, corpus: Corpus, model: Model, optimizers: dict[str, torch.optim.Optimizer]) -> None:
+        documents = Documents(corpus, "train", byte_encoder(end=0))
+        self.rows = {kind: PackedDocuments(documents, CONTEXT, epochs=4) for kind in ("log", "losses", "all")}
+        self.rows["bare"] = Untagged(documents, CONTEXT, epochs=4)
+        self.model, self.optimizers = model, optimizers
+        self.spent = {"batch": 0.0, "step": 0.0}
+
+    def run(self, kind: str, first: int, monitor: TrainingMonitor, steps: int) -> None:
+        """Take some steps."""
+        optimizer = self.optimizers[kind if kind == "all" else "others"]
         for step in range(first, first + steps):
-            batch = torch.utils.data.default_collate([rows[kind][step * ROWS + row] for row in range(ROWS)])
+            rows = self.rows[kind]
+            batch = torch.utils.data.default_collate([rows[step * ROWS + row] for row in range(ROWS)])
             if kind == "all":
                 monitor.arrived()
-            logits = model(batch["input_ids"])
+            logits = self.model(batch["input_ids"])
             losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
             optimizer.zero_grad()
             losses.mean().backward()
@@ -80,51 +86,72 @@ def main() -> None:
                 )
                 between = time.thread_time()
                 monitor.step(losses.mean())
-                if kind == counted:
-                    spent["batch"] += between - began
-                    spent["step"] += time.thread_time() - between
+                self.spent["batch"] += between - began
+                self.spent["step"] += time.thread_time() - between
 
-    counted = ""
+    def calls(self, kind: str, monitor: TrainingMonitor, thread: int) -> dict[str, float]:
+        """Return milliseconds of CPU that the added calls, and the log's thread, take a step."""
+        monitor.state_dict()
+        self.spent.update(batch=0.0, step=0.0)
+        clock = time.pthread_getcpuclockid(thread)
+        before = time.clock_gettime(clock)
+        self.run(kind, 0, monitor, BATCH_STEPS)
+        monitor.state_dict()
+        spent = {**self.spent, "thread": time.clock_gettime(clock) - before}
+        return {name: seconds / BATCH_STEPS * 1e3 for name, seconds in spent.items()}
+
+
+def main() -> None:
+    """Time the loops and print a table."""
+    arguments = options()
+    torch.manual_seed(0)
+    corpus = open_manifest(arguments.manifest, require="verified")
+    model = Model()
+    optimizers = {kind: torch.optim.AdamW(model.parameters(), lr=1e-3) for kind in ("others", "all")}
+    loops = Loops(corpus, model, optimizers)
     with (
         tempfile.TemporaryDirectory() as folder,
         TrainingMonitor(Path(folder) / "run", corpus) as plain,
         TrainingMonitor(Path(folder) / "all", corpus, optimizer=optimizers["all"]) as whole,
     ):
         monitors = {"bare": plain, "log": plain, "losses": plain, "all": whole}
-        for kind in monitors:
-            run(kind, 0, monitors[kind], arguments.steps)
-        found = {kind: [] for kind in rows}
+        for kind, monitor in monitors.items():
+            loops.run(kind, 0, monitor, arguments.steps)
+        found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in monitors}
         for number in range(arguments.rounds):
             kinds = list(monitors)
             for kind in kinds[number % 4 :] + kinds[: number % 4]:
                 began, wall = time.process_time(), time.perf_counter()
-                run(kind, (number + 1) * arguments.steps, monitors[kind], arguments.steps)
+                loops.run(kind, (number + 1) * arguments.steps, monitors[kind], arguments.steps)
                 found[kind].append((time.process_time() - began, time.perf_counter() - wall))
         threads = [one.ident for one in threading.enumerate() if "runlog" in one.name]
-        calls = {}
-        for counted, ident in zip(("log", "all"), threads, strict=True):
-            monitor = monitors[counted]
-            monitor.state_dict()
-            spent.update(batch=0.0, step=0.0)
-            clock = time.pthread_getcpuclockid(ident)
-            before = time.clock_gettime(clock)
-            run(counted, 0, monitor, BATCH_STEPS)
-            monitor.state_dict()
-            spent["thread"] = time.clock_gettime(clock) - before
-            calls[counted] = {name: seconds / BATCH_STEPS * 1e3 for name, seconds in spent.items()}
+        calls = {
+            kind: loops.calls(kind, monitors[kind], thread)
+            for kind, thread in zip(("log", "all"), threads, strict=True)
+        }
+    tell(found, calls, tag_seconds(loops.rows["log"]), arguments)
+
+
+def tell(
+    found: dict[str, list[tuple[float, float]]],
+    calls: dict[str, dict[str, float]],
+    tags: float,
+    arguments: argparse.Namespace,
+) -> None:
+    """Print what was measured."""
     bare = statistics.median(wall for _, wall in found["bare"]) / arguments.steps * 1e3
-    print(f"a bare step: {bare:.1f} ms (median of {arguments.rounds} blocks of {arguments.steps})")
+    cpu = statistics.median(seconds for seconds, _ in found["bare"]) / arguments.steps * 1e3
+    print(f"a bare step: {bare:.1f} ms, CPU {cpu:.1f} ms (median of {arguments.rounds} blocks of {arguments.steps})")
     for kind in ("log", "losses", "all"):
-        cpu, wall = (
+        ratios = (
             statistics.median(one[place] / other[place] for one, other in zip(found[kind], found["bare"], strict=True))
             for place in (0, 1)
         )
-        print(f"{kind}: CPU x {cpu:.4f}, wall x {wall:.4f}")
-    tags = tag_seconds(rows["log"])
+        print("{}: CPU x {:.4f}, wall x {:.4f}".format(kind, *ratios))
     for kind, parts in calls.items():
         total = tags + sum(parts.values())
         named = ", ".join(f"{name} {seconds:.3f} ms" for name, seconds in parts.items())
-        print(f"{kind}, CPU a step: tags {tags:.3f} ms, {named}; together {total:.3f} ms, {total / bare:.2%} of a step")
+        print(f"{kind}, CPU a step: tags {tags:.3f} ms, {named}; together {total:.3f} ms, {total / cpu:.2%} of a step")
 
 
 def tag_seconds(rows: PackedDocuments) -> float:

@@ -184,7 +184,12 @@ class TrainingMonitor:
             hold_steps=KEPT_BATCHES if score is not None else 0,
         )
         began = "started" if state is None else "resumed"
-        detail = {"program": __version__, **corpus.digests, **self._digests, "notes": list(corpus.notes)}
+        detail: dict[str, Any] = {
+            "program": __version__,
+            **corpus.digests,
+            **self._digests,
+            "notes": list(corpus.notes),
+        }
         told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer, "shift": shift, "ranks": self.ranks}
         detail["told"] = told
         self.add_event(self.steps, began, detail)

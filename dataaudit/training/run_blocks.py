@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dataaudit.render.blocks import Block, Cell, Column, Facts, Point, Points, Prose, Row, Table, names, numbers, toned
+from dataaudit.render.blocks import (
+    Block,
+    Cell,
+    Column,
+    Facts,
+    Point,
+    Points,
+    Prose,
+    Row,
+    Table,
+    Tone,
+    names,
+    numbers,
+    toned,
+)
 from dataaudit.render.line import Interval, Line, Name, decimal, join, nats, say, share, size
 from dataaudit.text import plural
 from dataaudit.training.findings import Attribution
@@ -143,7 +157,7 @@ def _drift(found: TrainedOn) -> Table:
 
 
 def _drift_row(one: TokenDrift) -> Row:
-    tone = "bad" if one.mark == "beyond" else "warn" if one.mark == "unknown" else ""
+    tone: Tone = "bad" if one.mark == "beyond" else "warn" if one.mark == "unknown" else ""
     return (
         Cell(text=Name(one.source) if one.source else "all", tone=tone),
         *(_short(value) for value in (one.kl, one.kl_bias, one.kl_bias_high, one.js)),
@@ -179,8 +193,8 @@ def _lengths(found: LengthsTrained) -> Iterator[tuple[Line, Line]]:
         yield "tokens a document", f"{found.tokens_per_document:,.1f}{beside}"
     if found.pad_fraction is not None:
         ways = join(", ", (say("{} {}", way, share(value)) for way, value in found.audited_pad_fraction.items()))
-        beside = say("; as audited at {}: {}", found.context, ways) if found.audited_pad_fraction else ""
-        yield "padding", say("{}{}", share(found.pad_fraction), beside)
+        padded: Line = say("; as audited at {}: {}", found.context, ways) if found.audited_pad_fraction else ""
+        yield "padding", say("{}{}", share(found.pad_fraction), padded)
 
 
 def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:

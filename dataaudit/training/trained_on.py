@@ -57,13 +57,13 @@ class Trained:
         """Step (or first step of a window), shard, source and targets of all that was trained on."""
         names = ("shard", "source", "targets")
         stretches, sums = self.log.table("stretches"), self.log.table("sums")
-        columns = [
+        shard, source, targets = (
             np.concatenate([table[name].to_numpy().astype(np.int64) for table in (stretches, sums)]) for name in names
-        ]
+        )
         step = np.concatenate([stretches["step"].to_numpy(), sums["window"].to_numpy()]).astype(np.int64)
         if len(sums):
             step = step // WINDOW_STEPS
-        return step, *columns
+        return step, shard, source, targets
 
     @cached_property
     def opened(self) -> pa.Table:
@@ -147,7 +147,7 @@ def _sources(data: Trained) -> tuple[SourceTrained, ...]:
         share = total[place] / everything if everything else 0.0
         low, high = (None, None) if bounds is None else (float(bounds[0][place]), float(bounds[1][place]))
         wanted = declared.get(name)
-        off = wanted is not None and abs(share - wanted) > POINTS and low is not None and high is not None
+        known_off = wanted is not None and abs(share - wanted) > POINTS
         passes = begun[place] / documents[name] if begun.any() and documents.get(name) else None
         most = epochs.get(name)
         found.append(
@@ -159,7 +159,7 @@ def _sources(data: Trained) -> tuple[SourceTrained, ...]:
                 high=None if high is None else round(high, 9),
                 declared=None if wanted is None else round(wanted, 9),
                 corpus_share=round(corpus.get(name, 0) / audited, 9) if audited else None,
-                off=off and not low <= wanted <= high,
+                off=known_off and _outside(wanted, low, high),
                 documents=documents.get(name),
                 begun=int(begun[place]),
                 passes=None if passes is None else round(passes, 6),
@@ -168,6 +168,10 @@ def _sources(data: Trained) -> tuple[SourceTrained, ...]:
             )
         )
     return tuple(sorted(found, key=lambda one: (-one.tokens, one.source)))
+
+
+def _outside(value: float | None, low: float | None, high: float | None) -> bool:
+    return value is not None and low is not None and high is not None and not low <= value <= high
 
 
 def share_bounds(step: Ints, source: Ints, targets: Ints, sources: int) -> tuple[Floats, Floats] | None:

@@ -141,11 +141,8 @@ def test_numbers_of_the_optimizer_are_the_loops_own(rows, corpus, tmp_path):
         [0.0 if step in loop.spoil else rate for step, rate in enumerate(loop.rates, 1) if step not in loop.spoil]
     )
     assert sorted(values(folder, "skipped_updates")) == [2, 5, 6]
-    scale, expected = values(folder, "loss_scale"), {}
-    for step, one in enumerate(loop.scales, 1):
-        if step == 1 or one != loop.scales[step - 2]:
-            expected[step] = one
-    assert scale == expected
+    changed = {step: one for step, one in enumerate(loop.scales, 1) if step == 1 or one != loop.scales[step - 2]}
+    assert values(folder, "loss_scale") == changed
     found = run_facts(load_run(folder))
     assert (found.steps_seen, found.skipped_updates, found.planned_tokens) == (9, 3, 10_000)
     targets = sum(int((batch["labels"] != -100).sum()) for _, batch in loop.seen)
