@@ -120,6 +120,8 @@ _WHY = {
 
 def _sources(found: TrainedOn) -> Table:
     declares = any(one.declared is not None for one in found.sources)
+    counted = found.lengths.tokens
+    less = f" Passes and lengths are of {counted:,} tokens alone." if counted < found.tokens else ""
     merged = f" {found.merged:,} more lie in stretches that were merged." if found.merged else ""
     return Table(
         title="What was trained on, by source",
@@ -141,7 +143,7 @@ def _sources(found: TrainedOn) -> Table:
             for one in found.sources
         ),
         noun="source",
-        note="Share: with its 95 % interval. Passes: documents begun over documents opened." + merged,
+        note="Share: with its 95 % interval. Passes: documents begun over documents opened." + less + merged,
     )
 
 

@@ -142,6 +142,7 @@ class LanguageTrained(_Model):
 class LengthsTrained(_Model):
     """Lengths and padding of what was trained on, beside those of the documents."""
 
+    tokens: int = Field(description="Targets of the stretches that were counted, documents begun among them.")
     stretches: int
     mean: float | None = Field(description="Targets of a stretch.")
     p50: int | None

@@ -420,6 +420,7 @@ def _lengths(data: Trained) -> LengthsTrained:
     positions, filled = _positions(data.log, series)
     same = data.same_tokens
     return LengthsTrained(
+        tokens=total,
         stretches=int(stretches.sum()),
         mean=number(total / int(stretches.sum())) if len(stretches) else None,
         p50=_quantile(length, stretches, 0.5),

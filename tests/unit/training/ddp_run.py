@@ -33,7 +33,7 @@ def main(made: Path, held: Path, folder: Path) -> None:
         documents = Documents(corpus, "train", byte_encoder(end=0), cache=folder / f"tokens-{rank}")
         rows = Subset(PackedDocuments(documents, CONTEXT, shift="inner"), range(LENGTH))
         more = {"gradient_accumulation_steps": 1, "max_steps": 3, "ddp_backend": "gloo"}
-        return audit_trainer(trainer_of(folder, rows, **more), folder / "run", corpus), rows
+        return audit_trainer(trainer_of(folder, rows, **more), folder / "run", corpus, profile_every=2), rows
 
     rank = int(os.environ["RANK"])
     trainer, _ = audited(opened(quarantine=held) if rank else opened())

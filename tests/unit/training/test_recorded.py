@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -348,3 +350,24 @@ def test_what_cannot_be_recorded_is_refused(corpus, tmp_path, wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         TrainingMonitor(tmp_path / "run", corpus, **wrong)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_gpu_is_looked_at_where_there_is_one_and_its_library(rows, corpus, tmp_path, monkeypatch, installed):
+    use = SimpleNamespace(gpu=37)
+    library = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByUUID=lambda name: {"GPU-one": 7}[name],
+        nvmlDeviceGetUtilizationRates=lambda handle: use if handle == 7 else None,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=5 << 30),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library if installed else None)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="one"))
+    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
+        Loop(rows).run(range(1, 4), monitor)
+    found = run_facts(load_run(tmp_path / "run")).times
+    assert (found.gpu_util, found.gpu_mem_used) == ((0.37, 5 << 30) if installed else (None, None))
+    said = [detail["why"] for _, detail in events(tmp_path / "run", "not_seen")]
+    assert said == ([] if installed else ["pip install nvidia-ml-py"])

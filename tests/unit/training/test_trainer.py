@@ -9,6 +9,7 @@ import random
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from dataaudit.training.loaders.hub import tagged_dataset, tagged_stream
 from dataaudit.training.loaders.ranks import log_rank
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
+from dataaudit.training.run_facts import run_facts
 
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")
 transformers = pytest.importorskip("transformers", reason="the trainer is transformers'")
@@ -116,6 +118,14 @@ def stretches(folder):
     return load_run(folder).table("stretches").to_pylist()
 
 
+def counts(folder):
+    """Return how often each token of each source was trained on."""
+    found = Counter()
+    for one in load_run(folder).table("tokens").to_pylist():
+        found[one["source"], one["token"]] += one["count"]
+    return found
+
+
 def values(folder, name):
     """Return a number of the log by step."""
     table = load_run(folder).table("values").to_pylist()
@@ -140,6 +150,12 @@ def test_the_trainer_trains_as_without_it_to_the_bit(rows, corpus, tmp_path):
     ]
     rate = values(tmp_path / "run", "learning_rate")
     assert list(rate.values()) == pytest.approx([5e-5 * (STEPS - step) / STEPS for step in range(STEPS)])
+    facts = run_facts(load_run(tmp_path / "run"))
+    assert (facts.steps_seen, facts.tokens_seen) == (STEPS, STEPS * 2 * ROWS * (CONTEXT - 1))
+    assert facts.clipping.clipped == sum(norm + 1e-6 > 1 for _, norm in found[0])
+    assert set(values(tmp_path / "run", "dataloader_wait")) == set(range(2, STEPS + 1))
+    counted = sum(load_run(tmp_path / "run").table("tokens")["count"].to_pylist())
+    assert counted == facts.tokens_seen
 
 
 def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(rows, corpus, tmp_path):
@@ -158,6 +174,9 @@ def test_a_run_with_evaluations_goes_on_from_a_checkpoint_as_if_it_had_not_stopp
     found = result(second, resume_from_checkpoint=str(again / "out" / "checkpoint-3"))
     assert found[1:] == whole[1:]
     assert stretches(folder) == stretches(tmp_path / "one")
+    ends = [counts(one) for one in (folder, tmp_path / "one")]
+    assert ends[0] == ends[1]
+    assert not {"learning_rate_jump", "nan_inf"} & set(load_run(folder).table("events")["kind"].to_pylist())
     kinds = [(one["kind"], one["step"]) for one in load_run(folder).table("events").to_pylist()]
     assert ("resumed", 3) in kinds
     steps = load_run(folder).table("steps")
@@ -303,6 +322,14 @@ def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, t
     assert again
     assert set(again) < set(once)
     assert {one["epoch"] for one in met} == {0, -1}
+    facts = run_facts(log)
+    assert facts.tokens_seen == sum(one["targets"] for one in met) == sum(log.table("tokens")["count"].to_pylist())
+    assert facts.repeated_tokens == sum(one["targets"] for one in met if one["epoch"] < 0)
+    assert facts.steps_seen == 3
+    assert facts.times.profiled_steps == 1
+    assert 0 < facts.times.comm_time_frac <= 1
+    assert 0 < facts.times.compute_time_frac <= 1
+    assert facts.times.straggler.ranks == 2
 
 
 @pytest.mark.ci
