@@ -15,10 +15,14 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
+from dataaudit.training.attribution import attribute, load_data, write_attribution
+from dataaudit.training.blocks import render_text
+from dataaudit.training.findings import Attribution
+from dataaudit.training.page import run_page
 from dataaudit.training.profiling import Window, fractions
 from dataaudit.training.run_blocks import data_points, run_points
 from dataaudit.training.run_facts import BETA, divergence_step, ema, run_facts
-from dataaudit.training.trained_on import language_shares, share_bounds, trained_on
+from dataaudit.training.trained_on import language_shares, share_bounds, source_tokens, trained_on
 
 VOCAB = 1_000
 SPECIAL = [0]
@@ -341,3 +345,57 @@ def test_parts_of_a_profiled_step_are_unions_of_its_events():
             ("compute_time_frac", "value"): len(compute) / 1_000,
         }
     )
+
+
+@pytest.fixture
+def faulty(tmp_path, manifest):
+    """A run with a wrong mixture and an optimizer that is handled wrongly."""
+    run, random = Run(tmp_path / "run", manifest, told={"planned_tokens": 1_000_000}), np.random.default_rng(0)
+    for step in range(1, STEPS + 1):
+        source = (random.random(16) > 0.6).astype(int)
+        run.step(step, source, source, loss=2 + 0.01 * random.normal(), step_time=0.1, dataloader_wait=0.05)
+    jump = {"before": 1e-3, "after": 1e-6, "usual_change": 0.0}
+    run.logs[0].add("events", event(61, "learning_rate_jump", jump))
+    run.logs[0].add("events", event(62, "clip_before_unscale", {"stage": "READY"}))
+    run.close()
+    return tmp_path / "run"
+
+
+def test_page_and_terminal_say_what_was_trained_on(faulty, manifest):
+    page = run_page(load_run(faulty))
+    trained = next(one for one in page.sections if one.id == "trained")
+    assert "dataaudit attribute" in trained.blocks[0].note
+    assert [row[1] for row in trained.blocks[0].rows] == [
+        f"{one:,}" for one in source_tokens(load_run(faulty)).values()
+    ]
+    data = load_data(faulty, manifest)
+    found = attribute(data)
+    assert found.exit_code == 0
+    shown = render_text(found, data, width=120)
+    for words in (
+        "mixture declares 0.7500",
+        "waiting for batches",
+        "What was trained on, by source",
+        "1,000,000 planned",
+    ):
+        assert words in shown
+    write_attribution(faulty, found)
+    page = run_page(load_run(faulty))
+    told = repr(page.findings)
+    for words in ("another learning rate", "before they were unscaled", "mixture declares", "waiting for batches"):
+        assert words in told
+    trained = next(one for one in page.sections if one.id == "trained")
+    assert trained.tone == "bad"
+    assert trained.blocks[0].title == "What was trained on, by source"
+    assert Attribution.model_validate_json((faulty / "attribution.json").read_bytes()) == found
+
+
+def test_a_log_of_before_has_no_record_and_is_read(faulty, manifest):
+    for name in ("tokens", "lengths", "values"):
+        (faulty / "ranks" / "00000" / f"{name}-00000.arrows").unlink()
+    found = attribute(load_data(faulty, manifest))
+    assert found.run.times is None
+    assert found.run.clipping is None
+    assert found.trained_on.drift_reason == "no_labels"
+    assert [one.passes for one in found.trained_on.sources] == [None, None]
+    assert found.trained_on.lengths.pad_fraction is None
