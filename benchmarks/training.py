@@ -64,19 +64,22 @@ class Loops:
         self.model, self.optimizers = model, optimizers
         self.spent = {"batch": 0.0, "step": 0.0}
 
-    def run(self, kind: str, first: int, monitor: TrainingMonitor, steps: int) -> None:
-        """Take some steps."""
+    def run(self, kind: str, first: int, monitor: TrainingMonitor, steps: int, *, trains: bool = True) -> None:
+        """Take some steps; or hand over what a monitor is handed, with the losses of no model."""
         optimizer = self.optimizers[kind if kind == "all" else "others"]
         for step in range(first, first + steps):
             rows = self.rows[kind]
             batch = torch.utils.data.default_collate([rows[step * ROWS + row] for row in range(ROWS)])
             if kind == "all":
                 monitor.arrived()
-            logits = self.model(batch["input_ids"])
-            losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
-            optimizer.zero_grad()
-            losses.mean().backward()
-            optimizer.step()
+            if trains:
+                logits = self.model(batch["input_ids"])
+                losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+                optimizer.zero_grad()
+                losses.mean().backward()
+                optimizer.step()
+            else:
+                losses = torch.rand(ROWS * CONTEXT)
             if kind != "bare":
                 began = time.thread_time()
                 monitor.batch(
@@ -95,7 +98,7 @@ class Loops:
         self.spent.update(batch=0.0, step=0.0)
         clock = time.pthread_getcpuclockid(thread)
         before = time.clock_gettime(clock)
-        self.run(kind, 0, monitor, BATCH_STEPS)
+        self.run(kind, 0, monitor, BATCH_STEPS, trains=False)
         monitor.state_dict()
         spent = {**self.spent, "thread": time.clock_gettime(clock) - before}
         return {name: seconds / BATCH_STEPS * 1e3 for name, seconds in spent.items()}

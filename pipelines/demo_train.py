@@ -185,7 +185,8 @@ def train(arguments: argparse.Namespace) -> None:
     corpus = open_manifest(
         arguments.manifest, require="passed", policy=arguments.policy, quarantine=arguments.quarantine
     )
-    documents = Documents(corpus, "train", byte_encoder(end=0))
+    encoder = byte_encoder(end=0)
+    documents = Documents(corpus, "train", encoder)
     rows = PackedDocuments(
         documents, CONTEXT, seed=arguments.seed, epochs=2, order="interleaved", open_shards=OPEN_SHARDS
     )
@@ -206,24 +207,32 @@ def train(arguments: argparse.Namespace) -> None:
         preset="medium", adapt=False, healthy=HEALTHY_STEPS, mapping=parts, first_step=saved["step"] + 1
     )
     with (
-        TrainingMonitor(arguments.run, corpus, state=saved["monitor"], resume=arguments.run.exists()) as monitor,
+        TrainingMonitor(
+            arguments.run,
+            corpus,
+            state=saved["monitor"],
+            resume=arguments.run.exists(),
+            planned_tokens=arguments.steps * ROWS * CONTEXT,
+            optimizer=optimizer,
+            tokenizer=encoder.name,
+        ) as monitor,
         Vitals(model, optimizer, settings, [monitor]) as vitals,
     ):
         if saved["vitals"] is not None:
             vitals.load_state_dict(saved["vitals"])
-        for batch in loader:
+        for batch in monitor.loader(loader):
             with vitals.step():
                 logits = model(batch["input_ids"])
                 losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
-                monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT))
+                monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT), labels=batch["labels"])
                 loss = losses.mean()
                 for group in optimizer.param_groups:
                     group["lr"] = LEARNING_RATE * min(1.0, (monitor.steps + 1) / WARM_UP_STEPS)
                 optimizer.zero_grad()
                 loss.backward()
-                norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                monitor.clip_grad_norm_(model.parameters(), 1.0)
                 optimizer.step()
-            monitor.step(loss, grad_global_norm=norm)
+            monitor.step(loss)
             if monitor.steps % CHECKPOINT_STEPS == 0:
                 print(f"step {monitor.steps}: loss {loss.item():.3f}, {time.monotonic() - began:.0f} s", flush=True)
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": monitor.steps}

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 
@@ -60,12 +62,17 @@ class StepClock:
         now = time.perf_counter()
         numbers = {}
         if not self._first:
-            numbers["step_time"] = now - self._end
+            numbers["step_time"] = _short(now - self._end)
             if self._known:
-                numbers["dataloader_wait"] = self._waited
+                numbers["dataloader_wait"] = _short(self._waited)
             if self._ranks > 1:
-                numbers["rank_time"] = max(0.0, self._batch - self._end)
+                numbers["rank_time"] = _short(max(0.0, self._batch - self._end))
         self._first = False
         self._end = self._since = self._batch = now
         self._waited, self._known = 0.0, False
         return self._offset + now, numbers
+
+
+def _short(seconds: float) -> float:
+    """Return seconds with the digits of a float32, which take half the room in the log."""
+    return float(np.float32(seconds))
