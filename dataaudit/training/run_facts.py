@@ -220,6 +220,7 @@ def _times(series: Series, steps: pa.Table, ranks: int) -> Times | None:
     waits = series.of("dataloader_wait")
     stalled = _in_steps(waits, step)
     of_waits = np.isin(at * (1 << 20) + rank, stalled[0] * (1 << 20) + stalled[1])
+    memory = series.of("gpu_mem_used")[2]
     return Times(
         steps=len(step),
         step_time_p50=_seconds(np.quantile(longest, 0.5)),
@@ -231,9 +232,7 @@ def _times(series: Series, steps: pa.Table, ranks: int) -> Times | None:
         comm_exposed_frac=_mean(series.of("comm_time_frac", "exposed")[2]),
         compute_time_frac=_mean(series.of("compute_time_frac")[2]),
         gpu_util=_mean(series.of("gpu_util")[2]),
-        gpu_mem_used=number(float(series.of("gpu_mem_used")[2].max(initial=np.nan)))
-        if len(series.of("gpu_mem_used")[2])
-        else None,
+        gpu_mem_used=number(float(memory.max())) if len(memory) else None,
         straggler=_straggler(series, step, ranks),
     )
 

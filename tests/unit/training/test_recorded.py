@@ -23,6 +23,7 @@ from dataaudit.training.trained_on import trained_on
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
 from torch import nn  # noqa: E402 - after the skip
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after the skip
 
 pytestmark = pytest.mark.torch
 ROWS, CONTEXT = 4, 64
@@ -131,6 +132,40 @@ def test_recording_changes_no_bit(rows, corpus, tmp_path, amp):
     assert not loop.optimizer._optimizer_step_post_hooks
     assert events(tmp_path / "run", *WRONG) == []
     assert set(values(tmp_path / "run", "compute_time_frac")) == {8, 16}
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses whatever brings a number from a device to the host."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(func), f"{func} waits for the device"
+        assert "nonzero" not in str(func), f"{func} waits for the device"
+        return func(*args, **(kwargs or {}))
+
+
+class Strict:
+    """A monitor none of whose calls may wait."""
+
+    def __init__(self, monitor):
+        self._monitor = monitor
+
+    def __getattr__(self, name):
+        def call(*given, **named):
+            with NoWaiting():
+                return getattr(self._monitor, name)(*given, **named)
+
+        return call
+
+
+@pytest.mark.parametrize("fused", [None, True])
+def test_no_call_waits_for_the_device(rows, corpus, tmp_path, fused):
+    loop = Loop(rows, amp=True, spoil=(4,), fused=fused)
+    with TrainingMonitor(tmp_path / "run", corpus, **loop.watched()) as monitor:
+        loop.run(range(1, 2), monitor)  # the first step's tags are held against the corpus
+        loop.run(range(2, 18), Strict(monitor))
+        Strict(monitor).validation(torch.ones(()))
+    assert sorted(values(tmp_path / "run", "skipped_updates")) == [4]
+    assert sorted(values(tmp_path / "run", "val_loss")) == [17]
 
 
 def test_numbers_of_the_optimizer_are_the_loops_own(rows, corpus, tmp_path):

@@ -399,3 +399,50 @@ def test_a_log_of_before_has_no_record_and_is_read(faulty, manifest):
     assert found.trained_on.drift_reason == "no_labels"
     assert [one.passes for one in found.trained_on.sources] == [None, None]
     assert found.trained_on.lengths.pad_fraction is None
+
+
+def spoken(german, english):
+    """Return the languages of a shard, by tokens."""
+    names = (("de", german), ("en", english))
+    return [{"language": name, "documents": 20, "bytes": 4 * one, "tokens": one} for name, one in names]
+
+
+def test_languages_are_those_of_the_shards_weighted_by_what_was_read_of_each(tmp_path):
+    shards = [
+        shard("a.jsonl", documents=40, tokens=4_000, sources={"code": 4_000}, languages=spoken(1_000, 3_000)),
+        shard("b.jsonl", documents=40, tokens=4_000, sources={"web": 4_000}, languages=spoken(4_000, 0)),
+    ]
+    make(tmp_path / "m", shards)
+    run = Run(tmp_path / "run", tmp_path / "m")
+    run.step(1, [0, 1], [0, 1], targets=4_000)  # a whole pass over both
+    whole = trained_on(load_run(run.folder), load_manifest(tmp_path / "m"))
+    assert whole.languages == ()
+    assert run.logs[0].flush()
+    whole = trained_on(load_run(run.folder), load_manifest(tmp_path / "m"))
+    assert [(one.language, one.share, one.low, one.high) for one in whole.languages] == [
+        ("de", 5 / 8, 5 / 8, 5 / 8),
+        ("en", 3 / 8, 3 / 8, 3 / 8),
+    ]
+    run.step(2, [0], [0], targets=2_000)
+    found = trained_on(run.close(), load_manifest(tmp_path / "m"))
+    german = found.languages[0]
+    assert (german.share, german.corpus_share) == (pytest.approx((1_500 + 4_000) / 10_000), 5 / 8)
+    assert german.low < german.share < german.high
+    assert found.languages_of == 1
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_source_that_was_read_more_often_than_declared_is_said(tmp_path, manifest, passes):
+    run = Run(tmp_path / "run", manifest)
+    run.step(1, [0, 1], [0, 1])
+    columns = {"step": [1, 1], "source": [0, 1], "length": [100, 100], "stretches": [400, 400]}
+    begun = np.array([160 * passes, 160])
+    run.logs[0].add("lengths", {**{name: np.array(one) for name, one in columns.items()}, "begun": begun})
+    found = trained_on(run.close(), load_manifest(manifest))
+    assert {one.source: (one.passes, one.over) for one in found.sources} == {
+        "code": (passes, passes > 1),
+        "web": (1.0, False),
+    }
+    assert ("was passed over" in said(data_points(found))) == (passes > 1)
+    assert found.lengths.mean == 100
+    assert found.lengths.p95 == 100
