@@ -41,10 +41,9 @@ from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.curve import Judged, curve_of, judge, missing_of
 from dataaudit.training.findings import Attribution, Episode
 from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
-from dataaudit.training.run_blocks import data_blocks, data_points, run_pairs, run_points
+from dataaudit.training.run_blocks import run_points
 from dataaudit.training.run_facts import run_facts
-from dataaudit.training.run_findings import RunFacts
-from dataaudit.training.trained_on import source_tokens
+from dataaudit.training.run_sections import run_section, trained_section
 
 HEADS = (
     ("max_attn_logit", "sampled", "Largest attention logit"),
@@ -119,7 +118,7 @@ def run_page(log: RunLog) -> Page:
     told = [_told(row) for row in events.to_pylist()]
     findings = [*_alarms(told), *_episodes(log)]
     facts = run_facts(log)
-    trained, of_data = _trained(log)
+    trained, of_data = trained_section(log, _attribution(log))
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures = _loss(log, steps, events, findings)
     heads, head_points = _heads(grids)
@@ -127,7 +126,16 @@ def run_page(log: RunLog) -> Page:
     findings = sorted([*findings, *head_points, *layer_points], key=lambda one: one.tone != "bad")
     sections = [
         one
-        for one in (loss, trained, _run(facts), heads, layers, _values(grids), _happened(told), _about(log, told))
+        for one in (
+            loss,
+            trained,
+            run_section(facts),
+            heads,
+            layers,
+            _values(grids),
+            _happened(told),
+            _about(log, told),
+        )
         if one
     ]
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
@@ -296,67 +304,6 @@ def _curve(step: Any, value: Floats, judged: Judged, spikes: Sequence[tuple[int,
         band=tuple(band),
         spans=tuple((low, high, f"steps {low:,} to {high:,}: {kind}") for low, high, kind in first(spikes, MOST_ROWS)),
     )
-
-
-def _trained(log: RunLog) -> tuple[Section | None, list[Point]]:
-    """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked."""
-    title, lead = "What was trained on", "Exact counts of the log."
-    found = _attribution(log)
-    if isinstance(found, Attribution) and found.trained_on is not None and found.trained_on.tokens:
-        points = list(data_points(found.trained_on))
-        until = f"Against the manifest, by `dataaudit attribute`, up to step {found.last_step or 0:,}."
-        first_point = points[0].text if points else until
-        tone: Tone = "bad" if any(one.tone == "bad" for one in points) else "warn" if points else "good"
-        blocks = tuple(data_blocks(found.trained_on))
-        return Section(id="trained", title=title, lead=first_point, tone=tone, blocks=blocks), points
-    tokens = source_tokens(log)
-    if not tokens:
-        return None, []
-    total = sum(tokens.values())
-    table = Table(
-        title=title,
-        columns=(*names("source"), *numbers("tokens", "share")),
-        **rows_of(list(tokens.items()), lambda one: (Name(one[0]), f"{one[1]:,}", share(one[1] / total))),
-        noun="source",
-        note="`dataaudit attribute` holds it against the manifest: mixture, passes, token drift, languages, lengths.",
-    )
-    return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
-
-
-def _run(found: RunFacts) -> Section | None:
-    """Return what the run did, in numbers, with losses on held-out data over steps."""
-    if not found.tokens_seen:
-        return None
-    points = list(run_points(found))
-    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(found)))]
-    for place, one in enumerate(found.held_out):
-        rows = [point for point in one.points if point.train_val_gap is not None]
-        if len(rows) < 2:
-            continue
-        line = tuple(float(point.step) for point in rows), tuple(float(point.train_val_gap or 0) for point in rows)
-        blocks.append(
-            Figure(
-                id=f"gap-{place}",
-                title=say("train_val_gap {}", Name(one.name)) if one.name else "train_val_gap",
-                chart=Curves(series=(("gap", *line),), unit="nats/token"),
-                table=Table(
-                    title="Losses on held-out data",
-                    columns=numbers("step", "val_loss", "train_loss_ema", "train_val_gap"),
-                    **rows_of(
-                        rows[::-1],
-                        lambda point: (
-                            point.step,
-                            *(_number(value) for value in (point.val_loss, point.train_loss_ema, point.train_val_gap)),
-                        ),
-                    ),
-                    folded=True,
-                ),
-                says=f"from {line[1][0]:+.3f} to {line[1][-1]:+.3f}",
-                height=180,
-            )
-        )
-    lead = points[0].text if points else "Nothing stands out."
-    return Section(id="run", title="The run", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks))
 
 
 def _heads(grids: dict[tuple[str, str], Grid]) -> tuple[Section | None, list[Point]]:
