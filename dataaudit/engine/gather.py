@@ -6,8 +6,10 @@ Order never matters here: partials are merged per shard and per split, and every
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
@@ -17,6 +19,10 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
+
+_FIRST_ROWS = (0,)
+"""Of a shard of one part, as most are: one object for all of them, like the fingerprint."""
+_NO_PARTIALS: Mapping[str, Partial] = MappingProxyType({})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,8 +37,8 @@ class GatheredShard:
     fingerprint: str | None = None
     first_rows: tuple[int, ...] = ()
     """Number of the first record of each part."""
-    losses: list[Loss] = field(default_factory=list)
-    partials: Mapping[str, Partial] = field(default_factory=dict)
+    losses: Sequence[Loss] = ()
+    partials: Mapping[str, Partial] = field(default_factory=lambda: _NO_PARTIALS)
     """By stage; empty when the shard is not read."""
     documents: int = 0
     """Documents that entered the metrics; known once partials were looked at, as is what follows."""
@@ -48,6 +54,10 @@ class GatheredShard:
     def split(self) -> str:
         """Return its split."""
         return self.planned.shard.split
+
+    def part_key(self, stage: str, part: int) -> str:
+        """Return the key of a stage's rows of a part in the store."""
+        return self.planned.parts[part].stage_keys[stage]
 
     def keys(self, stage: str) -> Iterator[tuple[str, int]]:
         """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
@@ -122,16 +132,16 @@ def _gather_reading(
             bad[reason] = (known[0] + records, known[1] + num_bytes, listed[:MAX_PLACES])
         gathered.records += meta["records"]
         columns.update(meta["columns"])
-    gathered.first_rows = tuple(first_rows)
+    gathered.first_rows = tuple(first_rows) if len(first_rows) > 1 else _FIRST_ROWS[: len(first_rows)]
     gathered.bad_records = sum(records for records, _, _ in bad.values())
     smallest = "\n".join(sorted(columns)[:MAX_COLUMNS])
-    gathered.fingerprint = hashlib.sha256(smallest.encode()).hexdigest() if columns else None
-    gathered.losses = [loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)]
+    gathered.fingerprint = sys.intern(hashlib.sha256(smallest.encode()).hexdigest()) if columns else None
+    gathered.losses = tuple(loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found))
     if gathered.bad_records and gathered.bad_records / gathered.records > max_bad:
         kept = gathered.losses
         place = f"{gathered.bad_records} of {gathered.records} records, limit {max_bad:.12g} of them"
         _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, place)
-        gathered.losses += kept
+        gathered.losses = (*gathered.losses, *kept)
     elif gathered.bad_records:
         gathered.status = "partial"
         gathered.reason = gathered.losses[0].reason
@@ -140,7 +150,7 @@ def _gather_reading(
 
 def _unread(gathered: GatheredShard, status: str, reason: Reason, place: str) -> GatheredShard:
     gathered.status, gathered.reason = status, reason
-    gathered.losses = [Loss(reason=reason, place=place, records=-1, num_bytes=gathered.size)]
+    gathered.losses = (Loss(reason=reason, place=place, records=-1, num_bytes=gathered.size),)
     return gathered
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
 from itertools import pairwise
 
+import orjson
 import pyarrow as pa
 
 from dataaudit.engine.listed import run_stored
+from dataaudit.engine.merging import link_files
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import FILES, LinkUnit
 from dataaudit.engine.work import link_partition
-from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts
+from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts
 from dataaudit.link.keyed import NUM_BYTES
 from dataaudit.manifest.canonical import digest_json
 
@@ -37,8 +39,11 @@ def run_join(
     """
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
-    units = _units(join, _write_files(join, store), store)
+    files = _digest(join)
+    units = _units(join, files, store)
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
+    if todo:
+        _write_files(join.kind, files, link_files(join.files, store, runner, progress, fresh=fresh), store)
     run_stored(join.kind, link_partition, todo, "partition(s)", store, runner, progress)
     damage = Damage(store)
     entries = [entry.tables for unit in units if (entry := damage.read(join.kind, unit.key)) is not None]
@@ -46,23 +51,20 @@ def run_join(
     return JoinedParts(keys=tuple(unit.key for unit in units), tables=tuple(entries), kind=join.kind)
 
 
-def _write_files(join: Join, store: PartialStore) -> str:
-    """Write the list of keyed files for the workers; return its key, a digest of its meaning."""
-    rows = [[file.kind, file.key, file.name, file.shard, file.split, file.first_row] for file in join.files]
-    digest = digest_json(rows).removeprefix("sha256:")
-    table = pa.table(
-        {
-            "path": [os.fsencode(store.address(file.kind, file.key, file.name)) for file in join.files],
-            "shard": [file.shard for file in join.files],
-            "split": [file.split for file in join.files],
-            "first_row": [file.first_row for file in join.files],
-        }
-    ).cast(LINK_FILES)
+def _digest(join: Join) -> str:
+    """Return the digest of what the list of files means."""
+    state = hashlib.sha256()
+    for file in join.files:
+        state.update(orjson.dumps([file.kind, file.key, file.name, file.shard, file.split, file.first_row]))
+    return state.hexdigest()
+
+
+def _write_files(kind: str, key: str, files: pa.Table, store: PartialStore) -> None:
+    """Write the list of keyed files for the workers."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, LINK_FILES) as writer:
-        writer.write_table(table)
-    store.write_rows(join.kind, digest, sink.getvalue().to_pybytes(), FILES)
-    return digest
+    with pa.ipc.new_file(sink, files.schema) as writer:
+        writer.write_table(files)
+    store.write_rows(kind, key, sink.getvalue().to_pybytes(), FILES)
 
 
 def _units(join: Join, files: str, store: PartialStore) -> list[LinkUnit]:

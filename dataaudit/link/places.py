@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.atomic import DamagedFileError
-from dataaudit.link.keyed import NUM_BYTES, key_matrix, read_keyed, stored_bytes
+from dataaudit.link.keyed import NUM_BYTES, key_matrix, stored_bytes
+from dataaudit.link.merged import MERGED, each_table
 from dataaudit.manifest.places import places_of
 
 Choose = Callable[[pa.Table], pa.Table]
@@ -25,10 +26,17 @@ class Placed:
 
     table: pa.Table
     """The rows as they were emitted."""
-    places: np.ndarray
-    """int64[n] whose they are."""
+    shards: np.ndarray
+    """int32[n] shard of their document."""
+    rows: np.ndarray
+    """int64[n] its record in the shard."""
     splits: np.ndarray
     """int32[n] split of their document."""
+
+    @property
+    def places(self) -> np.ndarray:
+        """int64[n] whose they are."""
+        return places_of(self.shards, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +94,17 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int, chose
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
-    sizes, tables = [], [schema.empty_table()]
-    for table in _tables(files["path"].to_pylist(), start, stop, chosen):
-        tables.append(table)
-        sizes.append(table.num_rows)
-    merged = pa.concat_tables(tables)
+    tables = list(each_table(files["path"].to_pylist(), start, stop, chosen))
+    sizes = [table.num_rows for table in tables]
     shards, splits, first_rows = (np.repeat(files[name].to_numpy(), sizes) for name in ("shard", "split", "first_row"))
+    bounds = np.cumsum([0, *sizes]).tolist()
+    for index in np.flatnonzero(files["shard"].to_numpy() == MERGED).tolist():
+        own = slice(bounds[index], bounds[index + 1])
+        for values, name in ((shards, "part_shard"), (splits, "part_split"), (first_rows, "part_first_row")):
+            values[own] = tables[index][name].to_numpy()
+    merged = pa.concat_tables([schema.empty_table(), *(table.select(schema.names) for table in tables)])
     rows = first_rows + merged[schema.names[1]].to_numpy()
-    return Placed(merged, places_of(shards, rows), splits.astype(np.int32))
+    return Placed(merged, shards.astype(np.int32), rows, splits.astype(np.int32))
 
 
 def named(files: pa.Table, name: str) -> pa.Table:
@@ -108,23 +119,8 @@ def read_all(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: 
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
-    return pa.concat_tables([schema.empty_table(), *_tables(files["path"].to_pylist(), start, stop, chosen)])
-
-
-def _tables(paths: list[bytes], start: int, stop: int, chosen: Choose) -> Iterator[pa.Table]:
-    """Yield the rows of each file; one that two shards share is read once."""
-    known: dict[bytes, pa.Table] = {}
-    damaged: set[str] = set()
-    for path in paths:
-        try:
-            if path not in known:
-                known[path] = chosen(read_keyed(Path(os.fsdecode(path)), start, stop))
-        except DamagedFileError as error:
-            damaged.update(error.paths)
-        else:
-            yield known[path]
-    if damaged:
-        raise DamagedFileError(*sorted(damaged))
+    paths = files["path"].to_pylist()
+    return pa.concat_tables([schema.empty_table(), *each_table(paths, start, stop, chosen)])
 
 
 def keys_of(table: pa.Table) -> np.ndarray:

@@ -196,8 +196,8 @@ class LinkContext(Protocol):
         """Return the digest of what decides tokens, which keeps what is counted with different ones apart."""
         ...
 
-    def files(self, name: str) -> list[KeyedFile]:
-        """Return the keyed rows of a name that the stage emitted, for every part of every shard that was read."""
+    def files(self, *names: str) -> Sequence[KeyedFile]:
+        """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
         ...
 
     def join(self, join: Join) -> JoinedParts:

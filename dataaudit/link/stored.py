@@ -38,6 +38,12 @@ class Stored:
         offset, size, name = place.split(":", 2)
         return cls(path=path, name=name, offset=int(offset), size=int(size))
 
+    def num_bytes(self) -> int:
+        """Return how many they are; 0 when their file is gone."""
+        if self.size is not None:
+            return self.size
+        return os.stat(self.path).st_size if os.path.exists(self.path) else 0
+
     def open(self) -> pa.NativeFile:
         """Open the file where they begin.
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.atomic import DamagedFileError
 from dataaudit.kernels.pairing import earlier_twins
 from dataaudit.link.joins import Join, Joined
-from dataaudit.link.keyed import key_matrix, read_keyed
+from dataaudit.link.keyed import key_matrix
+from dataaudit.link.places import read_placed
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.exact_dup.stage import KEYS
+from dataaudit.metrics.exact_dup.stage import KEYS, ExactDup
 
 _KIND = "link-exact"
 
@@ -77,34 +75,13 @@ def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
-    tables, places = [], []
-    damaged: set[str] = set()
-    known: dict[bytes, pa.Table] = {}
-    for row in files.to_pylist():
-        path = row["path"]
-        try:
-            table = known.get(path)
-            if table is None:
-                table = known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
-        except DamagedFileError as error:
-            damaged.update(error.paths)
-            continue
-        tables.append(table)
-        places.append((table.num_rows, row["shard"], row["split"], row["first_row"]))
-    if damaged:
-        raise DamagedFileError(*sorted(damaged))
-    if not any(count for count, *_ in places):
+    read = read_placed(files, ExactDup.emits[KEYS], start, stop)
+    if read.table.num_rows == 0:
         return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
-    merged = pa.concat_tables(tables)
-    counts = [count for count, *_ in places]
-    shards, splits, first_rows = (
-        np.repeat(np.array([place[index] for place in places], dtype=kind), counts)
-        for index, kind in ((1, np.int32), (2, np.int32), (3, np.int64))
-    )
-    rows = first_rows + merged["row"].to_numpy()
-    keys = _matrix(merged["key"].chunks)
+    shards, rows, splits = read.shards, read.rows, read.splits
+    keys = _matrix(read.table["key"].chunks)
     seen, seen_in_split, first = earlier_twins(keys, shards, rows, splits)
-    counts = _counts(shards[seen], merged["source"].filter(pa.array(seen)), seen_in_split[seen])
+    counts = _counts(shards[seen], read.table["source"].filter(pa.array(seen)), seen_in_split[seen])
     return Joined(tables={"counts": counts, "members": _members(seen, first, shards, rows)})
 
 

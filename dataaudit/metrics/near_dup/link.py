@@ -107,7 +107,7 @@ class _Search:
         bands = self._join(
             "bands",
             by_bands,
-            [*files("bands"), *files("probes")],
+            files("bands", "probes"),
             rows,
             asdict(by_bands),
             {"pairs": PAIRS, "probed": PROBED},

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.atomic import DamagedFileError
 from dataaudit.link.joins import Joined
-from dataaudit.link.keyed import read_keyed
+from dataaudit.link.places import read_placed
 from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
 
 SEEN = pa.schema([("kind", pa.uint8()), ("entry", pa.uint32()), ("source", pa.string()), ("documents", pa.int64())])
@@ -47,8 +43,8 @@ def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
     Raises:
         DamagedFileError: Files are absent or damaged.
     """
-    merged, _, _ = _read(files, Overlap.emits[GRAM_ROWS], start, stop)
-    seen = merged.group_by(["kind", "entry", "source"], use_threads=False).aggregate([("documents", "sum")])
+    rows = read_placed(files, Overlap.emits[GRAM_ROWS], start, stop).table
+    seen = rows.group_by(["kind", "entry", "source"], use_threads=False).aggregate([("documents", "sum")])
     seen = seen.rename_columns({"documents_sum": "documents"}).select(SEEN.names).cast(SEEN)
     order = [(name, "ascending") for name in ("kind", "entry", "source")]
     return Joined(tables={"seen": seen.sort_by(order)})
@@ -70,10 +66,11 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int) -> Jo
     Raises:
         DamagedFileError: Files are absent or damaged.
     """
-    merged, shards, rows = _read(files, Overlap.emits[MATCH_ROWS], start, stop)
-    if merged.num_rows == 0:
+    read = read_placed(files, Overlap.emits[MATCH_ROWS], start, stop)
+    if read.table.num_rows == 0:
         return Joined(tables={"counts": COUNTS.empty_table(), "rows": ROWS.empty_table()})
-    placed = merged.drop_columns(["key", "row"]).append_column("shard", shards).append_column("row", rows)
+    placed = read.table.drop_columns(["key", "row"])
+    placed = placed.append_column("shard", pa.array(read.shards)).append_column("row", pa.array(read.rows))
     order = ["kind", "target", "part", "shard", "row", "tier", "rule", "start", "end"]
     placed = placed.sort_by([(name, "ascending") for name in order])
     kinds, targets, parts, shards, rows = (placed[name].to_numpy() for name in order[:5])
@@ -93,28 +90,3 @@ def _run_starts(*columns: np.ndarray) -> np.ndarray:
     fresh = np.ones(len(columns[0]), dtype=bool)
     fresh[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
     return np.flatnonzero(fresh)
-
-
-def _read(files: pa.Table, schema: pa.Schema, start: int, stop: int) -> tuple[pa.Table, pa.Array, pa.Array]:
-    """Return the rows of a partition with their shards and their numbers in them; a shared part counts for each shard.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
-    known: dict[bytes, pa.Table] = {}
-    damaged: set[str] = set()
-    tables = [schema.empty_table()]
-    for path in files["path"].to_pylist():
-        try:
-            if path not in known:
-                known[path] = read_keyed(Path(os.fsdecode(path)), start, stop)
-            tables.append(known[path])
-        except DamagedFileError as error:
-            damaged.update(error.paths)
-    if damaged:
-        raise DamagedFileError(*sorted(damaged))
-    sizes = [table.num_rows for table in tables[1:]]
-    merged = pa.concat_tables(tables)
-    shards = np.repeat(files["shard"].to_numpy(), sizes).astype(np.int32)
-    rows = np.repeat(files["first_row"].to_numpy(), sizes) + merged["row"].to_numpy()
-    return merged, pa.array(shards), pa.array(rows.astype(np.int64))

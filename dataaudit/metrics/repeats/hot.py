@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.link.keyed import key_matrix
+from dataaudit.link.merged import MERGED
 from dataaudit.manifest.places import places_of
-from dataaudit.metrics.repeats.listing import Listing, file_numbers
+from dataaudit.metrics.repeats.listing import Listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,27 +35,28 @@ def hot_rows(listing: Listing, start: int, stop: int, min_documents: int, other:
     """Return the keys whose first byte is in [start, stop) that at least ``min_documents`` documents have.
 
     Files are read twice, so that what is held of keys that few documents have is the key alone, 8 bytes: memory is
-    24 bytes a row of the partition, and 80 a row that is returned.
+    24 bytes a row of the partition, and 88 a row that is returned.
 
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
     frequent = _frequent(listing, start, stop, min_documents)
     pieces = []
-    for number, table in listing.tables(start, stop, ["key", "row", "position", *([other] if other else [])]):
+    names = ["key", "row", "position", *([other] if other else [])]
+    for table, numbers, times in listing.tables(start, stop, names):
         keys = _keys(table)
         places = np.searchsorted(frequent, keys)
         found = np.flatnonzero(np.take(frequent, places, mode="clip") == keys) if len(frequent) else places[:0]
         columns = [table[name].to_numpy()[found].astype(np.int64) for name in table.column_names[1:]]
-        pieces.append((places[found], places_of(number, columns[0]), *columns[1:]))
-    names = 4 if other else 3
-    places, documents, positions, *rest = (
-        np.concatenate([np.zeros(0, np.int64), *(piece[index] for piece in pieces)]) for index in range(names)
+        pieces.append((places[found], places_of(numbers[found], columns[0]), times[found], *columns[1:]))
+    places, documents, times, positions, *rest = (
+        np.concatenate([np.zeros(0, np.int64), *(piece[index] for piece in pieces)]) for index in range(len(names) + 1)
     )
-    order = np.argsort(places, kind="stable")  # files, and rows of one key in a file, are in order already
-    places, documents, positions = places[order], documents[order], positions[order]
+    # rows of one key in a file are in order already, and files are unless they hold many parts
+    merged = bool((listing.numbers == MERGED).any())
+    order = np.lexsort((positions, documents, places)) if merged else np.argsort(places, kind="stable")
+    places, documents, times, positions = places[order], documents[order], times[order], positions[order]
     others = rest[0][order] if rest else np.zeros(len(places), dtype=np.int64)
-    times = listing.times[file_numbers(documents)]
     again = np.zeros(len(places), dtype=bool)
     again[1:] = (places[1:] == places[:-1]) & (documents[1:] == documents[:-1])
     held_by = _sums(places, np.where(again, 0, times), len(frequent))
@@ -68,8 +70,8 @@ def hot_rows(listing: Listing, start: int, stop: int, min_documents: int, other:
 def _frequent(listing: Listing, start: int, stop: int, least: int) -> np.ndarray:
     """uint64[k], ascending: the keys that occur at least ``least`` times, in however few documents."""
     pieces = [np.zeros(0, dtype=np.uint64)]
-    for number, table in listing.tables(start, stop, ["key"]):
-        pieces += [_keys(table)] * min(int(listing.times[number]), least)
+    for table, _, times in listing.tables(start, stop, ["key"]):
+        pieces.append(np.repeat(_keys(table), np.minimum(times, least)))
     keys = np.concatenate(pieces)
     pieces.clear()
     keys.sort()

@@ -7,7 +7,6 @@ reader passes over by their least and largest fingerprint. ``index.json`` has th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import DamagedFileError, sync_file, write_synced
+from dataaudit.atomic import sync_file, write_synced
 from dataaudit.errors import ManifestError
 from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import Joined
 from dataaudit.link.keyed import key_matrix, read_keyed
+from dataaudit.link.places import read_placed
 from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.metrics.repeats.stage import KEY_BYTES
+from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, KEY_BYTES
 
 FOLDER = "repeat_index"
 """In the manifest's folder."""
@@ -73,20 +73,10 @@ def link_index(files: pa.Table, start: int, stop: int) -> Joined:
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
-    pieces, damaged = [INDEX_ROWS.empty_table()], set[str]()
-    for row in files.to_pylist():
-        try:
-            table = read_keyed(Path(os.fsdecode(row["path"])), start, stop)
-        except DamagedFileError as error:
-            damaged.update(error.paths)
-            continue
-        rows = pc.add(table["row"], pa.scalar(row["first_row"], pa.int64()))
-        shards = pa.array(np.full(table.num_rows, row["shard"], dtype=np.int32))
-        word = pc.add(table["position"], pc.cast(table["offset"], pa.uint32()))
-        pieces.append(pa.table([table["key"], rows, shards, word], schema=INDEX_ROWS))
-    if damaged:
-        raise DamagedFileError(*sorted(damaged))
-    return Joined(tables={}, keyed={"index": pa.concat_tables(pieces)})
+    read = read_placed(files, FINGERPRINT_ROWS, start, stop)
+    word = pc.add(read.table["position"], pc.cast(read.table["offset"], pa.uint32()))
+    columns = [read.table["key"], pa.array(read.rows), pa.array(read.shards), word]
+    return Joined(tables={}, keyed={"index": pa.table(columns, schema=INDEX_ROWS)})
 
 
 def write_index(folder: Path, paths: Sequence[Path]) -> None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.atomic import write_whole
-from dataaudit.link.joins import Join, JoinedParts, JoinFunction, KeyedFile
+from dataaudit.link.joins import Join, JoinedParts, JoinFunction, KeyedFile, Numbered
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.metric import Scope, count
@@ -161,15 +161,12 @@ def _counted(joined: JoinedParts) -> int:
 
 def _homes(files: Sequence[KeyedFile]) -> _Homes:
     """Return where the files of a join are listed first, in that order, as ``listing_of`` numbers them."""
-    known: dict[str, list[tuple[int, int]]] = {}
-    for file in files:
-        known.setdefault(file.key, []).append((file.shard, file.first_row))
-    ordered = sorted(known.values(), key=min)
-    firsts = [min(places) for places in ordered]
+    numbered = Numbered.of(files)
+    firsts = [files[place] for place in numbered.firsts.tolist()]
     return _Homes(
-        np.array([shard for shard, _ in firsts], dtype=np.int32),
-        np.array([row for _, row in firsts], dtype=np.int64),
-        pa.table({"times": pa.array([len(places) for places in ordered], pa.int64())}),
+        np.array([file.shard for file in firsts], dtype=np.int32),
+        np.array([file.first_row for file in firsts], dtype=np.int64),
+        pa.table({"times": pa.array(numbered.times, pa.int64())}),
     )
 
 

@@ -16,7 +16,7 @@ from packed import entries, flip, packs
 from dataaudit.annotators import tokens as token_annotator
 from dataaudit.corpus.tokens import Risks, TokenBatch
 from dataaudit.engine import build as module
-from dataaudit.engine import job, work
+from dataaudit.engine import job, merging, work
 from dataaudit.engine.build import build
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.packs import PACKS, Item, read_pack, write_pack
@@ -126,6 +126,20 @@ def test_one_damaged_entry_costs_one_part(corpus, runners):
     assert (again.id, again.scanned) == (first.id, 1)
     assert [note for note in manifest.run.notes if pack.name in note]
     assert pack not in packs(corpus / "state")
+
+
+def test_merging_keyed_rows_changes_nothing(corpus, runners, monkeypatch):
+    """With every family that runs by default; spans recur."""
+    span = " ".join(f"w{number}" for number in range(70))
+    lines = [{"text": f"{number} {span} {number % 5}", "source": "a"} for number in range(40)]
+    write_file(corpus / "train" / "spans.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
+    first, manifest = run(corpus)
+    assert len(manifest.table("hotspots"))
+    monkeypatch.setattr(merging, "MOST_FILES", 2)
+    monkeypatch.setattr(merging, "_GROUP_PARTS", 3)
+    again, _ = run(corpus, state="other")
+    assert again.id == first.id
+    assert {name for name, _ in runners[0].ran} ^ {name for name, _ in runners[1].ran} == {"link-merge"}
 
 
 @pytest.mark.parametrize("harm", ["cut", "gone", "zeros"])

@@ -72,14 +72,17 @@ def shard_in(state, ordinal, documents, split, bad):
         return lost(planned, "quarantined", Reason.CORRUPT_PARQUET)
     one = lost(planned, "quarantined", Reason.TOO_MANY_BAD)
     one.records, one.bad_records = bad + 2, bad
-    one.losses.append(Loss(reason=Reason.INVALID_JSON, place="record 0", records=bad, num_bytes=2 * bad))
+    one.losses = [
+        *one.losses,
+        Loss(reason=Reason.INVALID_JSON, place="record 0", records=bad, num_bytes=2 * bad),
+    ]
     return one
 
 
 def lost(planned, status, reason):
     """Return a shard of which nothing was read."""
     one = GatheredShard(planned=planned, status=status, reason=reason)
-    one.losses.append(Loss(reason=reason, place="", records=-1, num_bytes=one.size))
+    one.losses = [Loss(reason=reason, place="", records=-1, num_bytes=one.size)]
     return one
 
 
