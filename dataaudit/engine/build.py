@@ -347,16 +347,17 @@ def _plan(
 ) -> list[PlannedShard]:
     decisive = decisive_values(job.annotators())
     identities = {stage.name: stage_identity(stage, decisive) for stage in job.stages}
+    shards = job.discovery.shards
     planned = [
         plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, identities)
-        for shard in job.discovery.shards
+        for shard in job.progress.over("plan", shards, len(shards))
     ]
     return planned if job.holding is None else [job.holding.applied(one, job.stages, identities) for one in planned]
 
 
 def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str, tuple[Reason, str]]:
     """Scan what is missing; return the parts that could not be read."""
-    units = missing_units(planned, job.store, fresh=fresh)
+    units = missing_units(job.progress.over("plan", planned, len(planned)), job.store, fresh=fresh)
     job.planned_parts = len({part.reading_key for item in planned for part in item.parts})
     settings = job.scan_settings()
     lost: dict[str, tuple[Reason, str]] = {}

@@ -25,7 +25,7 @@ def rows_digests(
     """
     read = [shard for shard in shards if shard.partials]
     units = []
-    for shard in read:
+    for shard in progress.over("lists", read, len(read)):
         rows = tuple(store.address(READING, part.reading_key, "rows") for part in shard.planned.parts)
         units.append(RowsUnit(rows=rows, size=shard.records))
     digests: dict[int, str] = {}

@@ -15,7 +15,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -140,13 +140,12 @@ def read_pack(path: Path) -> list[Stored]:
         DamagedFileError: The index is damaged.
         OSError: The pack cannot be read.
     """
-    index = _Index.read(path)
-    return list(map(index.stored, range(len(index.records))))
+    return list(_Index.read(path).every())
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Index:
-    """The index of a pack."""
+    """The index of a pack, as it is stored."""
 
     path: Path
     identity: tuple[int, int, int]
@@ -155,18 +154,6 @@ class _Index:
     suffixes: list[str]
     records: np.ndarray
     """Of :data:`_RECORD`, by key."""
-    dropped: set[int] = field(default_factory=set)
-    """Records that are not to be read any more."""
-    text: str = field(init=False)
-    """The path."""
-    keys: np.ndarray = field(init=False)
-    """Column of the records, as are those that follow: a record as a whole takes long to look at."""
-    kind_of: np.ndarray = field(init=False)
-    suffix_of: np.ndarray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.text = str(self.path)
-        self.keys, self.kind_of, self.suffix_of = (self.records[name] for name in ("key", "kind", "suffix"))
 
     @classmethod
     def read(cls, path: Path) -> _Index:
@@ -189,11 +176,13 @@ class _Index:
         records = np.frombuffer(body[: len(body) - length], dtype=_RECORD)
         return cls(path=path, identity=_identity(stat), kinds=kinds, suffixes=suffixes, records=records)
 
-    def stored(self, row: int) -> Stored:
-        """Return where the entry of a record lies."""
-        kind, suffix = self.kinds[self.kind_of[row]], self.suffixes[self.suffix_of[row]]
-        name = stored_name(kind, self.keys[row].tobytes().hex(), suffix)
-        return Stored(self.text, name, int(self.records["offset"][row]), int(self.records["size"][row]))
+    def every(self) -> Iterator[Stored]:
+        """Yield where each entry lies."""
+        path, names = str(self.path), ("key", "kind", "suffix", "offset", "size")
+        keys, *columns = (self.records[name] for name in names)
+        for key, kind, suffix, offset, size in zip(keys, *(column.tolist() for column in columns), strict=True):
+            name = stored_name(self.kinds[kind], key.tobytes().hex(), self.suffixes[suffix])
+            yield Stored(path, name, offset, size)
 
 
 def _identity(stat: os.stat_result) -> tuple[int, int, int]:
@@ -209,11 +198,12 @@ class Packs:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._known: dict[str, _Index] = {}
-        self._indexes: list[_Index] = []
-        self._heads = np.zeros(0, dtype=np.uint64)
-        self._places = np.zeros((0, 2), dtype=np.uint32)
-        self._kinds: frozenset[str] = frozenset()
+        self._paths: list[Path] = []
+        self._identities: dict[str, tuple[int, tuple[int, int, int]]] = {}
+        self._names: dict[str, int] = {}
+        self.columns = _no_entries()
+        """What is held of their entries, by the first eight bytes of the keys."""
+        self._dropped: set[tuple[str, int]] = set()
         self._looked = False
 
     def refresh(self) -> None:
@@ -223,66 +213,122 @@ class Packs:
             DamagedFileError: The indexes of some are damaged; what these hold cannot be found.
         """
         self._looked = True
-        damaged, found = [], {}
+        damaged, kept, fresh = [], [], []
         for path in _files(self.folder):
             with contextlib.suppress(FileNotFoundError):  # joined by another build
-                known = self._known.get(str(path))
-                if known is None or known.identity != _identity(path.stat()):
-                    try:
-                        known = _Index.read(path)
-                    except DamagedFileError:
-                        damaged.append(str(path))
-                        continue
-                found[str(path)] = known
-        self._known, self._indexes = found, list(found.values())
-        self._kinds = frozenset(kind for one in self._indexes for kind in one.kinds)
-        numbers = np.repeat(np.arange(len(self._indexes)), [len(one.records) for one in self._indexes])
-        rows = [np.arange(len(one.records)) for one in self._indexes]
-        heads = [one.records["key"][:, :8].copy().view(">u8").reshape(-1) for one in self._indexes]
-        every = np.concatenate([np.zeros(0, np.uint64), *heads]).astype(np.uint64)
-        order = np.argsort(every, kind="stable")
-        self._heads = every[order]
-        self._places = np.stack([numbers, np.concatenate([np.zeros(0, np.int64), *rows])], axis=1)[order].astype("u4")
+                known = self._identities.get(str(path))
+                if known is not None and known[1] == _identity(path.stat()):
+                    kept.append(known[0])
+                    continue
+                try:
+                    fresh.append((path, *self._compact(_Index.read(path))))
+                except DamagedFileError:
+                    damaged.append(str(path))
+        self._take(kept, fresh)
         if damaged:
             raise DamagedFileError(*damaged)
 
+    def _compact(self, index: _Index) -> tuple[tuple[int, int, int], dict[str, np.ndarray]]:
+        """Return what is held of an index: keys by their first 16 bytes, which no two of one kind will share."""
+        records = index.records
+        words = np.ascontiguousarray(records["key"][:, :16]).view(">u8").astype(np.uint64)
+        numbers = [
+            np.array([self._names.setdefault(name, len(self._names)) for name in names], dtype=np.uint16)
+            for names in (index.kinds, index.suffixes)
+        ]
+        columns = {
+            "head": words[:, 0].copy(),
+            "more": words[:, 1].copy(),
+            "kind": numbers[0][records["kind"]],
+            "suffix": numbers[1][records["suffix"]],
+            "offset": (records["offset"] // _ALIGN).astype(np.uint32),
+            "size": records["size"].copy(),
+        }
+        return index.identity, columns
+
+    def _take(self, kept: list[int], fresh: list[tuple[Path, tuple[int, int, int], dict[str, np.ndarray]]]) -> None:
+        """Hold the entries of packs that were known before and of others, sorted; a column at a time is held twice."""
+        old = self.columns
+        numbers = np.full(len(self._paths) + 1, _GONE, dtype=np.uint32)
+        numbers[kept] = np.arange(len(kept))
+        rows = np.flatnonzero(numbers[old["pack"]] != _GONE)
+        sizes = [len(columns["head"]) for _, _, columns in fresh]
+        places = np.repeat(np.arange(len(kept), len(kept) + len(fresh), dtype=np.uint32), sizes)
+        packs = np.concatenate([numbers[old.pop("pack")[rows]], places])
+        order = np.argsort(_column(old, rows, fresh, "head", keep=True), kind="stable")
+        self.columns = {"pack": packs[order]}
+        for name in tuple(old):
+            self.columns[name] = _column(old, rows, fresh, name)[order]
+        identities = {number: (path, identity) for path, (number, identity) in self._identities.items()}
+        known = [identities[number] for number in kept] + [(str(path), identity) for path, identity, _ in fresh]
+        self._identities = {path: (number, identity) for number, (path, identity) in enumerate(known)}
+        self._paths = [Path(path) for path, _ in known]
+        same = {path for path, _ in known[: len(kept)]}
+        self._dropped = {place for place in self._dropped if place[0] in same}
+
     def holds(self, kind: str) -> bool:
         """Tell whether any pack that was seen has entries of a kind."""
-        return kind in self._kinds
+        return kind in self._names
 
     def find(self, kind: str, key: str, suffix: str = "") -> Stored | None:
         """Return where an entry, or rows beside it, lies; None when no pack holds it."""
-        return next((index.stored(row) for index, row in self._found(kind, key) if self._has(index, row, suffix)), None)
+        for row in self._found(kind, key):
+            if self.columns["suffix"][row] == self._names.get(suffix):
+                path, offset = self._place(row)
+                return Stored(path, stored_name(kind, key, suffix), offset, int(self.columns["size"][row]))
+        return None
 
     def drop(self, kind: str, key: str) -> None:
         """Forget an entry with its rows: it is damaged, and made anew by the next scan."""
-        for index, row in self._found(kind, key):
-            index.dropped.add(row)
+        self._dropped.update(map(self._place, self._found(kind, key)))
 
     def holder(self, kind: str, key: str) -> Path | None:
         """Return the pack that holds an entry, also one that was dropped."""
-        return next((index.path for index, _ in self._found(kind, key, dropped=True)), None)
+        return next((Path(self._place(row)[0]) for row in self._found(kind, key, dropped=True)), None)
 
-    @staticmethod
-    def _has(index: _Index, row: int, suffix: str) -> bool:
-        return bool(index.suffixes[index.suffix_of[row]] == suffix)
+    def _place(self, row: int) -> tuple[str, int]:
+        """Return path and offset of an entry."""
+        return str(self._paths[self.columns["pack"][row]]), int(self.columns["offset"][row]) * _ALIGN
 
-    def _found(self, kind: str, key: str, *, dropped: bool = False) -> Iterator[tuple[_Index, int]]:
+    def _found(self, kind: str, key: str, *, dropped: bool = False) -> Iterator[int]:
         if not self._looked:
             self.refresh()
         try:
             whole = bytes.fromhex(key)
         except ValueError:
             return
-        head = np.uint64(int.from_bytes(whole[:8], "big"))
-        place = int(np.searchsorted(self._heads, head))
-        while place < len(self._heads) and self._heads[place] == head:
-            number, row = self._places[place].tolist()
-            index = self._indexes[number]
-            same = index.keys[row].tobytes() == whole and index.kinds[index.kind_of[row]] == kind
-            if same and (dropped or row not in index.dropped):
-                yield index, row
-            place += 1
+        head, more = (int.from_bytes(whole[place : place + 8], "big") for place in (0, 8))
+        columns, wanted = self.columns, self._names.get(kind)
+        heads = columns["head"]
+        row = int(np.searchsorted(heads, np.uint64(head)))
+        while row < len(heads) and heads[row] == head:
+            same = columns["kind"][row] == wanted and columns["more"][row] == more
+            if same and (dropped or not self._dropped or self._place(row) not in self._dropped):
+                yield row
+            row += 1
+
+
+_GONE = np.iinfo(np.uint32).max
+
+
+def _no_entries() -> dict[str, np.ndarray]:
+    """Return the columns of what is held of indexes, 36 bytes for each entry."""
+    kinds = {"pack": "u4", "head": "u8", "more": "u8", "kind": "u2", "suffix": "u2", "offset": "u4", "size": "u8"}
+    return {name: np.zeros(0, dtype=kind) for name, kind in kinds.items()}
+
+
+def _column(
+    old: dict[str, np.ndarray],
+    rows: np.ndarray,
+    fresh: list[tuple[Path, tuple[int, int, int], dict[str, np.ndarray]]],
+    name: str,
+    *,
+    keep: bool = False,
+) -> np.ndarray:
+    """Return a column of the old entries that stay and of those that are new, which is held there no longer."""
+    pieces = [old[name] if keep else old.pop(name)]
+    pieces[0] = pieces[0] if len(rows) == len(pieces[0]) else pieces[0][rows]
+    return np.concatenate([*pieces, *(columns[name] if keep else columns.pop(name) for _, _, columns in fresh)])
 
 
 def _files(folder: Path) -> list[Path]:

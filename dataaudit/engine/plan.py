@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -88,7 +88,7 @@ def plan_shard(
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)
 
 
-def missing_units(planned: Sequence[PlannedShard], store: PartialStore, *, fresh: bool) -> list[ScanUnit]:
+def missing_units(planned: Iterable[PlannedShard], store: PartialStore, *, fresh: bool) -> list[ScanUnit]:
     """Return a unit for every part with something missing in the store; equal parts are read once."""
     units: dict[str, ScanUnit] = {}
     has = store.finder()

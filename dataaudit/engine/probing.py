@@ -36,7 +36,7 @@ def probe_shards(
     failures: dict[str, tuple[Reason, str]] = {}
     units: dict[str, ProbeUnit] = {}
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
-    for shard in shards:
+    for shard in progress.over("index", shards, len(shards)):
         if shard.skip is not None or shard.path in probes or shard.path in units:
             continue
         known = None if rehash else _known(shard.path, index, recipe)

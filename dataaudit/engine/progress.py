@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 from dataaudit.text import clean_message, plural
 
 _PLAIN_SECONDS = 5.0
+_LIVE_SECONDS = 0.05
 _SHORT_SECONDS = 1.0
 """Steps of one thing that take less share a line."""
 MEGABYTE = 1e6
@@ -99,7 +100,9 @@ class Progress:
         self._failures += failed
         now = time.monotonic()
         if self._live is not None:
-            self._live.update(self._task, advance=1, tail=self._tail())
+            if now - self._last >= _LIVE_SECONDS or self._done_units >= self._units:
+                self._last = now
+                self._live.update(self._task, completed=self._done_units, tail=self._tail())
         elif now - self._last >= _PLAIN_SECONDS and self._done_units < self._units:
             self._last = now
             self.note(f"{self._phase}: {self._tail()}")

@@ -54,7 +54,8 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     Raises:
         ManifestError: The target cannot be written.
     """
-    shards = gathered.shards
+    shards, progress = gathered.shards, job.progress
+    progress.begin("publish", 3, 0)
     setting, table = gathered.setting, gathered.table
     records, merged = metric_records(shards, job.stages, job.config, gathered.merged, setting)
     metrics = MetricRows.joined([records, *(found.metrics for found in gathered.found.values())])
@@ -68,6 +69,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         },
         metrics,
     )
+    progress.advance(0)
     whole, splits = totals(table, job.config)
     core = Core(
         tool=Named(name="dataaudit", version=__version__),
@@ -95,6 +97,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         hmac_key=key_id(job.options.hmac_key),
         tables=table_records(tables),
     )
+    progress.advance(0)
     run = Run(
         roots={name: _printable(root) for name, root in sorted(job.discovery.roots.items())},
         started=started,
@@ -117,6 +120,8 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             " build into a new folder to look at the ledger.",
         )
     identity = publish(job.options.target, core, run, tables, result_folders(gathered.found))
+    progress.advance(0)
+    progress.end(tell_short=False)
     unread = tuple(
         (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))
         for shard in shards

@@ -23,7 +23,7 @@ from dataaudit.engine.listed import ListedUnit, addresses, run_listed
 from dataaudit.engine.partials import Damage, Missing, fold_partial, merge_parts
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import Entry, PartialStore
+from dataaudit.engine.store import Entry, PartialStore, entry_of, read_at
 from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
@@ -74,17 +74,27 @@ class Sums:
         self.rows.append(filled)
 
     def add_stored(self, entry: Entry) -> None:
-        """Take other sums, as they were stored."""
-        self.tables.append(entry.tables[_ROWS])
+        """Take other sums, as they were stored, without their rows."""
         for number, (split, stage) in enumerate(entry.meta["held"]):
             names = self.stages[stage].shapes()
             self.add(split, stage, {name: entry.tables[f"{number} {name}"] for name in names})
 
+    def add_rows(self, stored: pa.Buffer) -> None:
+        """Take the rows of other sums, as they were stored; they are copied, so what was read is not held."""
+        table = pa.ipc.open_stream(stored).read_all()
+        self.tables.append(pa.table([_one_array(column.chunks, column.type) for column in table.columns], SHARDS))
+
     def table(self) -> pa.Table:
-        """Return the rows by ordinal, of the schema of the table of shards."""
+        """Return the rows by ordinal, of the schema of the table of shards; they are held no longer."""
         pieces = [table for table in (pa.Table.from_pylist(self.rows, schema=SHARDS), *self.tables) if table.num_rows]
         pieces.sort(key=lambda table: table["shard"][0].as_py())
-        table = pa.concat_tables([SHARDS.empty_table(), *pieces])
+        self.rows, self.tables, columns = [], [], []
+        for column in SHARDS:  # one column at a time is held twice
+            columns.append(
+                _one_array([one for piece in pieces for one in piece.column(column.name).chunks], column.type)
+            )
+            pieces = [piece.drop_columns([column.name]) for piece in pieces]
+        table = pa.table(columns, schema=SHARDS)
         in_order = bool((np.diff(table["shard"].to_numpy()) > 0).all())
         return table if in_order else table.sort_by("shard")  # which would copy all of it
 
@@ -102,9 +112,15 @@ class Sums:
             StateFolderError: The folder cannot be written.
         """
         places = sorted(self.held)
-        tables = {_ROWS: self.table()}
-        for number, place in enumerate(places):
-            tables |= {f"{number} {name}": table for name, table in self.held[place].result().items()}
+        tables = {
+            f"{number} {name}": table
+            for number, place in enumerate(places)
+            for name, table in self.held[place].result().items()
+        }
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SHARDS) as writer:
+            writer.write_table(self.table())
+        store.write_rows(_SUMS, key, sink.getvalue().to_pybytes(), _ROWS)
         store.write(_SUMS, key, {"held": places}, tables)
 
 
@@ -129,8 +145,12 @@ class Summing:
         if unit.listed and (listed := damage.read(unit.listed)) is not None:
             self._sum_shards(listed, sums, damage)
         for address in unit.results:
-            if (stored := damage.read(address)) is not None:
-                sums.add_stored(stored)
+            stored, rows = damage.read(address), read_at(f"{address}.{_ROWS}")
+            if stored is None or rows is None:
+                damage.names.add(entry_of(address))
+                continue
+            sums.add_stored(stored)
+            sums.add_rows(rows)
         if damage.names:
             return Outcome(damaged=tuple(sorted(damage.names)))
         sums.write(PartialStore(self.state), unit.key)
@@ -161,6 +181,11 @@ class Summing:
         if more:
             partial = merge(stage, [partial, _completed(stage, more, self.kept.get(stage.name))])
         return _folded(stage, partial, self.fewer)
+
+
+def _one_array(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Return a copy of chunks, which keeps nothing of what they lie in."""
+    return pa.concat_arrays([pa.array([], kind), *chunks])
 
 
 def _by_shard(table: pa.Table) -> Callable[[int], pa.Table | None]:
@@ -228,7 +253,8 @@ def run_sums(
     columns = result_columns(found)
     names = {stage.name for stage in summing.stages}
     units = []
-    for start in range(0, len(shards), SHARDS_PER_TASK):
+    starts = range(0, len(shards), SHARDS_PER_TASK)
+    for start in progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
         key = _digest([str(start), *(part.reading_key for shard in some for part in shard.planned.parts)])
         rows = [shard_row(one, digests.get(one.ordinal)) | dict(columns.get(one.ordinal, {})) for one in some]
@@ -255,9 +281,17 @@ def run_sums(
     for key in keys:
         if (stored := damage.read(_SUMS, key)) is not None:
             sums.add_stored(stored)
+            del stored
+    whole = sums.merged()
+    for key in keys:  # after the rest, so that no more is held than the table
+        if (held := store.read_rows(_SUMS, key, _ROWS)) is not None:
+            sums.add_rows(held)
+            del held
             store.remove(_SUMS, key)
+        elif f"{_SUMS}/{key}" not in damage.names:
+            damage.remove(_SUMS, key)
     damage.tell()
-    return sums.table(), sums.merged()
+    return sums.table(), whole
 
 
 def _digest(names: list[str]) -> str:

@@ -169,7 +169,8 @@ def survey(
     looking = tuple(one for one in stages if families[one.name].by_shard or families[one.name].by_split)
     names = frozenset(stage.name for stage in looking)
     units = []
-    for start in range(0, len(shards), SHARDS_PER_TASK):
+    starts = range(0, len(shards), SHARDS_PER_TASK)
+    for start in progress.over("lists", starts, len(starts)):
         some = [shard for shard in shards[start : start + SHARDS_PER_TASK] if shard.partials]
         if some:
             key = digest_json([start, *(part.reading_key for shard in some for part in shard.planned.parts)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
@@ -261,15 +262,15 @@ def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerReco
 
 def totals(table: pa.Table, config: AuditConfig) -> tuple[Totals, tuple[SplitRecord, ...]]:
     """Return the totals of the dataset and of its splits, from the table of shards."""
-    rows = table.select(["split", "status", "documents", "bytes", "tokens"]).to_pylist()
-    read = [row for row in rows if row["status"] not in UNREAD]
+    counts = ("documents", "bytes", "tokens")
+    read = table.select(["split", "status", *counts])
+    read = read.filter(pc.invert(pc.is_in(read["status"], pa.array(UNREAD))))
 
-    def summed(chosen: list[dict[str, Any]]) -> dict[str, int]:
-        sums = {name: sum(row[name] for row in chosen) for name in ("documents", "bytes", "tokens")}
-        return {"shards": len(chosen), **sums}
+    def summed(rows: pa.Table) -> dict[str, int]:
+        return {"shards": rows.num_rows, **{name: int(pc.sum(rows[name]).as_py() or 0) for name in counts}}
 
     splits = tuple(
-        SplitRecord(name=name, held_out=split.held_out, **summed([row for row in read if row["split"] == name]))
+        SplitRecord(name=name, held_out=split.held_out, **summed(read.filter(pc.equal(read["split"], name))))
         for name, split in sorted(config.splits.items())
     )
     return Totals(**summed(read)), splits

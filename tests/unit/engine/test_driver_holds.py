@@ -1,0 +1,146 @@
+"""What the driver holds of a shard, counted in bytes over a simulated store, and what it does not copy."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from made_build import STAGE_LIST, config, identities, probe, shard
+
+from dataaudit.engine.gather import gather_partials, gather_readings
+from dataaudit.engine.linking import PartFiles
+from dataaudit.engine.packs import Packs
+from dataaudit.engine.plan import missing_units, plan_shard
+from dataaudit.engine.store import PartialStore, entry_item, rows_item
+from dataaudit.engine.summing import Sums
+from dataaudit.engine.tables import SHARDS
+from dataaudit.engine.units import READING
+from dataaudit.link.joins import Numbered
+from dataaudit.manifest.canonical import sorted_table
+from dataaudit.manifest.tables import TABLES
+
+FEW, MANY = 100, 600
+ENTRIES = 2 * len(STAGE_LIST) + 2
+"""Of a shard of one part: the partial of each stage and rows beside it, and as many of its reading."""
+
+
+def planned(number):
+    """Plan a shard, each text of which is an object of its own."""
+    chosen, named = planned.config, planned.identities
+    return plan_shard(shard(number, uri=f"part-{number:07}.jsonl"), probe(f"{number}"), None, chosen, STAGE_LIST, named)
+
+
+planned.config, planned.identities = config(), identities(STAGE_LIST)
+
+
+def items_of(one):
+    """Yield what a scan would leave of a shard: small, under its keys."""
+    for part in one.parts:
+        meta = {"records": 4, "columns": ["text"], "reason": "", "place": "", "bad": {}}
+        yield entry_item(READING, part.reading_key, meta, {})
+        yield rows_item(READING, part.reading_key, b"r")
+        for name, key in part.stage_keys:
+            yield entry_item(name, key, {}, {})
+            yield rows_item(name, key, b"k", "keys")
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store with the results of many shards, in packs."""
+    made = PartialStore(tmp_path)
+    for start in range(0, MANY, 50):
+        made.write_items(item for number in range(start, start + 50) for item in items_of(planned(number)))
+    return made
+
+
+def test_the_driver_holds_two_kilobytes_of_a_shard(store):
+    """From the plan to the readings, probes and names included; the index of packs is counted below."""
+
+    def held(count):
+        plans = [planned(number) for number in range(count)]
+        assert missing_units(plans, store, fresh=False) == []
+        shards = gather_readings(plans, {}, store, max_bad=0.0)
+        gather_partials(shards, STAGE_LIST, store)
+        return shards
+
+    held(FEW)  # what is made once
+    sizes = []
+    for count in (FEW, MANY):
+        tracemalloc.start()
+        shards = held(count)
+        sizes.append(tracemalloc.get_traced_memory()[0])
+        tracemalloc.stop()
+        assert len(shards) == count
+    assert (sizes[1] - sizes[0]) / (MANY - FEW) < 2_500
+
+
+def test_an_entry_of_a_pack_takes_36_bytes(store):
+    """However many packs there are, and after some were joined or are gone."""
+    packs = Packs(store.packs.folder)
+    packs.refresh()
+    assert sum(column.nbytes for column in packs.columns.values()) == 36 * ENTRIES * MANY
+    gone = sorted(store.packs.folder.rglob("*"))
+    next(path for path in gone if path.is_file()).unlink()
+    packs.refresh()
+    assert sum(column.nbytes for column in packs.columns.values()) == 36 * ENTRIES * (MANY - 50)
+    found = [packs.find(READING, planned(number).parts[0].reading_key) is not None for number in range(MANY)]
+    assert sum(found) == MANY - 50
+
+
+def test_files_of_a_join_are_made_when_they_are_asked_for(store):
+    """Each as a list would hold it; parts that two shards share are one part."""
+    plans = [planned(number % 70) for number in range(90)]
+    shards = gather_readings(plans, {}, store, max_bad=0.0)
+    files = PartFiles("near_dup", ("bands", "probes"), shards, {"train": 3})
+    listed = list(files)
+    assert len(files) == len(listed) == 180
+    assert [files[place] for place in range(180)] == listed
+    assert files[-1] == listed[-1]
+    assert files[88:91] == listed[88:91]
+    assert {(one.name, one.split) for one in listed[:90]} == {("bands", 3)}
+    with pytest.raises(IndexError):
+        files[180]
+    numbered = Numbered.of(files)
+    assert len(numbered.times) == 140
+    assert sorted(numbered.times.tolist()) == [1] * 100 + [2] * 40
+    assert [listed[place].key for place in numbered.firsts[numbered.numbers]] == [one.key for one in listed]
+
+
+def table_of(ordinals):
+    """Return rows of the table of shards."""
+    row = dict.fromkeys(SHARDS.names) | {"uri": "u", "split": "train", "format": "jsonl", "compression": "none"}
+    row |= {"sha256": "", "status": "ok", "reason": "", "sources": []}
+    row |= dict.fromkeys(("size", "rows", "documents", "bytes", "tokens", "bad_records"), 1)
+    row["filters"] = [{"rule": f"rule {number}", "documents": 1} for number in range(30)]
+    return pa.Table.from_pylist([row | {"shard": number} for number in ordinals], schema=SHARDS)
+
+
+def address(table, name):
+    """Return where the first values of a list column lie."""
+    return table.column(name).chunk(0).flatten().field(0).buffers()[2].address
+
+
+def test_a_table_in_order_is_not_copied_to_be_ordered():
+    """The table of shards is kilobytes a shard; one that is in no order is ordered all the same."""
+    table = table_of(range(50))
+    assert address(sorted_table(table, TABLES["shards"]), "filters") == address(table, "filters")
+    shuffled = table.take(pa.array(np.random.default_rng(1).permutation(50)))
+    assert sorted_table(shuffled, TABLES["shards"]) == table
+
+
+def test_the_table_of_shards_is_one_piece_and_the_only_one():
+    """As many bytes as its rows take, of whatever pieces it was put together; these are held no longer."""
+    sums = Sums.of(STAGE_LIST)
+    for start in (300, 0, 100, 200):
+        piece, sink = table_of(range(start, start + 100)), pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, SHARDS) as writer:
+            writer.write_table(piece)
+        sums.add_rows(sink.getvalue())
+    del piece, sink, writer
+    before = pa.total_allocated_bytes()
+    table = sums.table()
+    assert table == table_of(range(400))
+    assert {column.num_chunks for column in table.columns} == {1}
+    assert pa.total_allocated_bytes() - before < table.nbytes / 4
