@@ -52,6 +52,7 @@ from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, Probe, ScanSettings
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
+from dataaudit.lean import give_memory_back
 from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources
 from dataaudit.link.survey import Survey
 from dataaudit.manifest.publish import check_target
@@ -275,6 +276,7 @@ def _scan_and_link(
     while True:
         planned = _plan(job, probes, failures)
         lost = _scan(job, planned, fresh=fresh)
+        give_memory_back()  # units of work and what they were sent as
         told = job.progress.over("readings", planned, len(planned))
         shards = gather_readings(told, lost, job.store, max_bad=job.config.reader.max_bad_records)
         gather_partials(shards, job.stages, job.store)
@@ -410,6 +412,7 @@ def _link(job: Job, shards: list[GatheredShard], surveyed: Survey, digests: dict
         kept={} if kept is None else {stage.name: kept for stage in job.stages},
         fewer=fewer,
     )
+    give_memory_back()
     table, merged = run_sums(shards, summing, digests, found, job.store, job.runner, job.progress)
     return Gathered(shards=shards, found=found, table=table, merged=merged, setting=setting)
 

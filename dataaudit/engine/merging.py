@@ -62,7 +62,6 @@ class Merging:
         rows = merge_rows(listed.tables[_TABLE])
         with store.writing():
             write_keyed(store.side_path(_MERGED, unit.key, listed.meta["name"]), [rows], rows.schema)
-        store.write(_MERGED, unit.key, {}, {})
         return Outcome()
 
 
@@ -124,13 +123,14 @@ class _Listing:
     def add_group(self, group: list[int], addresses: list[str]) -> None:
         """List the file that files are merged into."""
         key, name, columns = self._key(group)
-        if self._fresh or not self._store.has(_MERGED, key):
+        merged = self._store.side_path(_MERGED, key, name)
+        if self._fresh or not merged.exists():
             parts = {"path": [os.fsencode(address) for address in addresses]}
             parts |= dict(zip(PARTS.names, columns, strict=True))
             table = pa.table(parts, schema=pa.schema([LINK_FILES.field("path"), *PARTS]))
             self._store.write(_LISTS, key, {"name": name}, {_TABLE: table})
             self.units.append(ListedUnit(key=key, listed=self._store.address(_LISTS, key)))
-        self.add(str(self._store.side_path(_MERGED, key, name)), MERGED, MERGED, 0, MERGED)
+        self.add(str(merged), MERGED, MERGED, 0, MERGED)
         self._merged = True
 
     def _key(self, group: list[int]) -> tuple[str, str, list[np.ndarray]]:

@@ -300,7 +300,7 @@ class Packs:
         head, more = (int.from_bytes(whole[place : place + 8], "big") for place in (0, 8))
         columns, wanted = self.columns, self._names.get(kind)
         heads = columns["head"]
-        row = int(np.searchsorted(heads, np.uint64(head)))
+        row = int(heads.searchsorted(np.uint64(head)))
         while row < len(heads) and heads[row] == head:
             same = columns["kind"][row] == wanted and columns["more"][row] == more
             if same and (dropped or not self._dropped or self._place(row) not in self._dropped):
