@@ -82,6 +82,13 @@ def load_numba() -> Any:
     return numba
 
 
+def release_arrow() -> None:
+    """Return to the system what Arrow has freed: its allocator keeps that for a while, and counts it as used."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
 def give_memory_back() -> None:
     """Return free memory to the system: arrays of one kind of work leave holes that do not fit those of another."""
     with contextlib.suppress(OSError, AttributeError):  # not every C library can

@@ -27,6 +27,7 @@ from dataaudit.engine.store import Entry, PartialStore, entry_of, read_at
 from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
+from dataaudit.lean import release_arrow
 from dataaudit.link.step import LinkResult
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Accumulator, Stage, merge
@@ -94,6 +95,7 @@ class Sums:
                 _one_array([one for piece in pieces for one in piece.column(column.name).chunks], column.type)
             )
             pieces = [piece.drop_columns([column.name]) for piece in pieces]
+            release_arrow()
         table = pa.table(columns, schema=SHARDS)
         in_order = bool((np.diff(table["shard"].to_numpy()) > 0).all())
         return table if in_order else table.sort_by("shard")  # which would copy all of it
@@ -287,6 +289,7 @@ def run_sums(
         if (held := store.read_rows(_SUMS, key, _ROWS)) is not None:
             sums.add_rows(held)
             del held
+            release_arrow()
             store.remove(_SUMS, key)
         elif f"{_SUMS}/{key}" not in damage.names:
             damage.remove(_SUMS, key)
