@@ -27,7 +27,7 @@ from dataaudit.engine.store import Entry, PartialStore, entry_of, read_at
 from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
-from dataaudit.lean import release_arrow
+from dataaudit.lean import give_memory_back, release_arrow
 from dataaudit.link.step import LinkResult
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Accumulator, Stage, merge
@@ -279,6 +279,7 @@ def run_sums(
         for key in keys:
             store.remove(_SUMS, key)
         keys = merged
+    give_memory_back()  # of lists, before the table comes
     sums, damage = Sums.of(summing.stages), Damage(store)
     for key in keys:
         if (stored := damage.read(_SUMS, key)) is not None:
