@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from itertools import pairwise
 
 import orjson
@@ -16,7 +17,7 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import FILES, LinkUnit
 from dataaudit.engine.work import link_partition
-from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts
+from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile
 from dataaudit.link.keyed import NUM_BYTES
 from dataaudit.manifest.canonical import digest_json
 
@@ -39,11 +40,12 @@ def run_join(
     """
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
-    files = _digest(join)
+    listed = list(join.files)  # made once, and held no longer than the join takes
+    files = _digest(listed)
     units = _units(join, files, store)
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
     if todo:
-        _write_files(join.kind, files, link_files(join.files, store, runner, progress, fresh=fresh), store)
+        _write_files(join.kind, files, link_files(listed, store, runner, progress, fresh=fresh), store)
     run_stored(join.kind, link_partition, todo, "partition(s)", store, runner, progress)
     damage = Damage(store)
     entries = [entry.tables for unit in units if (entry := damage.read(join.kind, unit.key)) is not None]
@@ -51,10 +53,10 @@ def run_join(
     return JoinedParts(keys=tuple(unit.key for unit in units), tables=tuple(entries), kind=join.kind)
 
 
-def _digest(join: Join) -> str:
+def _digest(files: Sequence[KeyedFile]) -> str:
     """Return the digest of what the list of files means."""
     state = hashlib.sha256()
-    for file in join.files:
+    for file in files:
         state.update(orjson.dumps([file.kind, file.key, file.name, file.shard, file.split, file.first_row]))
     return state.hexdigest()
 
