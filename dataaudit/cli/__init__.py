@@ -13,7 +13,7 @@ from dataaudit.cli.reading import doctor, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, block
 from dataaudit.cli.signing import sign
 from dataaudit.cli.tokens import map_, tokenize
-from dataaudit.cli.training import attribute
+from dataaudit.cli.training import attribute, reconstruct
 
 _EPILOG = "\n\n".join(
     (
@@ -59,6 +59,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     report,
     export,
     attribute,
+    reconstruct,
     tokenize,
     map_,
     doctor,

@@ -1,13 +1,17 @@
-"""The commands about training runs: attribute."""
+"""The commands about training runs: attribute and reconstruct."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dataaudit.cli.shell import FOLDER, block, note, print_text
+
+if TYPE_CHECKING:
+    from dataaudit.training.orders.choice import Kind
 
 
 @click.command(
@@ -69,3 +73,123 @@ def attribute(
     except OSError as error:
         note(f"dataaudit: attribution.json cannot be written to {runlog}: {error.strerror or error}")
     sys.exit(found.exit_code)
+
+
+@click.command(
+    short_help="Write the run log of a run without one, from its saved order and its losses.",
+    epilog="\n\n".join(
+        (
+            block(
+                "Examples:",
+                "dataaudit reconstruct runs/7b --manifest manifests/2026-11 --order megatron --index cache \\",
+                "    --file tokens/train.bin --batch 1024 --rampup 32 32 2000000 --steps 1-40000 --losses log.csv",
+                "dataaudit reconstruct runs/gpt --manifest manifests/2026-11 --order nanogpt --state rng.pt \\",
+                "    --file train.bin --context 1024 --micro-batch 12 --accumulate 40 --steps 0-999 --losses log.csv",
+                "dataaudit reconstruct runs/olmo --manifest manifests/2026-11 --order olmo --context 2048 \\",
+                "    --batch 512 --index global_indices_dataset_size91210_epoch1_seed0_v1.npy \\",
+                "    --file a.bin --file b.bin --steps 1-178 --losses log.csv",
+                "dataaudit attribute runs/7b --manifest manifests/2026-11",
+            ),
+            block(
+                "Exit codes:",
+                "0  written",
+                "1  the token files are of another manifest",
+                "2  wrong use: an order is absent, damaged, or does not fit the files or the steps",
+            ),
+        )
+    ),
+)
+@click.argument("runlog", type=FOLDER, metavar="RUNLOG")
+@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that the files are of.")
+@click.option(
+    "--order",
+    "kind",
+    type=click.Choice(["megatron", "nanogpt", "olmo", "torchtitan"]),
+    required=True,
+    help="Whose order it is.",
+)
+@click.option(
+    "--file", "files", type=FOLDER, multiple=True, required=True, metavar="FILE", help="Token file, with its map."
+)
+@click.option("--steps", required=True, metavar="FIRST-LAST", help="Steps, as the run counts them.")
+@click.option(
+    "--consumed", type=click.IntRange(0), default=0, metavar="N", help="Samples before the first step; 0 by default."
+)
+@click.option(
+    "--index",
+    type=FOLDER,
+    multiple=True,
+    metavar="PATH",
+    help="megatron: folder of its cached indices. olmo: global_indices file, once for each pass.",
+)
+@click.option("--context", type=int, metavar="N", help="Labels of a row; olmo: its tokens. Megatron's index says it.")
+@click.option("--batch", metavar="N", help="megatron, olmo: rows of a step, of all ranks; or SAMPLES:N,SAMPLES:N.")
+@click.option(
+    "--rampup", type=int, nargs=3, metavar="START INCREMENT SAMPLES", help="megatron: its --rampup-batch-size."
+)
+@click.option("--divisor", type=int, metavar="N", help="megatron: batches are rounded down to a multiple of N.")
+@click.option("--skip", metavar="STEPS", help="Steps that were skipped, such as 17,100-120.")
+@click.option("--split", metavar="NAME", help="megatron: its split; train by default.")
+@click.option("--no-extra-token", is_flag=True, help="megatron: samples have no token more than labels.")
+@click.option("--micro-batch", type=int, metavar="N", help="nanogpt, torchtitan: rows of a micro-batch of a rank.")
+@click.option("--accumulate", type=int, metavar="N", help="nanogpt, torchtitan: micro-batches of a step of a rank; 1.")
+@click.option("--ranks", type=int, metavar="N", help="nanogpt, torchtitan: data-parallel processes; 1.")
+@click.option(
+    "--state",
+    multiple=True,
+    metavar="FILE|SEED",
+    help="nanogpt: torch's generator before the first batch, once for each rank; or its seed.",
+)
+@click.option(
+    "--eval", type=int, nargs=3, metavar="INTERVAL ITERS TOKENS", help="nanogpt: evaluations, and tokens of val.bin."
+)
+@click.option("--begin-token", is_flag=True, help="torchtitan: the tokenizer has one, and the files do not hold it.")
+@click.option("--losses", type=FOLDER, metavar="FILE", help="Losses by step: CSV with names, or JSON lines.")
+@click.option("--step-column", metavar="NAME", help="Of the step in it; a usual name by default.")
+@click.option("--loss-column", metavar="NAME", help="Of the loss in it.")
+@click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
+def reconstruct(
+    runlog: Path,
+    manifest: Path,
+    kind: Kind,
+    files: tuple[Path, ...],
+    steps: str,
+    consumed: int,
+    losses: Path | None,
+    step_column: str | None,
+    loss_column: str | None,
+    *,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Say which documents each step of a run was trained on, whose batches had no tags, and write it as a run log.
+
+    The order is read from what the trainer saved, or drawn again; the maps of the token files lead back to documents.
+    `attribute` and `report --run` then read the log. Losses are those of steps, so the event test says whether episodes
+    follow upon a block or shard; what divides the excess of a step needs losses of stretches, which are not there. Such
+    a log goes on with a further command from a later step, with another batch for one (docs/howto/reconstruct.md).
+    """
+    from dataclasses import asdict
+
+    from dataaudit import text as t
+    from dataaudit.training.orders.batches import parse_steps
+    from dataaudit.training.orders.choice import Choice
+    from dataaudit.training.orders.losses import read_losses
+    from dataaudit.training.orders.reconstruct import reconstruct as run
+    from dataaudit.training.orders.reconstruct import reconstructed_text
+
+    options["skip"] = () if options["skip"] is None else parse_steps(options["skip"])
+    span = parse_steps(steps)
+    if len(span) != 1:
+        raise click.UsageError("--steps: expected FIRST-LAST, such as 1-5000.")
+    read = None if losses is None else read_losses(losses, step=step_column, loss=loss_column)
+    found = run(
+        runlog,
+        manifest,
+        files,
+        Choice(kind=kind, **options),
+        steps=(span[0].start, span[0].stop - 1),
+        consumed=consumed,
+        losses=read,
+    )
+    print_text(t.as_json(asdict(found)) if as_json else reconstructed_text(found))

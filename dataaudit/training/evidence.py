@@ -54,8 +54,7 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
         return untested.model_copy(update={"reason": "no_episode"})
     exposure = exposure_of(
         data.log.table("stretches"),
-        curve.step,
-        curve.targets,
+        *_steps_read(data),
         data.twins,
         run.block_rows,
         moves="rows" if run.order == "rows" else "documents",
@@ -100,6 +99,14 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
 def _of_the_state(episode: Episode) -> bool:
     """Return whether all blocks were up together, of so many shards that it is not these which are bad."""
     return episode.reason == "state" and episode.num_shards >= FEW_SHARDS
+
+
+def _steps_read(data: Data) -> tuple[Ints, Ints]:
+    """Return all steps of the log and their targets; of some no loss may be known, as where every tenth is logged."""
+    steps = data.log.table("steps")
+    step, inverse = np.unique(steps["step"].to_numpy(), return_inverse=True)
+    targets = np.bincount(inverse, steps["targets"].to_numpy(), minlength=len(step))
+    return step.astype(np.int64), targets.astype(np.int64)
 
 
 def _followed(data: Data, found: EventTest) -> tuple[Followed, ...]:

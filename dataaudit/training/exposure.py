@@ -69,8 +69,8 @@ def exposure_of(
 
     Args:
         stretches: The log's table of stretches.
-        steps: int64[n] steps of the curve, ascending.
-        targets: int64[n] targets of each.
+        steps: int64[n] steps of the log, ascending.
+        targets: int64[n] targets of each; 0 of one that was skipped.
         twins: int64[shards] the shard that each counts as.
         block_rows: Rows of a block.
         moves: What the order moves.
@@ -128,10 +128,10 @@ def _whole_steps(of: Ints, held: Ints, steps: Ints, targets: Ints) -> tuple[int,
     place = np.searchsorted(steps, of)
     known = (place < len(steps)) & (steps[np.minimum(place, len(steps) - 1)] == of)
     whole: Any = np.bincount(place[known], held[known], minlength=len(steps)) >= targets
-    whole &= targets > 0
-    if not whole.any():
+    read = np.flatnonzero(whole & (targets > 0))
+    if not len(read):
         return None
-    last = int(np.flatnonzero(whole)[-1])
+    last = int(read[-1])
     first = last
     while first > 0 and whole[first - 1] and steps[first] - steps[first - 1] == 1:
         first -= 1

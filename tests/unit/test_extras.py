@@ -12,10 +12,12 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, req
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from base_only import plain
 from packaging.requirements import Requirement
 
+from dataaudit.corpus.tokenfiles.maps import SCHEMA, write_map
 from dataaudit.errors import ConfigError, MissingExtra
 from dataaudit.extras import EXTRAS, absent, install_line, require
 from dataaudit.manifest.load import load_manifest
@@ -45,6 +47,7 @@ GIVEN = [
     "--date-published",
     "2026-11-22",
 ]
+TITAN = ("--order", "torchtitan", "--context", "8", "--micro-batch", "1")
 READS = [
     ["--help"],
     ["--version"],
@@ -81,6 +84,7 @@ READS = [
     ["schema", "--out", "schemas"],
     ["attribute", "../runlog", "--manifest", DEMO],
     ["attribute", "../runlog", "--manifest", DEMO, "--json"],
+    ["reconstruct", "run", "--manifest", DEMO, *TITAN, "--file", "../tokens.bin", "--steps", "1-9"],
     ["export", "card", DEMO],
     ["export", "croissant", DEMO, "--out", "croissant.json", *GIVEN],
     ["../notebook.py"],
@@ -90,6 +94,7 @@ FRAMES = {"pandas", "polars", "streaming", "litdata"}
 """Libraries that only those ask for who have them: `load(DIR).pandas(...)`."""
 COMES_ALONG = {"pydantic_core", "typing_extensions", "markupsafe", "google", "backports", "triton"}
 """Modules that are part of what pydantic, Jinja2, protobuf and `backports.zstd` offer; torch for GPUs brings Triton."""
+NANOGPT = ("--order", "nanogpt", "--context", "8", "--micro-batch", "1", "--state", "1")
 REFUSED = {
     ("build", "data", "--manifest", "m"): "build",
     ("verify", DEMO, "--data"): "build",
@@ -100,6 +105,7 @@ REFUSED = {
     ("gate", DEMO, "--policy", POLICY, "--sarif", "gate.sarif"): "ci",
     ("report", DEMO, "--out", "report.html"): "report",
     ("attribute", "../runlog", "--manifest", DEMO, "--picture", "spike.png"): "train",
+    ("reconstruct", "r", "--manifest", DEMO, *NANOGPT, "--file", "x.bin", "--steps", "0-9"): "train",
     ("export", "lsh", DEMO, "--out", "lsh"): "export",
     ("export", "openlineage", DEMO, "--out", "events"): "export",
     ("export", "verdict", DEMO, "--policy", POLICY, "--out", "v"): "export",
@@ -203,6 +209,9 @@ def test_the_base_installation_reads_manifests_as_a_full_one_does(signed):
     (signed / "notebook.py").write_text(NOTEBOOK)
     shutil.copytree(DEMO, signed / "manifest")
     write_log(signed / "runlog")
+    documents = [{"start": 0, "stop": 100, "shard": 0, "row": 0, "source": 0}]
+    said = {"manifest": load_manifest(Path(DEMO)).id, "dtype": "uint16", "tokens": "100"}
+    write_map(signed / "tokens.bin", [pa.Table.from_pylist(documents, schema=SCHEMA)], said)
     base, full = run(signed / "base", READS), run(signed / "full", READS, None)
     for command, one, other in zip(READS, base, full, strict=True):
         assert one == other, command

@@ -1,0 +1,137 @@
+"""Which order a run had, as its user says it, and what opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from dataaudit.errors import ConfigError
+from dataaudit.extras import require
+from dataaudit.training.orders.batches import Batches, parse_sizes
+from dataaudit.training.orders.megatron import open_megatron
+from dataaudit.training.orders.nanogpt import Evaluations, OffsetOrder
+from dataaudit.training.orders.olmo import open_olmo
+from dataaudit.training.orders.rows import MappedFiles, Order
+from dataaudit.training.orders.torchtitan import RankedOrder
+
+Kind = Literal["megatron", "nanogpt", "olmo", "torchtitan"]
+_NEEDS: Mapping[Kind, tuple[str, ...]] = {
+    "megatron": ("index", "batch"),
+    "nanogpt": ("context", "micro_batch", "state"),
+    "olmo": ("index", "batch", "context"),
+    "torchtitan": ("context", "micro_batch"),
+}
+_MAY: Mapping[Kind, tuple[str, ...]] = {
+    "megatron": ("rampup", "divisor", "skip", "split", "no_extra_token"),
+    "nanogpt": ("accumulate", "ranks", "eval"),
+    "olmo": ("skip",),
+    "torchtitan": ("accumulate", "ranks", "begin_token"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the options say; those that were not given are None, or empty."""
+
+    kind: Kind
+    index: tuple[Path, ...] = ()
+    context: int | None = None
+    batch: str | None = None
+    """Rows of a batch of all ranks, or ``SAMPLES:SIZE,...``."""
+    rampup: tuple[int, int, int] | None = None
+    divisor: int | None = None
+    skip: tuple[range, ...] = ()
+    split: str | None = None
+    no_extra_token: bool = False
+    micro_batch: int | None = None
+    accumulate: int | None = None
+    ranks: int | None = None
+    state: tuple[str, ...] = ()
+    eval: tuple[int, int, int] | None = None
+    begin_token: bool = False
+
+    def __post_init__(self) -> None:
+        """Hold that what is needed is there, and nothing that is of another order.
+
+        Raises:
+            ConfigError: It is not.
+            MissingExtra: The order is drawn by torch, which is not installed.
+        """
+        if self.kind == "nanogpt":
+            require("reconstruct --order nanogpt", "train")
+        given = {one.name for one in fields(self) if one.name != "kind" and getattr(self, one.name)}
+        if missing := [name for name in _NEEDS[self.kind] if name not in given]:
+            raise ConfigError(f"--order {self.kind} needs {', '.join(map(_option, missing))}")
+        if other := sorted(given - {*_NEEDS[self.kind], *_MAY[self.kind]}):
+            raise ConfigError(f"{', '.join(map(_option, other))}: not of --order {self.kind}")
+        for name in ("context", "micro_batch", "accumulate", "ranks", "divisor"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"{_option(name)}: expected a number from 1 on, found {value}")
+
+    def said(self) -> dict[str, Any]:
+        """Return what was given, for the log's settings."""
+        held = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: _plain(value) for name, value in held.items() if value}
+
+    def batches(self) -> Batches:
+        """Return how many samples each step takes."""
+        if self.kind in ("megatron", "olmo"):
+            return Batches(
+                sizes=parse_sizes(self.batch or ""), ramp=self.rampup, divisor=self.divisor or 1, skipped=self.skip
+            )
+        return Batches(sizes=((0, (self.micro_batch or 1) * (self.accumulate or 1) * (self.ranks or 1)),))
+
+    def open(self, files: MappedFiles, first: int) -> Order:
+        """Open the order.
+
+        Args:
+            files: What it is of.
+            first: The step that is reconstructed first.
+
+        Raises:
+            ConfigError: It cannot be read, or is not of these files.
+        """
+        ranks, context = self.ranks or 1, self.context or 1
+        if self.kind == "megatron":
+            if len(self.index) != 1:
+                raise ConfigError(f"--index: Megatron's order is in one folder, {len(self.index)} are named")
+            return open_megatron(self.index[0], files, split=self.split or "train", extra=not self.no_extra_token)
+        if self.kind == "olmo":
+            return open_olmo(self.index, files, context=context, batch=parse_sizes(self.batch or "")[-1][1])
+        if self.kind == "torchtitan":
+            return RankedOrder(files, context, self.micro_batch or 1, ranks, self.begin_token)
+        states = [int(one) if one.isdecimal() else Path(one) for one in self.state]
+        if len(states) == 1 and isinstance(states[0], int):
+            states = [states[0] + rank for rank in range(ranks)]
+        if len(states) != ranks:
+            raise ConfigError(f"--state: {len(states)} are given for {ranks} ranks", "One a rank, in their order.")
+        evaluations = None
+        if self.eval is not None:
+            if min(self.eval) < 1:
+                raise ConfigError("--eval: expected numbers from 1 on")
+            evaluations = Evaluations(interval=self.eval[0], batches=self.eval[1], tokens=self.eval[2])
+        return OffsetOrder(
+            files=files,
+            context=context,
+            batch=self.micro_batch or 1,
+            micro_batches=self.accumulate or 1,
+            states=states,
+            first_step=first,
+            evaluations=evaluations,
+        )
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, range):
+        return f"{value.start}-{value.stop - 1}"
+    return str(value) if isinstance(value, Path) else value
