@@ -7,6 +7,7 @@ and said again when writing works.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from dataaudit.atomic import replacing, write_whole
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.tables import STRING
-from dataaudit.runlog.format import RUN_FILE, SHARDS_FILE, TABLES, RunFile
+from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, TABLES, RunFile
 from dataaudit.runlog.parts import (
     PartHeader,
     PartWriter,
@@ -222,6 +223,27 @@ class RankWriter:
             if not done:
                 break
             self._thinned.add(one)
+
+
+def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:
+    """Let what ranks wrote from a step on count no more that a run lacks since it goes on with fewer of them.
+
+    Args:
+        folder: Of the run.
+        ranks: That there are now.
+        first_step: The step that the run goes on with.
+        block_rows: Rows of a block.
+
+    Raises:
+        ConfigError: The log cannot be written.
+    """
+    try:
+        names = os.listdir(folder / RANKS_FOLDER) if (folder / RANKS_FOLDER).is_dir() else []
+        for rank in sorted(int(name) for name in names if name.isdecimal()):
+            if rank >= ranks:
+                RankWriter(folder, rank, first_step, block_rows).close()
+    except OSError as error:
+        raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
 
 
 def attempts_of(folder: Path) -> list[tuple[int, int]]:

@@ -31,7 +31,17 @@ from dataaudit.training.accounting import (
     step_weights,
     trend,
 )
-from dataaudit.training.curve import Curve, Flagged, Judged, Missing, curve_of, gradients_of, judge, missing_of
+from dataaudit.training.curve import (
+    Curve,
+    Flagged,
+    Judged,
+    Missing,
+    curve_of,
+    gradients_of,
+    judge,
+    missing_of,
+    ranks_at,
+)
 from dataaudit.training.deciding import (
     Decision,
     Unit,
@@ -74,6 +84,8 @@ LEAST_UNITS = 100
 """Healthy units that a residual is compared with, if there are as many."""
 LISTED = 20
 """Documents, blocks and shards that are listed of an episode."""
+MOSTLY_READ = 2
+"""Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
 _PLACES = 3
 _LINE = 6 / WINDOW
 """Variance of the detector's line a few steps ahead, in variances of a step: (pi / 2 + 12 * 0.6^2) / 50."""
@@ -307,9 +319,10 @@ def _episode(data: Data, flagged: Flagged) -> Episode:
         "band": number(float(np.mean(judged.limit[flagged.places]))),
         "accounted": 0,
     }
-    whole = curve.ranks[flagged.places] == data.log.run.ranks
+    ranks_then = ranks_at(curve.step[flagged.places], data.log.table("events"), data.log.run.ranks)
+    whole = curve.ranks[flagged.places] == ranks_then
     if 2 * int(whole.sum()) < len(whole):
-        ranks = plural(data.log.run.ranks, "rank")
+        ranks = plural(int(ranks_then[0]), "rank")
         lacking = f"{plural(int((~whole).sum()), 'step')} of {len(whole)}"
         return _told(
             made, Decision(reason="rank_missing", detail=f"the run has {ranks}, and {lacking} lack some of them")
@@ -319,7 +332,7 @@ def _episode(data: Data, flagged: Flagged) -> Episode:
         return _not_finite(data, steps[~np.isfinite(value[whole])], made)
     stretches = _scored(data, steps)
     if not len(stretches):
-        return _told(made, _unscored("the flagged steps"))
+        return _told(made, _unscored("the flagged steps", _most_read(data, steps)))
     made["accounted"] = len(np.unique(stretches.step))
     good = judged.healthy()
     good[flagged.first :] = False
@@ -336,12 +349,30 @@ def _told(made: dict[str, Any], decision: Decision, **more: Any) -> Episode:
     return Episode(**{"outcome": outcome, "found": None, **made, **said, **more})
 
 
-def _unscored(steps: str) -> Decision:
+def _unscored(steps: str, read: str = "") -> Decision:
     detail = (
         f"of {steps}, no losses of stretches are there: they were not handed over, or summed up when they were over"
         " 10,000 steps old"
     )
-    return Decision(reason="no_stretch_losses", detail=detail)
+    return Decision(reason="no_stretch_losses", detail=f"{detail}; {read}" if read else detail)
+
+
+def _most_read(data: Data, steps: Ints) -> str:
+    """Return which shard some steps read more of than others do, at least twice as much; nothing if there is none."""
+    table = data.log.table("stretches")
+    shard, targets = table["shard"].to_numpy(), table["targets"].to_numpy()
+    inside = np.isin(table["step"].to_numpy(), steps) & (shard >= 0)
+    own, others = (
+        np.bincount(data.twins[shard[some]], targets[some], minlength=len(data.rows))
+        for some in (inside, ~inside & (shard >= 0))
+    )
+    if not own.sum() or not others.sum():
+        return ""
+    own, others = own / own.sum(), others / others.sum()
+    most = int(np.argmax(own - others))
+    if own[most] < MOSTLY_READ * others[most]:
+        return ""
+    return f"{own[most]:.0%} of their targets are of {data.names[most]}, and {others[most]:.0%} of other steps'"
 
 
 def _scored(data: Data, steps: Ints) -> Stretches:

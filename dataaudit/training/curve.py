@@ -88,10 +88,10 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     Args:
         steps: The log's table of steps.
         events: Its table of events.
-        ranks: Ranks of the run.
+        ranks: Ranks of the run when it was started.
     """
     step, number = np.unique(steps["step"].to_numpy(), return_counts=True)
-    whole = step[number >= ranks].astype(np.int64)
+    whole = step[number >= ranks_at(step, events, ranks)].astype(np.int64)
     columns = (events[name].to_pylist() for name in ("rank", "step", "kind", "detail"))
     held = list(zip(*columns, strict=True))
     last, common = int(step.max(initial=0)), int(whole.max(initial=0))
@@ -113,6 +113,25 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
         gap=gap if missing > 0 else None,
         whole=whole,
     )
+
+
+def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
+    """Return of how many ranks the run was at some steps: each start of it says so, and may have others.
+
+    Args:
+        step: int64[n]
+        events: The log's table of events.
+        ranks: Ranks of the run when it was started.
+    """
+    firsts, numbers = [0], [ranks]
+    for kind, at, detail in zip(*(events[name].to_pylist() for name in ("kind", "step", "detail")), strict=True):
+        if kind in _STARTS:
+            with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError):
+                numbers.append(int(orjson.loads(detail)["ranks"]))
+                firsts.append(int(at) + 1)
+    order = np.argsort(firsts, kind="stable")
+    found: Ints = np.array(numbers)[order][np.searchsorted(np.array(firsts)[order], step, "right") - 1]
+    return found
 
 
 _STARTS = frozenset({"started", "resumed"})

@@ -37,7 +37,7 @@ from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.format import RUN_FILE, UNUSED, RunFile
 from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
+from dataaudit.runlog.writer import Columns, RankWriter, create_run, event, supersede_ranks
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
@@ -188,9 +188,10 @@ class TrainingMonitor:
             "program": __version__,
             **corpus.digests,
             **self._digests,
+            "ranks": self.ranks,
             "notes": list(corpus.notes),
         }
-        told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer, "shift": shift, "ranks": self.ranks}
+        told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer, "shift": shift}
         detail["told"] = told
         self.add_event(self.steps, began, detail)
 
@@ -205,6 +206,8 @@ class TrainingMonitor:
                     "Name another folder.",
                 )
             self._block_rows = run.block_rows
+            if self.rank == 0:
+                supersede_ranks(self.folder, self.ranks, self.steps + 1, self._block_rows)
         elif self.rank == 0:
             verdict = self.corpus.verdict
             run = RunFile(

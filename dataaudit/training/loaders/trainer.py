@@ -97,9 +97,9 @@ class _Audit:
         self.batches = 0
         """Micro-batches of this pass that are done, on each rank."""
 
-    def state_file(self, checkpoint: Path) -> Path:
-        """Return where the state of this rank lies in a checkpoint."""
-        return checkpoint / _STATE_FILE.format(rank=self.rank)
+    def state_file(self, checkpoint: Path, rank: int | None = None) -> Path:
+        """Return where the state of a rank, of this one by default, lies in a checkpoint."""
+        return checkpoint / _STATE_FILE.format(rank=self.rank if rank is None else rank)
 
     def begin(self, order: Literal["", "rows"], trainer: dict[str, Any]) -> None:
         """Start the log, or go on with it.
@@ -112,10 +112,12 @@ class _Audit:
         options = {"order": order, **trainer, **self.options}
         if self.checkpoint is not None:
             path = self.state_file(self.checkpoint)
+            if not path.exists() and self.rank:  # there are more processes now: the state is that of the run
+                path = self.state_file(self.checkpoint, rank=0)
             if not path.exists():
                 raise ConfigError(
                     f"the checkpoint {self.checkpoint} holds no state of a log ({path.name})",
-                    "It was made without audit_trainer, or by fewer processes; start with resume=True in a new folder.",
+                    "It was made without audit_trainer; start with resume=True in a new folder.",
                 )
             options["state"] = json.loads(path.read_bytes())
         self.monitor = TrainingMonitor(self.folder, self.corpus, rank=self.rank, ranks=self.ranks, **options)

@@ -16,17 +16,19 @@ from dataaudit.training.loaders.hub import ReplayedStream, tagged_dataset, tagge
 from dataaudit.training.loaders.ranks import mark_repeats, repeats
 from dataaudit.training.loaders.token_tags import tag_tokens, tag_tokens_batched, token_columns
 from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+from dataaudit.training.tags import EPOCH, SHARD, TARGETS
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
+from reading import batches, padded, read_back  # noqa: E402 - after the skip
+
 from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402 - after the skip
 
 pytestmark = [
     pytest.mark.torch,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than the machine has cores
 ]
-STRETCHES, CONTEXT, ROWS = 1_000, 128, 4
+CONTEXT, ROWS = 128, 4
 
 
 @pytest.fixture(scope="module")
@@ -43,52 +45,6 @@ def documents(made):
 def texts(made):
     """The same documents without an end token: those that text is had of."""
     return Documents(made.open(), "train", byte_encoder())
-
-
-def check(made, corpus, batch, *, inner=True, end=b"\0"):
-    """Hold every stretch of a batch against the texts; return how many there are."""
-    tags = batch["tags"].numpy()
-    assert not what_is_wrong(tags, len(made.uris), len(corpus.sources))
-    tokens = batch["input_ids" if inner else "labels"].numpy()
-    labels = batch["labels"].numpy()
-    found = 0
-    for row, places in enumerate(tags.tolist()):
-        used = [one for one in places if one[SHARD] != UNUSED]
-        for one, stop in zip(used, [*(one[START] for one in used[1:]), tokens.shape[1]], strict=True):
-            counted = labels[row, max(one[START], int(inner)) : stop] != -100
-            assert one[TARGETS] == counted.sum()
-            if one[SHARD] == MERGED:
-                continue
-            text, source = made.text(one[SHARD], one[ROW])
-            expected = (text.encode() + end)[one[OFFSET] : one[OFFSET] + stop - one[START]]
-            held = tokens[row, one[START] : stop]
-            assert bytes(held[: len(expected)].astype(np.uint8)) == expected
-            assert (labels[row, one[START] + len(expected) : stop] == -100).all()
-            assert one is used[-1] or len(expected) == stop - one[START]
-            assert corpus.sources[one[SOURCE]] == source
-            found += 1
-    return found
-
-
-def read_back(made, corpus, loader, **how):
-    """Read batches until a thousand stretches were held against the texts."""
-    found = 0
-    while found < STRETCHES:
-        before = found
-        for batch in loader:
-            found += check(made, corpus, batch, **how)
-        assert found > before
-
-
-def padded(records, *, left=False):
-    """Pad as collators of transformers do."""
-    length = max(len(one["input_ids"]) for one in records)
-    ids, labels = np.zeros((len(records), length), np.int64), np.full((len(records), length), -100)
-    for row, one in enumerate(records):
-        size = len(one["input_ids"])
-        place = slice(length - size, length) if left else slice(0, size)
-        ids[row, place] = labels[row, place] = one["input_ids"]
-    return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
 
 
 def padded_left(records):
@@ -110,11 +66,6 @@ def packed(columns):
     joined = {name: np.concatenate([np.asarray(one) for one in values]) for name, values in columns.items()}
     size = len(joined["input_ids"])
     return {name: [one[at : at + CONTEXT] for at in range(0, size, CONTEXT)] for name, one in joined.items()}
-
-
-def batches(loader):
-    """Return batches as bytes."""
-    return [{name: value.numpy().tobytes() for name, value in batch.items()} for batch in loader]
 
 
 def loader_of(rows, workers, *, persistent=False, collate=None, **more):
@@ -191,6 +142,27 @@ def key(record):
 def test_streams_that_are_shuffled_and_interleaved_are_their_documents(made, documents, workers):
     loader = loader_of(mixed(documents), workers, collate=TaggedCollator(padded))
     read_back(made, documents.corpus, loader)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+@pytest.mark.parametrize("kind", ["map-style", "streamed", "streamed by parts"])
+def test_ranks_that_split_a_data_set_by_node_read_each_document_once(made, documents, tmp_path, kind, ranks):
+    """Map-style, streams whose shards are divided, and those whose records are: `parts` that do not divide evenly."""
+    split = pytest.importorskip("datasets.distributed").split_dataset_by_node
+    if kind == "map-style":
+        whole = tagged_dataset(documents, order="shuffled", cache=tmp_path)
+    else:
+        whole = tagged_stream(documents, order="shuffled", parts=7 if kind == "streamed" else 12)
+    met = []
+    for rank in range(ranks):
+        own = split(whole, rank, ranks)
+        met.append([(one["shard"], one["row"]) for one in own])
+        read_back(made, documents.corpus, loader_of(own, 0, collate=TaggedCollator(padded)))
+    assert sorted(one for own in met for one in own) == sorted((one["shard"], one["row"]) for one in whole)
+    assert all(met)
+    if kind != "map-style":
+        loader = loader_of(split(whole, 1, ranks), 2, collate=TaggedCollator(padded))
+        assert len({tuple(tag[:2]) for batch in loader for tag in batch["tags"].reshape(-1, 7).tolist()}) > 10
 
 
 def test_interleaved_streams_keep_their_weights(documents):

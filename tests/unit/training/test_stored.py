@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
 from made_corpus import MadeCorpus
-from test_loaders import batches, padded, read_back
+from together import run_together
 
 from dataaudit.errors import ConfigError, CorpusRefused
 from dataaudit.training.documents import Documents, byte_encoder
@@ -17,6 +18,8 @@ from dataaudit.training.loaders.stored import write_litdata, write_mds, written_
 from dataaudit.training.tags import SHARD
 
 torch = pytest.importorskip("torch", reason="their readers are torch's data sets")
+from reading import batches, padded, read_back  # noqa: E402 - after the skip
+
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
 ROWS = 4
 
@@ -119,6 +122,43 @@ def test_a_run_on_litdata_goes_on_in_the_middle(lit, documents, tmp_path):
     again = loader()
     again.load_state_dict(part.state_dict())
     assert first + batches(again) == whole
+
+
+def read_by_two(made, kind, folder, out):
+    """Have two processes read a folder together; return what each met, its tokens held against the documents."""
+    run_together("stored_run.py", 2, kind, folder, out)
+    met = [json.loads((out / f"met-{rank}.json").read_bytes()) for rank in range(2)]
+    for shard, row, tokens in met[0] + met[1]:
+        text = made.text(shard, row)[0].encode() + b"\0"
+        assert bytes(tokens) == text
+    return [[tuple(one[:2]) for one in own] for own in met]
+
+
+def test_two_ranks_read_mds_together(mds, made, documents, tmp_path):
+    """Each about half; every document is met, and few twice, so that both have as many."""
+    folder = write_mds(documents, tmp_path / "mds", size_limit=1 << 14)
+    met = read_by_two(made, "mds", folder, tmp_path)
+    whole = set(zip(*documents_of(documents), strict=True))
+    assert set(met[0]) | set(met[1]) == whole
+    assert len(met[0]) == len(met[1])
+    assert len(met[0]) + len(met[1]) - len(whole) < 2 * ROWS
+
+
+def test_two_ranks_read_litdata_together(lit, made, documents, tmp_path):
+    """Each about half; none is met twice, and few not at all, so that both have as many."""
+    folder = write_litdata(documents, tmp_path / "lit", chunk_bytes=1 << 14)
+    met = read_by_two(made, "lit", folder, tmp_path)
+    whole = set(zip(*documents_of(documents), strict=True))
+    assert not set(met[0]) & set(met[1])
+    assert len(met[0]) == len(set(met[0])) == len(met[1]) == len(set(met[1]))
+    assert set(met[0]) | set(met[1]) <= whole
+    assert len(whole) - len(met[0]) - len(met[1]) < 2 * ROWS
+
+
+def documents_of(documents):
+    """Return shards and rows of all documents."""
+    places = documents.places(range(len(documents)))
+    return [one[0] for one in places], [one[1] for one in places]
 
 
 def test_what_is_held_is_not_in_the_files_and_another_list_is_refused(mds, made, documents, tmp_path):

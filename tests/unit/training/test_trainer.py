@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
-import socket
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
+from levels import WHOLE
 from made_corpus import CONFIG, MadeCorpus
 from made_manifest import make, shard
+from together import run_together
 
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution import attribute, load_data
+from dataaudit.training.curve import missing_of, ranks_at
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import tagged_dataset, tagged_stream
@@ -218,6 +217,21 @@ def test_the_log_knows_whether_the_trainer_shuffles_rows(rows, corpus, tmp_path)
     assert found == {"rows": "rows", "said": "documents", "sequential": "", "stream": "", "unskipped": ""}
 
 
+@pytest.mark.ci
+@pytest.mark.parametrize("kind", ["map-style", pytest.param("streamed", marks=pytest.mark.all)])
+def test_the_log_is_the_same_for_any_number_of_workers(rows, corpus, tmp_path, kind):
+    """Workers 0 to 4, persistent or not: the same stretches with the same losses."""
+    logs = []
+    for workers in range(5):
+        more = {"dataloader_num_workers": workers, "dataloader_persistent_workers": workers in (2, 4)}
+        data = rows if kind == "map-style" else StreamedRows(rows, ROWS)
+        trainer = trainer_of(tmp_path / str(workers), data, max_steps=3, **more)
+        audit_trainer(trainer, tmp_path / str(workers) / "run", corpus).train()
+        logs.append(stretches(tmp_path / str(workers) / "run"))
+    assert len(logs[0]) > 3 * 2 * ROWS
+    assert all(one == logs[0] for one in logs[1:])
+
+
 def test_columns_that_the_trainer_would_drop_are_an_error_at_once(rows, corpus, tmp_path):
     with pytest.raises(ConfigError, match="remove_unused_columns=False") as raised:
         audit_trainer(trainer_of(tmp_path, rows, remove_unused_columns=True), tmp_path / "run", corpus)
@@ -288,29 +302,9 @@ def test_the_shard_behind_a_spike_of_a_trainer_is_named(tmp_path):
     assert episode.found is not None
 
 
-def run_together(script, size, *arguments):
-    """Run a script as the processes of a distributed run, by gloo."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    together = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
-    here = Path(__file__)
-    path = os.pathsep.join([str(here.parent), str(here.parents[2]), *sys.path])
-    processes = [
-        subprocess.Popen(
-            [sys.executable, here.with_name(script), *arguments],
-            env=os.environ | together | {"RANK": str(one), "LOCAL_RANK": str(one), "PYTHONPATH": path},
-            stderr=subprocess.PIPE,
-        )
-        for one in range(size)
-    ]
-    said = [one.communicate(timeout=500)[1].decode() for one in processes]
-    assert [one.returncode for one in processes] == [0] * size, said
-
-
 @pytest.mark.ci
 def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, tmp_path):
-    run_together("ddp_run.py", 2, made.folder, made.hold("train/d.arrow"), tmp_path)
+    run_together("ddp_run.py", 2, made.folder, made.hold("train/b.jsonl"), tmp_path)
     log = load_run(tmp_path / "run")
     steps = log.table("steps").to_pylist()
     assert {(one["rank"], one["step"]) for one in steps} == {(rank, step) for rank in (0, 1) for step in (1, 2, 3)}
@@ -330,13 +324,55 @@ def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, t
     assert 0 < facts.times.comm_time_frac <= 1
     assert 0 < facts.times.compute_time_frac <= 1
     assert facts.times.straggler.ranks == 2
+    out = {index for index, uri in enumerate(made.uris) if uri.startswith("b.jsonl")}
+    held = load_run(tmp_path / "held").table("stretches").to_pylist()
+    sums = [load_run(tmp_path / name).table("steps").select(["rank", "step", "targets"]) for name in ("run", "held")]
+    assert sums[0].equals(sums[1])  # held documents are replaced, not masked: every row has as many targets
+    assert any(one["shard"] in out for one in met)
+    assert not any(one["shard"] in out for one in held)
+    _go_on_with_other_ranks(made, tmp_path)
+
+
+def _go_on_with_other_ranks(made, folder):
+    """One process goes on from the second step of two, then two from the fourth of the one: a phase each."""
+    before = load_run(folder / "run").table("stretches")
+    run_together("ddp_run.py", 1, made.folder, folder, folder, "checkpoint-2")
+    log = load_run(folder / "run")
+    steps = log.table("steps").to_pylist()
+    assert [(one["step"], one["rank"]) for one in steps] == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (1, 1), (2, 1)]
+    early = pc.less_equal(before["step"], 2)
+    missing = missing_of(log.table("steps"), log.table("events"), log.run.ranks)
+    assert (missing.number, missing.whole.tolist()) == (0, [1, 2, 3, 4, 5])
+    assert log.table("stretches").filter(pc.less_equal(log.table("stretches")["step"], 2)).equals(before.filter(early))
+    if not WHOLE:
+        return
+    run_together("ddp_run.py", 2, made.folder, folder, folder, "checkpoint-4")
+    log = load_run(folder / "run")
+    assert {(one["step"], one["rank"]) for one in log.table("steps").to_pylist()} == {
+        *((step, 0) for step in range(1, 6)),
+        *((step, 1) for step in (1, 2, 5)),
+    }
+    events = [(one["kind"], one["step"]) for one in log.table("events").to_pylist() if one["rank"] == 0]
+    assert [one for one in events if one[0] in ("started", "resumed")] == [
+        ("started", 0),
+        ("resumed", 2),
+        ("resumed", 4),
+    ]
+    missing = missing_of(log.table("steps"), log.table("events"), log.run.ranks)
+    assert (missing.number, missing.whole.tolist()) == (0, [1, 2, 3, 4, 5])
+    phases = ranks_at(np.arange(1, 6), log.table("events"), log.run.ranks)
+    assert phases.tolist() == [2, 2, 1, 1, 2]
 
 
 @pytest.mark.ci
-def test_of_a_tensor_parallel_pair_one_process_logs_what_the_whole_model_would(made, tmp_path):
-    run_together("mesh_run.py", 4, made.folder, tmp_path)
+@pytest.mark.parametrize(
+    ("kind", "logging"), [("tp", [[0, 2], None, [1, 2], None]), ("pp", [None, [0, 2], None, [1, 2]])]
+)
+def test_of_a_pair_that_shares_a_model_one_process_logs_what_the_whole_model_would(made, tmp_path, kind, logging):
+    """Of a tensor-parallel pair the first one; of two pipeline stages the last one, which has the logits."""
+    run_together("mesh_run.py", 4, made.folder, tmp_path, kind)
     places = [json.loads((tmp_path / f"place-{rank}.json").read_bytes()) for rank in range(4)]
-    assert places == [[0, 2], None, [1, 2], None]
+    assert places == logging
     pairs, whole = load_run(tmp_path / "run"), load_run(tmp_path / "whole")
     keys = [(name, "ascending") for name in ("rank", "step", "batch_row", "start")]
     met, expected = (log.table("stretches").sort_by(keys) for log in (pairs, whole))

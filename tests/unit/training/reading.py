@@ -1,0 +1,62 @@
+"""What tests of loaders share: batches whose stretches are held against the texts; no library but torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from dataaudit.runlog.format import MERGED, UNUSED
+from dataaudit.training.tags import OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+
+STRETCHES = 1_000
+
+
+def check(made, corpus, batch, *, inner=True, end=b"\0"):
+    """Hold every stretch of a batch against the texts; return how many there are."""
+    tags = batch["tags"].numpy()
+    assert not what_is_wrong(tags, len(made.uris), len(corpus.sources))
+    tokens = batch["input_ids" if inner else "labels"].numpy()
+    labels = batch["labels"].numpy()
+    found = 0
+    for row, places in enumerate(tags.tolist()):
+        used = [one for one in places if one[SHARD] != UNUSED]
+        for one, stop in zip(used, [*(one[START] for one in used[1:]), tokens.shape[1]], strict=True):
+            counted = labels[row, max(one[START], int(inner)) : stop] != -100
+            assert one[TARGETS] == counted.sum()
+            if one[SHARD] == MERGED:
+                continue
+            text, source = made.text(one[SHARD], one[ROW])
+            expected = (text.encode() + end)[one[OFFSET] : one[OFFSET] + stop - one[START]]
+            held = tokens[row, one[START] : stop]
+            assert bytes(held[: len(expected)].astype(np.uint8)) == expected
+            assert (labels[row, one[START] + len(expected) : stop] == -100).all()
+            assert one is used[-1] or len(expected) == stop - one[START]
+            assert corpus.sources[one[SOURCE]] == source
+            found += 1
+    return found
+
+
+def read_back(made, corpus, loader, **how):
+    """Read batches until a thousand stretches were held against the texts."""
+    found = 0
+    while found < STRETCHES:
+        before = found
+        for batch in loader:
+            found += check(made, corpus, batch, **how)
+        assert found > before
+
+
+def padded(records, *, left=False):
+    """Pad as collators of transformers do."""
+    length = max(len(one["input_ids"]) for one in records)
+    ids, labels = np.zeros((len(records), length), np.int64), np.full((len(records), length), -100)
+    for row, one in enumerate(records):
+        size = len(one["input_ids"])
+        place = slice(length - size, length) if left else slice(0, size)
+        ids[row, place] = labels[row, place] = one["input_ids"]
+    return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
+
+
+def batches(loader):
+    """Return batches as bytes."""
+    return [{name: value.numpy().tobytes() for name, value in batch.items()} for batch in loader]
