@@ -78,14 +78,17 @@ test-all: $(VENV)/.judges dist-check test-frameworks
 	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
 	@echo "make test-all last passed on $$(date -u +%F), commit $$(git rev-parse --short HEAD)" | tee $(PASSED)
 
-# Each framework whose files we write, in an environment of its own that sees ours: its own writers and readers.
-FRAMEWORKS := mosaicml-streaming litdata
+# Each framework whose files we write or whose orders we read, in an environment of its own that sees ours: its own
+# writers, readers and data sets.
+FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan
+FRAMEWORK_TESTS := tests/unit/training/test_stored.py tests/unit/training/test_orders.py::TestTheLibrariesThemselves \
+  tests/unit/engine/test_token_files.py::test_megatrons_own_reader_and_writer_agree tests/unit/training/test_examples.py
 test-frameworks: $(addprefix $(VENV)-,$(FRAMEWORKS))
 $(addprefix $(VENV)-,$(FRAMEWORKS)): $(VENV)-%: $(VENV)/.judges
 	rm -rf $@; $(PYTHON) -m venv $@
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 	$@/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $*
-	DATAAUDIT_TEST_LEVEL=all $@/bin/python -m pytest -q -m torch tests/unit/training/test_stored.py
+	DATAAUDIT_TEST_LEVEL=all $@/bin/python -m pytest -q $(FRAMEWORK_TESTS)
 
 # Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
 dist-check: | $(VENV)/bin/python
