@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -159,17 +160,35 @@ class _Shards:
     """Stands for a manifest: shards by number."""
 
     id = "sha256:" + "0" * 64
+    core = SimpleNamespace(
+        tokenizer=SimpleNamespace(name="bytes", sha256="", vocab_size=256, special_ids=()), mixture={}
+    )
 
     def __init__(self, shards: int, rows: int) -> None:
         names = [f"part-{one:03d}" for one in range(shards)]
         digests = [f"{one + 1:064x}" for one in range(shards)]
         split = ["train"] * shards
         self._table = pa.table(
-            {"sha256": digests, "rows": [rows] * shards, "split": split, "uri": names, "documents": [rows] * shards}
+            {
+                "shard": np.arange(shards),
+                "sha256": digests,
+                "rows": [rows] * shards,
+                "split": split,
+                "uri": names,
+                "documents": [rows] * shards,
+                "tokens": pa.nulls(shards, pa.int64()),
+            }
         )
 
-    def table(self, _: str, columns: list[str] | None = None) -> pa.Table:
-        """Return columns of the table of shards; metrics are null."""
+    def metrics(self, _: str) -> tuple[()]:
+        """Return no record."""
+        return ()
+
+    def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
+        """Return columns of the table of shards; metrics are null. Of others no row."""
+        if name != "shards":
+            types = {"split": pa.string(), "source": pa.string()}
+            return pa.schema([(one, types.get(one, pa.int64())) for one in columns or ()]).empty_table()
         held = {one: self._table[one] for one in self._table.column_names if columns is None or one in columns}
         unknown = [one for one in columns or () if one not in held]
         return pa.table(held | {one: pa.nulls(len(self._table), pa.float64()) for one in unknown})
@@ -181,8 +200,8 @@ class _Tables:
     torn_bytes = 0
     folder = Path("no-run-log")
 
-    def __init__(self, log: Log, run: RunFile) -> None:
-        self.run = run
+    def __init__(self, log: Log, run: RunFile, shards: pa.Table) -> None:
+        self.run, self.shards = run, shards
         self._tables = {name: _with_rank(TABLES[name].schema.empty_table()) for name in TABLES}
         number, steps = len(log["step"]), np.arange(1, log.steps + 1)
         zero = np.zeros(number, dtype=np.int64)
@@ -235,6 +254,6 @@ def data_of(log: Log) -> Data:
         started="2026-11-24T00:00:00Z",
         program="0",
     )
-    tables: Any = _Tables(log, run)
     shards: Any = _Shards(int(log["shard"].max()) + 1, log.rows)
+    tables: Any = _Tables(log, run, shards.table("shards"))
     return Data(tables, shards)

@@ -115,7 +115,7 @@ VALUES = TableSpec(
 )
 EVENTS = TableSpec(
     name="events",
-    about="What happened: started, resumed, skipped, flagged, lost, scored, closed, and what is wrong with the optimizer.",
+    about="What happened: started, resumed, skipped, flagged, lost, scored, closed, what is wrong with the optimizer.",
     key=("step", "time", "kind"),
     schema=pa.schema([_STEP, _TIME, field("kind", STRING, "kind"), field("detail", STRING, "an object of JSON")]),
 )
