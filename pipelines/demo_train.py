@@ -2,6 +2,7 @@
 
     python pipelines/demo_train.py corpus --out demo-train
     python pipelines/demo_train.py train --manifest demo-train/manifest --run demo-train/run
+    dataaudit attribute demo-train/run --manifest demo-train/manifest --replay pipelines/demo_train.py:replay
 
 The corpus is text of Python's own library: functions and docstrings. One shard holds compressed bytes decoded as text,
 as a crawler leaves them that took an archive for a page. Shards are read three at a time, so the bad one is a third of
@@ -19,7 +20,7 @@ import signal
 import sysconfig
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from torch import nn
 from torch.nn import functional
 
 from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
+from dataaudit.training.loop_replay import LoopReplay
+from dataaudit.training.replay import Trained
 from dataaudit.vitals import Mapping, Vitals, VitalsConfig
 
 SHARDS = {"code": 54, "docs": 34}
@@ -179,28 +182,96 @@ class Model(nn.Module):
         return logits
 
 
+Clip = Callable[..., torch.Tensor]
+"""torch.nn.utils.clip_grad_norm_, or the monitor's, which keeps the norm."""
+
+
+class Loop:
+    """What trains, and what a replay of it needs: the same update, from the same checkpoints."""
+
+    def __init__(self, manifest: Path, *, policy: str, quarantine: Path | None, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.corpus = open_manifest(manifest, require="passed", policy=policy, quarantine=quarantine)
+        self.encoder = byte_encoder(end=0)
+        documents = Documents(self.corpus, "train", self.encoder)
+        self.rows = PackedDocuments(
+            documents, CONTEXT, seed=seed, epochs=2, order="interleaved", open_shards=OPEN_SHARDS
+        )
+        self.model = Model()
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps of it."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "random": torch.get_rng_state(),
+        }
+
+    def restore(self, checkpoint: Path) -> dict[str, Any]:
+        """Be as a checkpoint says; return all of it."""
+        saved: dict[str, Any] = torch.load(checkpoint)
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        torch.set_rng_state(saved["random"])
+        return saved
+
+    def losses(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the loss of each label: [ROWS, CONTEXT]."""
+        logits = self.model(batch["input_ids"])
+        return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none").view(
+            ROWS, CONTEXT
+        )
+
+    def update(self, step: int, losses: torch.Tensor, clip: Clip) -> tuple[torch.Tensor, torch.Tensor]:
+        """Make a step; return its loss and the norm of the gradient."""
+        loss = losses.mean()
+        for group in self.optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, step / WARM_UP_STEPS)
+        self.optimizer.zero_grad()
+        loss.backward()
+        norm = clip(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return loss, norm
+
+
+def replay(manifest: Path, run: Path) -> LoopReplay:
+    """Return the replay of a run: dataaudit attribute RUN --manifest DIR --replay pipelines/demo_train.py:replay."""
+    loop = Loop(manifest, policy="release-gate", quarantine=None, seed=0)
+
+    def step(number: int, batches: list[dict[str, torch.Tensor]]) -> Trained:
+        loss, norm = loop.update(number, loop.losses(batches[0]), nn.utils.clip_grad_norm_)
+        return Trained(loss=loss.item(), values={"grad_global_norm": norm.item()})
+
+    return LoopReplay(
+        rows=loop.rows,
+        batch_rows=ROWS,
+        model=loop.model,
+        stateful=[loop.optimizer],
+        checkpoints={int(path.stem): path for path in checkpoints_of(run)},
+        restore=loop.restore,
+        train=step,
+        manifest=manifest,
+    )
+
+
+def checkpoints_of(run: Path) -> list[Path]:
+    """Return the checkpoints of a run, the newest last."""
+    return sorted(run.with_name(run.name + ".checkpoints").glob("*.pt"))
+
+
 def train(arguments: argparse.Namespace) -> None:
     """Train, from the newest checkpoint where there is one."""
-    torch.manual_seed(arguments.seed)
-    corpus = open_manifest(
-        arguments.manifest, require="passed", policy=arguments.policy, quarantine=arguments.quarantine
-    )
-    encoder = byte_encoder(end=0)
-    documents = Documents(corpus, "train", encoder)
-    rows = PackedDocuments(
-        documents, CONTEXT, seed=arguments.seed, epochs=2, order="interleaved", open_shards=OPEN_SHARDS
-    )
-    model = Model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.1)
-    checkpoint = arguments.run.with_name(arguments.run.name + ".checkpoint.pt")
+    loop = Loop(arguments.manifest, policy=arguments.policy, quarantine=arguments.quarantine, seed=arguments.seed)
+    folder = arguments.run.with_name(arguments.run.name + ".checkpoints")
+    folder.mkdir(parents=True, exist_ok=True)
     saved: dict[str, Any] = {"step": 0, "monitor": None, "vitals": None}
-    if checkpoint.exists():
-        saved = torch.load(checkpoint)
-        model.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        torch.set_rng_state(saved["random"])
+    if checkpoints := checkpoints_of(arguments.run):
+        saved = loop.restore(checkpoints[-1])
     indices = range(ROWS * saved["step"], ROWS * arguments.steps)
-    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(rows, indices), ROWS, num_workers=2)
+    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(loop.rows, indices), ROWS, num_workers=2)
     began = time.monotonic()
     parts = Mapping(layers="blocks", attention="attention", heads=HEADS, mlp="mlp")
     settings = VitalsConfig(
@@ -209,40 +280,28 @@ def train(arguments: argparse.Namespace) -> None:
     with (
         TrainingMonitor(
             arguments.run,
-            corpus,
+            loop.corpus,
             state=saved["monitor"],
             resume=arguments.run.exists(),
             planned_tokens=arguments.steps * ROWS * CONTEXT,
-            optimizer=optimizer,
-            tokenizer=encoder.name,
+            optimizer=loop.optimizer,
+            tokenizer=loop.encoder.name,
         ) as monitor,
-        Vitals(model, optimizer, settings, [monitor]) as vitals,
+        Vitals(loop.model, loop.optimizer, settings, [monitor]) as vitals,
     ):
         if saved["vitals"] is not None:
             vitals.load_state_dict(saved["vitals"])
         for batch in monitor.loader(loader):
             with vitals.step():
-                logits = model(batch["input_ids"])
-                losses = functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
-                monitor.batch(batch["tags"], losses=losses.view(ROWS, CONTEXT), labels=batch["labels"])
-                loss = losses.mean()
-                for group in optimizer.param_groups:
-                    group["lr"] = LEARNING_RATE * min(1.0, (monitor.steps + 1) / WARM_UP_STEPS)
-                optimizer.zero_grad()
-                loss.backward()
-                monitor.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
+                losses = loop.losses(batch)
+                monitor.batch(batch["tags"], losses=losses, labels=batch["labels"])
+                loss, _ = loop.update(monitor.steps + 1, losses, monitor.clip_grad_norm_)
             monitor.step(loss)
             if monitor.steps % CHECKPOINT_STEPS == 0:
                 print(f"step {monitor.steps}: loss {loss.item():.3f}, {time.monotonic() - began:.0f} s", flush=True)
-                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": monitor.steps}
-                state |= {
-                    "random": torch.get_rng_state(),
-                    "vitals": vitals.state_dict(),
-                    "monitor": monitor.state_dict(),
-                }
-                torch.save(state, checkpoint.with_suffix(".new"))
-                checkpoint.with_suffix(".new").replace(checkpoint)
+                state = {**loop.state(), "step": monitor.steps, "vitals": vitals.state_dict()}
+                torch.save({**state, "monitor": monitor.state_dict()}, folder / "new")
+                (folder / "new").replace(folder / f"{monitor.steps:05d}.pt")
             if monitor.steps == arguments.kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
 

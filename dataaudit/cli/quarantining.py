@@ -151,7 +151,34 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
 
 
 @quarantine.command(
-    short_help="Put proposals of the gate in force.",
+    name="propose",
+    short_help="Propose what a training run's log and its replay found.",
+    epilog=block(
+        "Examples:",
+        "dataaudit attribute runs/7b --manifest manifests/first --replay train.py:replay",
+        "dataaudit quarantine propose quarantine.jsonl --run runs/7b --manifest manifests/first",
+    ),
+)
+@FILE
+@click.option("--run", type=FOLDER, metavar="RUNLOG", required=True, help="The run log, with its attribution.json.")
+@click.option("--manifest", type=FOLDER, metavar="DIR", required=True, help="The manifest that it was trained on.")
+@WHO
+@JSON
+def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_json: bool) -> None:
+    """Put what `attribute` proposes on a list, with its evidence; nothing is held back until `accept`.
+
+    Proposed are odd data, data that breaks the model from any checkpoint (both by replay), and what several episodes
+    follow upon in an order that is known to be random. What one spike sat in is no reason.
+    """
+    from dataaudit import api
+    from dataaudit.quarantine.view import change_view
+
+    change = api.quarantine(file).propose_run(run, manifest=manifest, who=who)
+    print_text(change_view(file, change, verb="proposed: nothing is held back yet", as_json=as_json))
+
+
+@quarantine.command(
+    short_help="Put proposals in force.",
     epilog=block(
         "Examples:",
         "dataaudit quarantine accept quarantine.jsonl 3f2a91",

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --step 312",
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --picture spike.png",
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --json | jq '.episodes[].found.name'",
+                "dataaudit attribute runs/7b --manifest manifests/2026-11 --replay train.py:replay",
             ),
             block(
                 "Exit codes:",
                 "0  nothing to explain",
-                "1  a block or a shard held the excess of an episode",
+                "1  a block or a shard held the excess of an episode, or a replay proposes one",
                 "2  wrong use: no run log, or another manifest than the run's",
                 "3  there are episodes, and none can be told: why stands in the first line",
                 "4  no data: no step, or too few for a line",
@@ -43,9 +44,33 @@ if TYPE_CHECKING:
     "--reference", type=FOLDER, metavar="RUNLOG", help="A healthy run with the same schedule, to hold the loss against."
 )
 @click.option("--picture", type=FOLDER, metavar="FILE.png", help="The loss with its band and episodes.")
+@click.option(
+    "--replay",
+    metavar="MODULE:FUNCTION",
+    help="Do parts of the run again: what FUNCTION(manifest, runlog) returns; MODULE may be a file.",
+)
+@click.option(
+    "--suspect", "suspects", multiple=True, metavar="SHARD[:ROW]", help="With --replay: a shard, or the row's block."
+)
+@click.option(
+    "--before",
+    type=click.IntRange(min=1, max=1_000),
+    default=8,
+    show_default=True,
+    help="With --replay: steps before an episode from which on the arms differ.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print attribution.json instead of tables.")
 def attribute(
-    runlog: Path, manifest: Path, step: int | None, reference: Path | None, picture: Path | None, *, as_json: bool
+    runlog: Path,
+    manifest: Path,
+    step: int | None,
+    reference: Path | None,
+    picture: Path | None,
+    replay: str | None,
+    suspects: tuple[str, ...],
+    before: int,
+    *,
+    as_json: bool,
 ) -> None:
     """Say which block or shard of the corpus held the excess when a run's loss rose, and how sure that is.
 
@@ -61,8 +86,15 @@ def attribute(
         from dataaudit.training.picture import check_picture
 
         check_picture(picture)
+    if suspects and replay is None:
+        raise click.UsageError("--suspect names what --replay looks at; name the replay, too.")
     data = attribution.load_data(runlog, manifest, reference)
     found = attribution.attribute(data, step)
+    if replay is not None:
+        from dataaudit.training.replaying import load_replay, replayed
+
+        made = load_replay(replay, manifest, runlog)
+        found = replayed(data, found, made, replay, suspects, before=before)
     if picture is not None:
         from dataaudit.training.picture import write_picture
 

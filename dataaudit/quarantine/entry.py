@@ -136,6 +136,10 @@ class Evidence:
     """Id of the manifest in which it was found."""
     run: Name | None = None
     """Id of a training run in which it was found."""
+    attribution: Digest | None = None
+    """Digest of the run's attribution.json, which has every number: checkpoints, arms, controls."""
+    finding: Text | None = None
+    """What it says, in words."""
 
     def finding(self) -> tuple[Any, ...]:
         """Return what was found, without where: the same finding in two manifests is the same."""

@@ -34,6 +34,7 @@ from dataaudit.training.attribution import Data
 from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import Attribution, Detector, Document, Episode, Found, ShardMetric, Share, Span
 from dataaudit.training.run_blocks import run_blocks
+from dataaudit.training.replay_blocks import replay_blocks
 
 EPISODES = 5
 """Episodes that are shown; JSON has all."""
@@ -349,5 +350,6 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
         yield Prose(text=text)
     yield from evidence_blocks(found)
     yield from run_blocks(found)
-    if any(one.outcome == "found" for one in found.episodes):
+    yield from replay_blocks(found)
+    if found.replay is None and any(one.outcome == "found" for one in found.episodes):
         yield Section(id="limits", title="What this does not say", lead=_LIMITS)

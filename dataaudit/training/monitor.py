@@ -20,11 +20,10 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
-import random
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -43,6 +42,7 @@ from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, S
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.profiling import Profiled
+from dataaudit.training.random_state import untouched
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.step_clock import StepClock
 from dataaudit.training.stretch_losses import (
@@ -504,7 +504,7 @@ class TrainingMonitor:
         for number, batches in list(self._kept):
             wanted = number in flagged or number % SCORED_EVERY == 0
             if wanted and batches and all(tags is not None for _, tags in batches):
-                with Guarded() as call, _untouched(self._model):
+                with Guarded() as call, untouched(self._model):
                     sums = [Pending(self._scored_again(kept, tags)) for kept, tags in batches]
                     self._thread.put(Scores(number, sums, self.steps - number))
                 if call.error is not None:
@@ -518,29 +518,6 @@ class TrainingMonitor:
         assert self._score is not None
         sums, _ = stretch_loss_sums(self._score(kept), torch.as_tensor(tags), None, inner=self._inner)
         return sums
-
-
-@contextmanager
-def _untouched(model: torch.nn.Module | None) -> Iterator[None]:
-    """Run without gradients; put random states, buffers and modes of a model back afterwards."""
-    import torch
-
-    modules = [] if model is None else list(model.modules())
-    modes = [module.training for module in modules]
-    buffers = [] if model is None else [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the loop's own
-    with torch.no_grad(), torch.random.fork_rng():
-        try:
-            if model is not None:
-                model.eval()
-            yield
-        finally:
-            for module, mode in zip(modules, modes, strict=True):
-                module.training = mode
-            for buffer, before in buffers:
-                buffer.copy_(before)
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002 - the loop's own
 
 
 def _ids(labels: Any | None) -> Pending | None:

@@ -84,8 +84,13 @@ class PackedDocuments:
         start = index * self.context
         outer = self.shift == "outer"
         tokens = self.window(start, start + self.context + outer).astype(np.int64)
-        tags = self.tags(start + outer, start + self.context + outer, first_target=None if outer else start + 1)
-        return {"input_ids": tokens[: self.context], "labels": tokens[int(outer) :], "tags": tags}
+        return {"input_ids": tokens[: self.context], "labels": tokens[int(outer) :], "tags": self.row_tags(index)}
+
+    def row_tags(self, index: int) -> np.ndarray:
+        """Return the tags of a row alone: int64[stretches, 7]."""
+        start = index * self.context
+        outer = self.shift == "outer"
+        return self.tags(start + outer, start + self.context + outer, first_target=None if outer else start + 1)
 
     def window(self, start: int, stop: int) -> np.ndarray:
         """Return tokens of the stream: [stop - start] of the encoder's dtype."""

@@ -165,7 +165,7 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
     first[inverse[::-1]] = np.arange(len(inverse))[::-1]
     known = precision > 0
     mean, precision = mean[known], precision[known]
-    own = _variance_between(mean, precision)
+    own = variance_between(mean, precision)
     return Documents(
         unit=held.units(0 if shards else block_rows)[first][known],
         source=held.source[first][known] + 1,
@@ -261,7 +261,7 @@ def _spread(values: Floats) -> float:
     return _NORMAL_MAD * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
 
 
-def _variance_between(mean: Floats, precision: Floats) -> float:
+def variance_between(mean: Floats, precision: Floats) -> float:
     """Return the variance of true means for which the median of squared standardised ones is a normal's."""
     if len(mean) < 2:
         return 0.0
@@ -284,7 +284,7 @@ def _effects(average: Floats, weight: Floats, source: Ints) -> Floats:
     found = np.zeros(int(source.max(initial=0)) + 1)
     for one in np.unique(source).tolist():
         inside = source == one
-        found[one] = _variance_between(average[inside], weight[inside])
+        found[one] = variance_between(average[inside], weight[inside])
     return found
 
 

@@ -1,0 +1,288 @@
+"""Is the data itself odd? Suspects beside matched documents of their source, by models that had seen neither.
+
+The documents of a suspect unit and of control units of the same size (blocks beside blocks, shards beside shards) are
+scored at checkpoints from before either was read. Of each document the mean of its stratum is taken away (source,
+language, log2 of its tokens; every unit counts once in it). The score of a unit is the mean over its documents and the
+checkpoints, in its standard deviations: units of a source differ by themselves, a random effect as in the residual
+test. It is held against the scores of the control units, on either side: by rank, p = (1 + as far) / (1 + units), and
+beyond the farthest tenth by the tail that these predict, P(e) = (k + 1) / (n + 1) * (1 + e / sum of the k excesses)^-k.
+For tails that fall exponentially that is exact, as e * k / sum is F(2, 2 k) distributed; for lighter ones, a normal's
+among them, it is too large, which is the safe side. Whole units are compared, since documents of a hard but clean unit
+are hard together.
+
+A unit that was named because it was the worst of m has its p times m: at most that is how often the worst of m clean
+ones is called odd.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dataaudit.training.replay import Floats, Ints, Mask, Replay, first_reads
+from dataaudit.training.residual_test import LEAST_DOCUMENTS, variance_between
+from dataaudit.vitals.tails import student_quantile
+
+CHECKPOINTS = 3
+"""Least checkpoints before exposure."""
+MOST_CHECKPOINTS = 5
+LEAST_UNITS = 20
+"""Control units below which nothing is said."""
+MOST_UNITS = 200
+MOST_DOCUMENTS = 48
+"""Documents of a unit that are scored at most."""
+LEAST_STRATUM = 5
+"""Control units that a stratum needs, else its documents are left out."""
+ALPHA = 0.01
+"""Up to which p, times the units it was named among, is called odd."""
+_TAIL = 10
+
+DirectOutcome = Literal["outlier_data", "not_odd", "not_evaluated"]
+DirectReason = Literal["", "checkpoints", "suspects", "controls"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Direct:
+    """What the direct test says of one unit."""
+
+    outcome: DirectOutcome
+    reason: DirectReason = ""
+    """Why nothing is said: too few checkpoints before exposure, suspect documents, or control units."""
+    checkpoints: tuple[int, ...] = ()
+    documents: int = 0
+    """Suspect documents that were scored."""
+    unmatched: int = 0
+    """Suspect documents without controls of their source, language and length."""
+    units: int = 0
+    """Control units."""
+    effect: float = math.nan
+    """Mean loss of the suspects less that of matched controls, nats/token."""
+    interval: tuple[float, float] = (math.nan, math.nan)
+    """95 % interval of it, over draws of control units and checkpoints."""
+    by_checkpoint: tuple[float, ...] = ()
+    """The effect at each checkpoint."""
+    p: float = math.nan
+    """Two-sided, of a unit that was named in advance."""
+    among: int = 1
+    """Units among which it was named."""
+
+    @property
+    def adjusted(self) -> float:
+        """``p`` times the units among which it was named, 1 at most."""
+        return min(1.0, self.p * self.among)
+
+
+def direct(
+    replay: Replay,
+    suspects: Ints,
+    units: Ints,
+    *,
+    among: int = 1,
+    exclude: Ints | None = None,
+    first: Ints | None = None,
+    alpha: float = ALPHA,
+    seed: int = 0,
+) -> Direct:
+    """Test whether the documents of one unit are odd beside those of other units.
+
+    Args:
+        replay: The run.
+        suspects: int64[n] documents, as places in ``replay.documents``.
+        units: int64[documents] the unit of each document of ``replay.documents``: its block or its shard.
+        among: Units among which this one was named for being the worst; 1 when it was named in advance.
+        exclude: Documents that may be no controls: other suspects.
+        first: Of :func:`first_reads` up to the newest checkpoint, where it is known already.
+        alpha: Up to which ``p * among`` is called odd.
+        seed: Of the draw of control units and documents.
+    """
+    random = np.random.Generator(np.random.PCG64([seed, len(suspects), 1]))
+    documents = replay.documents
+    if first is None:
+        first = first_reads(replay, max(replay.checkpoints, default=0))
+    chosen = _chosen(replay, suspects, units, exclude, first, random)
+    if chosen is None:
+        return Direct(outcome="not_evaluated", reason="checkpoints", among=among)
+    checkpoints, own, controls, unmatched = chosen
+    strata = documents.strata()
+    known: dict[str, Any] = {"among": among, "checkpoints": checkpoints, "unmatched": unmatched}
+    if len(own) < LEAST_DOCUMENTS:
+        return Direct(outcome="not_evaluated", reason="suspects", **known)
+    own = random.permutation(own)[:MOST_DOCUMENTS]
+    names = np.unique(units[controls])
+    if len(names) < LEAST_UNITS:
+        return Direct(outcome="not_evaluated", reason="controls", units=len(names), documents=len(own), **known)
+    everyone = np.concatenate([own, controls])
+    losses = np.empty((len(checkpoints), len(everyone)))
+    for place, checkpoint in enumerate(checkpoints):
+        replay.restore(checkpoint)
+        losses[place] = replay.score(everyone)
+    unit = np.concatenate([np.zeros(len(own), np.int64), 1 + np.searchsorted(names, units[controls])])
+    found = compare_units(losses, unit, strata[everyone])
+    outcome: DirectOutcome = "outlier_data" if min(1.0, found.p * among) <= alpha else "not_odd"
+    return Direct(
+        outcome=outcome,
+        documents=len(own),
+        units=len(names),
+        effect=found.effect,
+        interval=found.interval,
+        by_checkpoint=found.by_checkpoint,
+        p=found.p,
+        **known,
+    )
+
+
+Chosen = tuple[tuple[int, ...], Ints, Ints, int]
+"""Checkpoints, suspect documents, control documents, suspect documents without a match."""
+
+
+def _chosen(
+    replay: Replay, suspects: Ints, units: Ints, exclude: Ints | None, first: Ints, random: np.random.Generator
+) -> Chosen | None:
+    """Return the newest checkpoints before exposure that leave enough control units, and what is scored there.
+
+    At the newest of them at least half of the suspects are unread, and only what is unread then is scored. Where no
+    checkpoints leave enough controls, those with the most are returned; None where too few are before exposure.
+    """
+    unread = [one for one in replay.checkpoints if one > 0 and 2 * int((first[suspects] > one).sum()) >= len(suspects)]
+    best: Chosen | None = None
+    most = -1
+    for end in range(len(unread), CHECKPOINTS - 1, -1):
+        found = _scored_at(tuple(unread[max(0, end - MOST_CHECKPOINTS) : end]), replay, suspects, units, exclude, first)
+        number = len(np.unique(units[found[2]]))
+        if number > most:
+            best, most = found, number
+        if most >= LEAST_UNITS:
+            break
+    if best is None:
+        return None
+    checkpoints, own, controls, unmatched = best
+    return checkpoints, own, _drawn(controls, units, random), unmatched
+
+
+def _scored_at(
+    checkpoints: tuple[int, ...], replay: Replay, suspects: Ints, units: Ints, exclude: Ints | None, first: Ints
+) -> Chosen:
+    """Return the suspects and their possible controls that are unread at the newest of some checkpoints."""
+    strata = replay.documents.strata()
+    unread = first > checkpoints[-1]
+    own = suspects[unread[suspects]]
+    free = unread & np.isin(strata, strata[own]) & ~np.isin(units, units[suspects])
+    if exclude is not None:
+        free[exclude] = False
+    controls = np.flatnonzero(free)
+    matched = own[np.isin(strata[own], _strata_of_many(strata[controls], units[controls]))]
+    controls = controls[np.isin(strata[controls], strata[matched])]
+    _, member, sizes = np.unique(units[controls], return_inverse=True, return_counts=True)
+    return checkpoints, matched, controls[(sizes >= LEAST_DOCUMENTS)[member.ravel()]], len(own) - len(matched)
+
+
+def _drawn(free: Ints, units: Ints, random: np.random.Generator) -> Ints:
+    """Return documents of control units: at most so many units, of each so many documents."""
+    free = random.permutation(free)
+    names = random.permutation(np.unique(units[free]))[:MOST_UNITS]
+    free = free[np.isin(units[free], names)]
+    order = np.argsort(units[free], kind="stable")
+    held = units[free][order]
+    begin = np.searchsorted(held, held, "left")
+    found: Ints = np.sort(free[order][np.arange(len(held)) - begin < MOST_DOCUMENTS])
+    return found
+
+
+def _strata_of_many(strata: Ints, units: Ints) -> Ints:
+    """Return the strata that enough units have documents of."""
+    pairs = np.unique(np.stack([strata, units]), axis=1)
+    names, counts = np.unique(pairs[0], return_counts=True)
+    return names[counts >= LEAST_STRATUM]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One unit beside others."""
+
+    effect: float
+    interval: tuple[float, float]
+    by_checkpoint: tuple[float, ...]
+    p: float
+    distances: Floats
+    """Scores in their standard deviations: float64[units], the suspect first."""
+
+
+def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
+    """Hold unit 0 against all others.
+
+    Args:
+        losses: float64[checkpoints, documents] nats/token.
+        unit: int64[documents] from 0, none left out; 0 is the suspect.
+        strata: int64[documents]
+    """
+    number = int(unit.max()) + 1
+    rest = _without_strata(losses, unit, strata, np.ones(len(unit), dtype=bool))
+    mean = rest.mean(axis=0)
+    sizes = np.bincount(unit, minlength=number)
+    score = np.bincount(unit, mean, minlength=number) / sizes
+    within = float(((mean - score[unit]) ** 2).sum()) / max(1, len(unit) - number)
+    chance = within / sizes
+    middle = float(np.median(score))
+    effect = variance_between(score - middle, 1 / np.maximum(chance, 1e-300))
+    distance = (score - middle) / np.sqrt(np.maximum(effect + chance, 1e-300))
+    above, below = one_sided(distance[0], distance[1:]), one_sided(-distance[0], -distance[1:])
+    own = _without_strata(losses, unit, strata, unit > 0)
+    table = np.stack([np.bincount(unit, row, minlength=number) / sizes for row in own])
+    differences = table[:, 0] - table[:, 1:].mean(axis=1)
+    return Compared(
+        effect=float(differences.mean()),
+        interval=_interval(differences, table[:, 1:].mean(axis=0)),
+        by_checkpoint=tuple(float(one) for one in differences),
+        p=min(1.0, 2 * min(above, below)),
+        distances=distance,
+    )
+
+
+def _without_strata(losses: Floats, unit: Ints, strata: Ints, counted: Mask) -> Floats:
+    """Take away the mean of each stratum, in which every unit that is counted has the same weight."""
+    _, code = np.unique(strata, return_inverse=True)
+    code = code.ravel()
+    _, cell, sizes = np.unique(np.stack([code, unit]), axis=1, return_inverse=True, return_counts=True)
+    weights = counted / sizes[cell.ravel()]
+    total = np.bincount(code, weights, minlength=int(code.max()) + 1)
+    found = np.empty_like(losses)
+    for place, row in enumerate(losses):
+        found[place] = row - (np.bincount(code, weights * row, minlength=len(total)) / np.maximum(total, 1e-300))[code]
+    return found
+
+
+def one_sided(value: float, others: Floats) -> float:
+    """Return the chance of a value as large beside others of its kind: by rank, and by the tail beyond the largest.
+
+    Args:
+        value: What is asked about.
+        others: float64[n], n of :data:`LEAST_UNITS` or more.
+    """
+    ordered = np.sort(others)[::-1]
+    number = len(ordered)
+    tail = max(5, number // _TAIL)
+    threshold = ordered[tail]
+    if not value > threshold:
+        return (1 + int((ordered >= value).sum())) / (1 + number)
+    total = float((ordered[:tail] - threshold).sum())
+    if total <= 0:
+        return 1 / (1 + number)
+    return (tail + 1) / (1 + number) * float((1 + (value - threshold) / total) ** -tail)
+
+
+def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:
+    """Return the 95 % interval of a mean difference, checkpoints and control units both drawn at random.
+
+    The two variances add up; degrees of freedom by Satterthwaite 1946.
+    """
+    parts = [(float(one.var(ddof=1)) / len(one), len(one) - 1) for one in (by_checkpoint, by_unit)]
+    variance = sum(part for part, _ in parts)
+    middle = float(by_checkpoint.mean())
+    if variance <= 0:
+        return middle, middle
+    freedom = variance**2 / sum(part**2 / free for part, free in parts)
+    half = student_quantile(0.025, max(1.0, freedom)) * math.sqrt(variance)
+    return middle - half, middle + half

@@ -1,0 +1,81 @@
+"""Proposals for a quarantine list, from what ``attribution.json`` of a run proposes: ``quarantine propose``."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+from pydantic import ValidationError
+
+from dataaudit.errors import RunLogError
+from dataaudit.manifest.load import Manifest
+from dataaudit.quarantine.changes import AddRequest, Author, Change, propose
+from dataaudit.quarantine.entry import Evidence
+from dataaudit.quarantine.proposals import target_of
+from dataaudit.quarantine.selection import COLUMNS
+from dataaudit.regular import read_regular
+from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.training.findings import Attribution, Proposal
+
+_COMPARATORS = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}
+"""How p should have stood to its limit, or the rise to the band."""
+_UNITS = {"outlier_data": "nats/token", "data_intrinsic": "bands", "follows": "episodes"}
+
+
+def propose_run(path: Path, log: Path, manifest: Manifest, author: Author) -> Change:
+    """Append what a run proposes to a list: a shard, or each document of a block.
+
+    Args:
+        path: The list; it is made when there is none and something is proposed.
+        log: Folder of the run log, with ``attribution.json``.
+        manifest: Of the run.
+        author: Who proposes.
+
+    Raises:
+        RunLogError: There is no ``attribution.json``, it is damaged, or of another manifest.
+        QuarantineError: The list cannot be written.
+        ManifestError: The table of shards cannot be read.
+    """
+    file = log / ATTRIBUTION_FILE
+    try:
+        data = read_regular(file)
+        found = Attribution.model_validate(orjson.loads(data))
+    except OSError as error:
+        raise RunLogError(
+            f"{file} cannot be read: {error.strerror or error}", "`dataaudit attribute` writes it."
+        ) from None
+    except (ValidationError, ValueError):
+        raise RunLogError(f"{file} is damaged, or of another version", "Run `dataaudit attribute` again.") from None
+    if found.manifest != manifest.id:
+        raise RunLogError(f"{file} is of the manifest {found.manifest}, {manifest.folder} is {manifest.id}")
+    if not found.proposals:
+        return Change(added=(), notes=("attribution.json proposes nothing",))
+    rows = manifest.table("shards", COLUMNS).to_pylist()
+    evidence = {
+        "manifest": manifest.id,
+        "run": log.resolve().name,
+        "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
+    }
+    requests = [request for one in found.proposals for request in _requests(one, rows, evidence)]
+    return propose(path, requests, author)
+
+
+def _requests(one: Proposal, rows: list[dict[str, object]], about: dict[str, str]) -> Iterator[AddRequest]:
+    evidence = Evidence(
+        metric=one.metric,
+        unit=_UNITS[one.because],
+        value=one.value,
+        judged=one.judged,
+        comparator=_COMPARATORS[one.because],
+        limit=one.limit,
+        rule=one.because,
+        manifest=about["manifest"],
+        run=about["run"],
+        attribution=about["digest"],
+        finding=one.note,
+    )
+    records = [None] if one.first_row is None or one.last_row is None else range(one.first_row, one.last_row + 1)
+    for record in records:
+        yield AddRequest(target=target_of(rows[one.shard], record), reason=one.because, evidence=evidence)

@@ -1,0 +1,115 @@
+"""What people read of a replay: of each suspect whether it is odd data, whether it breaks the model, what is proposed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dataaudit.render.blocks import Block, Column, Prose, Section, Table, names, numbers
+from dataaudit.render.line import Line, Name, decimal, join, say
+from dataaudit.text import plural
+from dataaudit.training.findings import Attribution, ContagionFound, DirectFound, Suspect, Unit
+
+_NAMED = {
+    "user": "named by you",
+    "accounting": "held the excess of an episode",
+    "event_test": "episodes follow upon it",
+    "residual_test": "odd losses over the run",
+}
+_LACKING = {
+    "checkpoints": "fewer than 3 checkpoints are from before it was read",
+    "suspects": "too few of its documents have controls of their source, language and length",
+    "controls": "too few control units were unread by then",
+}
+_CONTAGION = {
+    "not_contagious": "Not contagious: trained on again from before, other documents' loss stays in its band.",
+    "state_dependent": "The model's state: the loss of other documents rises with controls in its place, too.",
+    "data_intrinsic": "The data: other documents' loss rises with it from every checkpoint, and with controls from none.",
+    "interaction": "Both together: other documents' loss rises with it from this state, and from no other checkpoint.",
+    "inconclusive": "Inconclusive",
+    "not_reproduced": "The replay is not the run, so nothing is decided",
+    "not_evaluated": "Whether it breaks the model was not tried",
+}
+_ARMS = {
+    "A": ("the run", "the suspects"),
+    "B": ("the run", "controls"),
+    "C": ("other checkpoints", "the suspects"),
+    "D": ("other checkpoints", "controls"),
+}
+_BECAUSE = {
+    "outlier_data": "odd data",
+    "data_intrinsic": "breaks the model",
+    "follows": "episodes follow upon it",
+}
+
+
+def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
+    """Return what the replay found, and what is proposed with it or without."""
+    if found.replay is not None:
+        if not found.replay.suspects:
+            yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
+        yield from (_suspect(one) for one in found.replay.suspects)
+    if found.proposals:
+        said = join(", ", (say("{} ({})", _unit(one), _BECAUSE[one.because]) for one in found.proposals))
+        yield Prose(text=say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", said))
+    elif found.replay is not None and found.replay.suspects:
+        yield Prose(text="Nothing is proposed.")
+
+
+def _suspect(one: Suspect) -> Section:
+    blocks: list[Block] = [Prose(text=_direct(one.direct))]
+    if one.contagion is None:
+        blocks.append(Prose(text="No episode reads it or follows upon it, so there is no branch to train from."))
+    else:
+        blocks += _contagion(one.contagion)
+    lead = f"{plural(one.documents, 'document')}; {_NAMED[one.named_by]}."
+    place = f"replay-{one.shard}-{one.first_row or 0}"
+    return Section(id=place, title=say("Done again: {}", _unit(one)), lead=lead, blocks=tuple(blocks))
+
+
+def _unit(one: Unit | Suspect) -> Line:
+    name = Name(one.name, ends=True)
+    return name if one.first_row is None else say("rows {} to {} of {}", one.first_row, one.last_row, name)
+
+
+def _direct(found: DirectFound) -> Line:
+    if found.outcome == "not_evaluated" or found.effect is None or found.interval is None or found.p is None:
+        return f"Whether it is odd data is not known: {_LACKING[found.reason]}."
+    low, high = found.interval
+    begin = "Odd data" if found.outcome == "outlier_data" else "Not odd"
+    among = "" if found.among == 1 else f", times {found.among:,} that it was named among"
+    return (
+        f"{begin}: its documents are {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token off those of"
+        f" {found.units:,} control units, at {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
+        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g}{among}, held against {found.alpha:g}."
+    )
+
+
+def _contagion(found: ContagionFound) -> Iterable[Block]:
+    text = _CONTAGION[found.outcome]
+    yield Prose(text=f"{text}: {found.detail}." if found.detail else text)
+    if not found.arms:
+        return
+    yield Table(
+        title=(
+            f"Loss of {plural(found.held, 'document')} that no arm reads, from step {found.branch:,} to"
+            f" {found.last or 0:,}"
+        ),
+        columns=(
+            *(Column("arm", "word"), Column("from", "text"), Column("reads", "text")),
+            *numbers("runs", "spikes", "rise, bands", "95 %"),
+        ),
+        rows=tuple(
+            (
+                one.arm,
+                *_ARMS[one.arm],
+                one.repetitions,
+                one.spikes,
+                decimal(None if one.rise is None else round(one.rise, 2)),
+                "-" if one.interval is None else f"{one.interval[0]:.2f} to {one.interval[1]:.2f}",
+            )
+            for one in found.arms
+        ),
+        noun="arm",
+        note=f"{plural(found.reproduced, 'step')} of arm A were those of the log, bit by bit.",
+        whole=True,
+    )
