@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -25,20 +25,21 @@ if TYPE_CHECKING:
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --picture spike.png",
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --json | jq '.episodes[].found.name'",
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --replay train.py:replay",
+                "dataaudit attribute trainer_log.csv --columns step,train_loss",
             ),
             block(
                 "Exit codes:",
                 "0  nothing to explain",
                 "1  a block or a shard held the excess of an episode, or a replay proposes one",
                 "2  wrong use: no run log, or another manifest than the run's",
-                "3  there are episodes, and none can be told: why stands in the first line",
+                "3  there are episodes, and none can be told: why stands in the first line; of a table, any episode",
                 "4  no data: no step, or too few for a line",
             ),
         )
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
-@click.option("--manifest", type=FOLDER, required=True, metavar="DIR", help="The manifest that the run was trained on.")
+@click.option("--manifest", type=FOLDER, metavar="DIR", help="The manifest that the run was trained on.")
 @click.option("--step", type=click.IntRange(min=0), metavar="N", help="Only the episode that step N is in.")
 @click.option(
     "--reference", type=FOLDER, metavar="RUNLOG", help="A healthy run with the same schedule, to hold the loss against."
@@ -59,16 +60,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --replay: steps before an episode from which on the arms differ.",
 )
+@click.option(
+    "--columns", metavar="STEP,LOSS", help="Of a log of another program: names of its columns, where they are unusual."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print attribution.json instead of tables.")
 def attribute(
     runlog: Path,
-    manifest: Path,
+    manifest: Path | None,
     step: int | None,
     reference: Path | None,
     picture: Path | None,
     replay: str | None,
     suspects: tuple[str, ...],
     before: int,
+    columns: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -77,7 +82,14 @@ def attribute(
     An episode is a run of steps above the band around a robust line; its excess over what the healthy past predicts is
     divided among the documents of its batches (docs/reference/attribution.md). What is found is also written to
     RUNLOG/attribution.json. No text of documents is read or shown.
+
+    RUNLOG may be a table of another program, .csv, .tsv or .jsonl with a step and a loss: then spikes are found, and
+    nothing else is said.
     """
+    if runlog.suffix in {".csv", ".tsv", ".jsonl", ".ndjson"} and not runlog.is_dir():
+        _detect(runlog, columns, as_json=as_json)
+    if manifest is None:
+        raise click.UsageError("--manifest DIR: a run log is read beside the manifest that it was trained on.")
     from dataaudit import text as t
     from dataaudit.training import attribution
     from dataaudit.training.blocks import render_text
@@ -104,6 +116,20 @@ def attribute(
         attribution.write_attribution(runlog, found)
     except OSError as error:
         note(f"dataaudit: attribution.json cannot be written to {runlog}: {error.strerror or error}")
+    sys.exit(found.exit_code)
+
+
+def _detect(path: Path, columns: str | None, *, as_json: bool) -> NoReturn:
+    """Judge the log of another program, and end."""
+    from dataaudit import text as t
+    from dataaudit.training.foreign_log import detect, render_detection
+
+    names = [name.strip() for name in (columns or "").split(",")]
+    if columns is not None and len(names) != 2:
+        raise click.UsageError("--columns: expected STEP,LOSS")
+    found, steps, values = detect(path, (names[0], names[1]) if columns is not None else None)
+    plain = t.as_json(found.model_dump(mode="json", by_alias=True))
+    print_text(plain if as_json else render_detection(found, steps, values))
     sys.exit(found.exit_code)
 
 

@@ -138,7 +138,7 @@ class Evidence:
     """Id of a training run in which it was found."""
     attribution: Digest | None = None
     """Digest of the run's attribution.json, which has every number: checkpoints, arms, controls."""
-    finding: Text | None = None
+    words: Text | None = None
     """What it says, in words."""
 
     def finding(self) -> tuple[Any, ...]:

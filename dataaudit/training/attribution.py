@@ -265,7 +265,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         longest_gap=missing.gap,
         judged=int(judged.judged.sum()),
         torn_bytes=data.log.torn_bytes,
-        detector=_detector(judged),
+        detector=detector_of(judged),
         episodes=episodes,
         dips=tuple(_span(judged.step, one) for one in judged.dips),
         gradients=tuple(_span(norms.step, one) for one in norms.spikes),
@@ -279,7 +279,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
     )
 
 
-def _detector(judged: Judged) -> Detector:
+def detector_of(judged: Judged) -> Detector:
+    """Return how a detector judged, for the record."""
     above, below = (None, None) if judged.rates is None else (AlarmRate(**asdict(one)) for one in judged.rates)
     return Detector(
         window=WINDOW,

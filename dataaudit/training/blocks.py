@@ -322,7 +322,7 @@ def _metrics(one: Episode) -> Table:
     )
 
 
-def _false_alarms(detector: Detector) -> str:
+def false_alarms(detector: Detector) -> str:
     """Return how often the band is left by chance, or why that is not known."""
     width = f"The band is {detector.k:g} robust standard deviations wide on either side"
     if detector.above is None:
@@ -345,7 +345,7 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             said.append(f"Also {what}: {first}{more}.")
     if found.judged:
-        said.append(_false_alarms(found.detector))
+        said.append(false_alarms(found.detector))
     for text in said:
         yield Prose(text=text)
     yield from evidence_blocks(found)

@@ -5,10 +5,10 @@ scored at checkpoints from before either was read. Of each document the mean of 
 language, log2 of its tokens; every unit counts once in it). The score of a unit is the mean over its documents and the
 checkpoints, in its standard deviations: units of a source differ by themselves, a random effect as in the residual
 test. It is held against the scores of the control units, on either side: by rank, p = (1 + as far) / (1 + units), and
-beyond the farthest tenth by the tail that these predict, P(e) = (k + 1) / (n + 1) * (1 + e / sum of the k excesses)^-k.
-For tails that fall exponentially that is exact, as e * k / sum is F(2, 2 k) distributed; for lighter ones, a normal's
-among them, it is too large, which is the safe side. Whole units are compared, since documents of a hard but clean unit
-are hard together.
+beyond the farthest tenth by the tail that these predict, P(e) = (k + 1) / (n + 1) * (1 + e / sum of the k excesses)^(1
+- k). With the exponent -k that is exact for tails that fall exponentially (e * k / sum is F(2, 2 k) distributed); one
+less keeps it on the safe side where a few units are hard together and clean. Whole units are compared, since documents
+of a hard but clean unit are hard together.
 
 A unit that was named because it was the worst of m has its p times m: at most that is how often the worst of m clean
 ones is called odd.
@@ -270,7 +270,7 @@ def one_sided(value: float, others: Floats) -> float:
     total = float((ordered[:tail] - threshold).sum())
     if total <= 0:
         return 1 / (1 + number)
-    return (tail + 1) / (1 + number) * float((1 + (value - threshold) / total) ** -tail)
+    return (tail + 1) / (1 + number) * float((1 + (value - threshold) / total) ** (1 - tail))
 
 
 def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:

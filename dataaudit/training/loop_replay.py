@@ -58,7 +58,7 @@ class LoopReplay:
         rows: PackedDocuments,
         batch_rows: int,
         checkpoints: Mapping[int, Any],
-        restore: Callable[[Any], None],
+        restore: Callable[[Any], object],
         train: Callable[[int, list[dict[str, Any]]], Any],
         model: torch.nn.Module,
         stateful: Sequence[Any] = (),

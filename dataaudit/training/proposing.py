@@ -12,14 +12,14 @@ from pydantic import ValidationError
 from dataaudit.errors import RunLogError
 from dataaudit.manifest.load import Manifest
 from dataaudit.quarantine.changes import AddRequest, Author, Change, propose
-from dataaudit.quarantine.entry import Evidence
+from dataaudit.quarantine.entry import Comparator, Evidence
 from dataaudit.quarantine.proposals import target_of
 from dataaudit.quarantine.selection import COLUMNS
 from dataaudit.regular import read_regular
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.findings import Attribution, Proposal
 
-_COMPARATORS = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}
+_COMPARATORS: dict[str, Comparator] = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}
 """How p should have stood to its limit, or the rise to the band."""
 _UNITS = {"outlier_data": "nats/token", "data_intrinsic": "bands", "follows": "episodes"}
 
@@ -74,7 +74,7 @@ def _requests(one: Proposal, rows: list[dict[str, object]], about: dict[str, str
         manifest=about["manifest"],
         run=about["run"],
         attribution=about["digest"],
-        finding=one.note,
+        words=one.note,
     )
     records = [None] if one.first_row is None or one.last_row is None else range(one.first_row, one.last_row + 1)
     for record in records:

@@ -1,10 +1,10 @@
-"""What people read of a replay: of each suspect whether it is odd data, whether it breaks the model, what is proposed."""
+"""What people read of a replay: whether each suspect is odd data, whether it breaks the model, what is proposed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dataaudit.render.blocks import Block, Column, Prose, Section, Table, names, numbers
+from dataaudit.render.blocks import Block, Column, Prose, Section, Table, numbers
 from dataaudit.render.line import Line, Name, decimal, join, say
 from dataaudit.text import plural
 from dataaudit.training.findings import Attribution, ContagionFound, DirectFound, Suspect, Unit
@@ -23,8 +23,8 @@ _LACKING = {
 _CONTAGION = {
     "not_contagious": "Not contagious: trained on again from before, other documents' loss stays in its band.",
     "state_dependent": "The model's state: the loss of other documents rises with controls in its place, too.",
-    "data_intrinsic": "The data: other documents' loss rises with it from every checkpoint, and with controls from none.",
-    "interaction": "Both together: other documents' loss rises with it from this state, and from no other checkpoint.",
+    "data_intrinsic": "The data: other documents' loss rises with it from every checkpoint, with controls from none.",
+    "interaction": "Both together: other documents' loss rises with it from this state, from no other one.",
     "inconclusive": "Inconclusive",
     "not_reproduced": "The replay is not the run, so nothing is decided",
     "not_evaluated": "Whether it breaks the model was not tried",
@@ -78,9 +78,10 @@ def _direct(found: DirectFound) -> Line:
     begin = "Odd data" if found.outcome == "outlier_data" else "Not odd"
     among = "" if found.among == 1 else f", times {found.among:,} that it was named among"
     return (
-        f"{begin}: its documents are {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token off those of"
+        f"{begin}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token beside"
         f" {found.units:,} control units, at {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
-        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g}{among}, held against {found.alpha:g}."
+        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g}{among}, held against"
+        f" {found.alpha:g}."
     )
 
 

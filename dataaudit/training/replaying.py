@@ -322,7 +322,7 @@ def proposals_of(found: Attribution, suspects: Sequence[Suspect] = ()) -> tuple[
             if unit.p <= test.alpha and unit.episodes > 1:
                 note = f"{unit.episodes} episodes began within {test.lag} steps after it was read, {unit.expected:.3g}"
                 note += f" would by chance; p {unit.p:.2g} over {test.tested} units and {test.orders} redrawn orders."
-                numbers = {"value": float(unit.episodes), "judged": unit.p, "limit": test.alpha}
+                numbers: dict[str, Any] = {"value": float(unit.episodes), "judged": unit.p, "limit": test.alpha}
                 made = Proposal(**_place(unit), because="follows", metric="episodes", note=note, **numbers)
                 proposed.setdefault((unit.shard, unit.first_row), made)
     return tuple(proposed.values())
@@ -345,7 +345,7 @@ def _by_direct(one: Suspect) -> Proposal | None:
     )
     if one.contagion is not None:
         note += f" Contagion: {one.contagion.outcome}."
-    numbers = {"value": held.effect, "judged": judged, "limit": held.alpha}
+    numbers: dict[str, Any] = {"value": held.effect, "judged": judged, "limit": held.alpha}
     return Proposal(**_place(one), because="outlier_data", metric="replay_direct", note=note, **numbers)
 
 
@@ -361,5 +361,5 @@ def _by_contagion(one: Suspect) -> Proposal | None:
         f" documents rises by {rise['A']:.2g} bands with it, {rise['B']:.2g} with controls; from checkpoints"
         f" {', '.join(map(str, others))} by {rise['C']:.2g} with it, {rise['D']:.2g} with controls."
     )
-    numbers = {"value": rise["A"], "judged": rise["A"], "limit": 1.0}
+    numbers: dict[str, Any] = {"value": rise["A"], "judged": rise["A"], "limit": 1.0}
     return Proposal(**_place(one), because="data_intrinsic", metric="replay_contagion", note=note, **numbers)

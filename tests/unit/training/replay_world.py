@@ -30,19 +30,20 @@ def words(seed):
         yield " ".join(draw.choice(book) for _ in range(draw.randint(6, 16)))
 
 
-def write_corpus(folder, shards=40, bad=(), seed=0):
+def write_corpus(folder, shards=40, bad=(), seed=0, bad_documents=DOCUMENTS):
     """Write shards of documents, some of random characters, and their manifest; return its folder."""
     texts, draw = words(0), random.Random(seed)
     rows = []
     (folder / "data").mkdir(parents=True)
     for shard in range(shards):
-        held = [next(texts) for _ in range(DOCUMENTS)]
+        number = bad_documents if shard in bad else DOCUMENTS
+        held = [next(texts) for _ in range(number)]
         if shard in bad:
             held = ["".join(draw.choice("abcdefghijklmnop") for _ in one) for one in held]
         lines = [json.dumps({"body": {"text": one}, "from": "web"}).encode() + b"\n" for one in held]
         name, data = f"p{shard:03d}.jsonl", b"".join(lines)
         (folder / "data" / name).write_bytes(data)
-        rows.append(row_of(name, data, rows=DOCUMENTS, documents=DOCUMENTS, sources={"web": 100}))
+        rows.append(row_of(name, data, rows=number, documents=number, sources={"web": 100}))
     make(folder / "m", rows, roots=folder / "data", config=CONFIG)
     return folder / "m"
 
