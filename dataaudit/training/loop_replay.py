@@ -33,6 +33,7 @@ from dataaudit.training.random_state import random_state, set_random_state, unto
 from dataaudit.training.replay import Batch, Candidates, Floats, Ints, Trained, candidates_of
 
 _SCORED_ROWS = 16
+_UNKNOWN = frozenset({"", "und"})
 
 
 class LoopReplay:
@@ -159,13 +160,13 @@ class LoopReplay:
 
 
 def _languages(documents: Documents, manifest: Path) -> Ints:
-    """Return a code of the most frequent language of each document's shard."""
+    """Return a code of the most frequent language of each document's shard, -1 where none is known."""
     column = load_manifest(manifest).table("shards", ["languages"])["languages"].combine_chunks()
     held = [] if pa.types.is_null(column.type) else column.to_pylist()
     found = [
         max(one, key=lambda counts: (counts["documents"], counts["language"]))["language"] if one else ""
         for one in held
     ]
-    codes = {name: code for code, name in enumerate(sorted(set(found)))}
+    codes = {name: code for code, name in enumerate(sorted(set(found) - _UNKNOWN))} | dict.fromkeys(_UNKNOWN, -1)
     of_shard = np.array([codes[found[shard]] for shard in documents.shards.tolist()], dtype=np.int64)
     return np.repeat(of_shard, np.diff(documents.starts))

@@ -70,16 +70,22 @@ def candidates_of(documents: Documents, languages: Ints | None = None) -> Candid
 
     Args:
         documents: What the run packs.
-        languages: int64[documents] code of each one's language; one for all where it is not known.
+        languages: int64[documents] code of each one's language; -1 where it is not known: bytes are no language, and
+            are held against what is most frequent in their source.
     """
     kept = np.flatnonzero(~documents.held)
     places = np.array(documents.places(kept.tolist()), dtype=np.int64).reshape(-1, 3)
+    language = np.zeros(len(kept), np.int64) if languages is None else np.asarray(languages)[kept].astype(np.int64)
+    for source in np.unique(places[language < 0, 2]).tolist():
+        own = places[:, 2] == source
+        known, counts = np.unique(language[own & (language >= 0)], return_counts=True)
+        language[own & (language < 0)] = known[np.argmax(counts)] if len(known) else 0
     return Candidates(
         shard=places[:, 0],
         row=places[:, 1],
         source=places[:, 2],
         tokens=documents.lengths[kept].astype(np.int64),
-        language=np.zeros(len(kept), np.int64) if languages is None else np.asarray(languages)[kept].astype(np.int64),
+        language=language,
     )
 
 

@@ -79,6 +79,7 @@ class Settings:
     spoil: int = 0
     """Step at which the optimizer's second moments are lost; 0: none."""
     every: int = 10
+    workers: int = 0
     seed: int = 0
 
 
@@ -133,7 +134,7 @@ def train(manifest, run, settings):
     """Train with two workers and a log, keep checkpoints."""
     loop = Loop(manifest, settings)
     rows = torch.utils.data.Subset(loop.rows, range(ROWS * settings.steps))
-    loader = torch.utils.data.DataLoader(rows, ROWS, num_workers=0)
+    loader = torch.utils.data.DataLoader(rows, ROWS, num_workers=settings.workers)
     (run.parent / "checkpoints").mkdir(exist_ok=True)
     with TrainingMonitor(run, loop.corpus, order="documents" if settings.order == "shuffled" else "") as monitor:
         for batch in loader:
