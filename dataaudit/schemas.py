@@ -24,7 +24,7 @@ from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.quarantine import entry
 from dataaudit.runlog import format as runlog
 from dataaudit.text import clean
-from dataaudit.training import findings
+from dataaudit.training import findings, foreign_log
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Json = dict[str, Any]
@@ -113,6 +113,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
         findings.attribution_schema,
         findings.SCHEMA_VERSION,
     ),
+    "detection": ("JSON Schema of what `attribute` says of another program's log", foreign_log.detection_schema, 1),
     "diff": ("JSON Schema of what `diff --json` prints", plain.diff_schema, plain.SCHEMA_VERSION),
     "token-proof": (
         "JSON Schema of the record of `map`, what token files hold",

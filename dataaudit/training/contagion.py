@@ -12,11 +12,12 @@ C       other checkpoints           what A read
 D       other checkpoints           what B read
 ======  ==========================  ===================================
 
-Controls are of the suspects' source, language and length (log2 of the tokens), and every document beside them keeps its
-place. An arm rises by what the held documents' loss is at most above the line through it before the branch (a line that
-falls is not continued). A spike is a rise of more than the detector's width, 8 robust standard deviations of the steps
-before the branch. B, C and D are repeated: controls are drawn anew, checkpoints are others; an arm has a spike when
-all of it have, and none when none has. Seeds alone are no repetition: on a CPU an equal start gives an equal end.
+Controls are of the suspects' source, language and length (log2 of the tokens; the nearest where there are too few), and
+every document beside them keeps its place. An arm rises by what the held documents' loss is at most above the line
+through it before the branch (a line that falls is not continued). A spike is a rise of more than the detector's width,
+8 robust standard deviations of the steps before the branch. B, C and D are repeated: controls are drawn anew,
+checkpoints are others; an arm has a spike when all of it have, and none when none has. Seeds alone are no repetition:
+on a CPU an equal start gives an equal end.
 
 A has to be the run again, bit by bit: the loss of every step from the checkpoint on is held against the log, and so are
 the documents. If something differs, that is said, and nothing is decided.
@@ -40,7 +41,7 @@ BEFORE = 8
 """Steps before an episode from which on the arms differ; the lag of the event test."""
 HELD = 64
 """Documents that are scored after each step."""
-LINE = 32
+LINE = 16
 """Steps before the branch that the line goes through;"""
 LEAST_LINE = 10
 """and at least so many."""
@@ -244,10 +245,12 @@ def _untold(detail: str, **known: Any) -> Contagion:
 
 
 def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -> list[int]:
-    """Return other checkpoints, the nearest before the branch first, then later ones, oldest first."""
-    room = max(checkpoints) + 1
-    earlier = [one for one in checkpoints if 0 < one < begin and one + LINE + len(steps) < steps[0]]
-    later = [one for one in checkpoints if one > steps[-1] and one + LINE <= room - 1]
+    """Return other checkpoints: the nearest before the branch first, then later ones, oldest first.
+
+    From each the run's own batches lead to a branch of its own, so that these are not the ones that the arms read.
+    """
+    earlier = [one for one in checkpoints if 0 < one < begin and one + LINE < steps[0]]
+    later = [one for one in checkpoints if one > steps[-1] and one + LINE <= max(checkpoints)]
     return [*earlier[::-1], *later][: max(number, CHECKPOINTS)]
 
 
@@ -267,9 +270,13 @@ class _Plan:
         places = self._random.permutation(np.flatnonzero(free))
         places = places[np.argsort(~unread[places], kind="stable")]
         """Free documents, at random, those that were not read by then first."""
-        pools = {int(one): places[strata[places] == one] for one in np.unique(strata[own])}
+        pools = {
+            int(one): self._pool(places, own[strata[own] == one][0], strata, draws) for one in np.unique(strata[own])
+        }
         if lacking := sum(len(pools[int(strata[one])]) < draws for one in own.tolist()):
-            self.problem = f"{lacking} of {len(own)} suspects have fewer than {draws} controls of their kind"
+            self.problem = (
+                f"{lacking} of {len(own)} suspects have fewer than {draws} controls of their source and language"
+            )
             return
         self._draws = [self._draw(pools, strata) for _ in range(draws)]
         used = np.unique(np.array([one for draw in self._draws for held in draw.values() for one in held]))
@@ -277,6 +284,20 @@ class _Plan:
         self.held = np.sort(kept[:HELD])
         if len(self.held) < HELD // 4:
             self.problem = f"only {len(self.held)} documents are left to be scored"
+
+    def _pool(self, places: Ints, suspect: int, strata: Ints, draws: int) -> Ints:
+        """Return free documents of a suspect's kind; where they are too few, the nearest in length."""
+        documents = self._replay.documents
+        same: Ints = places[strata[places] == strata[suspect]]
+        if len(same) >= draws:
+            return same
+        like: Ints = places[
+            (documents.source[places] == documents.source[suspect])
+            & (documents.language[places] == documents.language[suspect])
+        ]
+        away = np.abs(np.log2(np.maximum(documents.tokens[like], 1)) - math.log2(max(1, documents.tokens[suspect])))
+        nearest: Ints = like[np.argsort(away, kind="stable")][: 8 * draws]
+        return nearest
 
     def _draw(self, pools: Mapping[int, Ints], strata: Ints) -> dict[int, tuple[int, ...]]:
         """Return controls of each suspect, each used once where there are enough."""

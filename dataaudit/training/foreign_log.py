@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -78,7 +78,9 @@ class Detection(_Model):
     dips: tuple[Flagging, ...] = Field(description="Below the band.")
 
 
-UNTOLD: Final = _UNTOLD
+def detection_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what is printed of such a log."""
+    return Detection.model_json_schema(by_alias=True, mode="serialization")
 
 
 def detect(path: Path, columns: tuple[str, str] | None = None) -> tuple[Detection, Ints, Floats]:
@@ -233,4 +235,4 @@ def _blocks(found: Detection) -> Iterable[Block]:
     if found.skipped or found.repeated:
         rows_said = f"{plural(found.skipped, 'row')} without a step or a loss left out"
         yield Prose(text=f"{rows_said}; {plural(found.repeated, 'row')} of a step that is there again later.")
-    yield Prose(text=UNTOLD)
+    yield Prose(text=_UNTOLD)

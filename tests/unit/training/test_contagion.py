@@ -93,7 +93,7 @@ def test_every_outcome(by, outcome, arms):
     assert found.outcome == outcome
     assert "".join(one.arm for one in found.arms) == arms
     assert (found.branch, found.last, found.suspects, found.held) == (86, 100, SIZE, 64)
-    assert found.reproduced == 100 - 50
+    assert found.reproduced == 100 - 70
     assert len({one.checkpoint for one in found.arms if one.arm in "CD"}) == arms.count("C")
 
 
@@ -112,7 +112,7 @@ def test_a_run_that_differs_decides_nothing_and_says_what():
     made.drift = 1e-12
     found = contagion(made, log, made.suspects(), EPISODE)
     assert (found.outcome, found.arms, found.reproduced) == ("not_reproduced", (), 0)
-    assert "the loss of step 51 is" in found.detail
+    assert "the loss of step 71 is" in found.detail
     assert "the weights, the random numbers or the arithmetic differ" in found.detail
 
 
