@@ -182,24 +182,6 @@ class QuarantineList:
         change, _ = propose_verdict(self.file, verdict, load(manifest), author(who, None))
         return change
 
-    def propose_run(self, run: PathLike, manifest: PathLike | LoadedManifest, *, who: str | None = None) -> Change:
-        """Propose what ``dataaudit attribute`` proposes of a training run; nothing is held back until it is accepted.
-
-        Args:
-            run: Folder of the run log, with ``attribution.json``.
-            manifest: That it was trained on, loaded or its folder.
-            who: Who proposes.
-
-        Raises:
-            RunLogError: There is no ``attribution.json``, or it is damaged or of another manifest.
-            ManifestError: The manifest is absent or damaged.
-            QuarantineError: The list cannot be written.
-        """
-        from dataaudit.quarantine.changes import author
-        from dataaudit.training.proposing import propose_run
-
-        return propose_run(self.file, path_of(run, "run"), load(manifest), author(who, None))
-
     def accept(
         self,
         names: _Names | None = None,

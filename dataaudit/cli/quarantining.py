@@ -170,10 +170,12 @@ def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_
     Proposed are odd data, data that breaks the model from any checkpoint (both by replay), and what several episodes
     follow upon in an order that is known to be random. What one spike sat in is no reason.
     """
-    from dataaudit import api
+    from dataaudit.manifest.load import load_manifest
+    from dataaudit.quarantine.changes import author
     from dataaudit.quarantine.view import change_view
+    from dataaudit.training.proposing import propose_run
 
-    change = api.quarantine(file).propose_run(run, manifest=manifest, who=who)
+    change = propose_run(file, run, load_manifest(manifest), author(who, None))
     print_text(change_view(file, change, verb="proposed: nothing is held back yet", as_json=as_json))
 
 
