@@ -54,7 +54,7 @@ def test_the_worst_of_many_clean_units_is_not_called_odd_more_often_than_stated(
     assert called <= 0.05 * number + 4 * math.sqrt(0.05 * 0.95 * number)
 
 
-@pytest.mark.parametrize("above", [1.5, -1.5])
+@pytest.mark.parametrize("above", [3.0, -3.0])
 def test_what_is_far_off_is_found(above):
     random = np.random.default_rng(3)
     found = [compare_units(*losses(random, 60, above=above)) for _ in range(20)]
@@ -132,7 +132,7 @@ class TestDirect:
             assert step in found.checkpoints
 
     def test_being_named_among_many_costs(self):
-        made = Scored(above=0.5)
+        made = Scored(above=2.0)
         suspects = np.flatnonzero(made.documents.shard == 59)
         alone = direct(made, suspects, made.documents.shard, first=in_turn(made))
         many = direct(made, suspects, made.documents.shard, first=in_turn(made), among=1_000_000)

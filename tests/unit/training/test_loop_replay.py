@@ -137,7 +137,7 @@ def test_random_letters_are_odd_data_are_proposed_and_hold_nothing_back(bad, tmp
     assert (suspect.direct.outcome, clean.direct.outcome) == ("outlier_data", "not_odd")
     assert max(suspect.direct.checkpoints) < 90
     assert suspect.contagion.outcome != "state_dependent"
-    assert suspect.contagion.reproduced > 40
+    assert suspect.contagion.reproduced == 93 - 60  # from the newest checkpoint that leaves 16 steps before the branch
     assert [one.shard for one in found.proposals] == [BAD]
     text = render_text(found, bad.data(), width=100)
     assert "Odd data: its documents' loss is" in text
