@@ -22,6 +22,7 @@ from dataaudit.runlog.format import RUN_FILE
 from dataaudit.training.attribution import Data
 from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
 from dataaudit.training.direct_test import ALPHA, Direct, direct
+from dataaudit.training.event_test import alpha_of_look
 from dataaudit.training.findings import (
     ArmFound,
     ArmMean,
@@ -318,11 +319,12 @@ def proposals_of(found: Attribution, suspects: Sequence[Suspect] = ()) -> tuple[
             proposed[one.shard, one.first_row] = made
     test = found.event_test
     if test is not None and test.null == "redrawn":
+        limit = alpha_of_look(test.look, ALPHA)
         for unit in test.units:
-            if unit.p <= test.alpha and unit.episodes > 1:
+            if unit.p <= limit and unit.episodes > 1:
                 note = f"{unit.episodes} episodes began within {test.lag} steps after it was read, {unit.expected:.3g}"
                 note += f" would by chance; p {unit.p:.2g} over {test.tested} units and {test.orders} redrawn orders."
-                numbers: dict[str, Any] = {"value": float(unit.episodes), "judged": unit.p, "limit": test.alpha}
+                numbers: dict[str, Any] = {"value": float(unit.episodes), "judged": unit.p, "limit": limit}
                 made = Proposal(**_place(unit), because="follows", metric="episodes", note=note, **numbers)
                 proposed.setdefault((unit.shard, unit.first_row), made)
     return tuple(proposed.values())
