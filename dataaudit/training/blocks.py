@@ -33,8 +33,8 @@ from dataaudit.training.alarm_rate import LEAST_STEPS
 from dataaudit.training.attribution import Data
 from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import Attribution, Detector, Document, Episode, Found, ShardMetric, Share, Span
-from dataaudit.training.run_blocks import run_blocks
 from dataaudit.training.replay_blocks import replay_blocks
+from dataaudit.training.run_blocks import run_blocks
 
 EPISODES = 5
 """Episodes that are shown; JSON has all."""

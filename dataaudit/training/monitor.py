@@ -21,7 +21,6 @@ import datetime as dt
 import logging
 import os
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
