@@ -25,7 +25,7 @@ if TYPE_CHECKING:
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --picture spike.png",
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --json | jq '.episodes[].found.name'",
                 "dataaudit attribute runs/7b --manifest manifests/2026-11 --replay train.py:replay",
-                "dataaudit attribute trainer_log.csv --columns step,train_loss",
+                "dataaudit attribute trainer_log.csv --loss-column train_loss",
             ),
             block(
                 "Exit codes:",
@@ -60,9 +60,8 @@ if TYPE_CHECKING:
     show_default=True,
     help="With --replay: steps before an episode from which on the arms differ.",
 )
-@click.option(
-    "--columns", metavar="STEP,LOSS", help="Of a log of another program: names of its columns, where they are unusual."
-)
+@click.option("--step-column", metavar="NAME", help="Of another program's log: of the step; a usual name by default.")
+@click.option("--loss-column", metavar="NAME", help="Of another program's log: of the loss.")
 @click.option("--json", "as_json", is_flag=True, help="Print attribution.json instead of tables.")
 def attribute(
     runlog: Path,
@@ -73,7 +72,8 @@ def attribute(
     replay: str | None,
     suspects: tuple[str, ...],
     before: int,
-    columns: str | None,
+    step_column: str | None,
+    loss_column: str | None,
     *,
     as_json: bool,
 ) -> None:
@@ -87,7 +87,7 @@ def attribute(
     nothing else is said.
     """
     if runlog.suffix in {".csv", ".tsv", ".jsonl", ".ndjson"} and not runlog.is_dir():
-        _detect(runlog, columns, as_json=as_json)
+        _detect(runlog, step_column, loss_column, as_json=as_json)
     if manifest is None:
         raise click.UsageError("--manifest DIR: a run log is read beside the manifest that it was trained on.")
     from dataaudit import text as t
@@ -119,15 +119,12 @@ def attribute(
     sys.exit(found.exit_code)
 
 
-def _detect(path: Path, columns: str | None, *, as_json: bool) -> NoReturn:
+def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) -> NoReturn:
     """Judge the log of another program, and end."""
     from dataaudit import text as t
     from dataaudit.training.foreign_log import detect, render_detection
 
-    names = [name.strip() for name in (columns or "").split(",")]
-    if columns is not None and len(names) != 2:
-        raise click.UsageError("--columns: expected STEP,LOSS")
-    found, steps, values = detect(path, (names[0], names[1]) if columns is not None else None)
+    found, steps, values = detect(path, step=step, loss=loss)
     plain = t.as_json(found.model_dump(mode="json", by_alias=True))
     print_text(plain if as_json else render_detection(found, steps, values))
     sys.exit(found.exit_code)
@@ -230,9 +227,9 @@ def reconstruct(
     from dataclasses import asdict
 
     from dataaudit import text as t
+    from dataaudit.training.loss_table import read_losses
     from dataaudit.training.orders.batches import parse_steps
     from dataaudit.training.orders.choice import Choice
-    from dataaudit.training.orders.losses import read_losses
     from dataaudit.training.orders.reconstruct import reconstruct as run
     from dataaudit.training.orders.reconstruct import reconstructed_text
 

@@ -1,20 +1,15 @@
-"""Spikes of somebody else's log: a table of steps and losses, CSV or JSON lines. It detects, and can name no data."""
+"""Spikes of somebody else's log: a table of steps and losses. It detects, and can name no data."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from dataaudit.errors import ConfigError, ExitCode
-from dataaudit.regular import read_regular
+from dataaudit.errors import ExitCode
 from dataaudit.render.blocks import Block, Column, Prose, Table, numbers
 from dataaudit.render.line import decimal
 from dataaudit.render.plot import plot_lines
@@ -25,11 +20,9 @@ from dataaudit.training.attribution import detector_of
 from dataaudit.training.blocks import false_alarms
 from dataaudit.training.curve import Flagged, Judged, judge
 from dataaudit.training.findings import Detector, number
-from dataaudit.yamlfile import nearest
+from dataaudit.training.loss_table import read_losses
 
 SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson"})
-STEPS = ("step", "global_step", "_step", "iteration", "iter", "train/global_step", "trainer/global_step")
-LOSSES = ("loss", "train_loss", "train/loss", "training_loss", "loss/train", "lm loss", "train/lm_loss", "ce_loss")
 _SHOWN = 20
 _UNTOLD = (
     "Which data the steps read is not in such a log, so nothing is divided among documents, no test of the data is run"
@@ -68,8 +61,8 @@ class Detection(_Model):
     columns: tuple[str, str] = Field(description="Of the step and of the loss.")
     exit_code: int
     steps: int
-    first_step: int | None
-    last_step: int | None
+    first_step: int
+    last_step: int
     judged: int
     skipped: int = Field(description="Rows without a step or a loss: a table of several metrics has such.")
     repeated: int = Field(description="Rows of a step that a later row has, too: the last one counts.")
@@ -83,50 +76,38 @@ def detection_schema() -> dict[str, Any]:
     return Detection.model_json_schema(by_alias=True, mode="serialization")
 
 
-def detect(path: Path, columns: tuple[str, str] | None = None) -> tuple[Detection, Ints, Floats]:
+def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> tuple[Detection, Ints, Floats]:
     """Read a table of steps and losses and judge it.
 
     Args:
-        path: CSV with a head, or a JSON object a line.
-        columns: Of the step and of the loss; found by usual names when None.
+        path: CSV with a line of names, or JSON lines.
+        step: Name of the step's column; a usual one when None.
+        loss: Name of the loss's column; a usual one when None.
 
     Returns:
         What is found; int64[n] steps, ascending; float64[n] losses.
 
     Raises:
-        ConfigError: It cannot be read, or has no such columns.
+        ConfigError: It cannot be read, has no such columns, or no step.
     """
-    rows = list(_rows(path))
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    chosen = _columns(names, columns, path)
-    held: dict[int, float] = {}
-    skipped = repeated = 0
-    for row in rows:
-        step, loss = _number(row.get(chosen[0])), _number(row.get(chosen[1]))
-        if step is None or loss is None or not math.isfinite(step):
-            skipped += 1
-            continue
-        repeated += int(step) in held
-        held[int(step)] = loss
-    steps = np.array(sorted(held), dtype=np.int64)
-    values = np.array([held[one] for one in steps.tolist()], dtype=np.float64)
-    judged = judge(steps, values)
-    episodes = tuple(_flagging(judged, values, one) for one in judged.spikes)
+    read = read_losses(path, step=step, loss=loss)
+    judged = judge(read.step, read.loss)
+    episodes = tuple(_flagging(judged, read.loss, one) for one in judged.spikes)
     code = ExitCode.NOT_EVALUATED if episodes else ExitCode.PASS
     found = Detection(
-        columns=chosen,
+        columns=read.columns,
         exit_code=int(code if judged.judged.any() else ExitCode.NOTHING_EVALUATED),
-        steps=len(steps),
-        first_step=int(steps[0]) if len(steps) else None,
-        last_step=int(steps[-1]) if len(steps) else None,
+        steps=len(read.step),
+        first_step=int(read.step[0]),
+        last_step=int(read.step[-1]),
         judged=int(judged.judged.sum()),
-        skipped=skipped,
-        repeated=repeated,
+        skipped=read.unread,
+        repeated=read.repeated,
         detector=detector_of(judged),
         episodes=episodes,
-        dips=tuple(_flagging(judged, values, one, dip=True) for one in judged.dips),
+        dips=tuple(_flagging(judged, read.loss, one, dip=True) for one in judged.dips),
     )
-    return found, steps, values
+    return found, read.step, read.loss
 
 
 def _flagging(judged: Judged, values: Floats, one: Flagged, *, dip: bool = False) -> Flagging:
@@ -140,55 +121,6 @@ def _flagging(judged: Judged, values: Floats, one: Flagged, *, dip: bool = False
         expected=number(float(judged.level[one.places].mean())),
         band=number(float(judged.limit[one.places].mean())),
     )
-
-
-def _rows(path: Path) -> Iterable[Mapping[str, Any]]:
-    try:
-        text = read_regular(path).decode("utf-8-sig")
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8", "Give CSV with a head, or a JSON object a line.") from None
-    if path.suffix in {".csv", ".tsv"}:
-        reader = csv.DictReader(io.StringIO(text), delimiter="\t" if path.suffix == ".tsv" else ",")
-        yield from ({str(name).strip(): value for name, value in row.items()} for row in reader)
-        return
-    for place, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)  # with NaN and Infinity, as programs write them that JSON has none of
-        except ValueError:
-            raise ConfigError(f"{path}, line {place}: it is not JSON") from None
-        if not isinstance(row, dict):
-            raise ConfigError(f"{path}, line {place}: expected an object of JSON")
-        yield row
-
-
-def _columns(names: list[str], asked: tuple[str, str] | None, path: Path) -> tuple[str, str]:
-    if asked is not None:
-        for name in asked:
-            if name not in names:
-                raise ConfigError(f"{path} has no column `{name}`{nearest(name, names)}")
-        return asked
-    found = [next((name for name in known if name in names), None) for known in (STEPS, LOSSES)]
-    if found[0] is None or found[1] is None:
-        what = "step" if found[0] is None else "loss"
-        there = ", ".join(names[:_SHOWN]) or "none"
-        raise ConfigError(
-            f"{path}: no column of a {what} is known by name; its columns: {there}", "--columns STEP,LOSS"
-        )
-    return found[0], found[1]
-
-
-def _number(value: Any) -> float | None:
-    """Return a number, None for what is none; a loss may be NaN or infinite."""
-    if value is None or isinstance(value, bool) or value == "":
-        return None
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def render_detection(found: Detection, steps: Ints, values: Floats) -> str:

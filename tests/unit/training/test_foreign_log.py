@@ -69,22 +69,32 @@ def test_rows_of_other_metrics_and_repeated_steps_are_counted(tmp_path):
     assert steps.tolist() == [1, 2]
 
 
+def test_a_damaged_line_is_counted_and_tabs_part_columns(tmp_path):
+    path = write(tmp_path / "log.jsonl", *curve(range(100, 103)))
+    path.write_text(path.read_text() + '{"step": 301, "train_lo\n')
+    assert (detect(path)[0].skipped, detect(path)[0].steps) == (1, 300)
+    table = write(tmp_path / "log.csv", *curve(range(100, 103))).read_text()
+    (tmp_path / "log.tsv").write_text("\ufeff" + table.replace(",", "\t"))
+    assert detect(tmp_path / "log.tsv")[0] == detect(tmp_path / "log.csv")[0]
+
+
 def test_columns_of_other_names(tmp_path):
     path = write(tmp_path / "log.csv", *curve(range(100, 103)), names=("update", "ppl"))
-    with pytest.raises(ConfigError, match="no column of a step is known by name; its columns: update, ppl"):
+    with pytest.raises(ConfigError, match="which column is the step\\? none of update, ppl has a usual name"):
         detect(path)
-    with pytest.raises(ConfigError, match="no column `pl`"):
-        detect(path, ("update", "pl"))
-    assert detect(path, ("update", "ppl"))[0].exit_code == 3
+    with pytest.raises(ConfigError, match="has no `pl`"):
+        detect(path, step="update", loss="pl")
+    assert detect(path, step="update", loss="ppl")[0].exit_code == 3
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.jsonl", b"{", "line 1: it is not JSON"),
-        ("a.jsonl", b"[1]", "expected an object of JSON"),
-        ("a.csv", b"\xff\xfe\x00", "is not UTF-8"),
-        ("a.csv", b"", "its columns: none"),
+        ("a.jsonl", b"{", "which column is the step"),
+        ("a.jsonl", b"[1]", "which column is the step"),
+        ("a.jsonl", b'{"step": 1, "loss": null}', "no line with a step and a loss"),
+        ("a.csv", b"\xff\xfe\x00", "which column is the step"),
+        ("a.csv", b"", "which column is the step"),
     ],
 )
 def test_what_is_no_table_is_said(tmp_path, name, content, says):

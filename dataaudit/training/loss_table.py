@@ -1,4 +1,4 @@
-"""Losses by step from whatever a run wrote: CSV with a line of names, or JSON lines.
+"""Losses by step from whatever a run wrote: CSV or TSV with a line of names, or JSON lines.
 
 The last line of a step counts, since runs that go on do steps again. Lines without a step or without a number are
 counted, and left out.
@@ -21,8 +21,11 @@ from dataaudit.regular import open_regular
 from dataaudit.training.accounting import Floats, Ints
 from dataaudit.yamlfile import nearest
 
-STEP = ("step", "iteration", "iter", "global_step", "_step", "train/global_step", "iter_num")
-LOSS = ("loss", "train_loss", "train/loss", "lm loss", "lm_loss", "train/lm loss", "train/ce loss", "value")
+STEP = ("step", "iteration", "iter", "global_step", "_step", "train/global_step", "trainer/global_step", "iter_num")
+LOSS = (
+    *("loss", "train_loss", "train/loss", "training_loss", "loss/train", "lm loss", "lm_loss", "train/lm loss"),
+    *("train/lm_loss", "ce_loss", "train/ce loss", "value"),
+)
 RATE = ("learning_rate", "lr", "learning-rate", "train/lr", "train/learning_rate")
 _SHOWN = 20
 
@@ -40,13 +43,15 @@ class Losses:
     """Lines without a step or a loss."""
     repeated: int
     """Lines whose step a later line has, too."""
+    columns: tuple[str, str]
+    """Names of the step and of the loss."""
 
 
 def read_losses(path: Path, *, step: str | None = None, loss: str | None = None) -> Losses:
     """Read losses.
 
     Args:
-        path: CSV with a line of names, or JSON lines; nested objects are named ``a/b``.
+        path: CSV with a line of names, TSV by its suffix, or JSON lines; nested objects are named ``a/b``.
         step: Name of the step; one of the usual ones when None.
         loss: Name of the loss; one of the usual ones when None.
 
@@ -54,8 +59,8 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
         ConfigError: The file cannot be read, holds no such names, or no step.
     """
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="", opener=open_regular) as file:
-            records = list(_records(file))
+        with open(path, encoding="utf-8-sig", errors="replace", newline="", opener=open_regular) as file:
+            records = list(_records(file, "\t" if path.suffix == ".tsv" else ","))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     except csv.Error as error:
@@ -82,14 +87,16 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
         rate=np.array([found[one][1] for one in steps]),
         unread=unread,
         repeated=repeated,
+        columns=(of_step, of_loss),
     )
 
 
-def _records(lines: Iterator[str]) -> Iterator[Mapping[str, Any] | None]:
+def _records(lines: Iterator[str], delimiter: str) -> Iterator[Mapping[str, Any] | None]:
     """Yield records by name; None for a line that is none."""
     first = next((line for line in lines if line.strip()), "")
     if not first.lstrip().startswith("{"):
-        yield from csv.DictReader(lines, fieldnames=next(csv.reader([first]), []))
+        names = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
+        yield from csv.DictReader(lines, fieldnames=names, delimiter=delimiter)
         return
     yield _parsed(first)
     for line in lines:
