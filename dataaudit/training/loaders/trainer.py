@@ -159,7 +159,7 @@ class _Audit:
                 self.monitor.validation(value)
 
 
-class _Audited:
+class _Audited(Trainer):
     """Stands before a trainer's own class."""
 
     _audit: _Audit
@@ -168,10 +168,10 @@ class _Audited:
         """Train, and end the log whatever happens."""
         found = resume_from_checkpoint
         if found is True:
-            found = get_last_checkpoint(self.args.output_dir)  # type: ignore[attr-defined]
+            found = get_last_checkpoint(self.args.output_dir)
         self._audit.checkpoint = Path(found) if found else None
         try:
-            return super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
+            return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             if self._audit.monitor is not None:
                 self._audit.monitor.close()
@@ -186,7 +186,7 @@ class _Audited:
                 "data_collator=TaggedCollator(...), and a dataset with its columns: tagged_dataset, PackedDocuments.",
             )
         audit.tags = audit.marked(audit.tags)
-        loss = super().training_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        loss = super().training_step(model, inputs, *args, **kwargs)
         audit.loss = loss if audit.loss is None else audit.loss + loss
         return loss
 
@@ -194,32 +194,32 @@ class _Audited:
         """Compute the loss as the trainer does; while it trains, look at what the model returned."""
         audit = self._audit
         if audit.tags is None:
-            return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)  # type: ignore[misc]
+            return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
         labels = inputs.get("labels")
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)  # type: ignore[misc]
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
         audit.take(outputs, labels)
         return (loss, outputs) if return_outputs else loss
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
         """Fetch the batches of a step, and keep how long that takes."""
         began = time.perf_counter()
-        found = super().get_batch_samples(*args, **kwargs)  # type: ignore[misc]
+        found = super().get_batch_samples(*args, **kwargs)
         if self._audit.monitor is not None:
             self._audit.monitor.waited(time.perf_counter() - began)
         return found
 
     def _get_grad_norm(self, *args: Any, **kwargs: Any) -> Any:
         """Take the norm as the trainer does, and keep it."""
-        norm = super()._get_grad_norm(*args, **kwargs)  # type: ignore[misc]
+        norm = super()._get_grad_norm(*args, **kwargs)
         if self._audit.monitor is not None and norm is not None:
-            most = self.args.max_grad_norm  # type: ignore[attr-defined]
+            most = self.args.max_grad_norm
             self._audit.monitor.norm_is_taken(norm, most if most > 0 else None)
         return norm
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Evaluate without tags."""
         inputs.pop(TAGS, None)
-        return super().prediction_step(model, inputs, *args, **kwargs)  # type: ignore[misc]
+        return super().prediction_step(model, inputs, *args, **kwargs)
 
 
 class _Callback(TrainerCallback):
