@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 IMPORT = re.compile(r"^\s*(?:>>> )?from (dataaudit[\w.]*) import ([\w, ]+)$", re.MULTILINE)
-OF_TORCH = {"dataaudit.vitals", "dataaudit.training.loaders.trainer"}
+OF_TORCH = {"dataaudit.vitals", "dataaudit.training.loaders.trainer", "dataaudit.training.loop_replay"}
 NAMED = sorted(
     {
         (page.relative_to(ROOT).as_posix(), module, name.strip())

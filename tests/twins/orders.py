@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-
-import numpy as np
+import struct
 
 
 def megatron_set(folder, name, documents, *, context, epochs, seed, extra=1, apart=False, kind="train"):
@@ -57,12 +56,12 @@ def megatron_set(folder, name, documents, *, context, epochs, seed, extra=1, apa
         "sequence_length": context,
     }
     prefix = _described(folder, said, "GPTDataset", kind)
-    for what, values, dtype in (
-        ("document_index", index, np.int32),
-        ("sample_index", begins, np.int32),
-        ("shuffle_index", shuffle, np.uint32),
+    for what, values, width in (
+        ("document_index", index, "i4"),
+        ("sample_index", begins, "i4"),
+        ("shuffle_index", shuffle, "u4"),
     ):
-        np.save(folder / f"{prefix}-{what}.npy", np.array(values, dtype=dtype))
+        _save(folder / f"{prefix}-{what}.npy", values, width)
     return [samples[one] for one in shuffle], said
 
 
@@ -85,9 +84,21 @@ def megatron_blend(folder, sets, weights, size, kind="train"):
         taken[one] += 1
     said = {"class": "BlendedDataset", "datasets": [said for _, said in sets], "split": kind, "weights": weights}
     prefix = _described(folder, said | {"size": size}, "BlendedDataset", kind)
-    np.save(folder / f"{prefix}-dataset_index.npy", np.array(of, np.int16))
-    np.save(folder / f"{prefix}-dataset_sample_index.npy", np.array(sample, np.int64))
+    _save(folder / f"{prefix}-dataset_index.npy", of, "i2")
+    _save(folder / f"{prefix}-dataset_sample_index.npy", sample, "i8")
     return [sets[one][0][at] for one, at in zip(of, sample, strict=True)]
+
+
+def _save(path, values, kind):
+    """Write whole numbers, or pairs of them, as NumPy's files of version 1.0 hold them (numpy.lib.format)."""
+    pairs = bool(values) and isinstance(values[0], tuple)
+    flat = [number for one in values for number in one] if pairs else values
+    shape = (len(values), 2) if pairs else (len(values),)
+    head = str({"descr": f"<{kind}", "fortran_order": False, "shape": shape}).encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    letter = {"i2": "h", "i4": "i", "u4": "I", "i8": "q"}[kind]
+    numbers = struct.pack(f"<{len(flat)}{letter}", *flat)
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + numbers)
 
 
 def _described(folder, said, name, kind):
