@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from many_shards import paragraphs, write_shards
 
@@ -162,7 +163,8 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) ->
         )
 
     sizes = [(folder / f"part-{number:07d}.jsonl").stat().st_size for number in range(TEMPLATES)]
-    building.discover, building.Scan, probing.probe_file = discovered, SimulatedScan, simulated_probe  # type: ignore[attr-defined]
+    patch.multiple(building, discover=discovered, Scan=SimulatedScan).start()
+    patch.object(probing, "probe_file", simulated_probe).start()
     phases: Counter[str] = Counter()
     last = [time.process_time()]
 

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
+from threading import Event
 from types import ModuleType
 from typing import Any
 
@@ -50,13 +51,13 @@ def _hidden(name: str) -> Iterator[None]:
 
 _NEW_OBJECTS = 50_000
 """After which cycles are looked for."""
-_lean = False
+_lean = Event()
+"""Set in a process that is lean."""
 
 
 def be_lean() -> None:
     """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections."""
-    global _lean  # noqa: PLW0603  the process is lean, not a part of it
-    _lean = True
+    _lean.set()
     gc.set_threshold(_NEW_OBJECTS)
     if "pandas" not in sys.modules:
         import numpy as np
@@ -69,7 +70,7 @@ def be_lean() -> None:
 
 def load_numba() -> Any:
     """Import numba, in a lean process without what our kernels do not need."""
-    if not _lean or "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
+    if not _lean.is_set() or "numba.np.arraymath" in sys.modules or "scipy.linalg" in sys.modules:
         import numba
     else:
         with _hidden("scipy.linalg"):
@@ -77,8 +78,7 @@ def load_numba() -> Any:
             import numba.np.arraymath  # asks for it
         from numba.core import entrypoints
 
-        if hasattr(entrypoints, "_already_initialized"):
-            entrypoints._already_initialized = True  # noqa: SLF001  no setting leaves them out
+        entrypoints.init_all = lambda: None  # no setting leaves the extensions out
     return numba
 
 

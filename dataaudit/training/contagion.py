@@ -33,6 +33,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dataaudit.training.direct_test import CHECKPOINTS
+from dataaudit.training.findings import ContagionOutcome
 from dataaudit.training.replay import Ints, Mask, Replay, Trained, first_reads, read_by, replaced
 from dataaudit.training.spikes import FLOOR, K, pairs_of, robust_line
 from dataaudit.vitals.tails import student_quantile
@@ -50,15 +51,6 @@ MOST_STEPS = 48
 """Steps after the branch at most."""
 _SIGMA = 1.4826
 
-ContagionOutcome = Literal[
-    "not_contagious",
-    "state_dependent",
-    "data_intrinsic",
-    "interaction",
-    "inconclusive",
-    "not_reproduced",
-    "not_evaluated",
-]
 Arm = Literal["A", "B", "C", "D"]
 
 

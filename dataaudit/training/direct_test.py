@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from dataaudit.training.findings import DirectOutcome, DirectReason
 from dataaudit.training.replay import Floats, Ints, Mask, Replay, first_reads
 from dataaudit.training.residual_test import LEAST_DOCUMENTS, variance_between
 from dataaudit.vitals.tails import student_quantile
@@ -39,9 +40,6 @@ LEAST_STRATUM = 5
 ALPHA = 0.01
 """Up to which p, times the units it was named among, is called odd."""
 _TAIL = 10
-
-DirectOutcome = Literal["outlier_data", "not_odd", "not_evaluated"]
-DirectReason = Literal["", "checkpoints", "suspects", "controls"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -296,11 +296,24 @@ class Collapse(_Model):
     spread: float = Field(description="Robust standard deviation of the same in the past that the scale is of.")
 
 
+DirectOutcome = Literal["outlier_data", "not_odd", "not_evaluated"]
+DirectReason = Literal["", "checkpoints", "suspects", "controls"]
+ContagionOutcome = Literal[
+    "not_contagious",
+    "state_dependent",
+    "data_intrinsic",
+    "interaction",
+    "inconclusive",
+    "not_reproduced",
+    "not_evaluated",
+]
+
+
 class DirectFound(_Model):
     """Whether the suspects are odd data: scored by models that had read neither them nor what they are held against."""
 
-    outcome: Literal["outlier_data", "not_odd", "not_evaluated"]
-    reason: Literal["", "checkpoints", "suspects", "controls"] = Field(
+    outcome: DirectOutcome
+    reason: DirectReason = Field(
         default="", description="What there is too little of: checkpoints before exposure, suspects, control units."
     )
     checkpoints: tuple[int, ...] = Field(default=(), description="Steps of the checkpoints that scored.")
@@ -342,15 +355,7 @@ class ArmMean(_Model):
 class ContagionFound(_Model):
     """Whether training on the suspects raises the loss of other documents."""
 
-    outcome: Literal[
-        "not_contagious",
-        "state_dependent",
-        "data_intrinsic",
-        "interaction",
-        "inconclusive",
-        "not_reproduced",
-        "not_evaluated",
-    ]
+    outcome: ContagionOutcome
     detail: str = Field(default="", description="Why nothing is decided, or what differs from the log.")
     branch: int | None = Field(default=None, description="Last step before the arms differ.")
     last: int | None = Field(default=None, description="Last step of the arms, as the run counts.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import torch
 
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.tags import OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
@@ -54,6 +53,8 @@ def padded(records, *, left=False):
         size = len(one["input_ids"])
         place = slice(length - size, length) if left else slice(0, size)
         ids[row, place] = labels[row, place] = one["input_ids"]
+    import torch
+
     return {"input_ids": torch.from_numpy(ids), "labels": torch.from_numpy(labels)}
 
 

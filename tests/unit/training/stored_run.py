@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 from reading import padded
-from test_stored import ROWS, _no_pictures
+from test_stored import ROWS, stand_in_for_pictures
 
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.tags import ROW, SHARD
@@ -20,10 +20,7 @@ def main(kind: str, folder: Path, out: Path) -> None:
     rank = int(os.environ["RANK"])
     dist.init_process_group("gloo")
     if kind == "mds":
-        try:
-            import torchvision  # noqa: F401
-        except (ImportError, RuntimeError):
-            _no_pictures()
+        stand_in_for_pictures()
         import streaming
 
         rows = streaming.StreamingDataset(local=str(folder), batch_size=ROWS, shuffle=True, shuffle_seed=3)

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from made_corpus import MadeCorpus
+from reading import batches, padded, read_back
 
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -20,8 +20,6 @@ from dataaudit.training.tags import EPOCH, SHARD, TARGETS
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
-from reading import batches, padded, read_back  # noqa: E402 - after the skip
-
 from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402 - after the skip
 
 pytestmark = [
@@ -29,11 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than the machine has cores
 ]
 CONTEXT, ROWS = 128, 4
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture(scope="module")

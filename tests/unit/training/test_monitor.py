@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_corpus import MadeCorpus
 
 from dataaudit.errors import ConfigError, CorpusRefused, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -30,16 +29,6 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after
 
 pytestmark = pytest.mark.torch
 ROWS, CONTEXT, STEPS = 4, 64, 12
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def corpus(made):
-    return made.open()
 
 
 @pytest.fixture(scope="module")

@@ -27,11 +27,6 @@ CONTEXT = 128
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
 def documents(made):
     return Documents(made.open(), "train", byte_encoder(end=0))
 

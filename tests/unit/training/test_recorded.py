@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from made_corpus import MadeCorpus
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
@@ -27,16 +26,6 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402 - after
 
 pytestmark = pytest.mark.torch
 ROWS, CONTEXT = 4, 64
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def corpus(made):
-    return made.open()
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
-from made_corpus import MadeCorpus
 from together import run_together
 
 from dataaudit.errors import ConfigError, CorpusRefused
@@ -24,8 +24,19 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those 
 ROWS = 4
 
 
+def stand_in_for_pictures():
+    """`streaming` imports its readers of pictures, which no text needs: stand in for torchvision where it is not.
+
+    Returns the names of the modules that were made.
+    """
+    try:
+        import_module("torchvision")
+    except (ImportError, RuntimeError):
+        return _no_pictures()
+    return ()
+
+
 def _no_pictures():
-    """`streaming` imports its readers of pictures, which no text needs: stand in for torchvision where it is not."""
     names = ("torchvision", "torchvision.datasets", "torchvision.transforms", "torchvision.transforms.functional")
     for name in names:
         module = sys.modules[name] = ModuleType(name)
@@ -38,11 +49,7 @@ def _no_pictures():
 @pytest.fixture
 def mds():
     """The library, alone as far as its shared memory goes."""
-    names = ()
-    try:
-        import torchvision  # noqa: F401
-    except (ImportError, RuntimeError):
-        names = _no_pictures()
+    names = stand_in_for_pictures()
     streaming = pytest.importorskip("streaming", reason="its readers are what is tested")
     yield streaming
     streaming.base.util.clean_stale_shared_memory()
@@ -53,11 +60,6 @@ def mds():
 @pytest.fixture
 def lit():
     return pytest.importorskip("litdata", reason="its readers are what is tested")
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 from levels import WHOLE
-from made_corpus import CONFIG, MadeCorpus
+from made_corpus import CONFIG
 from made_manifest import make, shard
 from together import run_together
 
@@ -45,16 +45,6 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return MadeCorpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
-def corpus(made):
-    return made.open()
 
 
 @pytest.fixture(scope="module")
