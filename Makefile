@@ -81,14 +81,20 @@ test-all: $(VENV)/.judges dist-check test-frameworks
 # Each framework whose files we write or whose orders we read, in an environment of its own that sees ours: its own
 # writers, readers and data sets.
 FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan
-FRAMEWORK_TESTS := tests/unit/training/test_stored.py tests/unit/training/test_orders.py::TestTheLibrariesThemselves \
-  tests/unit/engine/test_token_files.py::test_megatrons_own_reader_and_writer_agree tests/unit/training/test_examples.py
+ORDERS := tests/unit/training/test_orders.py::TestTheLibrariesThemselves
+TESTS_OF_mosaicml-streaming := tests/unit/training/test_stored.py
+TESTS_OF_litdata := tests/unit/training/test_stored.py
+TESTS_OF_megatron-core := $(ORDERS) tests/unit/engine/test_token_files.py::test_megatrons_own_reader_and_writer_agree \
+  tests/unit/training/test_examples.py::test_the_example_of_megatron_files_trains_by_our_reader_or_is_replayed
+TESTS_OF_ai2-olmo-core := $(ORDERS)
+TESTS_OF_torchtitan := $(ORDERS)
+.PHONY: $(addprefix $(VENV)-,$(FRAMEWORKS))
 test-frameworks: $(addprefix $(VENV)-,$(FRAMEWORKS))
 $(addprefix $(VENV)-,$(FRAMEWORKS)): $(VENV)-%: $(VENV)/.judges
 	rm -rf $@; $(PYTHON) -m venv $@
-	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	$(BIN)/python -c 'import os, sysconfig; print(os.getcwd(), sysconfig.get_path("purelib"), sep="\n")' > "$$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
 	$@/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $*
-	DATAAUDIT_TEST_LEVEL=all $@/bin/python -m pytest -q $(FRAMEWORK_TESTS)
+	DATAAUDIT_TEST_LEVEL=all $@/bin/python -m pytest -q $(TESTS_OF_$*)
 
 # Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
 dist-check: | $(VENV)/bin/python
