@@ -25,13 +25,13 @@ import resource
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 from many_shards import paragraphs, write_shards
@@ -129,6 +129,38 @@ class SimulatedScan:
         join_small(self.settings, outcomes)
 
 
+class Sampled:
+    """Samples the memory that is this process's own: without pages of files, which the system can take back."""
+
+    def __init__(self) -> None:
+        self.largest = self._since = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.05):
+            self._note()
+
+    def _note(self) -> None:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        now = int(status.partition("RssAnon:")[2].split()[0])
+        self.largest, self._since = max(self.largest, now), max(self._since, now)
+
+    def taken(self) -> int:
+        """Return the most kB since it was asked last."""
+        self._note()
+        since, self._since = self._since, 0
+        return since
+
+
 def print_nothing(_: str) -> None:
     """Take a note."""
 
@@ -165,12 +197,15 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) ->
     sizes = [(folder / f"part-{number:07d}.jsonl").stat().st_size for number in range(TEMPLATES)]
     patch.multiple(building, discover=discovered, Scan=SimulatedScan).start()
     patch.object(probing, "probe_file", simulated_probe).start()
-    phases: Counter[str] = Counter()
+    phases: dict[str, float] = {}
+    peaks: dict[str, int] = {}
     last = [time.process_time()]
 
     def tell(line: str) -> None:
         now = time.process_time()
-        phases[line.partition(":")[0].strip()[:40]] += now - last[0]
+        phase = line.partition(":")[0].strip()[:40]
+        phases[phase] = phases.get(phase, 0.0) + now - last[0]
+        peaks[phase] = max(peaks.get(phase, 0), memory.taken())
         last[0] = now
 
     options = BuildOptions(target=work / "manifest", state=work / "state", cluster=ClusterChoice(workers=workers))
@@ -178,7 +213,7 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) ->
     profiler = cProfile.Profile() if profile else None
     if profiler:
         profiler.enable()
-    with Progress(tell=tell) as progress:
+    with Sampled() as memory, Progress(tell=tell) as progress:
         built = building.build(
             given.config, given.base, root_at_base=given.root_at_base, options=options, progress=progress
         )
@@ -200,6 +235,8 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) ->
         "state_files": len(files),
         "state_mb": sum(files) / 1e6,
         "driver_cpu_by_phase_s": {name: round(value, 1) for name, value in phases.items() if value >= 0.5},
+        "driver_own_mb": memory.largest / 1024,
+        "driver_own_mb_by_phase": {name: value // 1024 for name, value in peaks.items()},
     }
 
 

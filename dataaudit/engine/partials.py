@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from dataaudit.engine.plan import PlannedShard
-from dataaudit.engine.store import Entry, PartialStore, StateFolderError, entry_at, entry_of
+from dataaudit.engine.state_folder import StateFolderError
+from dataaudit.engine.store import Entry, PartialStore, entry_at, entry_of
 from dataaudit.link.step import DamagedEntryError
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial, fold_table, group

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from dataaudit.atomic import DamagedFileError, write_whole
 from dataaudit.engine.packs import PACKS, Item, Packs, read_pack, stored_name, write_pack
-from dataaudit.errors import ClusterError
+from dataaudit.engine.state_folder import writing
 from dataaudit.link.keyed import is_keyed, is_sound, keyed_pieces
 from dataaudit.link.stored import Stored
 
@@ -32,10 +32,6 @@ _ALIGN = 64
 _OTHERS = (".arrow", ".tmp")
 """Files that are written anew by every build that reads them, and those that are being written."""
 _MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
-
-
-class StateFolderError(ClusterError):
-    """The state folder cannot be written; never the fault of a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,21 +184,13 @@ class PartialStore:
                     write_pack(self.packs.folder, items)
             path.unlink()
 
-    @contextmanager
-    def writing(self) -> Iterator[None]:
+    def writing(self) -> AbstractContextManager[None]:
         """Turn what the file system refuses into an error that names the folder.
 
         Raises:
             StateFolderError: Something inside raised an ``OSError``.
         """
-        try:
-            yield
-        except OSError as error:
-            raise StateFolderError(
-                f"the state folder {self.root} cannot be written: {error.strerror or type(error).__name__}",
-                "Free space there or name another folder (--state DIR, in Python state=DIR), then run the same command "
-                "again: what was finished is kept.",
-            ) from None
+        return writing(self.root)
 
     def _write(self, path: Path, body: bytes) -> None:
         with self.writing():

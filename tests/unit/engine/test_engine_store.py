@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.engine.store import PartialStore, StateFolderError
+from dataaudit.engine.state_folder import StateFolderError
+from dataaudit.engine.store import PartialStore
 from dataaudit.link.keyed import write_keyed
 
 KEY = "ab" * 32

@@ -1,0 +1,132 @@
+"""Columns as long as the corpus: written to disk once, in order, then mapped, so that no process has to hold them.
+
+What is mapped is the system's: it keeps pages as long as there is room and reads them again when they are asked for.
+The files lie in the state folder and have no name, so they are gone with the process, however it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from dataaudit.engine.state_folder import writing
+
+_BUFFERED = 4096
+"""Rows, or texts, that are held until they are written."""
+_CHUNK_BYTES = 1 << 20
+
+
+class RowWriter:
+    """Writes rows of fixed width, one after the other.
+
+    Args:
+        folder: Where the file lies.
+        dtype: Of a row; structured, or of one value.
+
+    Raises:
+        StateFolderError: The folder cannot be written; so do all methods.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
+        self._folder, self._dtype = folder, dtype
+        self._rows: list[Any] = []
+        self._number = 0
+        with writing(folder):
+            descriptor, name = tempfile.mkstemp(dir=folder)
+            os.unlink(name)
+        self._file = os.fdopen(descriptor, "w+b")
+
+    def append(self, row: Any) -> None:
+        """Write one: a tuple of a structured row, or a value."""
+        self._rows.append(row)
+        if len(self._rows) >= _BUFFERED:
+            self._flush()
+
+    def extend(self, rows: np.ndarray) -> None:
+        """Write some, ``dtype[n]``."""
+        self._flush()
+        self._write(np.ascontiguousarray(rows, dtype=self._dtype))
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        if rows:
+            self._write(np.array(rows, dtype=self._dtype))
+
+    def _write(self, rows: np.ndarray) -> None:
+        with writing(self._folder):
+            self._file.write(rows.data)
+        self._number += len(rows)
+
+    def done(self) -> np.ndarray:
+        """Return all of them, ``dtype[n]``, not writable; nothing more can be written."""
+        self._flush()
+        with self._file, writing(self._folder):
+            self._file.flush()
+            if self._number == 0:
+                return np.zeros(0, dtype=self._dtype)
+            return np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._number,))
+
+
+class Texts(Sequence[bytes]):
+    """Byte strings on disk.
+
+    Args:
+        data: uint8[m] all of them, one after the other.
+        ends: int64[n] where each ends.
+    """
+
+    def __init__(self, data: np.ndarray, ends: np.ndarray) -> None:
+        self._data, self._ends = data, ends
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        start = self._ends[place - 1] if place else 0
+        return self._data[start : self._ends[place]].tobytes()
+
+
+class TextWriter:
+    """Writes byte strings, one after the other.
+
+    Args:
+        folder: Where the files lie.
+
+    Raises:
+        StateFolderError: The folder cannot be written; so do all methods.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._data = RowWriter(folder, np.dtype("u1"))
+        self._ends = RowWriter(folder, np.dtype("i8"))
+        self._held: list[bytes] = []
+        self._size = self._end = 0
+
+    def append(self, text: bytes) -> None:
+        """Write one."""
+        self._held.append(text)
+        self._size += len(text)
+        self._end += len(text)
+        self._ends.append(self._end)
+        if self._size >= _CHUNK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._data.extend(np.frombuffer(b"".join(self._held), dtype=np.uint8))
+        self._held, self._size = [], 0
+
+    def done(self) -> Texts:
+        """Return all of them; nothing more can be written."""
+        self._flush()
+        return Texts(self._data.done(), self._ends.done())

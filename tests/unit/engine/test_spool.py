@@ -1,0 +1,55 @@
+"""Columns on disk: what was written is there, in order, and no file of it is left."""
+
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dataaudit.engine import spool
+from dataaudit.engine.spool import RowWriter, TextWriter
+from dataaudit.engine.state_folder import StateFolderError
+
+ROW = np.dtype([("size", "i8"), ("kind", "u1"), ("sha256", "S4")])
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(1, 5))
+def test_texts_are_what_was_written(tmp_path_factory, texts, buffered):
+    """Whatever their lengths, empty ones too, and however they are cut into writes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spool, "_BUFFERED", buffered)
+        patch.setattr(spool, "_CHUNK_BYTES", buffered)
+        writer = TextWriter(tmp_path_factory.getbasetemp())
+        for text in texts:
+            writer.append(text)
+        found = writer.done()
+    assert list(found) == found[:] == texts
+    assert len(found) == len(texts)
+
+
+def test_rows_stand_in_the_order_in_which_they_were_written(tmp_path, monkeypatch):
+    """One by one and many at a time; more than are held."""
+    monkeypatch.setattr(spool, "_BUFFERED", 3)
+    writer = RowWriter(tmp_path, ROW)
+    for number in range(5):
+        writer.append((number, number % 2, b"ab"))
+    writer.extend(np.array([(-1, 7, b"\0x")], dtype=ROW))
+    writer.append((9, 9, b""))
+    rows = writer.done()
+    assert rows["size"].tolist() == [0, 1, 2, 3, 4, -1, 9]
+    assert (rows["kind"][5], rows["sha256"][5]) == (7, b"\0x")
+    assert not rows.flags.writeable
+    assert os.listdir(tmp_path) == []
+
+
+def test_none_are_no_file(tmp_path):
+    """An empty file cannot be mapped."""
+    assert RowWriter(tmp_path, ROW).done().tolist() == []
+    assert list(TextWriter(tmp_path).done()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    """Like everything else of the state folder."""
+    with pytest.raises(StateFolderError, match="absent cannot be written: No such file"):
+        RowWriter(tmp_path / "absent", ROW)
