@@ -41,6 +41,7 @@ EXTRAS: Mapping[str, Extra] = {
             "gigatoken",
             "huggingface_hub",
             "hyperscan",
+            "msgpack",
             "numba",
             "phonenumbers",
             "pycld2",

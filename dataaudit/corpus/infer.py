@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -143,7 +143,7 @@ def is_plain_name(name: str) -> bool:
     return len(name) <= _LONGEST_NAME and name.count(" ") <= _MOST_SPACES and _DATA.search(name) is None
 
 
-def infer_source(shards: Sequence[Shard], columns: dict[str, bool]) -> SourceRule:
+def infer_source(shards: Iterable[Shard], columns: dict[str, bool]) -> SourceRule:
     """Return the rule for sources: a column ``source``, else the shard's folder when there are several."""
     if columns.get(SOURCE_NAME):
         return SourceRule(column=SOURCE_NAME)

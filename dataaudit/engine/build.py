@@ -6,7 +6,7 @@ work done) the same input gives the same manifest id.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
@@ -15,12 +15,11 @@ from dataaudit.annotators.matches import MATCHES
 from dataaudit.atomic import DamagedFileError
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.shards import Discovery, discover
+from dataaudit.corpus.shards import discover
 from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.digesting import rows_digests
-from dataaudit.engine.gather import GatheredShard, gather_partials, gather_readings
+from dataaudit.engine.gather import GatheredShard, GatheredShards
 from dataaudit.engine.holding import Holding, check_documents, check_splits
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
@@ -39,17 +38,19 @@ from dataaudit.engine.job import (
 from dataaudit.engine.keys import decisive_values, stage_identity
 from dataaudit.engine.linking import Gathered, LinkContext, run_link_steps
 from dataaudit.engine.path_lists import check_inputs
-from dataaudit.engine.plan import PlannedShard, missing_units, plan_shard
-from dataaudit.engine.probing import probe_shards, resolve_columns
+from dataaudit.engine.plan import PlannedShard, plan_shard
+from dataaudit.engine.planned import Plan, missing_units
+from dataaudit.engine.probing import Probed, probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
+from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
 from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import Setting
-from dataaudit.engine.units import Outcome, Probe, ScanSettings
+from dataaudit.engine.units import Outcome, ScanSettings
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
 from dataaudit.lean import give_memory_back
@@ -101,17 +102,19 @@ def build(
     check_inputs(discovery.shards)
     tell_discovery(discovery, progress)
     state = state_folder(options)
+    shards = ShardList(discovery.shards, state)
+    roots, notes = discovery.roots, left_out_notes(discovery)
+    del discovery
     tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
     parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
     languages = prepare_languages(config, base, state, stages)
     content = prepare_content(config, base, stages, progress)
     prepare_kernels(progress)
-    notes = left_out_notes(discovery)
     with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
         progress.note(f"workers: {runner}")
         with _interruptible():
-            probes, failures = _probe(config, options, discovery, state, runner, progress)
-            config = resolve_columns(config, discovery.shards, runner, progress)
+            probed = _probe(config, options, shards, state, runner, progress)
+            config = resolve_columns(config, shards, runner, progress)
             store = PartialStore(state)
             job = Job(
                 config=config,
@@ -119,7 +122,8 @@ def build(
                 progress=progress,
                 stages=stages,
                 links=links,
-                discovery=discovery,
+                roots=roots,
+                shards=shards,
                 tokenizer=tokenizer,
                 risks=risks,
                 languages=languages,
@@ -131,7 +135,7 @@ def build(
                 content=content,
                 holding=None if options.quarantine is None else Holding(quarantine=options.quarantine, store=store),
             )
-            gathered = _gather(job, base, stages, probes, failures)
+            gathered = _gather(job, base, stages, probed)
             hosts, workers = runner.hosts, runner.workers
     while True:
         try:
@@ -142,7 +146,7 @@ def build(
         with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
             runner.notes = job.runner.notes
             job.runner = runner
-            gathered = _gather(job, base, stages, probes, failures)
+            gathered = _gather(job, base, stages, probed)
 
 
 @contextmanager
@@ -161,9 +165,7 @@ def _interruptible() -> Iterator[None]:
         ) from None
 
 
-def _gather(
-    job: Job, base: Path, stages: Sequence[Stage], probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]
-) -> Gathered:
+def _gather(job: Job, base: Path, stages: Sequence[Stage], probed: Probed) -> Gathered:
     """Scan and link until nothing is missing or damaged, and no shard has shown that more is held back.
 
     Raises:
@@ -173,8 +175,8 @@ def _gather(
     while gathered is None:
         fresh = job.options.fresh and not job.mended
         try:
-            _protect(job, base, stages, probes, failures, fresh=fresh)
-            gathered = _scan_and_link(job, probes, failures, fresh=fresh)
+            _protect(job, base, stages, probed, fresh=fresh)
+            gathered = _scan_and_link(job, probed, fresh=fresh)
         except (DamagedEntryError, DamagedFileError) as error:
             _mend(job, error)
     return gathered
@@ -210,20 +212,18 @@ def _protect(
     job: Job,
     base: Path,
     stages: Sequence[Stage],
-    probes: dict[str, Probe],
-    failures: dict[str, tuple[Reason, str]],
+    probed: Probed,
     *,
     fresh: bool,
 ) -> None:
     """Prepare what is protected, once it is known which of it is held back."""
-    _count(job, probes, failures)
+    _count(job, probed)
     job.protected = prepare_protected(
         Preparing(
             config=job.config,
             base=base,
-            shards=job.discovery.shards,
-            probes=probes,
-            failures=failures,
+            shards=job.shards,
+            probed=probed,
             store=job.store,
             runner=job.runner,
             progress=job.progress,
@@ -235,21 +235,18 @@ def _protect(
     job.stages = tuple(stage for stage in stages if job.protected is not None or MATCHES not in stage.needs)
 
 
-def _count(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]]) -> None:
+def _count(job: Job, probed: Probed) -> None:
     """Read the shards of which single documents are held back, as far as it is not known which part holds these."""
     if job.holding is None:
         return
-    planned = [
-        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, (), {})
-        for shard in job.discovery.shards
-    ]
-    check_splits([job.holding.applied(one, (), {}) for one in planned])
-    if units := job.holding.uncounted(planned):
+    plan = _planned(job, probed, (), {})
+    check_splits(job.holding.applied(one, (), {}) for one in plan)
+    if units := job.holding.uncounted(plan, job.progress):
         settings = ScanSettings(state=job.store.root, stages=(), annotators=())
-        job.progress.begin("count", len(units), sum(unit.size for unit in units))
+        job.progress.begin("count", len(units), int(units.sizes.sum()))
 
         def done(index: int, outcome: Outcome) -> bool:
-            job.progress.advance(units[index].size, failed=outcome.reason is not None)
+            job.progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
             return True
 
         job.runner.run("count", Scan(settings), units, done)
@@ -257,9 +254,7 @@ def _count(job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason,
         job.progress.end()
 
 
-def _scan_and_link(
-    job: Job, probes: dict[str, Probe], failures: dict[str, tuple[Reason, str]], *, fresh: bool
-) -> Gathered | None:
+def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
     """Scan until nothing is missing and no encoder was found to differ, then link.
 
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
@@ -274,22 +269,20 @@ def _scan_and_link(
     job.force_reference = not job.risks.supported
     job.encoder_reason = job.risks.reason
     while True:
-        planned = _plan(job, probes, failures)
-        lost = _scan(job, planned, fresh=fresh)
+        plan = _plan(job, probed)
+        lost = _scan(job, plan, fresh=fresh)
         give_memory_back()  # units of work and what they were sent as
-        told = job.progress.over("readings", planned, len(planned))
-        shards = gather_readings(told, lost, job.store, max_bad=job.config.reader.max_bad_records)
-        gather_partials(shards, job.stages, job.store)
-        surveyed = survey(shards, job.stages, job.store, job.runner, job.progress)
+        max_bad = job.config.reader.max_bad_records
+        shards, surveyed = survey(plan, lost, job.stages, job.store, job.runner, job.progress, max_bad=max_bad)
         if job.force_reference or not surveyed.total("volume", "encoding", "differing"):
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
         job.force_reference, job.encoder_reason = True, "sample_difference"
-    digests = rows_digests(shards, job.store, job.runner, job.progress)
-    if job.holding is not None and job.holding.learn(shards, digests):
-        return None
-    check_documents(shards)
-    return _link(job, shards, surveyed, digests, fresh=fresh)
+    if job.holding is not None:
+        if job.holding.learn(shards):
+            return None
+        check_documents(shards)
+    return _link(job, shards, surveyed, fresh=fresh)
 
 
 @contextmanager
@@ -322,18 +315,19 @@ def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, note
 def _probe(
     config: AuditConfig,
     options: BuildOptions,
-    discovery: Discovery,
+    shards: ShardList,
     state: Path,
     runner: Runner,
     progress: Progress,
-) -> tuple[dict[str, Probe], dict[str, tuple[Reason, str]]]:
+) -> Probed:
     index = StatIndex(state / "files.sqlite")
     try:
         return probe_shards(
-            discovery.shards,
+            shards,
             index,
             runner,
             progress,
+            state,
             part_bytes=config.reader.part_bytes,
             text_document=config.reader.text_document,
             rehash=options.rehash or options.fresh,
@@ -342,37 +336,44 @@ def _probe(
         index.close()
 
 
-def _plan(
-    job: Job,
-    probes: dict[str, Probe],
-    failures: dict[str, tuple[Reason, str]],
-) -> list[PlannedShard]:
+def _plan(job: Job, probed: Probed) -> Plan:
+    """Plan all shards, under the quarantine list."""
     decisive = decisive_values(job.annotators())
     identities = {stage.name: stage_identity(stage, decisive) for stage in job.stages}
-    shards = job.discovery.shards
-    planned = [
-        plan_shard(shard, probes.get(shard.path), failures.get(shard.path), job.config, job.stages, identities)
-        for shard in job.progress.over("plan", shards, len(shards))
-    ]
-    return planned if job.holding is None else [job.holding.applied(one, job.stages, identities) for one in planned]
+    return _planned(job, probed, job.stages, identities, job.holding)
 
 
-def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str, tuple[Reason, str]]:
+def _planned(
+    job: Job,
+    probed: Probed,
+    stages: Sequence[Stage],
+    identities: Mapping[str, str],
+    holding: Holding | None = None,
+) -> Plan:
+    def planned() -> Iterator[PlannedShard]:
+        for shard in job.progress.over("plan", job.shards, len(job.shards)):
+            found = probed.probe(shard.ordinal), probed.failure(shard.ordinal)
+            one = plan_shard(shard, *found, job.config, stages, identities)
+            yield one if holding is None else holding.applied(one, stages, identities)
+
+    return Plan(planned(), job.shards, probed.probe, identities, job.store.root)
+
+
+def _scan(job: Job, plan: Plan, *, fresh: bool) -> dict[str, tuple[Reason, str]]:
     """Scan what is missing; return the parts that could not be read."""
-    units = missing_units(job.progress.over("plan", planned, len(planned)), job.store, fresh=fresh)
-    job.planned_parts = len({part.reading_key for item in planned for part in item.parts})
+    units = missing_units(plan, job.store, job.progress, fresh=fresh)
+    job.planned_parts = plan.distinct_parts()
     settings = job.scan_settings()
     lost: dict[str, tuple[Reason, str]] = {}
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
-    job.progress.begin("scan", len(units), sum(unit.size for unit in units))
+    job.progress.begin("scan", len(units), int(units.sizes.sum()))
 
     def done(index: int, outcome: Outcome) -> bool:
-        unit = units[index]
         job.scanned += 1
         if outcome.reason is not None:
-            lost[unit.reading_key] = (outcome.reason, outcome.place)
-        job.progress.advance(unit.size, failed=outcome.reason is not None)
+            lost[units.reading_key(index)] = (outcome.reason, outcome.place)
+        job.progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
         return True
 
     job.runner.run("scan", Scan(settings), units, done)
@@ -381,7 +382,7 @@ def _scan(job: Job, planned: Sequence[PlannedShard], *, fresh: bool) -> dict[str
     return lost
 
 
-def _link(job: Job, shards: list[GatheredShard], surveyed: Survey, digests: dict[int, str], *, fresh: bool) -> Gathered:
+def _link(job: Job, shards: GatheredShards, surveyed: Survey, *, fresh: bool) -> Gathered:
     stages = [stage for stage in job.stages if stage.name in job.links]
     linkings = {
         stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=fresh) for stage in stages
@@ -413,7 +414,7 @@ def _link(job: Job, shards: list[GatheredShard], surveyed: Survey, digests: dict
         fewer=fewer,
     )
     give_memory_back()
-    table, merged = run_sums(shards, summing, digests, found, job.store, job.runner, job.progress)
+    table, merged = run_sums(shards, summing, found, job.store, job.runner, job.progress)
     return Gathered(shards=shards, found=found, table=table, merged=merged, setting=setting)
 
 

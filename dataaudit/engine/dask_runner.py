@@ -26,7 +26,7 @@ from typing import Any
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import run_alone, run_together_alone
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.runner import Sized, Together, finish, unit_limit
+from dataaudit.engine.runner import Sized, Together, finish, sizes_of, unit_limit
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
@@ -139,19 +139,19 @@ class DaskRunner:
         A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
         batches. The largest units go first, so that no worker begins one when the others have nothing left to do.
         """
-        total, shares = sum(unit.size for unit in units), 8 * max(1, self.cluster.num_workers)
+        sizes = sizes_of(units)
+        total, shares = sum(sizes), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
         most = max(1, min(MAX_TASK_UNITS, len(units) // shares), 3 * len(units) // MAX_TASKS)
         limit = max(MAX_TASK_BYTES, target)
         batches: list[list[int]] = []
         held = target
-        for index in sorted(range(len(units)), key=lambda index: -units[index].size):
-            unit = units[index]
-            if held >= target or held + unit.size > limit or len(batches[-1]) >= most:
+        for index in sorted(range(len(units)), key=lambda index: -sizes[index]):
+            if held >= target or held + sizes[index] > limit or len(batches[-1]) >= most:
                 batches.append([])
                 held = 0
             batches[-1].append(index)
-            held += unit.size
+            held += sizes[index]
         return batches
 
     def _window(self, task: _Task) -> int:

@@ -37,6 +37,7 @@ from dataaudit.engine.keys import reading_key
 from dataaudit.engine.probing import probe_shards
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner, Sized
+from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value, hash_file, may_have_changed
@@ -410,11 +411,12 @@ def _units(
     recorded = source.manifest.core.config.get("reader", {})
     index = StatIndex(source.state / "files.sqlite")
     try:
-        probes, failures = probe_shards(
-            list(shards.values()),
+        probed = probe_shards(
+            ShardList(shards.values(), source.state),
             index,
             runner,
             source.progress,
+            source.state,
             part_bytes=default.part_bytes,
             text_document=recorded.get("text_document", default.text_document),
             rehash=False,
@@ -423,10 +425,11 @@ def _units(
         index.close()
     units: dict[str, EncodeUnit] = {}
     planned: dict[int, list[EncodeUnit]] = {}
-    for ordinal, shard in shards.items():
-        probe = probes.get(shard.path)
+    for place, (ordinal, shard) in enumerate(shards.items()):
+        probe = probed.probe(place)
         if probe is None or probe.reason is not None:
-            why = failures[shard.path][0] if probe is None else probe.reason
+            failure = probed.failure(place)
+            why = failure[0] if failure is not None else probe and probe.reason
             raise ManifestMismatch(f"{_name(rows[ordinal])} cannot be read: {why}", _AGAIN)
         if probe.sha256 != rows[ordinal]["sha256"]:
             raise ManifestMismatch(f"{_name(rows[ordinal])}: the bytes have changed since the build", _AGAIN)

@@ -1,35 +1,36 @@
-"""Gathering: the stored partials of every part become one record a shard and one partial a split.
+"""Gathering: what the readings of its parts say of a shard, and all shards as they stand then, on disk.
 
-Order never matters here: partials are merged per shard and per split, and every merge is lossless.
+Order never matters here: readings are put together by the places of the parts in the shard, and partials are merged
+per shard and per split, and every merge is lossless.
 """
 
 from __future__ import annotations
 
 import hashlib
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
+from typing import Any, overload
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
-from dataaudit.engine.partials import Damage, ShardPartials
+from dataaudit.engine.partials import ShardPartials
 from dataaudit.engine.plan import PlannedShard
+from dataaudit.engine.planned import Plan
+from dataaudit.engine.spool import Texts, Values, packed
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
 
-_FIRST_ROWS = (0,)
-"""Of a shard of one part, as most are: one object for all of them, like the fingerprint."""
+UNREAD = ("quarantined", "skipped")
+"""States of shards that enter no number."""
 _NO_PARTIALS: Mapping[str, Partial] = MappingProxyType({})
 
 
-@dataclass(slots=True, kw_only=True)
-class GatheredShard:
-    """What is known of one shard."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What became of one shard by what reading its parts showed."""
 
-    planned: PlannedShard
     status: str = "ok"
     reason: str = ""
     records: int = 0
@@ -38,120 +39,155 @@ class GatheredShard:
     first_rows: tuple[int, ...] = ()
     """Number of the first record of each part."""
     losses: Sequence[Loss] = ()
-    partials: Mapping[str, Partial] = field(default_factory=lambda: _NO_PARTIALS)
-    """By stage; empty when the shard is not read."""
+    rows_digest: str | None = None
+    """Digest of its decoded rows, when it was read."""
     documents: int = 0
-    """Documents that entered the metrics; known once partials were looked at, as is what follows."""
+    """Documents that entered the metrics."""
     text_bytes: int = 0
     """Bytes of their texts."""
+
+    def packed(self) -> bytes:
+        """Return it as bytes."""
+        losses = [(str(loss.reason), loss.place, loss.records, loss.num_bytes) for loss in self.losses]
+        return packed((*(getattr(self, name) for name in _PLAIN), losses))
+
+
+_PLAIN = tuple(one.name for one in fields(Reading) if one.name != "losses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatheredShard(Reading):
+    """What is known of one shard."""
+
+    plan: Plan
+    place: int
+    """Where the plan holds it."""
+    partials: Mapping[str, Partial] = field(default_factory=lambda: _NO_PARTIALS)
+    """By stage; empty when the shard is not read."""
+
+    @property
+    def planned(self) -> PlannedShard:
+        """Return what was planned; made each time."""
+        return self.plan[self.place]
 
     @property
     def ordinal(self) -> int:
         """Return its row in the table of shards."""
-        return self.planned.shard.ordinal
+        return self.plan.ordinal(self.place)
 
     @property
     def split(self) -> str:
         """Return its split."""
-        return self.planned.shard.split
+        return self.plan.split(self.place)
 
     def part_key(self, stage: str, part: int) -> str:
         """Return the key of a stage's rows of a part in the store."""
-        return self.planned.parts[part].stage_keys[stage]
+        return self.plan.keys(self.place)[part][stage]
 
     def keys(self, stage: str) -> Iterator[tuple[str, int]]:
         """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
-        for part, first_row in zip(self.planned.parts, self.first_rows, strict=True):
-            yield part.stage_keys[stage], first_row
+        for keys, first_row in zip(self.plan.keys(self.place), self.first_rows, strict=True):
+            yield keys[stage], first_row
 
     @property
     def held_back(self) -> int:
         """Documents that the quarantine list holds back one by one."""
-        if not any(part.request.without for part in self.planned.parts) or not self.partials:
+        if not self.partials or not self.plan.holds_back(self.place):
             return 0
         return self.records - self.bad_records - self.documents
 
     @property
     def size(self) -> int:
         """Stored bytes, as far as the file system knew; of a streamed dataset the bytes of its texts."""
-        if self.planned.shard.format == "datasets":
-            return self.text_bytes
-        return self.planned.probe.stat.size if self.planned.probe else self.planned.shard.size
+        return self.text_bytes if self.plan.is_streamed(self.place) else self.plan.size(self.place)
 
 
-def gather_readings(
-    planned: Iterable[PlannedShard],
-    failures: Mapping[str, tuple[Reason, str]],
-    store: PartialStore,
-    *,
-    max_bad: float,
-) -> list[GatheredShard]:
-    """Decide what became of every shard.
+class GatheredShards(Sequence[GatheredShard]):
+    """All shards of a plan as they were read, each made an object when it is asked for.
 
     Args:
-        planned: All shards in order.
-        failures: Reason and place by reading key, for parts that could not be read in this run.
-        store: Where the readings are.
-        max_bad: Share of bad records above which a shard is quarantined.
-
-    Raises:
-        DamagedEntryError: Readings are absent or damaged.
+        plan: The plan.
+        readings: Of :meth:`Reading.packed`, at the same places.
+        stages: All stages.
+        store: Where partials are.
     """
-    damage = Damage(store)
-    gathered = [_gather_reading(item, failures, damage, max_bad) for item in planned]
-    damage.tell()
-    return gathered
+
+    def __init__(self, plan: Plan, readings: Texts, stages: Sequence[Stage], store: PartialStore) -> None:
+        self.plan, self._store = plan, store
+        self._stages = {stage.name: stage for stage in stages}
+        self._readings = Values(readings, tuple[Any, ...])
+
+    def __len__(self) -> int:
+        return len(self.plan)
+
+    @overload
+    def __getitem__(self, place: int) -> GatheredShard: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[GatheredShard]: ...
+    def __getitem__(self, place: int | slice) -> GatheredShard | Sequence[GatheredShard]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        place = range(len(self))[place]
+        *values, losses = self._readings[place]
+        named = dict(zip(_PLAIN, values, strict=True))
+        partials: Mapping[str, Partial] = _NO_PARTIALS
+        if named["status"] not in UNREAD:
+            partials = ShardPartials(self.plan, place, self._stages, self._store)
+        found = tuple(
+            Loss(reason=Reason(reason), place=where, records=records, num_bytes=num_bytes)
+            for reason, where, records, num_bytes in losses
+        )
+        return GatheredShard(plan=self.plan, place=place, partials=partials, losses=found, **named)
 
 
-def _gather_reading(
-    item: PlannedShard, failures: Mapping[str, tuple[Reason, str]], damage: Damage, max_bad: float
-) -> GatheredShard:
-    gathered = GatheredShard(planned=item)
-    if item.reason is not None:
-        meant = item.shard.skip is not None or item.reason == Reason.QUARANTINE_LIST
-        status = "skipped" if meant else "quarantined"
-        return _unread(gathered, status, item.reason, item.place)
-    first_rows: list[int] = []
-    columns: set[str] = set()
+def unread(reason: Reason, place: str, num_bytes: int, *, meant: bool = False) -> Reading:
+    """Return what becomes of a shard that is not read.
+
+    Args:
+        reason: Why.
+        place: Where that was seen.
+        num_bytes: What is lost.
+        meant: Whether nobody wanted it to be read.
+    """
+    losses = (Loss(reason=reason, place=place, records=-1, num_bytes=num_bytes),)
+    return Reading(status="skipped" if meant else "quarantined", reason=reason, losses=losses)
+
+
+def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: float) -> Reading:
+    """Return what the readings of its parts, in order, say of a shard.
+
+    Args:
+        metas: What reading each part showed.
+        num_bytes: Stored bytes of the shard.
+        max_bad: Share of bad records above which it is quarantined.
+    """
+    records, first_rows, columns = 0, [], set[str]()
     bad: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
-    for part in item.parts:
-        failure = failures.get(part.reading_key)
-        entry = None if failure is not None else damage.read(READING, part.reading_key)
-        if entry is not None and entry.meta["reason"]:
-            failure = (Reason(entry.meta["reason"]), entry.meta["place"])
-        if failure is not None:  # how many records the parts before it hold depends on the cut, so it is not said
-            gathered.records = 0
-            return _unread(gathered, "quarantined", *failure)
-        if entry is None:
-            continue
-        meta = entry.meta
-        first_rows.append(gathered.records)
-        for reason, (records, num_bytes, places) in meta["bad"].items():
+    for meta in metas:
+        if meta["reason"]:  # how many records the parts before it hold depends on the cut, so it is not said
+            return unread(Reason(meta["reason"]), meta["place"], num_bytes)
+        first_rows.append(records)
+        for reason, (number, size, places) in meta["bad"].items():
             known = bad.setdefault(reason, (0, 0, []))
-            listed = known[2] + [(row + gathered.records, size) for row, size in places]
-            bad[reason] = (known[0] + records, known[1] + num_bytes, listed[:MAX_PLACES])
-        gathered.records += meta["records"]
+            listed = known[2] + [(row + records, own) for row, own in places]
+            bad[reason] = (known[0] + number, known[1] + size, listed[:MAX_PLACES])
+        records += meta["records"]
         columns.update(meta["columns"])
-    gathered.first_rows = tuple(first_rows) if len(first_rows) > 1 else _FIRST_ROWS[: len(first_rows)]
-    gathered.bad_records = sum(records for records, _, _ in bad.values())
     smallest = "\n".join(sorted(columns)[:MAX_COLUMNS])
-    gathered.fingerprint = sys.intern(hashlib.sha256(smallest.encode()).hexdigest()) if columns else None
-    gathered.losses = tuple(loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found))
-    if gathered.bad_records and gathered.bad_records / gathered.records > max_bad:
-        kept = gathered.losses
-        place = f"{gathered.bad_records} of {gathered.records} records, limit {max_bad:.12g} of them"
-        _unread(gathered, "quarantined", Reason.TOO_MANY_BAD, place)
-        gathered.losses = (*gathered.losses, *kept)
-    elif gathered.bad_records:
-        gathered.status = "partial"
-        gathered.reason = gathered.losses[0].reason
-    return gathered
-
-
-def _unread(gathered: GatheredShard, status: str, reason: Reason, place: str) -> GatheredShard:
-    gathered.status, gathered.reason = status, reason
-    gathered.losses = (Loss(reason=reason, place=place, records=-1, num_bytes=gathered.size),)
-    return gathered
+    num_bad = sum(number for number, _, _ in bad.values())
+    losses = tuple(loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found))
+    one = Reading(
+        records=records,
+        bad_records=num_bad,
+        fingerprint=hashlib.sha256(smallest.encode()).hexdigest() if columns else None,
+        first_rows=tuple(first_rows),
+        losses=losses,
+    )
+    if num_bad and num_bad / records > max_bad:
+        place = f"{num_bad} of {records} records, limit {max_bad:.12g} of them"
+        left = unread(Reason.TOO_MANY_BAD, place, num_bytes)
+        return replace(one, status=left.status, reason=left.reason, losses=(*left.losses, *losses))
+    return replace(one, status="partial", reason=losses[0].reason) if num_bad else one
 
 
 def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int, int]]) -> list[Loss]:
@@ -162,11 +198,3 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
         size = num_bytes - sum(size for _, size in places)
         listed.append(Loss(reason=reason, place="further records", records=rest, num_bytes=size))
     return listed
-
-
-def gather_partials(shards: Iterable[GatheredShard], stages: Sequence[Stage], store: PartialStore) -> None:
-    """Give every shard that was read its ``partials``; none is read yet."""
-    named = {stage.name: stage for stage in stages}
-    for shard in shards:
-        if shard.status not in ("quarantined", "skipped"):
-            shard.partials = ShardPartials(shard.planned, named, store)

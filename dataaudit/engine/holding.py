@@ -15,13 +15,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+import numpy as np
+
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.keys import PartKeys
 from dataaudit.engine.partials import Damage
-from dataaudit.engine.plan import PlannedPart, PlannedShard, missing_units
+from dataaudit.engine.plan import PlannedPart, PlannedShard
+from dataaudit.engine.planned import Plan, ScanUnits, missing_units
+from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, ScanUnit
+from dataaudit.engine.units import READING
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.core import HeldBack, QuarantineRecord
 from dataaudit.quarantine.list import Quarantine
@@ -65,24 +69,27 @@ class Holding:
             parts.append(replace(part, request=replace(part.request, without=without), stage_keys=keys))
         return replace(planned, parts=tuple(parts))
 
-    def uncounted(self, planned: Iterable[PlannedShard]) -> list[ScanUnit]:
-        """Return a unit for each part of which only reading says how many records it has, and that has to be known."""
-        asked = [one for one in planned if one.reason is None and self._rows(one)]
-        return missing_units(
-            [replace(one, parts=tuple(map(_bare, one.parts))) for one in asked], self.store, fresh=False
-        )
+    def uncounted(self, plan: Plan, progress: Progress) -> ScanUnits:
+        """Return a unit for each part of which only reading says how many records it has, and that has to be known.
 
-    def learn(self, shards: Iterable[GatheredShard], digests: Mapping[int, str]) -> bool:
+        Args:
+            plan: All shards, planned without a list and for no stage.
+            progress: Where to report.
+        """
+        asked = [place for place in range(len(plan)) if plan.reason(place) is None and self._rows(plan[place])]
+        return missing_units(plan, self.store, progress, fresh=False, of=np.array(asked, dtype=np.int64))
+
+    def learn(self, shards: Iterable[GatheredShard]) -> bool:
         """Take what the scan showed of shards; tell whether more is held back than was known before."""
         more = False
         for shard in shards:
-            digest = digests.get(shard.ordinal)
-            if digest is None or shard.ordinal in self.read:
+            if shard.rows_digest is None or shard.ordinal in self.read:
                 continue
-            rows = self._rows(shard.planned)
-            self.read[shard.ordinal] = digest, shard.records - shard.bad_records, shard.bad_records
-            now = digests_of(self._row(shard.planned))
-            more = more or self.quarantine.holds(**now) or self._rows(shard.planned) != rows
+            planned = shard.planned
+            rows = self._rows(planned)
+            self.read[shard.ordinal] = shard.rows_digest, shard.records - shard.bad_records, shard.bad_records
+            now = digests_of(self._row(planned))
+            more = more or self.quarantine.holds(**now) or self._rows(planned) != rows
         return more
 
     def identities(self) -> tuple[HeldBack, ...]:
@@ -141,11 +148,7 @@ class Holding:
         return [0, *accumulate(map(self._records, planned.parts[:-1]))]
 
 
-def _bare(part: PlannedPart) -> PlannedPart:
-    return replace(part, stage_keys=PartKeys(part.reading_key, (), {}))
-
-
-def check_splits(shards: Sequence[PlannedShard]) -> None:
+def check_splits(shards: Iterable[PlannedShard]) -> None:
     """Refuse a list that leaves nothing of a split: its numbers would be gone without a word.
 
     Raises:
@@ -159,7 +162,7 @@ def check_splits(shards: Sequence[PlannedShard]) -> None:
             raise _vanished(split, plural(len(found), "shard"))
 
 
-def check_documents(shards: Sequence[GatheredShard]) -> None:
+def check_documents(shards: Iterable[GatheredShard]) -> None:
     """Refuse a list that leaves no document of a split.
 
     Raises:

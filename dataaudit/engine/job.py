@@ -25,6 +25,7 @@ from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.holding import Holding
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
+from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode, ManifestError
@@ -91,7 +92,9 @@ class Job:
     stages: tuple[Stage, ...]
     links: Mapping[str, Callable[[LinkContext], LinkStep]]
     """Link steps by stage, of those that have one."""
-    discovery: Discovery
+    roots: Mapping[str, str]
+    """By split, what URIs are relative to."""
+    shards: ShardList
     tokenizer: TokenizerFile
     risks: Risks
     languages: LanguageModels | None

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dataaudit.config import AuditConfig
 from dataaudit.detectors import ContentModels
-from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.gather import GatheredShard, GatheredShards
 from dataaudit.engine.job import Job
 from dataaudit.engine.joins import run_join
 from dataaudit.engine.second_pass import run_second_pass
@@ -36,7 +36,7 @@ class LinkContext:
 
     job: Job
     stage: Stage
-    shards: Sequence[GatheredShard]
+    shards: GatheredShards
     survey: Survey
     fresh: bool
 
@@ -75,8 +75,8 @@ class LinkContext:
 
     def files(self, *names: str) -> PartFiles:
         """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
-        splits = sorted({shard.split for shard in self.shards})
-        return PartFiles(self.stage.name, names, tuple(self.read()), {name: at for at, name in enumerate(splits)})
+        splits = {name: at for at, name in enumerate(self.shards.plan.splits())}
+        return PartFiles(self.stage.name, names, tuple(self.read()), splits)
 
     def join(self, join: Join) -> JoinedParts:
         """Run a join; see :func:`dataaudit.engine.joins.run_join`."""
@@ -87,7 +87,7 @@ class LinkContext:
 class Gathered:
     """All that is known once the scan and the link step are done."""
 
-    shards: list[GatheredShard]
+    shards: GatheredShards
     found: dict[str, LinkResult]
     """What was found by joining documents, by stage."""
     table: pa.Table

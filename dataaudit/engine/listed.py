@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.partials import Damage
+from dataaudit.engine.planned import Plan
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
@@ -49,14 +49,14 @@ class ListedUnit:
         return False
 
 
-def addresses(shards: Iterable[GatheredShard], stages: Collection[str], store: PartialStore) -> pa.Table:
-    """Return where the partials of some stages are, of schema :data:`ADDRESSES`."""
+def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:
+    """Return where the partials of some stages of some shards are, of schema :data:`ADDRESSES`."""
     rows = [
-        (shard.ordinal, stage, os.fsencode(store.address(stage, part.stage_keys[stage])))
-        for shard in shards
-        for stage in shard.partials
+        (plan.ordinal(place), stage, os.fsencode(store.address(stage, keys[stage])))
+        for place in places
+        for stage in plan.stages(place)
         if stage in stages
-        for part in shard.planned.parts
+        for keys in plan.keys(place)
     ]
     return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=ADDRESSES)
 

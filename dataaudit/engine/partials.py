@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from dataaudit.engine.plan import PlannedShard
+from dataaudit.engine.planned import Plan
 from dataaudit.engine.state_folder import StateFolderError
 from dataaudit.engine.store import Entry, PartialStore, entry_at, entry_of
 from dataaudit.link.step import DamagedEntryError
@@ -76,34 +76,34 @@ class ShardPartials(Mapping[str, Partial]):
     """The merged partials of one shard by stage, read each time they are asked for: those of all are too much to hold.
 
     Args:
-        shard: The shard as planned.
+        plan: The plan.
+        place: Where it holds the shard.
         stages: All stages, by name.
         store: Where the partials of its parts are.
     """
 
-    __slots__ = ("_shard", "_stages", "_store")
+    __slots__ = ("_place", "_plan", "_stages", "_store")
 
-    def __init__(self, shard: PlannedShard, stages: Mapping[str, Stage], store: PartialStore) -> None:
-        self._shard = shard
-        self._stages = stages
-        self._store = store
+    def __init__(self, plan: Plan, place: int, stages: Mapping[str, Stage], store: PartialStore) -> None:
+        self._plan, self._place = plan, place
+        self._stages, self._store = stages, store
 
     def __getitem__(self, name: str) -> Partial:
         if name not in self:
             raise KeyError(name)
         damage = Damage(self._store)
-        entries = [damage.read(name, part.stage_keys[name]) for part in self._shard.parts]
+        entries = [damage.read(name, keys[name]) for keys in self._plan.keys(self._place)]
         damage.tell()
         return merge_parts(self._stages[name], entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._shard.stages  # the default would read and merge the partial
+        return name in self._plan.stages(self._place)  # the default would read and merge the partial
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._shard.stages)
+        return iter(self._plan.stages(self._place))
 
     def __len__(self) -> int:
-        return len(self._shard.stages)
+        return len(self._plan.stages(self._place))
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:

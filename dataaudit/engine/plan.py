@@ -1,9 +1,9 @@
-"""The plan, pure: shards and what was found in them to units of work, each named by its content."""
+"""The plan of a shard, pure: from what was found in its file to parts, and keys by the content of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from dataaudit.config import AuditConfig
@@ -12,12 +12,9 @@ from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.readers import ReadRequest
 from dataaudit.corpus.shards import Shard
 from dataaudit.engine.keys import PartKeys, reading_key
-from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, Probe, ScanUnit
+from dataaudit.engine.units import Probe
 from dataaudit.manifest.formats import FORMATS
 from dataaudit.stages.base import Stage, applies
-
-_TWINS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,35 +85,6 @@ def plan_shard(
     return PlannedShard(shard=shard, probe=probe, parts=tuple(parts), reason=None, stages=names)
 
 
-def missing_units(planned: Iterable[PlannedShard], store: PartialStore, *, fresh: bool) -> list[ScanUnit]:
-    """Return a unit for every part with something missing in the store; equal parts are read once."""
-    units: dict[str, ScanUnit] = {}
-    has = store.finder()
-    for item in planned:
-        if item.probe is None:
-            continue
-        for part in item.parts:
-            known = units.get(part.reading_key)
-            if known is not None:
-                if part.request.path != known.request.path and len(known.twins) < _TWINS:
-                    twins = (*known.twins, (part.request.path, item.probe.stat))
-                    units[part.reading_key] = replace(known, twins=twins)
-                continue
-            missing = [(name, key) for name, key in part.stage_keys if fresh or not has(name, key)]
-            if missing and not fresh and _known_unreadable(store, part.reading_key):
-                continue
-            if missing or fresh or not has(READING, part.reading_key):
-                units[part.reading_key] = ScanUnit(
-                    request=part.request,
-                    stat=item.probe.stat,
-                    sha256=item.probe.sha256,
-                    reading_key=part.reading_key,
-                    stage_keys=part.stage_keys if len(missing) == len(part.stage_keys) else tuple(missing),
-                    size=_stored_bytes(item),
-                )
-    return list(units.values())
-
-
 def _fields(shard: Shard, config: AuditConfig) -> FieldRule:
     split = config.splits[shard.split]
     assert split.text is not None, "text and source are resolved before planning"
@@ -141,15 +109,3 @@ def _shared(rule: FieldRule) -> FieldRule:
 def _shared_names(names: tuple[str, ...]) -> tuple[str, ...]:
     """Return one object for equal names of stages."""
     return names
-
-
-def _known_unreadable(store: PartialStore, key: str) -> bool:
-    """Tell whether these very bytes were read before and are damaged; reading them again shows the same."""
-    entry = store.read(READING, key)
-    return entry is not None and bool(entry.meta["reason"])
-
-
-def _stored_bytes(item: PlannedShard) -> int:
-    """Return a part's share of the file: parts are of about the same size, whatever they are counted in."""
-    assert item.probe is not None
-    return item.probe.stat.size // max(1, len(item.parts))

@@ -3,74 +3,181 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple
+from itertools import islice
+from pathlib import Path
+from typing import Any, Self, overload
+
+import numpy as np
 
 from dataaudit.config import AuditConfig, Split, nearest
 from dataaudit.corpus.infer import TEXT_NAMES, infer_source, infer_text, is_held_out_name, is_plain_name
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
-from dataaudit.corpus.storage.files import listed_stat
+from dataaudit.corpus.storage.files import FileStat, listed_stat
 from dataaudit.engine.index import StatIndex
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
+from dataaudit.engine.shard_list import ShardList
+from dataaudit.engine.spool import TextWriter, Values, packed
 from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit
 from dataaudit.engine.work import peek_shard, probe_file
 
 _PEEKS = 5
 
 
+class Probed:
+    """What was found in the files of shards.
+
+    Args:
+        shards: All of them.
+        folder: Where probes are written, below the state folder.
+
+    Raises:
+        StateFolderError: The folder cannot be written.
+    """
+
+    def __init__(self, shards: ShardList, folder: Path) -> None:
+        self._files = shards.files()
+        self._numbers = np.full(len(shards), -1, dtype=np.int64)
+        self._failures: dict[int, tuple[Reason, str]] = {}
+        self._written, self._number = TextWriter(folder), 0
+        self._probes: Values[Probe] | None = None
+
+    def firsts(self, shards: ShardList) -> np.ndarray:
+        """Return int64[k]: of each file that is to be read, the first shard."""
+        return np.flatnonzero(shards.light["read"] & (self._files == np.arange(len(shards))))
+
+    def add(self, first: int, probe: Probe) -> None:
+        """Take the probe of a file, by its first shard."""
+        parts = tuple((part.start, part.stop, *part.restart) for part in probe.parts)
+        reason = None if probe.reason is None else str(probe.reason)
+        plain = (astuple(probe.stat), probe.sha256, probe.hashed_ns, parts, reason, probe.place)
+        self._written.append(packed(plain))
+        self._numbers[first], self._number = self._number, self._number + 1
+
+    def fail(self, first: int, reason: Reason, place: str) -> None:
+        """Take why a file could not be looked at, by its first shard."""
+        self._failures[first] = reason, place
+
+    def done(self) -> Self:
+        """End taking them."""
+        self._probes = Values(self._written.done(), _made)
+        return self
+
+    def probe(self, ordinal: int) -> Probe | None:
+        """Return the probe of a shard's file; None when there is none."""
+        number = int(self._numbers[self._files[ordinal]])
+        return None if number < 0 or self._probes is None else self._probes[number]
+
+    def failure(self, ordinal: int) -> tuple[Reason, str] | None:
+        """Return why a shard's file could not be looked at, and where; None when it could."""
+        return self._failures.get(int(self._files[ordinal]))
+
+
+def _made(plain: tuple[Any, ...]) -> Probe:
+    (size, mtime, ctime, inode, device, validator), sha256, hashed_ns, parts, reason, place = plain
+    return Probe(
+        stat=FileStat(size=size, mtime_ns=mtime, ctime_ns=ctime, inode=inode, device=device, validator=validator),
+        sha256=sha256,
+        hashed_ns=hashed_ns,
+        parts=tuple(Part(start, stop, (stored, decoded)) for start, stop, stored, decoded in parts),
+        reason=None if reason is None else Reason(reason),
+        place=place,
+    )
+
+
+class _Units(Sequence[ProbeUnit]):
+    """The files that are hashed, each made when it is asked for."""
+
+    def __init__(self, shards: ShardList, firsts: Sequence[int], part_bytes: int, text_document: str) -> None:
+        self.firsts = firsts
+        self.sizes = shards.light["size"][list(firsts)]
+        """int64[k] stored bytes of each."""
+        self._shards, self._part_bytes, self._text_document = shards, part_bytes, text_document
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    @overload
+    def __getitem__(self, place: int) -> ProbeUnit: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[ProbeUnit]: ...
+    def __getitem__(self, place: int | slice) -> ProbeUnit | Sequence[ProbeUnit]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        shard = self._shards[self.firsts[place]]
+        return ProbeUnit(
+            path=shard.path,
+            format=shard.format,
+            compression=shard.compression,
+            part_bytes=self._part_bytes,
+            size=shard.size,
+            text_document=self._text_document,
+        )
+
+
 def probe_shards(
-    shards: Sequence[Shard],
+    shards: ShardList,
     index: StatIndex,
     runner: Runner,
     progress: Progress,
+    folder: Path,
     *,
     part_bytes: int,
     text_document: str,
     rehash: bool,
-) -> tuple[dict[str, Probe], dict[str, tuple[Reason, str]]]:
-    """Return the probe of every file by path, and why some have none."""
-    probes: dict[str, Probe] = {}
-    failures: dict[str, tuple[Reason, str]] = {}
-    units: dict[str, ProbeUnit] = {}
+) -> Probed:
+    """Find out what the file of every shard is, each file once.
+
+    Args:
+        shards: All of them.
+        index: What is known of files.
+        runner: Where to hash.
+        progress: Where to report.
+        folder: Where probes are written, below the state folder.
+        part_bytes: Of a part of a file.
+        text_document: What is a document in a file of plain text.
+        rehash: Hash files that are known, too.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+    """
+    found = Probed(shards, folder)
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
-    for shard in progress.over("index", shards, len(shards)):
-        if shard.skip is not None or shard.path in probes or shard.path in units:
-            continue
-        known = None if rehash else _known(shard.path, index, recipe)
-        if known is not None:
-            probes[shard.path] = known
+    unknown, unchanged, unvouched = array("q"), 0, 0
+    firsts = found.firsts(shards)
+    for first in progress.over("index", firsts.tolist(), len(firsts)):
+        known = None if rehash else _known(shards[first].path, index, recipe)
+        if known is None:
+            unknown.append(first)
         else:
-            units[shard.path] = ProbeUnit(
-                path=shard.path,
-                format=shard.format,
-                compression=shard.compression,
-                part_bytes=part_bytes,
-                size=shard.size,
-                text_document=text_document,
-            )
-    todo = list(units.values())
-    if probes:
-        progress.note(f"hash: {len(probes):,} files are unchanged")
-    progress.begin("hash", len(todo), sum(unit.size for unit in todo))
+            found.add(first, known)
+            unchanged += 1
+            unvouched += not known.stat.validator
+    if unchanged:
+        progress.note(f"hash: {unchanged:,} files are unchanged")
+    todo = _Units(shards, unknown, part_bytes, text_document)
+    progress.begin("hash", len(todo), int(todo.sizes.sum()))
 
     def done(position: int, outcome: Outcome) -> bool:
-        unit = todo[position]
-        if outcome.probe is not None:
-            probes[unit.path] = outcome.probe
-            if outcome.probe.reason is None:
-                row = (unit.path, outcome.probe.stat, outcome.probe.hashed_ns, _pack(outcome.probe, recipe))
-                index.store([row])
+        nonlocal unvouched
+        first, probe = unknown[position], outcome.probe
+        if probe is not None:
+            found.add(first, probe)
+            unvouched += not probe.stat.validator
+            if probe.reason is None:
+                index.store([(shards[first].path, probe.stat, probe.hashed_ns, _pack(probe, recipe))])
         else:
-            failures[unit.path] = (outcome.reason or Reason.INTERNAL, outcome.place)
-        progress.advance(unit.size, failed=outcome.probe is None)
+            found.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
+        progress.advance(int(todo.sizes[position]), failed=probe is None)
         return True
 
     runner.run("hash", probe_file, todo, done)
     progress.end()
-    unvouched = sum(not probe.stat.validator for probe in probes.values())
     if unvouched:
         said = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
         progress.note(f"hash: {said}")
@@ -78,7 +185,7 @@ def probe_shards(
     for said in index.notes():
         progress.note(said, important=True)
         runner.notes.append(said)
-    return probes, failures
+    return found.done()
 
 
 def _known(path: str, index: StatIndex, recipe: str) -> Probe | None:
@@ -102,7 +209,7 @@ def _pack(probe: Probe, recipe: str) -> dict[str, Any]:
     }
 
 
-def resolve_columns(config: AuditConfig, shards: Sequence[Shard], runner: Runner, progress: Progress) -> AuditConfig:
+def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, progress: Progress) -> AuditConfig:
     """Return the config with text and source of every split filled in.
 
     Raises:
@@ -110,17 +217,16 @@ def resolve_columns(config: AuditConfig, shards: Sequence[Shard], runner: Runner
     """
     splits = dict(config.splits)
     for name, split in splits.items():
-        own = [shard for shard in shards if shard.split == name and shard.skip is None]
-        seen = _columns(own, runner)
+        seen = _columns(shards.of_split(name), runner)
         for warning in _warnings(name, split, seen):
             runner.notes.append(warning)
             progress.note(f"warning: {warning}", important=True)
         if split.text is not None and split.source is not None:
             continue
         columns = seen[0] if seen else {}
-        holds_nothing = not seen and all(_is_empty(shard) for shard in own)
+        holds_nothing = not seen and all(_is_empty(shard) for shard in shards.of_split(name))
         text = split.text or (TEXT_NAMES[0] if holds_nothing else infer_text(name, columns))
-        source = split.source or infer_source(own, columns)
+        source = split.source or infer_source(shards.of_split(name), columns)
         splits[name] = split.model_copy(update={"text": text, "source": source})
         (kind, value) = next(iter(source.model_dump(exclude_none=True).items()))
         how = "given" if split.text else "inferred"
@@ -149,10 +255,10 @@ def _warnings(name: str, split: Split, seen: list[dict[str, bool]]) -> Iterator[
         )
 
 
-def _columns(shards: Sequence[Shard], runner: Runner) -> list[dict[str, bool]]:
+def _columns(shards: Iterable[Shard], runner: Runner) -> list[dict[str, bool]]:
     """Return the columns of each of the first shards that has any, in order."""
     found: dict[int, dict[str, bool]] = {}
-    units = [PeekUnit(shard=shard) for shard in shards[:_PEEKS]]
+    units = [PeekUnit(shard=shard) for shard in islice(shards, _PEEKS)]
 
     def done(position: int, outcome: Outcome) -> bool:
         if outcome.columns is not None:

@@ -17,18 +17,20 @@ from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields
-from dataaudit.corpus.shards import Shard, expand, remote_lister
+from dataaudit.corpus.shards import expand, remote_lister
 from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.holding import Holding
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard, plan_shard
+from dataaudit.engine.probing import Probed
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected_errors import file_name, no_items, unreadable, wrong_file
 from dataaudit.engine.protected_work import HELD_OUT, HELD_OUT_RECORDS, ITEMS, read_held_out, read_set
 from dataaudit.engine.runner import Runner
+from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import Entry, PartialStore
-from dataaudit.engine.units import HeldOutUnit, Outcome, Probe, SetUnit
+from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
 from dataaudit.errors import ClusterError
 from dataaudit.link.step import DamagedEntryError, Protected, SetFacts
 from dataaudit.manifest.canonical import digest_json
@@ -47,9 +49,8 @@ class Preparing:
     config: AuditConfig
     """With text and source resolved for every split."""
     base: Path
-    shards: Sequence[Shard]
-    probes: Mapping[str, Probe]
-    failures: Mapping[str, tuple[Reason, str]]
+    shards: ShardList
+    probed: Probed
     store: PartialStore
     runner: Runner
     progress: Progress
@@ -67,14 +68,14 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
         DamagedEntryError: What was stored of held-out documents is absent or damaged.
     """
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
-    held_out = [shard for shard in work.shards if work.config.splits[shard.split].held_out]
+    held_out = work.shards.of_splits([name for name, split in work.config.splits.items() if split.held_out])
     if stage is None and work.config.protected:
         work.runner.notes.append("evaluation sets are not searched for: stages.overlap is false")
         work.progress.note(work.runner.notes[-1])
     if stage is None or not (held_out or work.config.protected):
         return None
     planned = [
-        plan_shard(shard, work.probes.get(shard.path), work.failures.get(shard.path), work.config, (), {})
+        plan_shard(shard, work.probed.probe(shard.ordinal), work.probed.failure(shard.ordinal), work.config, (), {})
         for shard in held_out
     ]
     if work.holding is not None:

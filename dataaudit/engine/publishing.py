@@ -99,7 +99,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     )
     progress.advance(0)
     run = Run(
-        roots={name: _printable(root) for name, root in sorted(job.discovery.roots.items())},
+        roots={name: _printable(root) for name, root in sorted(job.roots.items())},
         started=started,
         finished=now(),
         hosts=hosts,
@@ -123,7 +123,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     progress.advance(0)
     progress.end(tell_short=False)
     unread = tuple(
-        (f"{shard.planned.shard.split}/{shard.planned.shard.uri}", str(shard.reason))
+        (f"{shard.split}/{shard.planned.shard.uri}", str(shard.reason))
         for shard in shards
         if not shard.partials and shard.reason != Reason.QUARANTINE_LIST
     )
@@ -138,7 +138,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         unread=unread,
         held_back=sum(shard.reason == Reason.QUARANTINE_LIST for shard in shards),
         held_back_documents=sum(shard.held_back for shard in shards),
-        paths={shard.ordinal: shard.path for shard in job.discovery.shards},
+        paths=job.shards.paths(),
     )
 
 

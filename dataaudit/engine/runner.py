@@ -6,7 +6,7 @@ process, and one that has harmed its process before does so the next time. No nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from dataaudit.engine.units import Outcome, SecondPassUnit
@@ -92,6 +92,12 @@ def finish(function: Callable[[Any], Outcome], outcomes: Sequence[Outcome]) -> N
     """Let a function put together what it left of some units, when it does that."""
     if (own := getattr(function, "finish", None)) is not None:
         own(outcomes)
+
+
+def sizes_of(units: Sequence[Sized]) -> list[int]:
+    """Return the stored bytes of each unit; a sequence that makes units when they are asked for has them itself."""
+    known: Iterable[int] | None = getattr(units, "sizes", None)
+    return [unit.size for unit in units] if known is None else [int(size) for size in known]
 
 
 def unit_limit(unit: Sized, unit_seconds: float) -> float:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.gather import GatheredShards
 from dataaudit.engine.packs import Item
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard
@@ -36,7 +36,7 @@ _TWINS = 2
 
 def run_second_pass(
     requests: Sequence[SecondPassRequest],
-    shards: Sequence[GatheredShard],
+    shards: GatheredShards,
     settings: ScanSettings,
     store: PartialStore,
     runner: Runner,
@@ -94,11 +94,11 @@ class _Home:
 class _Plan:
     """Which part is read for which tasks, and what they want of it; equal parts are read once."""
 
-    def __init__(self, shards: Sequence[GatheredShard], store: PartialStore) -> None:
+    def __init__(self, shards: GatheredShards, store: PartialStore) -> None:
         self._store = store
         self._homes: dict[str, list[_Home]] = {}
-        self._shards = {shard.ordinal: shard for shard in shards}
-        self._splits = sorted({shard.split for shard in shards})
+        self._shards = shards
+        self._splits = shards.plan.splits()
         self._requests: list[tuple[SecondPassTask, dict[str, str]]] = []
         self._seconds: dict[str, float] = {}
         self._items: list[Item] = []
@@ -109,8 +109,9 @@ class _Plan:
         ordered = request.wanted.sort_by([("shard", "ascending"), ("row", "ascending")])
         ordinals, rows = ordered["shard"].to_numpy(), ordered["row"].to_numpy()
         for ordinal in np.unique(ordinals).tolist():
-            first_rows = np.array(self._shards[ordinal].first_rows, dtype=np.int64)
-            keys = [part.reading_key for part in self._shards[ordinal].planned.parts]
+            shard = self._shards[self._shards.plan.place(ordinal)]
+            first_rows = np.array(shard.first_rows, dtype=np.int64)
+            keys = [own.reading for own in shard.plan.keys(shard.place)]
             start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
             cuts = start + np.searchsorted(rows[start:stop], [*first_rows.tolist(), np.iinfo(np.int64).max])
             for index, key in enumerate(keys):
@@ -140,12 +141,12 @@ class _Plan:
     def write(self) -> None:
         """Store what is wanted, for the workers; see which parts these are, and their equals."""
         wanted = {key for _, keys in self._requests for key in keys}
-        for shard in self._shards.values() if wanted else ():
-            if shard.partials:
-                place = self._splits.index(shard.split)
-                for part, first_row in zip(shard.planned.parts, shard.first_rows, strict=True):
+        for shard in self._shards if wanted else ():
+            if shard.partials and any(own.reading in wanted for own in shard.plan.keys(shard.place)):
+                planned, place = shard.planned, self._splits.index(shard.split)
+                for part, first_row in zip(planned.parts, shard.first_rows, strict=True):
                     if part.reading_key in wanted:
-                        home = _Home(shard.planned, part, place, first_row)
+                        home = _Home(planned, part, place, first_row)
                         self._homes.setdefault(part.reading_key, []).append(home)
         if self._items:
             self._store.write_items(self._items)

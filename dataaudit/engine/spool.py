@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Generic, TypeVar, overload
 
+import msgpack
 import numpy as np
 
 from dataaudit.engine.state_folder import writing
 
+T = TypeVar("T")
 _BUFFERED = 4096
 """Rows, or texts, that are held until they are written."""
 _CHUNK_BYTES = 1 << 20
@@ -130,3 +132,72 @@ class TextWriter:
         """Return all of them; nothing more can be written."""
         self._flush()
         return Texts(self._data.done(), self._ends.done())
+
+
+class Values(Sequence[T]):
+    """Values on disk, each made again whenever it is asked for.
+
+    Args:
+        packed: Of :func:`packed`.
+        make: Makes a value of what was packed; tuples are tuples again.
+    """
+
+    def __init__(self, packed: Texts, make: Callable[[Any], T]) -> None:
+        self._packed, self._make = packed, make
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[T]: ...
+    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        return self._make(unpacked(self._packed[range(len(self))[place]]))
+
+
+def packed(value: object) -> bytes:
+    """Return plain values and tuples of such as bytes; a path may have any bytes in its names."""
+    data: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
+    return data
+
+
+def unpacked(data: bytes) -> Any:
+    """Return what :func:`packed` took."""
+    return msgpack.unpackb(data, use_list=False, unicode_errors="surrogateescape")
+
+
+class Codes(Generic[T]):
+    """Small numbers for values of which there are few."""
+
+    def __init__(self, values: Iterable[T] = ()) -> None:
+        self.values: list[T] = []
+        """By number."""
+        self._numbers: dict[T, int] = {}
+        for value in values:
+            self.of(value)
+
+    def of(self, value: T) -> int:
+        """Return the number of a value."""
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
+            self.values.append(value)
+        return number
+
+
+def first_of_equal(words: np.ndarray, later: np.ndarray | None = None) -> np.ndarray:
+    """Return int64[n]: of each row, the first row that equals it.
+
+    Args:
+        words: uint64[n, 2].
+        later: bool[n] rows that come after all others of their kind.
+    """
+    keys = (words[:, 1], words[:, 0])
+    order = np.lexsort(keys if later is None else (later, *keys))  # stable
+    ranked = words[order]
+    new = np.concatenate([[True], (ranked[1:] != ranked[:-1]).any(axis=1)])[: len(order)]
+    firsts = np.empty(len(order), dtype=np.int64)
+    firsts[order] = order[new][np.cumsum(new) - 1]
+    return firsts

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.gather import GatheredShards
 from dataaudit.engine.linking import result_columns
 from dataaudit.engine.listed import ListedUnit, addresses, run_listed
 from dataaudit.engine.partials import Damage, Missing, fold_partial, merge_parts
@@ -225,9 +225,8 @@ def _completed(stage: Stage, more: Mapping[str, pa.Table], kept: pa.Array | None
 
 
 def run_sums(
-    shards: Sequence[GatheredShard],
+    shards: GatheredShards,
     summing: Summing,
-    digests: Mapping[int, str],
     found: Mapping[str, LinkResult],
     store: PartialStore,
     runner: Runner,
@@ -238,7 +237,6 @@ def run_sums(
     Args:
         shards: What is known of each.
         summing: How.
-        digests: Digest of the decoded rows by ordinal.
         found: What link steps found, by stage.
         store: Where partials are and sums go.
         runner: Where to run.
@@ -258,12 +256,12 @@ def run_sums(
     starts = range(0, len(shards), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
-        key = _digest([str(start), *(part.reading_key for shard in some for part in shard.planned.parts)])
-        rows = [shard_row(one, digests.get(one.ordinal)) | dict(columns.get(one.ordinal, {})) for one in some]
+        key = _digest([str(start), *(keys.reading for shard in some for keys in shard.plan.keys(shard.place))])
+        rows = [shard_row(one) | dict(columns.get(one.ordinal, {})) for one in some]
         ordinals = pa.array([one.ordinal for one in some], pa.int32())
         tables = {
             _ROWS: pa.Table.from_pylist(rows, schema=SHARDS),
-            _PARTIALS: addresses(some, names, store),
+            _PARTIALS: addresses(shards.plan, [one.place for one in some if one.partials], names, store),
             **{name: table.filter(pc.is_in(table["shard"], ordinals)) for name, table in extra.items()},
         }
         store.write(_LISTS, key, {}, tables)

@@ -1,26 +1,31 @@
-"""The survey: what the driver has to know of partials, read where the workers are and brought home as columns.
+"""The survey: what the driver has to know of readings and partials, read where the workers are, home as columns.
 
-Link steps ask for sums over shards, and for a few numbers of each. Reading the partials for that was most of what a
-shard cost the driver, and holding them, as tables of their own, most of its memory.
+What became of a shard is decided by what reading its parts showed. Link steps ask for sums over shards, and for a few
+numbers of each. Reading all that was most of what a shard cost the driver, and holding it most of its memory.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.listed import ADDRESSES, ListedUnit, addresses, run_listed
+from dataaudit.corpus.loss import Reason
+from dataaudit.engine.gather import UNREAD, GatheredShards, Reading, read_together, unread
+from dataaudit.engine.listed import ListedUnit, addresses, run_listed
 from dataaudit.engine.partials import Damage, Missing, merge_parts
+from dataaudit.engine.planned import Plan
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.spool import TextWriter, packed, unpacked
+from dataaudit.engine.store import PartialStore, entry_of, read_at
+from dataaudit.engine.units import READING, Outcome
 from dataaudit.engine.work import as_value
 from dataaudit.link.survey import Place, Survey
 from dataaudit.manifest.canonical import digest_json
@@ -31,11 +36,21 @@ from dataaudit.stages.partial import Partial, group
 SHARDS_PER_TASK = 256
 """Shards whose partials one unit of work looks at."""
 _LISTS, _SURVEYS = "survey-of", "survey"
-_LISTED, _FACTS = "listed", "facts"
-_SPLITS = pa.schema([*ADDRESSES, ("split", pa.string())])
+_LISTED, _PARTIALS, _READINGS = "shards", "partials", "readings"
 _VOLUME = "volume"
-FACTS = pa.schema([("shard", pa.int32()), ("documents", pa.int64()), ("bytes", pa.int64())])
-"""Of every shard that was read: documents that entered the metrics, and the bytes of their texts."""
+_SHARDS = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("split", pa.string()),
+        ("size", pa.int64()),
+        ("unread", pa.binary()),
+        ("parts", pa.list_(pa.struct([("reading", pa.binary()), ("rows", pa.binary()), ("failure", pa.binary())]))),
+    ]
+)
+"""Of a list: each shard with its stored bytes and, when it was not to be read, its packed reading; of each part the
+addresses of what reading it showed, as the file system's bytes, or why it could not be read, packed."""
+READINGS = pa.schema([("reading", pa.binary())])
+"""What became of shards, in order: of :meth:`dataaudit.engine.gather.Reading.packed`."""
 
 
 @dataclass(slots=True)
@@ -45,7 +60,6 @@ class _Tables:
     stages: Mapping[str, Stage]
     by_shard: dict[Place, list[pa.Table]]
     by_split: dict[Place, dict[str, list[pa.Table]]]
-    facts: list[tuple[int, int, int]]
 
     @classmethod
     def of(cls, stages: Iterable[Stage]) -> _Tables:
@@ -55,7 +69,6 @@ class _Tables:
             chosen,
             {(name, table): [] for name in chosen for table in families[name].by_shard},
             {(name, table): {} for name in chosen for table in families[name].by_split},
-            [],
         )
 
     def add(self, shard: int, split: str, name: str, partial: Partial) -> None:
@@ -67,13 +80,9 @@ class _Tables:
         for (stage, table), splits in self.by_split.items():
             if stage == name:
                 splits.setdefault(split, []).append(partial[table])
-        if name == _VOLUME:
-            rows = partial[_VOLUME]
-            self.facts.append((shard, *(sum(rows[column].to_pylist()) for column in FACTS.names[1:])))
 
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield what is stored, each with its name."""
-        yield _FACTS, pa.table([list(column) for column in zip(*self.facts, strict=True)] or [[]] * 3, schema=FACTS)
         for (stage, table), pieces in self.by_shard.items():
             rows = [self._schema(stage, table, "shard", pa.int32()).empty_table(), *pieces]
             yield f"shard {stage} {table}", pa.concat_tables(rows).combine_chunks()
@@ -85,8 +94,8 @@ class _Tables:
                 rows.append(summed.add_column(0, "split", pa.array([split] * summed.num_rows, pa.string())))
             yield f"split {stage} {table}", pa.concat_tables(rows).combine_chunks()
 
-    def add_stored(self, tables: Mapping[str, pa.Table]) -> pa.Table:
-        """Take tables that were stored; return the facts."""
+    def add_stored(self, tables: Mapping[str, pa.Table]) -> None:
+        """Take tables that were stored."""
         for (stage, table), pieces in self.by_shard.items():
             pieces.append(tables[f"shard {stage} {table}"])
         for (stage, table), splits in self.by_split.items():
@@ -94,11 +103,10 @@ class _Tables:
             names = stored["split"].to_numpy()
             for split in sorted(set(names.tolist())):
                 splits.setdefault(split, []).append(stored.filter(pa.array(names == split)).drop_columns(["split"]))
-        return tables[_FACTS]
 
     def survey(self) -> Survey:
         """Return all of it."""
-        tables = {tuple(name.split(" ")): table for name, table in self.tables() if name != _FACTS}
+        tables = {tuple(name.split(" ")): table for name, table in self.tables()}
         by_shard, by_split = (
             {(stage, table): rows for (kind, stage, table), rows in tables.items() if kind == wanted}
             for wanted in ("shard", "split")
@@ -116,10 +124,12 @@ def _order(rows: pa.Table) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surveying:
-    """Looks at the partials of some shards, on a worker."""
+    """Looks at the readings and partials of some shards, on a worker."""
 
     state: Path
     stages: tuple[Stage, ...]
+    max_bad: float
+    """Share of bad records above which a shard is quarantined."""
 
     def __call__(self, unit: ListedUnit) -> Outcome:
         """Look at those of one unit and store what the driver wants."""
@@ -128,66 +138,148 @@ class Surveying:
     def _survey(self, unit: ListedUnit) -> Outcome:
         tables, missing = _Tables.of(self.stages), Missing()
         listed = missing.read(unit.listed)
-        rows = [] if listed is None else listed.tables[_LISTED].to_pylist()
-        start = 0
-        while start < len(rows):
-            shard, split, name = (rows[start][column] for column in ("shard", "split", "stage"))
-            stop = start
-            while stop < len(rows) and (rows[stop]["shard"], rows[stop]["stage"]) == (shard, name):
-                stop += 1
-            entries = [missing.read(os.fsdecode(row["address"])) for row in rows[start:stop]]
-            if not missing.names:
-                tables.add(shard, split, name, merge_parts(tables.stages[name], entries))
-            start = stop
+        if listed is None:
+            return Outcome(damaged=tuple(missing.names))
+        partials: dict[int, dict[str, list[str]]] = {}
+        for row in listed.tables[_PARTIALS].to_pylist():
+            partials.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
+        readings = []
+        for row in listed.tables[_LISTED].to_pylist():
+            reading = row["unread"]
+            if reading is None:
+                found = self._read(row, partials.get(row["shard"], {}), tables, missing)
+                reading = b"" if found is None else found.packed()
+            readings.append(reading)
         if missing.names:
             return Outcome(damaged=tuple(sorted(missing.names)))
-        PartialStore(self.state).write(_SURVEYS, unit.key, {}, dict(tables.tables()))
+        found_tables = {_READINGS: pa.table([readings], schema=READINGS), **dict(tables.tables())}
+        PartialStore(self.state).write(_SURVEYS, unit.key, {}, found_tables)
         return Outcome()
+
+    def _read(
+        self, row: Mapping[str, Any], partials: Mapping[str, Sequence[str]], tables: _Tables, missing: Missing
+    ) -> Reading | None:
+        """Return what became of a shard, and take its partials; None when something is absent or damaged."""
+        metas = _metas(row["parts"], missing)
+        if metas is None:
+            return None
+        found = read_together(metas, row["size"], self.max_bad)
+        if found.status in UNREAD:
+            return found
+        documents = num_bytes = 0
+        for name, places in partials.items():
+            parts = [missing.read(place) for place in places]
+            if missing.names:
+                continue
+            partial = merge_parts(tables.stages[name], parts)
+            tables.add(row["shard"], row["split"], name, partial)
+            if name == _VOLUME:
+                documents, num_bytes = (sum(partial[_VOLUME][column].to_pylist()) for column in ("documents", "bytes"))
+        digest = _rows_digest([os.fsdecode(part["rows"]) for part in row["parts"]], missing)
+        return replace(found, rows_digest=digest, documents=documents, text_bytes=num_bytes)
+
+
+def _metas(parts: Iterable[Mapping[str, bytes | None]], missing: Missing) -> list[Mapping[str, Any]] | None:
+    """Return what reading parts showed, up to one that could not be read; None when it is absent or damaged."""
+    metas: list[Mapping[str, Any]] = []
+    for part in parts:
+        if (failure := part["failure"]) is not None:
+            metas.append(dict(zip(("reason", "place"), unpacked(failure), strict=True)))
+        elif (entry := missing.read(os.fsdecode(part["reading"] or b""))) is not None:
+            metas.append(entry.meta)
+        else:
+            return None
+        if metas[-1]["reason"]:
+            break
+    return metas
+
+
+def _rows_digest(addresses: Iterable[str], missing: Missing) -> str:
+    """Return the digest of a shard's decoded rows: the sha256 of its documents' row digests in order."""
+    digest = hashlib.sha256()
+    for address in addresses:
+        rows = read_at(address)
+        if rows is None:
+            missing.names.add(entry_of(address))
+        else:
+            digest.update(rows)
+    return digest.hexdigest()
 
 
 def survey(
-    shards: Sequence[GatheredShard],
+    plan: Plan,
+    failures: Mapping[str, tuple[Reason, str]],
     stages: Sequence[Stage],
     store: PartialStore,
     runner: Runner,
     progress: Progress,
-) -> Survey:
-    """Look at the partials of all shards on the workers; fill in documents and bytes of each.
+    *,
+    max_bad: float,
+) -> tuple[GatheredShards, Survey]:
+    """Decide on the workers what became of every shard, and look at the partials of those that were read.
 
     Args:
-        shards: What is known of each; the stages that looked at it are known.
-        stages: All of them.
-        store: Where partials are.
+        plan: All shards.
+        failures: Reason and place by reading key, for parts that could not be read in this run.
+        stages: All stages.
+        store: Where readings and partials are.
         runner: Where to run.
         progress: Where to report.
+        max_bad: Share of bad records above which a shard is quarantined.
 
     Raises:
         ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Partials are absent or damaged.
+        DamagedEntryError: Readings or partials are absent or damaged.
     """
     families = by_stage()
     looking = tuple(one for one in stages if families[one.name].by_shard or families[one.name].by_split)
     names = frozenset(stage.name for stage in looking)
-    units = []
-    starts = range(0, len(shards), SHARDS_PER_TASK)
+    units, starts = [], range(0, len(plan), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
-        some = [shard for shard in shards[start : start + SHARDS_PER_TASK] if shard.partials]
-        if some:
-            key = digest_json([start, *(part.reading_key for shard in some for part in shard.planned.parts)])
-            table, splits = addresses(some, names, store), {shard.ordinal: shard.split for shard in some}
-            own = pa.array([splits[ordinal] for ordinal in table["shard"].to_pylist()], pa.string())
-            unit = ListedUnit(key=key.removeprefix("sha256:"), listed=store.address(_LISTS, key[7:]))
-            store.write(_LISTS, unit.key, {}, {_LISTED: table.append_column(_SPLITS.field("split"), own)})
-            units.append(unit)
-    keys = run_listed("partials", Surveying(state=store.root, stages=looking), units, _LISTS, store, runner, progress)
-    found, damage, facts = _Tables.of(looking), Damage(store), [FACTS.empty_table()]
+        places = range(start, min(start + SHARDS_PER_TASK, len(plan)))
+        rows = [_listed(plan, place, failures, store) for place in places]
+        read = [
+            place
+            for place, row in zip(places, rows, strict=True)
+            if row["unread"] is None and all(part["failure"] is None for part in row["parts"])
+        ]
+        key = digest_json([start, *(keys.reading for place in places for keys in plan.keys(place))])
+        unit = ListedUnit(key=key.removeprefix("sha256:"), listed=store.address(_LISTS, key[7:]))
+        tables = {
+            _LISTED: pa.Table.from_pylist(rows, schema=_SHARDS),
+            _PARTIALS: addresses(plan, read, names, store),
+        }
+        store.write(_LISTS, unit.key, {}, tables)
+        units.append(unit)
+    task = Surveying(state=store.root, stages=looking, max_bad=max_bad)
+    keys = run_listed("partials", task, units, _LISTS, store, runner, progress)
+    found, damage, readings = _Tables.of(looking), Damage(store), TextWriter(store.root)
     for key in keys:
         if (stored := damage.read(_SURVEYS, key)) is not None:
-            facts.append(found.add_stored(stored.tables))
+            found.add_stored(stored.tables)
+            for reading in stored.tables[_READINGS]["reading"].to_pylist():
+                readings.append(reading)
             store.remove(_SURVEYS, key)
     damage.tell()
-    known = {shard.ordinal: shard for shard in shards}
-    columns = (column.to_pylist() for column in pa.concat_tables(facts).columns)
-    for ordinal, documents, num_bytes in zip(*columns, strict=True):
-        known[ordinal].documents, known[ordinal].text_bytes = documents, num_bytes
-    return found.survey()
+    return GatheredShards(plan, readings.done(), stages, store), found.survey()
+
+
+def _listed(plan: Plan, place: int, failures: Mapping[str, tuple[Reason, str]], store: PartialStore) -> dict[str, Any]:
+    """Return the row of a shard in the list of a task."""
+    size, reason = 0 if plan.is_streamed(place) else plan.size(place), plan.reason(place)
+    known = None if reason is None else unread(reason, plan.where(place), size, meant=plan.is_meant(place))
+    parts = []
+    for keys in plan.keys(place):
+        failure = failures.get(keys.reading)
+        addressed = {"failure": None if failure is None else packed((str(failure[0]), failure[1]))}
+        if failure is None:
+            addressed["reading"] = os.fsencode(store.address(READING, keys.reading))
+            addressed["rows"] = os.fsencode(store.address(READING, keys.reading, "rows"))
+        parts.append(addressed)
+    return {
+        "shard": plan.ordinal(place),
+        "split": plan.split(place),
+        "size": size,
+        "unread": None if known is None else known.packed(),
+        "parts": parts,
+    }

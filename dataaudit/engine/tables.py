@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.gather import UNREAD, GatheredShard
 from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
 from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
 from dataaudit.manifest.metric_rows import MetricRows
@@ -51,13 +51,13 @@ class Setting:
 
 
 NOTHING_BESIDE = Setting()
-UNREAD = ("quarantined", "skipped")
 SHARDS = TABLES["shards"].schema
 
 
-def shard_row(shard: GatheredShard, rows_digest: str | None) -> dict[str, Any]:
+def shard_row(shard: GatheredShard) -> dict[str, Any]:
     """Return the row of a shard in the table of shards; what stages fill is null."""
-    plan, probe = shard.planned.shard, shard.planned.probe
+    planned, rows_digest = shard.planned, shard.rows_digest
+    plan, probe = planned.shard, planned.probe
     streamed = plan.format == "datasets"
     row: dict[str, Any] = dict.fromkeys(SHARDS.names)
     row |= {
@@ -153,9 +153,9 @@ def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
     for shard in shards:
         for loss in shard.losses[:1] if shard.status in UNREAD else shard.losses:
             by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.num_bytes
-    unread: dict[str, int] = {shard.planned.shard.split: 0 for shard in shards}
+    unread: dict[str, int] = {shard.split: 0 for shard in shards}
     for shard in shards:
-        unread[shard.planned.shard.split] += shard.size if shard.status in UNREAD else 0
+        unread[shard.split] += shard.size if shard.status in UNREAD else 0
     values = [("bytes", Scope(), sum(by_reason.values())), ("shard_bytes", Scope(), sum(unread.values()))]
     values += [("bytes", Scope(rule=reason), value) for reason, value in sorted(by_reason.items())]
     values += [("shard_bytes", Scope(split=split), value) for split, value in sorted(unread.items())]
@@ -218,7 +218,7 @@ def ledger_table(shards: Sequence[GatheredShard]) -> pa.Table:
     """Return every loss."""
     rows = [
         {
-            "shard": shard.planned.shard.ordinal,
+            "shard": shard.ordinal,
             "reason": str(loss.reason),
             "place": loss.place,
             "records": loss.records,
@@ -253,7 +253,9 @@ def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerReco
             skipped=0,
         ),
         uncounted_shards=sum(
-            shard.records == 0 and shard not in listed for name in UNREAD for shard in by_status[name]
+            shard.records == 0 and shard.reason != Reason.QUARANTINE_LIST
+            for name in UNREAD
+            for shard in by_status[name]
         ),
         listed_shards=len(listed),
         listed_bytes=sum(shard.size for shard in listed),

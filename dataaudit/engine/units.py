@@ -182,8 +182,6 @@ class Outcome:
     """For a probe."""
     columns: tuple[tuple[str, bool], ...] | None = None
     """For a peek: column names, and whether each holds strings."""
-    digest: str = ""
-    """For a digest of rows."""
     pack: str = ""
     """For a scan: the pack that holds what it left."""
     windows: tuple[str | None, ...] = field(default=(), repr=False)
@@ -249,25 +247,6 @@ class SetUnit:
     def isolated(self) -> bool:
         """Whether hostile bytes of its files can crash their reader."""
         return any(is_native(format_of(path)[0]) for path in self.paths)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowsUnit:
-    """A shard whose decoded rows are to be digested: the row digests of its parts, in order."""
-
-    rows: tuple[str, ...]
-    """Addresses of the row digests of the parts."""
-    size: int
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return " ".join(self.rows)
-
-    @property
-    def isolated(self) -> bool:
-        """Only files of our own are read."""
-        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from dataaudit.corpus.texts import row_digests, text_digests
 from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.engine.packs import Item, join_packs
 from dataaudit.engine.running_task import RunningTask, documents_at
-from dataaudit.engine.store import PartialStore, entry_at, entry_item, entry_of, keyed_item, read_at, rows_item
+from dataaudit.engine.store import PartialStore, entry_at, entry_item, entry_of, keyed_item, rows_item
 from dataaudit.engine.units import (
     FILES,
     READING,
@@ -44,7 +44,6 @@ from dataaudit.engine.units import (
     Probe,
     ProbeUnit,
     ReadsPart,
-    RowsUnit,
     ScanSettings,
     ScanUnit,
     SecondPassUnit,
@@ -75,18 +74,6 @@ def peek_shard(unit: PeekUnit) -> Outcome:
     """See a shard's columns."""
     columns = peek(unit.shard)
     return Outcome(columns=None if columns is None else tuple(columns.items()))
-
-
-def digest_rows(unit: RowsUnit) -> Outcome:
-    """Return the digest of a shard's decoded rows: the sha256 of its documents' row digests in order."""
-    state, damaged = hashlib.sha256(), []
-    for address in unit.rows:
-        rows = read_at(address)
-        if rows is None:
-            damaged.append(entry_of(address))
-        else:
-            state.update(rows)
-    return Outcome(digest=state.hexdigest(), damaged=tuple(damaged))
 
 
 def link_partition(unit: LinkUnit) -> Outcome:

@@ -1,0 +1,304 @@
+"""The plan of a build on disk: what is computed of every shard, each made an object when it is asked for."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import overload
+
+import numpy as np
+
+from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.readers import ReadRequest
+from dataaudit.corpus.shards import Shard
+from dataaudit.corpus.storage.files import FileStat
+from dataaudit.engine.keys import PartKeys
+from dataaudit.engine.plan import PlannedPart, PlannedShard
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.spool import Codes, RowWriter, first_of_equal
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.units import READING, Probe, ScanUnit
+
+_TWINS = 2
+
+_SHARD = np.dtype(
+    [
+        ("ordinal", "<i8"),
+        ("split", "<u4"),
+        ("reason", "u1"),
+        ("meant", "?"),
+        ("probed", "?"),
+        ("streamed", "?"),
+        ("stages", "<u4"),
+        ("fields", "<u4"),
+        ("size", "<i8"),
+        ("parts", "<i8"),
+    ]
+)
+_PART = np.dtype([("reading", "V32"), ("shard", "<i8")])
+
+
+class Plan(Sequence[PlannedShard]):
+    """All shards as planned.
+
+    Args:
+        planned: Of each; made once and not held.
+        shards: The shards themselves, at the same places.
+        probe: Returns the probe of the shard at a place.
+        identities: Of the stages by name, as of :func:`dataaudit.engine.keys.stage_identity`.
+        folder: Where the plan is written, below the state folder.
+
+    Raises:
+        StateFolderError: The folder cannot be written.
+    """
+
+    def __init__(
+        self,
+        planned: Iterable[PlannedShard],
+        shards: Sequence[Shard],
+        probe: Callable[[int], Probe | None],
+        identities: Mapping[str, str],
+        folder: Path,
+    ) -> None:
+        self._shards, self._probe, self._identities = shards, probe, identities
+        self._fields, self._stages = Codes[tuple[FieldRule, int]](), Codes[tuple[str, ...]]()
+        self._reasons, self._splits = Codes[Reason | None]([None]), Codes[str]()
+        self._places: dict[int, str] = {}
+        self._without: dict[int, frozenset[int]] = {}
+        rows, parts, number = RowWriter(folder, _SHARD), RowWriter(folder, _PART), 0
+        for place, one in enumerate(planned):
+            fields = 0
+            for part in one.parts:
+                fields = self._fields.of((part.request.fields, part.request.batch_bytes))
+                parts.append((bytes.fromhex(part.reading_key), place))
+                if part.request.without:
+                    self._without[number] = part.request.without
+                number += 1
+            if one.place:
+                self._places[place] = one.place
+            rows.append(
+                (
+                    one.shard.ordinal,
+                    self._splits.of(one.shard.split),
+                    self._reasons.of(one.reason),
+                    one.shard.skip is not None or one.reason == Reason.QUARANTINE_LIST,
+                    one.probe is not None,
+                    one.shard.format == "datasets",
+                    self._stages.of(one.stages),
+                    fields,
+                    one.probe.stat.size if one.probe else one.shard.size,
+                    number,
+                )
+            )
+        self.rows, self.parts = rows.done(), parts.done()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> PlannedShard: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[PlannedShard]: ...
+    def __getitem__(self, place: int | slice) -> PlannedShard | Sequence[PlannedShard]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        place = range(len(self))[place]
+        _, _, reason, _, probed, _, stages, fields, _, _ = self.rows[place].item()
+        shard, probe = self._shards[place], self._probe(place) if probed else None
+        start, stop = self.part_range(place)
+        parts = []
+        for number in range(start, stop):
+            assert probe is not None
+            rule, batch_bytes = self._fields.values[fields]
+            request = ReadRequest(
+                path=shard.path,
+                format=shard.format,
+                compression=shard.compression,
+                part=probe.parts[number - start],
+                fields=rule,
+                batch_bytes=batch_bytes,
+                without=self._without.get(number, frozenset()),
+            )
+            keys = self.part_keys(number, self._stages.values[stages])
+            parts.append(PlannedPart(request=request, reading_key=keys.reading, stage_keys=keys))
+        return PlannedShard(
+            shard=shard,
+            probe=probe,
+            parts=tuple(parts),
+            reason=self._reasons.values[reason],
+            place=self._places.get(place, ""),
+            stages=self._stages.values[stages],
+        )
+
+    def part_range(self, place: int) -> tuple[int, int]:
+        """Return the numbers, in all shards, of a shard's first part and of the one after its last."""
+        return int(self.rows["parts"][place - 1]) if place else 0, int(self.rows["parts"][place])
+
+    def part_keys(self, number: int, stages: tuple[str, ...]) -> PartKeys:
+        """Return the keys of a part, by its number in all shards."""
+        without = tuple(sorted(self._without.get(number, ())))
+        return PartKeys(self.parts["reading"][number].tobytes().hex(), stages, self._identities, without)
+
+    def keys(self, place: int) -> list[PartKeys]:
+        """Return the keys of each part of a shard."""
+        stages = self.stages(place)
+        return [self.part_keys(number, stages) for number in range(*self.part_range(place))]
+
+    def place(self, ordinal: int) -> int:
+        """Return where the shard of an ordinal is; they ascend."""
+        return int(np.searchsorted(self.rows["ordinal"], ordinal))
+
+    def ordinal(self, place: int) -> int:
+        """Return a shard's row in the table of shards."""
+        return int(self.rows["ordinal"][place])
+
+    def split(self, place: int) -> str:
+        """Return the split of a shard."""
+        return self._splits.values[int(self.rows["split"][place])]
+
+    def splits(self) -> list[str]:
+        """Return the splits of all shards, sorted."""
+        return sorted(self._splits.values)
+
+    def size(self, place: int) -> int:
+        """Return the stored bytes of a shard, as far as the file system knew."""
+        return int(self.rows["size"][place])
+
+    def is_streamed(self, place: int) -> bool:
+        """Tell whether a shard is one of a dataset that is streamed."""
+        return bool(self.rows["streamed"][place])
+
+    def reason(self, place: int) -> Reason | None:
+        """Return why a shard is not read; None when it is."""
+        return self._reasons.values[int(self.rows["reason"][place])]
+
+    def is_meant(self, place: int) -> bool:
+        """Tell whether nobody wanted a shard to be read."""
+        return bool(self.rows["meant"][place])
+
+    def where(self, place: int) -> str:
+        """Return where the reason for which a shard is not read was seen."""
+        return self._places.get(place, "")
+
+    def stages(self, place: int) -> tuple[str, ...]:
+        """Return the names of the stages that look at a shard."""
+        return self._stages.values[int(self.rows["stages"][place])]
+
+    def holds_back(self, place: int) -> bool:
+        """Tell whether single documents of a shard are held back."""
+        return bool(self._without) and any(number in self._without for number in range(*self.part_range(place)))
+
+    def distinct_parts(self) -> int:
+        """Return how many parts differ in content."""
+        firsts = self.equal_parts()
+        return int((firsts == np.arange(len(firsts))).sum())
+
+    def equal_parts(self) -> np.ndarray:
+        """Return int64[n]: of each part, the first one of equal content."""
+        words = np.ascontiguousarray(self.parts["reading"]).view("<u8").reshape(-1, 4)
+        return first_of_equal(words[:, :2])
+
+
+class ScanUnits(Sequence[ScanUnit]):
+    """Parts of which something is missing in the store, each made a unit of work when it is asked for.
+
+    Args:
+        plan: The plan.
+        firsts: Of :meth:`Plan.equal_parts`.
+        numbers: int64[k] the parts.
+        missing: int64[k] number of what is missing of each.
+        names: Stages that miss, by that number.
+    """
+
+    def __init__(
+        self, plan: Plan, firsts: np.ndarray, numbers: np.ndarray, missing: np.ndarray, names: Sequence[tuple[str, ...]]
+    ) -> None:
+        self._plan, self._numbers, self._missing, self._names = plan, numbers, missing, names
+        others = np.flatnonzero(firsts != np.arange(len(firsts)))
+        self._others = others[np.argsort(firsts[others], kind="stable")]
+        self._of = firsts[self._others]
+        shards = plan.parts["shard"][numbers]
+        counts = np.diff(plan.rows["parts"], prepend=0)[shards]
+        self.sizes = plan.rows["size"][shards] // np.maximum(counts, 1)
+        """int64[k] stored bytes of each: parts of a file are of about the same size, whatever they are counted in."""
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> ScanUnit: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[ScanUnit]: ...
+    def __getitem__(self, place: int | slice) -> ScanUnit | Sequence[ScanUnit]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        number = int(self._numbers[place])
+        part, probe = self._part(number)
+        keys, names = part.stage_keys, self._names[self._missing[place]]
+        return ScanUnit(
+            request=part.request,
+            stat=probe.stat,
+            sha256=probe.sha256,
+            reading_key=part.reading_key,
+            stage_keys=keys if len(names) == len(keys) else tuple((name, keys[name]) for name in names),
+            size=int(self.sizes[place]),
+            twins=self._twins(number, part.request.path),
+        )
+
+    def reading_key(self, place: int) -> str:
+        """Return the key of what reading the part of a unit gives."""
+        return self._plan.part_keys(int(self._numbers[place]), ()).reading
+
+    def _part(self, number: int) -> tuple[PlannedPart, Probe]:
+        place = int(self._plan.parts["shard"][number])
+        planned = self._plan[place]
+        assert planned.probe is not None
+        return planned.parts[number - self._plan.part_range(place)[0]], planned.probe
+
+    def _twins(self, number: int, path: str) -> tuple[tuple[str, FileStat], ...]:
+        """Return other files with the same bytes."""
+        start, stop = np.searchsorted(self._of, [number, number + 1]).tolist()
+        found: list[tuple[str, FileStat]] = []
+        for other in self._others[start:stop].tolist():
+            part, probe = self._part(other)
+            if part.request.path != path and len(found) < _TWINS:
+                found.append((part.request.path, probe.stat))
+        return tuple(found)
+
+
+def missing_units(
+    plan: Plan, store: PartialStore, progress: Progress, *, fresh: bool, of: np.ndarray | None = None
+) -> ScanUnits:
+    """Return a unit for every part with something missing in the store; equal parts are read once.
+
+    Args:
+        plan: The plan.
+        store: Where results are.
+        progress: Where to report.
+        fresh: Take everything for missing.
+        of: int64[k] places of the shards that are looked at; all when None.
+    """
+    firsts, names, has = plan.equal_parts(), Codes[tuple[str, ...]](), store.finder()
+    wanted = firsts == np.arange(len(firsts))
+    if of is not None:
+        wanted = np.zeros(len(firsts), dtype=bool)
+        wanted[firsts[np.isin(plan.parts["shard"], of)]] = True
+    numbers, missing = array("q"), array("q")
+    looked = np.flatnonzero(wanted)
+    for number in progress.over("plan", looked.tolist(), len(looked)):
+        keys = plan.part_keys(number, plan.stages(int(plan.parts["shard"][number])))
+        absent = tuple(name for name, key in keys if fresh or not has(name, key))
+        if absent and not fresh and _known_unreadable(store, keys.reading):
+            continue
+        if absent or fresh or not has(READING, keys.reading):
+            numbers.append(number)
+            missing.append(names.of(absent))
+    return ScanUnits(plan, firsts, np.array(numbers, dtype=np.int64), np.array(missing, dtype=np.int64), names.values)
+
+
+def _known_unreadable(store: PartialStore, key: str) -> bool:
+    """Tell whether these very bytes were read before and are damaged; reading them again shows the same."""
+    entry = store.read(READING, key)
+    return entry is not None and bool(entry.meta["reason"])
