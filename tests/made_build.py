@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,11 @@ from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.keys import stage_identity
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.planned import Plan, missing_units
 from dataaudit.engine.runner import finish
+from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.summing import Sums
+from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import NOTHING_BESIDE, shard_row
 from dataaudit.engine.units import READING, Probe
 from dataaudit.link.keyed import write_keyed
@@ -92,6 +96,28 @@ def plan(one, found, *, failure=None, settings=None, stages=STAGE_LIST):
     return plan_shard(one, found, failure, settings or config(), stages, identities(stages))
 
 
+def shard_list(*shards):
+    """Return shards as a build has them."""
+    return ShardList(shards, Path(tempfile.gettempdir()))
+
+
+def plan_of(planned, *, stages=STAGE_LIST):
+    """Return planned shards as a build has them."""
+    shards, probes = [one.shard for one in planned], [one.probe for one in planned]
+    return Plan(planned, shards, probes.__getitem__, identities(stages), Path(tempfile.gettempdir()))
+
+
+def missing(planned, store, *, fresh=False, stages=STAGE_LIST):
+    """Return the units of work that planned shards need."""
+    return list(missing_units(plan_of(planned, stages=stages), store, Notes(), fresh=fresh))
+
+
+def read_shards(planned, store, *, failures=None, max_bad=1.0, seen=STAGE_LIST, stages=STAGE_LIST, runner=None):
+    """Return planned shards as they were read; the partials of the stages that are seen have to be in the store."""
+    work = store, runner or HereRunner(), Notes()
+    return survey(plan_of(planned, stages=stages), failures or {}, seen, *work, max_bad=max_bad)[0]
+
+
 def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
     """Store what reading a part showed."""
     meta = {"records": records, "columns": list(columns), "reason": reason, "place": "", "bad": bad or {}}
@@ -154,7 +180,7 @@ def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, 
     partials = {stage.name: merge(stage, [stage.map(made)]) for stage in stages}
     columns = {"records": len(documents), "first_rows": (0,), "partials": partials, "documents": len(documents)}
     columns["text_bytes"] = sum(len(text.encode()) for text, _ in documents)
-    return GatheredShard(planned=plan(one, probe(f"{split}{ordinal}")), **columns | more)
+    return GatheredShard(plan=plan_of([plan(one, probe(f"{split}{ordinal}"))]), place=0, **columns | more)
 
 
 def surveyed(shards, *, stages=STAGE_LIST):
@@ -174,11 +200,11 @@ def surveyed(shards, *, stages=STAGE_LIST):
     return Survey(by_shard=by_shard, by_split=by_split)
 
 
-def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, digests=None):
+def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE):
     """Return the table of shards and the merged partials, of partials that are in memory."""
     sums = Sums.of(stages)
     for one in shards:
-        sums.add_shard(shard_row(one, (digests or {}).get(one.ordinal)), one.partials, setting)
+        sums.add_shard(shard_row(one), one.partials, setting)
     return sums.table(), sums.merged()
 
 

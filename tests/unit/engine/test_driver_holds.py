@@ -7,12 +7,11 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, config, identities, probe, shard
+from made_build import STAGE_LIST, config, identities, missing, probe, read_shards, shard
 
-from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.linking import PartFiles
 from dataaudit.engine.packs import Packs
-from dataaudit.engine.plan import missing_units, plan_shard
+from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.store import PartialStore, entry_item, rows_item
 from dataaudit.engine.summing import Sums
 from dataaudit.engine.tables import SHARDS
@@ -60,10 +59,8 @@ def test_the_driver_holds_two_kilobytes_of_a_shard(store):
 
     def held(count):
         plans = [planned(number) for number in range(count)]
-        assert missing_units(plans, store, fresh=False) == []
-        shards = gather_readings(plans, {}, store, max_bad=0.0)
-        gather_partials(shards, STAGE_LIST, store)
-        return shards
+        assert missing(plans, store) == []
+        return read_shards(plans, store, seen=())
 
     held(FEW)  # what is made once
     sizes = []
@@ -92,7 +89,7 @@ def test_an_entry_of_a_pack_takes_36_bytes(store):
 def test_files_of_a_join_are_made_when_they_are_asked_for(store):
     """Each as a list would hold it; parts that two shards share are one part."""
     plans = [planned(number % 70) for number in range(90)]
-    shards = gather_readings(plans, {}, store, max_bad=0.0)
+    shards = read_shards(plans, store, seen=())
     files = PartFiles("near_dup", ("bands", "probes"), shards, {"train": 3})
     listed = list(files)
     assert len(files) == len(listed) == 180

@@ -264,7 +264,7 @@ def test_fresh_computes_everything_and_finds_the_same(corpus, runners):
     )
     first_steps = {"hash", "peek", "protect", "scan"}
     ran = {name for name, _ in runners[-1].ran}
-    assert ran >= {*first_steps, "link-exact", "second-pass", "rows", *near, *overlap, *repeats}
+    assert ran >= {*first_steps, "link-exact", "second-pass", "partials", *near, *overlap, *repeats}
 
 
 def test_a_disk_that_fills_up_ends_the_build_and_blames_no_shard(corpus, runners, monkeypatch):

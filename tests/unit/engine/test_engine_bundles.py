@@ -7,14 +7,14 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from made_build import STAGE_LIST, config, identities, shard, write_file
+from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 from packed import packs
 
 from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.bundles import MOST_PARTS, Scan
 from dataaudit.engine.packs import read_pack
-from dataaudit.engine.plan import missing_units, plan_shard
+from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, ProbeUnit
 from dataaudit.engine.work import probe_file
@@ -59,7 +59,7 @@ def units_of(folder, state, shards=SHARDS):
         unit = ProbeUnit(path=path, format="jsonl", compression=compression, part_bytes=1 << 30, size=len(content))
         one = replace(shard(number, uri=f"{number}.jsonl", path=path), compression=compression)
         planned.append(plan_shard(one, probe_file(unit).probe, None, made, STAGE_LIST, identities(STAGE_LIST)))
-    units = missing_units(planned, PartialStore(state), fresh=False)
+    units = missing(planned, PartialStore(state))
     return dict(zip(shards, units, strict=True))
 
 

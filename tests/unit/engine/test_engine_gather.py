@@ -7,11 +7,10 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import STAGE_LIST, batch, plan, probe, shard, write_partials, write_reading
+from made_build import STAGE_LIST, batch, plan, probe, read_shards, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats
-from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
 from dataaudit.link.step import DamagedEntryError
@@ -28,7 +27,7 @@ def store(tmp_path):
 
 def gather(store, planned, *, failures=None, max_bad=1.0):
     """Gather one shard's readings."""
-    return gather_readings([planned], failures or {}, store, max_bad=max_bad)[0]
+    return read_shards([planned], store, failures=failures, max_bad=max_bad, seen=())[0]
 
 
 def parts_of(count):
@@ -159,7 +158,7 @@ def test_all_damage_is_told_at_once_and_removed(store):
     for part in victims:
         store.path(READING, part.reading_key).write_bytes(b"")
     with pytest.raises(DamagedEntryError) as caught:
-        gather_readings(planned, {}, store, max_bad=1.0)
+        read_shards(planned, store)
     assert set(caught.value.names) == {f"{READING}/{part.reading_key}" for part in victims}
     assert "2 more" in str(caught.value)
     assert not any(store.has(READING, part.reading_key) for part in victims)
@@ -173,8 +172,7 @@ def test_partials_of_parts_merge_to_the_partial_of_the_whole(store):
         write_reading(store, part, records=len(held))
         write_partials(store, part, held)
     unread = plan(shard(1, skip=Reason.NOT_A_FILE), None)
-    shards = gather_readings([planned, unread], {}, store, max_bad=1.0)
-    gather_partials(shards, STAGE_LIST, store)
+    shards = read_shards([planned, unread], store)
     assert shards[0].partials == {stage.name: merge(stage, [stage.map(batch(documents))]) for stage in STAGE_LIST}
     assert shards[1].partials == {}
 
@@ -186,8 +184,7 @@ def test_partials_are_read_when_asked_for(store):
     for part in made.parts:
         write_reading(store, part, records=len(documents))
         write_partials(store, part, documents)
-    shards = gather_readings([made], {}, store, max_bad=0.0)
-    gather_partials(shards, STAGE_LIST, store)
+    shards = read_shards([made], store, max_bad=0.0)
     before = shards[0].partials["lengths"]["totals"]
     assert before.equals(shards[0].partials["lengths"]["totals"])
     assert before is not shards[0].partials["lengths"]["totals"]
@@ -202,8 +199,7 @@ def test_which_stages_looked_at_a_shard_is_told_without_reading(store, monkeypat
     for part in made.parts:
         write_reading(store, part, records=1)
         write_partials(store, part, [("a b", "web")])
-    shards = gather_readings([made], {}, store, max_bad=0.0)
-    gather_partials(shards, STAGE_LIST, store)
+    shards = read_shards([made], store, max_bad=0.0)
     reads = []
     monkeypatch.setattr(PartialStore, "read", lambda *call: reads.append(call))
     assert all(stage.name in shards[0].partials for stage in STAGE_LIST)
@@ -217,7 +213,6 @@ def test_the_partial_of_one_part_is_as_the_worker_merged_it(store):
     made = plan(shard(0), probe())
     write_reading(store, made.parts[0], records=len(documents))
     write_partials(store, made.parts[0], documents)
-    shards = gather_readings([made], {}, store, max_bad=0.0)
-    gather_partials(shards, STAGE_LIST, store)
+    shards = read_shards([made], store, max_bad=0.0)
     for stage in STAGE_LIST:
         assert shards[0].partials[stage.name] == merge(stage, [stage.map(batch(documents))])

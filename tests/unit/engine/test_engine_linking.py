@@ -7,14 +7,21 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, shard, surveyed, write_partials, write_reading
+from made_build import (
+    HereRunner,
+    Notes,
+    plan,
+    probe,
+    read_shards,
+    shard,
+    surveyed,
+    write_partials,
+    write_reading,
+)
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import joins
-from dataaudit.engine.digesting import rows_digests
-from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.linking import LinkContext, run_link_steps
-from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome
 from dataaudit.errors import ClusterError
@@ -50,9 +57,7 @@ def shards(store):
 
 def regather(planned, store):
     """Gather planned shards from the store."""
-    made = gather_readings(planned, {}, store, max_bad=1.0)
-    gather_partials(made, STAGE_LIST, store)
-    return made
+    return read_shards(planned, store)
 
 
 def link(shards, store, runner, *, fresh=False):
@@ -141,7 +146,7 @@ def test_a_partition_that_cannot_be_joined_ends_the_build(shards, store):
 
 def test_nothing_read_links_to_nothing(store):
     """Without a shard that was read there is nothing to join, and no task."""
-    skipped = gather_readings([plan(shard(skip=Reason.NOT_A_FILE), None)], {}, store, max_bad=1.0)
+    skipped = read_shards([plan(shard(skip=Reason.NOT_A_FILE), None)], store)
     runner = HereRunner()
     linked = link(skipped, store, runner)
     assert (linked.extra["exact_dup"].num_rows, linked.tables["clusters"].num_rows, runner.ran) == (0, 0, [])
@@ -149,7 +154,7 @@ def test_nothing_read_links_to_nothing(store):
 
 def test_the_digest_of_rows_is_over_the_parts_in_order(shards, store):
     """Twins agree, and the order of outcomes does not matter."""
-    digests = rows_digests(shards, store, HereRunner(reverse=True), Progress(quiet=True))
+    digests = [one.rows_digest for one in shards]
     assert digests[0] == digests[1] == hashlib.sha256(b"rows of a part" * 2).hexdigest()
     assert digests[2] == hashlib.sha256(b"others").hexdigest()
 
@@ -161,7 +166,7 @@ def test_damaged_rows_are_not_digested(shards, store):
         path = store.side_path(READING, key)
         path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(DamagedEntryError) as caught:
-        rows_digests(shards, store, HereRunner(), Progress(quiet=True))
+        regather([one.planned for one in shards], store)
     assert set(caught.value.names) == {f"{READING}/{key}" for key in keys}
 
 

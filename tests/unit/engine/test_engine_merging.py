@@ -6,10 +6,9 @@ import os
 
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, shard, write_partials, write_reading
+from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, read_shards, shard, write_partials, write_reading
 
 from dataaudit.engine import joins, merging
-from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.joins import run_join
 from dataaudit.engine.merging import link_files
 from dataaudit.engine.store import PartialStore
@@ -48,9 +47,7 @@ def stored_shards(store, count):
             write_partials(store, part, held)
             write_reading(store, part, records=len(held))
         planned.append(one)
-    made = gather_readings(planned, {}, store, max_bad=1.0)
-    gather_partials(made, STAGE_LIST, store)
-    return made
+    return read_shards(planned, store)
 
 
 def files_of(shards, kind, name):

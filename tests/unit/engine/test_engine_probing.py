@@ -8,7 +8,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from made_build import HereRunner, Notes, config, shard, write_file
+from made_build import HereRunner, Notes, config, shard, shard_list, write_file
 
 from dataaudit.config import AuditConfig, SourceRule
 from dataaudit.corpus.loss import Reason
@@ -33,10 +33,22 @@ def look(tmp_path, shards, *, rehash=False, part_bytes=1 << 20):
     """Probe shards with the index of a state folder; return probes, failures and what was hashed."""
     index, runner = StatIndex(tmp_path / "files.sqlite"), HereRunner()
     try:
-        found = probe_shards(shards, index, runner, Notes(), part_bytes=part_bytes, text_document="file", rehash=rehash)
+        found = probe_shards(
+            shard_list(*shards),
+            index,
+            runner,
+            Notes(),
+            tmp_path,
+            part_bytes=part_bytes,
+            text_document="file",
+            rehash=rehash,
+        )
     finally:
         index.close()
-    return *found, len(runner.ran), runner.notes
+    by_path = {one.path: (found.probe(place), found.failure(place)) for place, one in enumerate(shards)}
+    probes = {path: probe for path, (probe, _) in by_path.items() if probe is not None}
+    failures = {path: failure for path, (_, failure) in by_path.items() if failure is not None}
+    return probes, failures, len(runner.ran), runner.notes
 
 
 def test_files_are_hashed_and_their_faults_named(tmp_path, files):
@@ -102,13 +114,13 @@ def test_what_the_config_names_is_not_inferred(tmp_path, files):
     """Text and source that are given stay as they are; a column that no first shard has is warned of."""
     runner = HereRunner()
     settings = config()
-    assert resolve_columns(settings, [shard(path=files[0])], runner, Notes()) == settings
+    assert resolve_columns(settings, shard_list(*[shard(path=files[0])]), runner, Notes()) == settings
     assert runner.notes == ["split val is not marked `held_out: true`, so it counts as training data"]
     split = settings.splits["train"].model_copy(update={"text": "txt", "source": SourceRule(column="sorce")})
     slip = settings.model_copy(update={"splits": {"train": split, "val": split}})
     write_file(files[0], b'{"text": "x", "source": "y"}\n')
     shards = [shard(path=files[0]), shard(1, path=files[0], split="val")]
-    assert resolve_columns(slip, shards, runner, Notes()) == slip
+    assert resolve_columns(slip, shard_list(*shards), runner, Notes()) == slip
     assert "split val is not marked `held_out: true`" in "".join(runner.notes)
     for words in ("text column `txt` (did you mean `text`?)", "source column `sorce` (did you mean `source`?)"):
         assert sum(words in note for note in runner.notes) == 2
@@ -121,7 +133,7 @@ def test_the_first_shard_with_columns_decides(tmp_path, files):
     shards = [shard(number, path=path) for number, path in enumerate(files)]
     settings = AuditConfig.model_validate({"splits": {"train": {"paths": ["x"]}}})
     for reverse in (False, True):
-        resolved = resolve_columns(settings, shards, HereRunner(reverse=reverse), Notes())
+        resolved = resolve_columns(settings, shard_list(*shards), HereRunner(reverse=reverse), Notes())
         assert resolved.splits["train"].text == "text"
         assert resolved.splits["train"].source.column == "source"
 
@@ -130,4 +142,4 @@ def test_nothing_to_infer_from_is_said(tmp_path, files):
     """No readable shard: the split is named, with what to do."""
     settings = AuditConfig.model_validate({"splits": {"train": {"paths": ["x"]}}})
     with pytest.raises(ConfigError, match="train"):
-        resolve_columns(settings, [shard(path=files[2])], HereRunner(), Notes())
+        resolve_columns(settings, shard_list(*[shard(path=files[2])]), HereRunner(), Notes())

@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from made_build import HereRunner, Notes, config, gathered, surveyed, write_partials
+from made_build import HereRunner, Notes, config, gathered, read_shards, surveyed, write_partials, write_reading
 
 from dataaudit.engine import joins
 from dataaudit.engine.linking import LinkContext
@@ -30,10 +30,13 @@ def context(tmp_path):
     """Return a maker of linkings over shards of (text, source)."""
 
     def made(*shards, **more):
+        (tmp_path / "state").mkdir()
         store = PartialStore(tmp_path / "state")
         read = [gathered(ordinal, documents) for ordinal, documents in enumerate(shards)]
         for shard, documents in zip(read, shards, strict=True):
             write_partials(store, shard.planned.parts[0], documents)
+            write_reading(store, shard.planned.parts[0], records=len(documents))
+        read = read_shards([shard.planned for shard in read], store)
         job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config(**more))
         return LinkContext(job=job, stage=Toxicity(), shards=read, survey=surveyed(read), fresh=False)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
-from made_build import HereRunner, Notes, config, identities
+from made_build import HereRunner, Notes, config, identities, read_shards, write_reading
 from packed import entries, flip
 
 from dataaudit.annotators.words import WORDS, Words
@@ -17,7 +17,6 @@ from dataaudit.corpus.batch import Annotation
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.corpus.shards import Shard
-from dataaudit.engine.gather import GatheredShard
 from dataaudit.engine.linking import LinkContext, run_link_steps
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.runner import unit_limit
@@ -78,14 +77,13 @@ def world(tmp_path):
         )
         unit = ProbeUnit(path=str(path), format="jsonl", compression="none", part_bytes=1500, size=one.size)
         planned = plan_shard(one, probe_file(unit).probe, None, config(), (ExactDup(),), identities((ExactDup(),)))
-        firsts, row = [], 0
         for part in planned.parts:
-            firsts.append(row)
             stats = PartStats()
             list(read_part(part.request, LossLog(), stats))
-            row += stats.records
-        shards.append(GatheredShard(planned=planned, first_rows=tuple(firsts), partials={"exact_dup": {}}))
-    assert len(shards[0].planned.parts) >= 2
+            write_reading(store, part, records=stats.records)
+        shards.append(planned)
+    assert len(shards[0].parts) >= 2
+    shards = read_shards(shards, store, seen=(), stages=(ExactDup(),))
     settings = ScanSettings(state=store.root, stages=(), annotators=(Words(),))
     return SimpleNamespace(store=store, shards=shards, settings=settings, folder=tmp_path)
 

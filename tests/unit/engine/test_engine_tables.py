@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from levels import examples
-from made_build import STAGE_LIST, config, gathered, plan, probe, shard, summed
+from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard, summed
 
 from dataaudit.corpus.loss import Loss, Reason
 from dataaudit.engine.gather import GatheredShard
@@ -55,11 +57,11 @@ def shard_in(state, ordinal, documents, split, bad):
     if state in ("ok", "partial"):
         one = gathered(ordinal, documents, split=split)
         if state == "partial":
-            one.status, one.reason = "partial", Reason.INVALID_JSON
-            one.records, one.bad_records = len(documents) + bad, bad
-            one.losses = [
+            losses = [
                 Loss(reason=Reason.INVALID_JSON, place=f"record {row}", records=1, num_bytes=3) for row in range(bad)
             ]
+            numbers = {"records": len(documents) + bad, "bad_records": bad}
+            one = replace(one, status="partial", reason=Reason.INVALID_JSON, losses=losses, **numbers)
         return one
     if state == "skipped":
         planned = plan(shard(ordinal, uri=uri, split=split, skip=Reason.UNKNOWN_FORMAT, size=bad), None)
@@ -71,19 +73,14 @@ def shard_in(state, ordinal, documents, split, bad):
     if state == "unreadable":
         return lost(planned, "quarantined", Reason.CORRUPT_PARQUET)
     one = lost(planned, "quarantined", Reason.TOO_MANY_BAD)
-    one.records, one.bad_records = bad + 2, bad
-    one.losses = [
-        *one.losses,
-        Loss(reason=Reason.INVALID_JSON, place="record 0", records=bad, num_bytes=2 * bad),
-    ]
-    return one
+    more = Loss(reason=Reason.INVALID_JSON, place="record 0", records=bad, num_bytes=2 * bad)
+    return replace(one, records=bad + 2, bad_records=bad, losses=[*one.losses, more])
 
 
 def lost(planned, status, reason):
     """Return a shard of which nothing was read."""
-    one = GatheredShard(planned=planned, status=status, reason=reason)
-    one.losses = [Loss(reason=reason, place="", records=-1, num_bytes=one.size)]
-    return one
+    one = GatheredShard(plan=plan_of([planned]), place=0, status=status, reason=reason)
+    return replace(one, losses=[Loss(reason=reason, place="", records=-1, num_bytes=one.size)])
 
 
 def write_manifest(folder, shards, chosen):
@@ -173,9 +170,9 @@ def test_the_headline_is_of_the_whole_and_in_its_order():
 
 def test_the_row_of_a_shard_names_its_content_and_sources():
     """Digest of rows, sha256, sources sorted; an unread shard has nulls where there is no number."""
-    one = gathered(0, [("x", "b"), ("yy", "a")])
+    one = gathered(0, [("x", "b"), ("yy", "a")], rows_digest="ab")
     gone = lost(plan(shard(1, uri="z"), None, failure=(Reason.NOT_FOUND, "")), "quarantined", Reason.NOT_FOUND)
-    first, second = summed([one, gone], digests={0: "ab"})[0].to_pylist()
+    first, second = summed([one, gone])[0].to_pylist()
     assert (first["rows_digest"], first["sha256"]) == ("ab", one.planned.probe.sha256)
     assert [source["source"] for source in first["sources"]] == ["a", "b"]
     assert (second["sha256"], second["rows_digest"], second["sources"], second["exact_dup_rate"]) == (

@@ -10,15 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from made_build import STAGE_LIST, config, identities, shard, write_file
+from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 
 from dataaudit.annotators.languages import Languages
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import work
-from dataaudit.engine.plan import missing_units, plan_shard
+from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, ProbeUnit, RowsUnit
-from dataaudit.engine.work import digest_rows, hash_file, probe_file, scan_part
+from dataaudit.engine.units import READING, ProbeUnit
+from dataaudit.engine.work import hash_file, probe_file, scan_part
 
 LINES = "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(20)).encode()
 
@@ -31,7 +31,7 @@ def scan_unit(settings, *paths, part_bytes=1 << 20):
         found = probe_file(unit).probe
         one = shard(number, uri=f"{number}.jsonl", path=path)
         planned.append(plan_shard(one, found, None, config(), STAGE_LIST, identities(STAGE_LIST)))
-    (unit,) = missing_units(planned, PartialStore(settings.state), fresh=False)
+    (unit,) = missing(planned, PartialStore(settings.state))
     return unit
 
 
@@ -154,9 +154,3 @@ def test_a_fault_of_ours_costs_one_shard_and_shows_no_text(settings, tmp_path, m
     assert outcome.reason == Reason.INTERNAL
     assert outcome.place.startswith("ValueError at ")
     assert "document" not in outcome.place
-
-
-def test_missing_rows_are_told_by_key(tmp_path):
-    """The digest of a shard whose rows are gone is no digest."""
-    rows = tuple(PartialStore(tmp_path).address(READING, key, "rows") for key in ("aa", "bb"))
-    assert digest_rows(RowsUnit(rows=rows, size=1)).damaged == ("reading/aa", "reading/bb")

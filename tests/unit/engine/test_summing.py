@@ -12,6 +12,7 @@ from made_build import (
     gathered,
     plan,
     probe,
+    read_shards,
     shard,
     summed,
     surveyed,
@@ -21,7 +22,6 @@ from made_build import (
 from packed import flip
 
 from dataaudit.engine import summing as module
-from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
 from dataaudit.engine.tables import NOTHING_BESIDE
@@ -66,15 +66,13 @@ def stored_shards(store, count, *, of=documents_of):
             write_partials(store, part, own)
         planned.append(one)
     planned.append(plan(shard(count, uri="gone", skip=None), None))
-    made = gather_readings(planned, {}, store, max_bad=1.0)
-    gather_partials(made, STAGE_LIST, store)
-    return made
+    return read_shards(planned, store)
 
 
 def run(store, shards, *, found=None, runner=None, **more):
     """Return the table of shards and the merged partials."""
     summing = Summing(state=store.root, stages=STAGE_LIST, setting=NOTHING_BESIDE, **more)
-    return run_sums(shards, summing, {0: "ab"}, found or {}, store, runner or HereRunner(), Notes())
+    return run_sums(shards, summing, found or {}, store, runner or HereRunner(), Notes())
 
 
 @pytest.mark.parametrize(("shards_per_task", "sums_per_task"), [(256, 16), (1, 16), (1, 2), (3, 2)])
@@ -92,7 +90,7 @@ def test_any_cut_into_tasks_gives_the_sums_of_the_documents(
         for stage in STAGE_LIST:
             if stage.name in merged[split]:
                 assert merged[split][stage.name] == merge(stage, [stage.map(batch(texts))]), stage.name
-    assert table == summed(shards, digests={0: "ab"})[0]
+    assert table == summed(shards)[0]
     assert table["shard"].to_pylist() == list(range(12))
     assert table["status"].to_pylist()[-1] == "quarantined"
     left = [path for kind in ("sums", "sums-of") for path in (store.root / "partials" / kind).rglob("*")]

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, shard, surveyed, write_partials, write_reading
+from made_build import (
+    STAGE_LIST,
+    HereRunner,
+    Notes,
+    plan,
+    plan_of,
+    probe,
+    shard,
+    surveyed,
+    write_partials,
+    write_reading,
+)
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import surveying as module
-from dataaudit.engine.gather import gather_partials, gather_readings
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.surveying import survey
 from dataaudit.link.step import DamagedEntryError
@@ -26,8 +36,8 @@ def documents_of(number):
     return texts[: (number + 1) % 4]
 
 
-def stored_shards(store, count):
-    """Return shards in the store, in two parts, one of three held out, and one that is not read at the end."""
+def planned_shards(store, count):
+    """Return planned shards in the store, in two parts, one of three held out, and one at the end that is not read."""
     planned = []
     for number in range(count):
         split = "val" if number % 3 == 2 else "train"
@@ -38,9 +48,12 @@ def stored_shards(store, count):
             write_reading(store, part, records=len(own))
         planned.append(one)
     planned.append(plan(shard(count, uri="unread", skip=Reason.NOT_A_FILE), None))
-    made = gather_readings(planned, {}, store, max_bad=1.0)
-    gather_partials(made, STAGE_LIST, store)
-    return made
+    return planned
+
+
+def look(planned, store, *, runner=None):
+    """Survey planned shards."""
+    return survey(plan_of(planned), {}, STAGE_LIST, store, runner or HereRunner(), Notes(), max_bad=1.0)
 
 
 def summed(table, shape):
@@ -57,8 +70,8 @@ def summed(table, shape):
 def test_the_survey_is_what_reading_each_partial_shows(store, monkeypatch, shards_per_task):
     """Rows by shard and sums by split, however shards are cut into tasks; documents and bytes; nothing stays behind."""
     monkeypatch.setattr(module, "SHARDS_PER_TASK", shards_per_task)
-    shards = stored_shards(store, 8)
-    found, expected = survey(shards, STAGE_LIST, store, HereRunner(reverse=True), Notes()), surveyed(shards)
+    shards, found = look(planned_shards(store, 8), store, runner=HereRunner(reverse=True))
+    expected = surveyed(shards)
     families = by_stage()
     for stage in STAGE_LIST:
         for name in families[stage.name].by_shard:
@@ -79,7 +92,7 @@ def test_the_survey_is_what_reading_each_partial_shows(store, monkeypatch, shard
 
 def test_nothing_is_seen_of_no_shard(store):
     """Every table is there, empty."""
-    found = survey([], STAGE_LIST, store, HereRunner(), Notes())
+    _, found = look([], store)
     assert found.total("volume", "encoding", "differing") == 0
     assert found.source_totals() == {}
     assert found.by_shard["near_dup", "near_dup"].num_rows == 0
@@ -87,11 +100,11 @@ def test_nothing_is_seen_of_no_shard(store):
 
 def test_damaged_partials_are_told_of_together(store):
     """Absent and damaged ones of all shards, removed, so that the next scan makes them."""
-    shards = stored_shards(store, 4)
-    harmed = [("volume", shards[number].planned.parts[1].stage_keys["volume"]) for number in (0, 2)]
+    planned = planned_shards(store, 4)
+    harmed = [("volume", planned[number].parts[1].stage_keys["volume"]) for number in (0, 2)]
     store.path(*harmed[0]).write_bytes(b"cut")
     store.path(*harmed[1]).unlink()
     with pytest.raises(DamagedEntryError) as caught:
-        survey(shards, STAGE_LIST, store, HereRunner(), Notes())
+        look(planned, store)
     assert set(caught.value.names) == {"/".join(place) for place in harmed}
     assert not any(store.has(*place) for place in harmed)
