@@ -51,13 +51,12 @@ class ListedUnit:
 
 def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:
     """Return where the partials of some stages of some shards are, of schema :data:`ADDRESSES`."""
-    rows = [
-        (plan.ordinal(place), stage, os.fsencode(store.address(stage, keys[stage])))
-        for place in places
-        for stage in plan.stages(place)
-        if stage in stages
-        for keys in plan.keys(place)
-    ]
+    rows = []
+    for place in places:
+        ordinal, parts = plan.ordinal(place), plan.keys(place)
+        for stage in plan.stages(place):
+            if stage in stages:
+                rows += [(ordinal, stage, os.fsencode(store.address(stage, keys[stage]))) for keys in parts]
     return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=ADDRESSES)
 
 

@@ -93,6 +93,8 @@ class Plan(Sequence[PlannedShard]):
                 )
             )
         self.rows, self.parts = rows.done(), parts.done()
+        self._columns = {name: self.rows[name] for name in _SHARD.names or ()}
+        self._readings = self.parts["reading"]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -134,12 +136,13 @@ class Plan(Sequence[PlannedShard]):
 
     def part_range(self, place: int) -> tuple[int, int]:
         """Return the numbers, in all shards, of a shard's first part and of the one after its last."""
-        return int(self.rows["parts"][place - 1]) if place else 0, int(self.rows["parts"][place])
+        ends = self._columns["parts"]
+        return int(ends[place - 1]) if place else 0, int(ends[place])
 
     def part_keys(self, number: int, stages: tuple[str, ...]) -> PartKeys:
         """Return the keys of a part, by its number in all shards."""
         without = tuple(sorted(self._without.get(number, ())))
-        return PartKeys(self.parts["reading"][number].tobytes().hex(), stages, self._identities, without)
+        return PartKeys(self._readings[number].tobytes().hex(), stages, self._identities, without)
 
     def keys(self, place: int) -> list[PartKeys]:
         """Return the keys of each part of a shard."""
@@ -152,11 +155,11 @@ class Plan(Sequence[PlannedShard]):
 
     def ordinal(self, place: int) -> int:
         """Return a shard's row in the table of shards."""
-        return int(self.rows["ordinal"][place])
+        return int(self._columns["ordinal"][place])
 
     def split(self, place: int) -> str:
         """Return the split of a shard."""
-        return self._splits.values[int(self.rows["split"][place])]
+        return self._splits.values[int(self._columns["split"][place])]
 
     def splits(self) -> list[str]:
         """Return the splits of all shards, sorted."""
@@ -164,19 +167,19 @@ class Plan(Sequence[PlannedShard]):
 
     def size(self, place: int) -> int:
         """Return the stored bytes of a shard, as far as the file system knew."""
-        return int(self.rows["size"][place])
+        return int(self._columns["size"][place])
 
     def is_streamed(self, place: int) -> bool:
         """Tell whether a shard is one of a dataset that is streamed."""
-        return bool(self.rows["streamed"][place])
+        return bool(self._columns["streamed"][place])
 
     def reason(self, place: int) -> Reason | None:
         """Return why a shard is not read; None when it is."""
-        return self._reasons.values[int(self.rows["reason"][place])]
+        return self._reasons.values[int(self._columns["reason"][place])]
 
     def is_meant(self, place: int) -> bool:
         """Tell whether nobody wanted a shard to be read."""
-        return bool(self.rows["meant"][place])
+        return bool(self._columns["meant"][place])
 
     def where(self, place: int) -> str:
         """Return where the reason for which a shard is not read was seen."""
@@ -184,7 +187,7 @@ class Plan(Sequence[PlannedShard]):
 
     def stages(self, place: int) -> tuple[str, ...]:
         """Return the names of the stages that look at a shard."""
-        return self._stages.values[int(self.rows["stages"][place])]
+        return self._stages.values[int(self._columns["stages"][place])]
 
     def holds_back(self, place: int) -> bool:
         """Tell whether single documents of a shard are held back."""

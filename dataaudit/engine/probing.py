@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, overload
@@ -55,7 +54,9 @@ class Probed:
         """Take the probe of a file, by its first shard."""
         parts = tuple((part.start, part.stop, *part.restart) for part in probe.parts)
         reason = None if probe.reason is None else str(probe.reason)
-        plain = (astuple(probe.stat), probe.sha256, probe.hashed_ns, parts, reason, probe.place)
+        stat = probe.stat
+        seen = (stat.size, stat.mtime_ns, stat.ctime_ns, stat.inode, stat.device, stat.validator)
+        plain = (seen, probe.sha256, probe.hashed_ns, parts, reason, probe.place)
         self._written.append(packed(plain))
         self._numbers[first], self._number = self._number, self._number + 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, overload
 
@@ -77,7 +76,8 @@ class ShardList(Sequence[Shard]):
         if isinstance(shard.path, RowsPath):
             path = self._rows.of(shard.path)
         elif isinstance(shard.path, RemotePath):
-            seen = None if shard.path.seen is None else astuple(shard.path.seen)
+            stat = shard.path.seen
+            seen = None if stat is None else (stat.size, stat.validator, stat.mtime_ns)
             path = (str(shard.path), shard.path.full, self._access.of(shard.path.access), seen)
         skip = None if shard.skip is None else str(shard.skip)
         return (shard.ordinal, shard.split, shard.uri, path, shard.format, shard.compression, skip, shard.size)
@@ -88,7 +88,7 @@ class ShardList(Sequence[Shard]):
             path = self._rows.values[path]
         elif isinstance(path, tuple):
             public, full, access, seen = path
-            stat = None if seen is None else RemoteStat(**dict(zip(RemoteStat.__slots__, seen, strict=True)))
+            stat = None if seen is None else RemoteStat(size=seen[0], validator=seen[1], mtime_ns=seen[2])
             path = RemotePath(public, full, self._access.values[access], stat)
         return Shard(
             ordinal=ordinal,

@@ -6,6 +6,7 @@ The files lie in the state folder and have no name, so they are gone with the pr
 
 from __future__ import annotations
 
+import mmap
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -71,7 +72,8 @@ class RowWriter:
             self._file.flush()
             if self._number == 0:
                 return np.zeros(0, dtype=self._dtype)
-            return np.memmap(self._file, dtype=self._dtype, mode="r", shape=(self._number,))
+            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(mapped, dtype=self._dtype)  # np.memmap is an array, too, but slow to look at by element
 
 
 class Texts(Sequence[bytes]):
@@ -95,6 +97,7 @@ class Texts(Sequence[bytes]):
     def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
+        place = range(len(self._ends))[place]
         start = self._ends[place - 1] if place else 0
         return self._data[start : self._ends[place]].tobytes()
 
@@ -155,7 +158,7 @@ class Values(Sequence[T]):
     def __getitem__(self, place: int | slice) -> T | Sequence[T]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        return self._make(unpacked(self._packed[range(len(self))[place]]))
+        return self._make(unpacked(self._packed[place]))
 
 
 def packed(value: object) -> bytes:

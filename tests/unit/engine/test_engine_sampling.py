@@ -30,7 +30,7 @@ def context(tmp_path):
     """Return a maker of linkings over shards of (text, source)."""
 
     def made(*shards, **more):
-        (tmp_path / "state").mkdir()
+        (tmp_path / "state").mkdir(exist_ok=True)
         store = PartialStore(tmp_path / "state")
         read = [gathered(ordinal, documents) for ordinal, documents in enumerate(shards)]
         for shard, documents in zip(read, shards, strict=True):
