@@ -23,6 +23,7 @@ import numpy as np
 import orjson
 
 from dataaudit.atomic import DamagedFileError, write_whole
+from dataaudit.engine.sorted_rows import SortedRows
 from dataaudit.link.stored import Stored
 
 PACKS = "packs"
@@ -189,82 +190,100 @@ def _identity(stat: os.stat_result) -> tuple[int, int, int]:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
+_ENTRY = np.dtype(
+    [
+        ("head", "u8"),
+        ("more", "u8"),
+        ("size", "u8"),
+        ("offset", "u4"),
+        ("pack", "u4"),
+        ("kind", "u2"),
+        ("suffix", "u2"),
+    ],
+    align=True,
+)
+"""What is kept of an entry, 40 bytes: of its key the first 16, which no two of one kind will share."""
+
+
 class Packs:
-    """All packs of a state folder, as one process knows them.
+    """All packs of a state folder, as one process knows them; of very many entries the index lies on disk.
 
     Args:
-        folder: The folder of packs.
+        folder: The folder of packs, ``partials/packs`` of a state folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._paths: list[Path] = []
-        self._identities: dict[str, tuple[int, tuple[int, int, int]]] = {}
+        self._paths: list[str | None] = []
+        """Of each pack that was seen; None when it is gone, or another file."""
+        self._known: dict[str, tuple[int, tuple[int, int, int]]] = {}
+        """Number and identity of those that are there."""
         self._names: dict[str, int] = {}
-        self.columns = _no_entries()
-        """What is held of their entries, by the first eight bytes of the keys."""
-        self._dropped: set[tuple[str, int]] = set()
+        self._entries = SortedRows(folder.parent.parent, _ENTRY)
+        self._dropped: set[tuple[int, int]] = set()
+        """Pack and offset of entries."""
         self._looked = False
 
     def refresh(self) -> None:
-        """See which packs there are now.
+        """See which packs there are now; those that are known are not read again.
 
         Raises:
             DamagedFileError: The indexes of some are damaged; what these hold cannot be found.
+            StateFolderError: There is no room for the index of very many.
         """
         self._looked = True
-        damaged, kept, fresh = [], [], []
+        kept: dict[str, tuple[int, tuple[int, int, int]]] = {}
+        others = []
         for path in _files(self.folder):
             with contextlib.suppress(FileNotFoundError):  # joined by another build
-                known = self._identities.get(str(path))
-                if known is not None and known[1] == _identity(path.stat()):
-                    kept.append(known[0])
-                    continue
-                try:
-                    fresh.append((path, *self._compact(_Index.read(path))))
-                except DamagedFileError:
-                    damaged.append(str(path))
-        self._take(kept, fresh)
+                known = self._known.get(path)
+                if known is not None and known[1] == _identity(os.stat(path)):
+                    kept[path] = known
+                else:
+                    others.append(path)
+        for path, known in self._known.items():
+            if path not in kept:
+                self._paths[known[0]] = None
+        self._known = kept
+        fresh: dict[str, tuple[int, tuple[int, int, int]]] = {}
+        damaged: list[str] = []
+        self._entries.add(self._read(others, fresh, damaged), self._are_there)
+        self._known |= fresh
         if damaged:
             raise DamagedFileError(*damaged)
 
-    def _compact(self, index: _Index) -> tuple[tuple[int, int, int], dict[str, np.ndarray]]:
-        """Return what is held of an index: keys by their first 16 bytes, which no two of one kind will share."""
+    def _read(
+        self, paths: Iterable[str], fresh: dict[str, tuple[int, tuple[int, int, int]]], damaged: list[str]
+    ) -> Iterator[np.ndarray]:
+        """Yield the entries of packs, each a pack's; note these, and those that are damaged."""
+        for path in paths:
+            try:
+                index = _Index.read(Path(path))
+            except FileNotFoundError:  # joined by another build
+                continue
+            except DamagedFileError:
+                damaged.append(path)
+                continue
+            fresh[path] = len(self._paths), index.identity
+            self._paths.append(path)
+            yield self._compact(index, fresh[path][0])
+
+    def _compact(self, index: _Index, pack: int) -> np.ndarray:
         records = index.records
-        words = np.ascontiguousarray(records["key"][:, :16]).view(">u8").astype(np.uint64)
+        words = np.ascontiguousarray(records["key"][:, :16]).view(">u8")
         numbers = [
             np.array([self._names.setdefault(name, len(self._names)) for name in names], dtype=np.uint16)
             for names in (index.kinds, index.suffixes)
         ]
-        columns = {
-            "head": words[:, 0].copy(),
-            "more": words[:, 1].copy(),
-            "kind": numbers[0][records["kind"]],
-            "suffix": numbers[1][records["suffix"]],
-            "offset": (records["offset"] // _ALIGN).astype(np.uint32),
-            "size": records["size"].copy(),
-        }
-        return index.identity, columns
+        entries = np.zeros(len(records), dtype=_ENTRY)
+        entries["head"], entries["more"], entries["pack"] = words[:, 0], words[:, 1], pack
+        entries["kind"], entries["suffix"] = numbers[0][records["kind"]], numbers[1][records["suffix"]]
+        entries["offset"], entries["size"] = records["offset"] // _ALIGN, records["size"]
+        return entries
 
-    def _take(self, kept: list[int], fresh: list[tuple[Path, tuple[int, int, int], dict[str, np.ndarray]]]) -> None:
-        """Hold the entries of packs that were known before and of others, sorted; a column at a time is held twice."""
-        old = self.columns
-        numbers = np.full(len(self._paths) + 1, _GONE, dtype=np.uint32)
-        numbers[kept] = np.arange(len(kept))
-        rows = np.flatnonzero(numbers[old["pack"]] != _GONE)
-        sizes = [len(columns["head"]) for _, _, columns in fresh]
-        places = np.repeat(np.arange(len(kept), len(kept) + len(fresh), dtype=np.uint32), sizes)
-        packs = np.concatenate([numbers[old.pop("pack")[rows]], places])
-        order = np.argsort(_column(old, rows, fresh, "head", keep=True), kind="stable")
-        self.columns = {"pack": packs[order]}
-        for name in tuple(old):
-            self.columns[name] = _column(old, rows, fresh, name)[order]
-        identities = {number: (path, identity) for path, (number, identity) in self._identities.items()}
-        known = [identities[number] for number in kept] + [(str(path), identity) for path, identity, _ in fresh]
-        self._identities = {path: (number, identity) for number, (path, identity) in enumerate(known)}
-        self._paths = [Path(path) for path, _ in known]
-        same = {path for path, _ in known[: len(kept)]}
-        self._dropped = {place for place in self._dropped if place[0] in same}
+    def _are_there(self, entries: np.ndarray) -> np.ndarray:
+        there = np.fromiter((path is not None for path in self._paths), dtype=bool, count=len(self._paths))
+        return there.take(entries["pack"])
 
     def holds(self, kind: str) -> bool:
         """Tell whether any pack that was seen has entries of a kind."""
@@ -272,25 +291,20 @@ class Packs:
 
     def find(self, kind: str, key: str, suffix: str = "") -> Stored | None:
         """Return where an entry, or rows beside it, lies; None when no pack holds it."""
-        for row in self._found(kind, key):
-            if self.columns["suffix"][row] == self._names.get(suffix):
-                path, offset = self._place(row)
-                return Stored(path, stored_name(kind, key, suffix), offset, int(self.columns["size"][row]))
+        for found in self._found(kind, key):
+            if found.suffix == self._names.get(suffix):
+                return Stored(found.path, stored_name(kind, key, suffix), found.place[1] * _ALIGN, found.size)
         return None
 
     def drop(self, kind: str, key: str) -> None:
         """Forget an entry with its rows: it is damaged, and made anew by the next scan."""
-        self._dropped.update(map(self._place, self._found(kind, key)))
+        self._dropped.update(found.place for found in self._found(kind, key))
 
     def holder(self, kind: str, key: str) -> Path | None:
         """Return the pack that holds an entry, also one that was dropped."""
-        return next((Path(self._place(row)[0]) for row in self._found(kind, key, dropped=True)), None)
+        return next((Path(found.path) for found in self._found(kind, key, dropped=True)), None)
 
-    def _place(self, row: int) -> tuple[str, int]:
-        """Return path and offset of an entry."""
-        return str(self._paths[self.columns["pack"][row]]), int(self.columns["offset"][row]) * _ALIGN
-
-    def _found(self, kind: str, key: str, *, dropped: bool = False) -> Iterator[int]:
+    def _found(self, kind: str, key: str, *, dropped: bool = False) -> Iterator[_Found]:
         if not self._looked:
             self.refresh()
         try:
@@ -298,40 +312,25 @@ class Packs:
         except ValueError:
             return
         head, more = (int.from_bytes(whole[place : place + 8], "big") for place in (0, 8))
-        columns, wanted = self.columns, self._names.get(kind)
-        heads = columns["head"]
-        row = int(heads.searchsorted(np.uint64(head)))
-        while row < len(heads) and heads[row] == head:
-            same = columns["kind"][row] == wanted and columns["more"][row] == more
-            if same and (dropped or not self._dropped or self._place(row) not in self._dropped):
-                yield row
-            row += 1
+        wanted = self._names.get(kind)
+        for _, own, size, offset, pack, number, suffix in self._entries.at(head):
+            path = self._paths[pack]
+            same = own == more and number == wanted and path is not None
+            if same and (dropped or (pack, offset) not in self._dropped):
+                yield _Found(path, (pack, offset), size, suffix)
 
 
-_GONE = np.iinfo(np.uint32).max
+class _Found(NamedTuple):
+    """An entry that was found."""
+
+    path: str
+    place: tuple[int, int]
+    """Number of its pack, and offset there."""
+    size: int
+    suffix: int
 
 
-def _no_entries() -> dict[str, np.ndarray]:
-    """Return the columns of what is held of indexes, 36 bytes for each entry."""
-    kinds = {"pack": "u4", "head": "u8", "more": "u8", "kind": "u2", "suffix": "u2", "offset": "u4", "size": "u8"}
-    return {name: np.zeros(0, dtype=kind) for name, kind in kinds.items()}
-
-
-def _column(
-    old: dict[str, np.ndarray],
-    rows: np.ndarray,
-    fresh: list[tuple[Path, tuple[int, int, int], dict[str, np.ndarray]]],
-    name: str,
-    *,
-    keep: bool = False,
-) -> np.ndarray:
-    """Return a column of the old entries that stay and of those that are new, which is held there no longer."""
-    pieces = [old[name] if keep else old.pop(name)]
-    pieces[0] = pieces[0] if len(rows) == len(pieces[0]) else pieces[0][rows]
-    return np.concatenate([*pieces, *(columns[name] if keep else columns.pop(name) for _, _, columns in fresh)])
-
-
-def _files(folder: Path) -> list[Path]:
+def _files(folder: Path) -> list[str]:
     """Return the packs of a folder, sorted."""
-    found = [Path(above) / name for above, _, names in os.walk(folder) for name in names if not name.endswith(".tmp")]
-    return sorted(found)
+    found = [os.path.join(above, name) for above, _, names in os.walk(folder) for name in names]
+    return sorted(path for path in found if not path.endswith(".tmp"))

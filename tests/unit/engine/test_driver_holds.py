@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from made_build import STAGE_LIST, config, identities, missing, probe, read_shards, shard
 
+from dataaudit.engine import packs as packs_module
+from dataaudit.engine import sorted_rows
 from dataaudit.engine.linking import PartFiles
 from dataaudit.engine.packs import Packs
 from dataaudit.engine.plan import plan_shard
@@ -73,17 +75,58 @@ def test_the_driver_holds_two_kilobytes_of_a_shard(store):
     assert (sizes[1] - sizes[0]) / (MANY - FEW) < 2_500
 
 
-def test_an_entry_of_a_pack_takes_36_bytes(store):
-    """However many packs there are, and after some were joined or are gone."""
+def test_the_index_of_packs_is_not_held(store, monkeypatch):
+    """However many entries there are, and after some packs are gone; what is found is what is there."""
+    monkeypatch.setattr(sorted_rows, "_HELD", 1000)
+    keys = [planned(number).parts[0].reading_key for number in range(MANY)]
+    Packs(store.packs.folder).refresh()  # what is made once
+    packs = Packs(store.packs.folder)
+    tracemalloc.start()
+    packs.refresh()
+    held, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    entries = ENTRIES * MANY
+    assert held < 2 * entries
+    assert most < 20 * entries  # half of it: a twelfth is read and sorted at a time, in some copies
+    assert all(packs.find(READING, key) for key in keys)
+    gone = [path for path in sorted(store.packs.folder.rglob("*")) if path.is_file()][:3]
+    for path in gone:
+        path.unlink()
+    packs.refresh()
+    assert sum(packs.find(READING, key) is not None for key in keys) == MANY - 150
+    for start in (0, 50):
+        store.write_items(item for number in range(start, start + 50) for item in items_of(planned(number)))
+    store.write_items(items_of(planned(MANY)))
+    packs.refresh()
+    assert sum(packs.find(READING, key) is not None for key in keys) >= MANY - 150
+    assert packs.find(READING, planned(MANY).parts[0].reading_key)
+    assert sorted(path.name for path in store.root.iterdir()) == ["partials"]
+
+
+def test_packs_that_are_known_are_not_read_again(store, monkeypatch):
+    """Not when nothing is new, and not when something is."""
     packs = Packs(store.packs.folder)
     packs.refresh()
-    assert sum(column.nbytes for column in packs.columns.values()) == 36 * ENTRIES * MANY
-    gone = sorted(store.packs.folder.rglob("*"))
-    next(path for path in gone if path.is_file()).unlink()
+    read = []
+    monkeypatch.setattr(packs_module, "_Index", Reading(read))
     packs.refresh()
-    assert sum(column.nbytes for column in packs.columns.values()) == 36 * ENTRIES * (MANY - 50)
-    found = [packs.find(READING, planned(number).parts[0].reading_key) is not None for number in range(MANY)]
-    assert sum(found) == MANY - 50
+    assert read == []
+    new = store.write_items(items_of(planned(MANY)))
+    packs.refresh()
+    assert read == [new]
+    assert packs.find(READING, planned(MANY).parts[0].reading_key)
+
+
+class Reading:
+    """Stands for the index of a pack, and notes which are read."""
+
+    def __init__(self, read):
+        self.noted, self.index = read, packs_module._Index
+
+    def read(self, path):
+        """Read one."""
+        self.noted.append(path)
+        return self.index.read(path)
 
 
 def test_files_of_a_join_are_made_when_they_are_asked_for(store):
