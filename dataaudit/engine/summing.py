@@ -1,21 +1,21 @@
 """Sums over shards: what each stage found in a split, and the rows of the table of shards, made where the workers are.
 
 A task takes some shards: it reads their partials, adds what the link steps found, fills the columns of their rows and
-merges the partials by split and stage. Further tasks merge the results of tasks, a tree of them, until few are left for
-the driver. Every merge is lossless, so how the shards are cut into tasks changes nothing.
+merges the partials by split and stage. Further tasks merge the sums of tasks, a tree of them, until few are left for
+the driver; rows stay where the first tasks put them until the driver writes the table. Every merge is lossless, so how
+the shards are cut into tasks changes nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.engine.gather import GatheredShards
 from dataaudit.engine.linking import result_columns
@@ -23,7 +23,8 @@ from dataaudit.engine.listed import ListedUnit, addresses, run_listed
 from dataaudit.engine.partials import Damage, Missing, fold_partial, merge_parts
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import Entry, PartialStore, entry_of, read_at
+from dataaudit.engine.spooled_table import TableWriter
+from dataaudit.engine.store import Entry, PartialStore
 from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
@@ -49,8 +50,6 @@ class Sums:
 
     stages: Mapping[str, Stage]
     rows: list[dict[str, Any]] = field(default_factory=list)
-    tables: list[pa.Table] = field(default_factory=list)
-    """Rows that were sums before."""
     held: dict[tuple[str, str], Accumulator] = field(default_factory=dict)
 
     @classmethod
@@ -80,25 +79,9 @@ class Sums:
             names = self.stages[stage].shapes()
             self.add(split, stage, {name: entry.tables[f"{number} {name}"] for name in names})
 
-    def add_rows(self, stored: pa.Buffer) -> None:
-        """Take the rows of other sums, as they were stored; they are copied, so what was read is not held."""
-        table = pa.ipc.open_stream(stored).read_all()
-        self.tables.append(pa.table([_one_array(column.chunks, column.type) for column in table.columns], SHARDS))
-
     def table(self) -> pa.Table:
-        """Return the rows by ordinal, of the schema of the table of shards; they are held no longer."""
-        pieces = [table for table in (pa.Table.from_pylist(self.rows, schema=SHARDS), *self.tables) if table.num_rows]
-        pieces.sort(key=lambda table: table["shard"][0].as_py())
-        self.rows, self.tables, columns = [], [], []
-        for column in SHARDS:  # one column at a time is held twice
-            columns.append(
-                _one_array([one for piece in pieces for one in piece.column(column.name).chunks], column.type)
-            )
-            pieces = [piece.drop_columns([column.name]) for piece in pieces]
-            release_arrow()
-        table = pa.table(columns, schema=SHARDS)
-        in_order = bool((np.diff(table["shard"].to_numpy()) > 0).all())
-        return table if in_order else table.sort_by("shard")  # which would copy all of it
+        """Return the rows, of the schema of the table of shards."""
+        return pa.Table.from_pylist(self.rows, schema=SHARDS)
 
     def merged(self) -> Merged:
         """Return what was merged, by split and stage."""
@@ -119,10 +102,11 @@ class Sums:
             for number, place in enumerate(places)
             for name, table in self.held[place].result().items()
         }
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, SHARDS) as writer:
-            writer.write_table(self.table())
-        store.write_rows(_SUMS, key, sink.getvalue().to_pybytes(), _ROWS)
+        if self.rows:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, SHARDS) as writer:
+                writer.write_table(self.table())
+            store.write_rows(_SUMS, key, sink.getvalue().to_pybytes(), _ROWS)
         store.write(_SUMS, key, {"held": places}, tables)
 
 
@@ -147,12 +131,8 @@ class Summing:
         if unit.listed and (listed := damage.read(unit.listed)) is not None:
             self._sum_shards(listed, sums, damage)
         for address in unit.results:
-            stored, rows = damage.read(address), read_at(f"{address}.{_ROWS}")
-            if stored is None or rows is None:
-                damage.names.add(entry_of(address))
-                continue
-            sums.add_stored(stored)
-            sums.add_rows(rows)
+            if (stored := damage.read(address)) is not None:
+                sums.add_stored(stored)
         if damage.names:
             return Outcome(damaged=tuple(sorted(damage.names)))
         sums.write(PartialStore(self.state), unit.key)
@@ -162,7 +142,7 @@ class Summing:
         parts: dict[int, dict[str, list[str]]] = {}
         for row in listed.tables[_PARTIALS].to_pylist():
             parts.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
-        extra = {name: _by_shard(table) for name, table in listed.tables.items() if name not in (_ROWS, _PARTIALS)}
+        extra = {name: _ByShard.of(table) for name, table in listed.tables.items() if name not in (_ROWS, _PARTIALS)}
         for row in listed.tables[_ROWS].to_pylist():
             partials = {}
             for name, places in parts.get(row["shard"], {}).items():
@@ -170,9 +150,10 @@ class Summing:
                 if not damage.names:
                     stage = sums.stages[name]
                     more = {
-                        table: rows
+                        table: rows.drop_columns(["shard"])
                         for table in stage.shapes()
-                        if (rows := extra.get(f"{name} {table}", _no_rows)(row["shard"])) is not None
+                        if f"{name} {table}" in extra
+                        and (rows := extra[f"{name} {table}"].between(row["shard"], row["shard"])).num_rows
                     }
                     partials[name] = self._partial(stage, entries, more)
             if not damage.names:
@@ -185,25 +166,23 @@ class Summing:
         return _folded(stage, partial, self.fewer)
 
 
-def _one_array(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
-    """Return a copy of chunks, which keeps nothing of what they lie in."""
-    return pa.concat_arrays([pa.array([], kind), *chunks])
+@dataclass(frozen=True, slots=True)
+class _ByShard:
+    """Rows in order of their shards."""
 
+    rows: pa.Table
+    ordinals: np.ndarray
 
-def _by_shard(table: pa.Table) -> Callable[[int], pa.Table | None]:
-    """Return what gives the rows of a shard, without its ordinal; None where there are none."""
-    ordered = table.sort_by("shard")
-    ordinals, rows = ordered["shard"].to_numpy(), ordered.drop_columns(["shard"])
+    @classmethod
+    def of(cls, table: pa.Table) -> _ByShard:
+        """Order them."""
+        ordered = table.sort_by("shard")
+        return cls(ordered, ordered["shard"].to_numpy())
 
-    def of(ordinal: int) -> pa.Table | None:
-        start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
-        return rows.slice(start, stop - start) if start < stop else None
-
-    return of
-
-
-def _no_rows(_: int) -> None:
-    return None
+    def between(self, first: int, last: int) -> pa.Table:
+        """Return those of the shards from one to another, both included."""
+        start, stop = np.searchsorted(self.ordinals, [first, last + 1]).tolist()
+        return self.rows.slice(start, stop - start)
 
 
 def _folded(stage: Stage, partial: Partial, kept: Mapping[str, pa.Array]) -> Partial:
@@ -249,7 +228,7 @@ def run_sums(
         ClusterError: The work cannot be done on these workers.
         DamagedEntryError: Partials are absent or damaged.
     """
-    extra = {f"{stage} {name}": table for stage, one in found.items() for name, table in one.extra.items()}
+    extra = {f"{stage} {name}": _ByShard.of(table) for stage, one in found.items() for name, table in one.extra.items()}
     columns = result_columns(found)
     names = {stage.name for stage in summing.stages}
     units = []
@@ -258,15 +237,14 @@ def run_sums(
         some = shards[start : start + SHARDS_PER_TASK]
         key = _digest([str(start), *(keys.reading for shard in some for keys in shard.plan.keys(shard.place))])
         rows = [shard_row(one) | dict(columns.get(one.ordinal, {})) for one in some]
-        ordinals = pa.array([one.ordinal for one in some], pa.int32())
         tables = {
             _ROWS: pa.Table.from_pylist(rows, schema=SHARDS),
             _PARTIALS: addresses(shards.plan, [one.place for one in some if one.partials], names, store),
-            **{name: table.filter(pc.is_in(table["shard"], ordinals)) for name, table in extra.items()},
+            **{name: table.between(some[0].ordinal, some[-1].ordinal) for name, table in extra.items()},
         }
         store.write(_LISTS, key, {}, tables)
         units.append(ListedUnit(key=key, listed=store.address(_LISTS, key)))
-    keys = run_listed("sums", summing, units, _LISTS, store, runner, progress)
+    firsts = keys = run_listed("sums", summing, units, _LISTS, store, runner, progress)
     while len(keys) > _SUMS_PER_TASK:
         groups = [keys[start : start + _SUMS_PER_TASK] for start in range(0, len(keys), _SUMS_PER_TASK)]
         units = [
@@ -274,26 +252,31 @@ def run_sums(
             for group in groups
         ]
         merged = run_listed("sums", summing, units, _LISTS, store, runner, progress)
-        for key in keys:
-            store.remove(_SUMS, key)
+        if keys is not firsts:
+            _remove(keys, store)
         keys = merged
-    give_memory_back()  # of lists, before the table comes
+    give_memory_back()  # of lists
     sums, damage = Sums.of(summing.stages), Damage(store)
     for key in keys:
         if (stored := damage.read(_SUMS, key)) is not None:
             sums.add_stored(stored)
             del stored
-    whole = sums.merged()
-    for key in keys:  # after the rest, so that no more is held than the table
+    whole, table = sums.merged(), TableWriter(store.root, SHARDS)
+    for key in firsts:
         if (held := store.read_rows(_SUMS, key, _ROWS)) is not None:
-            sums.add_rows(held)
+            table.append(pa.ipc.open_stream(held).read_all())
             del held
             release_arrow()
-            store.remove(_SUMS, key)
         elif f"{_SUMS}/{key}" not in damage.names:
             damage.remove(_SUMS, key)
     damage.tell()
-    return sums.table(), whole
+    _remove({*firsts, *keys}, store)
+    return table.done(), whole
+
+
+def _remove(keys: Iterable[str], store: PartialStore) -> None:
+    for key in keys:
+        store.remove(_SUMS, key)
 
 
 def _digest(names: list[str]) -> str:

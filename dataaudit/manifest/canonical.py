@@ -56,7 +56,7 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
     if missing:
         raise ValueError(f"table {spec.name}: expected the columns {missing}, found none of that name")
     try:
-        table = table.select(spec.schema.names).cast(spec.schema).combine_chunks()
+        table = table.select(spec.schema.names).cast(spec.schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ValueError(f"table {spec.name}: {error}") from None
     for index, field in enumerate(spec.schema):
@@ -120,7 +120,12 @@ def plain_floats(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         return column
     if pc.all(pc.is_finite(column)).as_py() is False:
         raise ValueError(f"NaN or an infinity in column {field.name}")
-    return pc.add(column, 0.0)
+    return pc.add(column, 0.0) if any(map(_has_negative_zero, _parts(column.chunks))) else column
+
+
+def _has_negative_zero(part: pa.Array) -> bool:
+    values = pc.fill_null(part, 1.0).to_numpy(zero_copy_only=False)
+    return bool(np.signbit(values[values == 0]).any())
 
 
 def digest_table(table: pa.Table) -> str:
@@ -166,6 +171,15 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return combined
 
 
+def list_items(lists: pa.ListArray) -> pa.Array:
+    """Return the items of all lists, one after another, without a copy where no null has any."""
+    if len(lists) == 0:
+        return lists.flatten()
+    first, last = lists.offsets[0].as_py(), lists.offsets[-1].as_py()
+    none_hidden = (pc.sum(pc.list_value_length(lists)).as_py() or 0) == last - first
+    return lists.values.slice(first, last - first) if none_hidden else lists.flatten()
+
+
 def _leaves(kind: pa.DataType, chunks: list[pa.Array]) -> Iterator[tuple[pa.DataType, list[pa.Array]]]:
     """Yield type and chunks of every leaf of a column, structs opened."""
     if not pa.types.is_struct(kind):
@@ -183,7 +197,7 @@ def _update(state: Any, kind: pa.DataType, chunks: list[pa.Array]) -> None:
     if pa.types.is_list(kind):
         for part in _parts(chunks):
             _update_numbers(state, pc.list_value_length(part), "<i8")
-        for leaf_kind, leaf in _leaves(kind.value_type, [part.flatten() for part in _parts(chunks)]):
+        for leaf_kind, leaf in _leaves(kind.value_type, [list_items(part) for part in _parts(chunks)]):
             _update(state, leaf_kind, leaf)
     elif pa.types.is_string(kind) or pa.types.is_fixed_size_binary(kind):
         for part in _parts(chunks):

@@ -12,12 +12,13 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import sync_folder, write_synced
+from dataaudit.atomic import sync_file, sync_folder, write_synced
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.canonical import digest_columns, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
@@ -37,8 +38,9 @@ from dataaudit.manifest.tables import TABLES
 Fill = Callable[[Path], None]
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
-_GROUP_ROWS = 1 << 20
+GROUP_ROWS = 1 << 20
 """Rows of a row group; a table whose columns are dictionaries is opened so many at a time."""
+_WRITE_BYTES = 1 << 20
 _OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})
 """What a later manifest does not take over."""
 
@@ -169,11 +171,9 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
     """Write the whole manifest but its pointer, and what else lies in the old one, to ``staging``."""
     staging.mkdir()
     for name, table in tables.items():
-        sink, schema = pa.BufferOutputStream(), TABLES[name].schema
-        with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
-            for start in range(0, max(1, table.num_rows), _GROUP_ROWS):
-                writer.write_table(table.slice(start, _GROUP_ROWS).cast(schema), row_group_size=_GROUP_ROWS)
-        write_synced(staging / table_file(name), sink.getvalue().to_pybytes())
+        with (staging / table_file(name)).open("wb") as file:
+            write_table(file, table, TABLES[name].schema)
+            sync_file(file)
     for name, fill in folders.items():
         assert name in FOLDERS
         (staging / name).mkdir()
@@ -184,6 +184,20 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
         for item in sorted(target.iterdir()):
             if item.name not in _OURS:
                 _copy_synced(item, staging / item.name)
+
+
+def write_table(file: BinaryIO, table: pa.Table, schema: pa.Schema) -> None:
+    """Write a table of a manifest as Parquet, the same bytes in whatever pieces it lies: pages end where a piece does.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    sink = pa.BufferedOutputStream(pa.PythonFile(file, "w"), _WRITE_BYTES)
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+        for start in range(0, max(1, table.num_rows), GROUP_ROWS):
+            group = table.slice(start, GROUP_ROWS).cast(schema).combine_chunks()
+            writer.write_table(group, row_group_size=GROUP_ROWS)
+    sink.detach()  # written, and the file stays open
 
 
 def _copy_synced(item: Path, to: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -14,12 +15,14 @@ from dataaudit.engine import sorted_rows
 from dataaudit.engine.linking import PartFiles
 from dataaudit.engine.packs import Packs
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.spooled_table import TableWriter
 from dataaudit.engine.store import PartialStore, entry_item, rows_item
-from dataaudit.engine.summing import Sums
 from dataaudit.engine.tables import SHARDS
 from dataaudit.engine.units import READING
+from dataaudit.lean import release_arrow
 from dataaudit.link.joins import Numbered
 from dataaudit.manifest.canonical import sorted_table
+from dataaudit.manifest.publish import table_records, write_table
 from dataaudit.manifest.tables import TABLES
 
 FEW, MANY = 100, 600
@@ -170,17 +173,28 @@ def test_a_table_in_order_is_not_copied_to_be_ordered():
     assert sorted_table(shuffled, TABLES["shards"]) == table
 
 
-def test_the_table_of_shards_is_one_piece_and_the_only_one():
-    """As many bytes as its rows take, of whatever pieces it was put together; these are held no longer."""
-    sums = Sums.of(STAGE_LIST)
-    for start in (300, 0, 100, 200):
-        piece, sink = table_of(range(start, start + 100)), pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, SHARDS) as writer:
-            writer.write_table(piece)
-        sums.add_rows(sink.getvalue())
-    del piece, sink, writer
-    before = pa.total_allocated_bytes()
-    table = sums.table()
-    assert table == table_of(range(400))
+def test_the_table_of_shards_is_not_held(tmp_path):
+    """Neither while it is put together nor when it is written; what is held are some rows at a time."""
+    piece, target = table_of(range(500)), tmp_path / "shards.parquet"
+    release_arrow()
+    before, sizes = pa.total_allocated_bytes(), []
+    writer = TableWriter(tmp_path, SHARDS)
+    for start in range(0, 40_000, 500):
+        writer.append(piece.set_column(0, SHARDS.field(0), pa.array(range(start, start + 500), pa.int32())))
+        sizes.append(pa.total_allocated_bytes() - before)
+    table = writer.done()
+    sizes.append(pa.total_allocated_bytes() - before)
+    assert table["shard"].to_pylist() == list(range(40_000))
+    assert table.slice(39_500)["filters"].combine_chunks() == piece["filters"].combine_chunks()
     assert {column.num_chunks for column in table.columns} == {1}
-    assert pa.total_allocated_bytes() - before < table.nbytes / 4
+    assert os.listdir(tmp_path) == []
+    tables = {"shards": sorted_table(table, TABLES["shards"])}
+    tracemalloc.start()
+    assert table_records(tables)["shards"].rows == 40_000
+    with target.open("wb") as file:
+        write_table(file, tables["shards"], SHARDS)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert max(sizes) < table.nbytes / 4
+    assert most < table.nbytes / 10
+    assert pa.total_allocated_bytes() - before < table.nbytes / 100
