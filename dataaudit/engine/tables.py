@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
@@ -147,15 +146,16 @@ def _upstream(config: AuditConfig) -> list[Metric]:
 
 def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
     """Return the bytes that were planned and not read, in all and by reason; what is held back was not planned."""
-    shards = [shard for shard in shards if shard.reason != Reason.QUARANTINE_LIST]
-    planned = sum(shard.size for shard in shards)
+    planned = 0
     by_reason: dict[str, int] = {}
+    unread: dict[str, int] = {}
     for shard in shards:
+        if shard.reason == Reason.QUARANTINE_LIST:
+            continue
+        planned += shard.size
+        unread[shard.split] = unread.get(shard.split, 0) + (shard.size if shard.status in UNREAD else 0)
         for loss in shard.losses[:1] if shard.status in UNREAD else shard.losses:
             by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.num_bytes
-    unread: dict[str, int] = {shard.split: 0 for shard in shards}
-    for shard in shards:
-        unread[shard.split] += shard.size if shard.status in UNREAD else 0
     values = [("bytes", Scope(), sum(by_reason.values())), ("shard_bytes", Scope(), sum(unread.values()))]
     values += [("bytes", Scope(rule=reason), value) for reason, value in sorted(by_reason.items())]
     values += [("shard_bytes", Scope(split=split), value) for split, value in sorted(unread.items())]
@@ -165,18 +165,32 @@ def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
     ]
 
 
+@dataclass(slots=True)
+class _Held:
+    """What the quarantine list holds back of some shards, of how much."""
+
+    shards: int = 0
+    listed: int = 0
+    documents: int = 0
+    records: int = 0
+
+    def add(self, shard: GatheredShard) -> None:
+        """Count a shard."""
+        self.shards += 1
+        self.listed += shard.reason == Reason.QUARANTINE_LIST
+        self.documents += shard.held_back
+        self.records += shard.records
+
+
 def _held_back(shards: Sequence[GatheredShard]) -> list[Metric]:
     """Return what the quarantine list held back, in all and by split; no record where that is nothing."""
-    by_split: dict[str, list[GatheredShard]] = {}
+    by_split: dict[str, _Held] = {}
     for shard in shards:
-        by_split.setdefault(shard.split, []).append(shard)
-    groups = [(Scope(), list(shards)), *((Scope(split=name), group) for name, group in sorted(by_split.items()))]
+        by_split.setdefault(shard.split, _Held()).add(shard)
+    whole = _Held(*(sum(column) for column in zip(*map(astuple, by_split.values()), strict=True)))
     found = []
-    for scope, group in groups:
-        whole = sum(shard.reason == Reason.QUARANTINE_LIST for shard in group)
-        documents = sum(shard.held_back for shard in group)
-        records = sum(shard.records for shard in group)
-        for stat, value, n in (("shards", whole, len(group)), ("documents", documents, records)):
+    for scope, held in [(Scope(), whole), *((Scope(split=name), held) for name, held in sorted(by_split.items()))]:
+        for stat, value, n in (("shards", held.listed, held.shards), ("documents", held.documents, held.records)):
             found.append(count("held_back_shards", stat, value, scope=scope, unit=stat, n=n, version="1"))
     return found if any(record.value for record in found) else []
 
@@ -232,15 +246,22 @@ def ledger_table(shards: Sequence[GatheredShard]) -> pa.Table:
 
 def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerRecord:
     """Return the coverage ledger; each line balances."""
-    by_status: dict[str, list[GatheredShard]] = {name: [] for name in ("read", *UNREAD)}
+    numbers, sizes = dict.fromkeys(("read", *UNREAD), 0), dict.fromkeys(("read", *UNREAD), 0)
+    bad = held = known = uncounted = listed = listed_bytes = 0
     for shard in shards:
-        by_status[shard.status if shard.status in UNREAD else "read"].append(shard)
-    bad = sum(shard.bad_records for shard in by_status["read"])
-    held = sum(shard.held_back for shard in by_status["read"])
-    listed = [shard for shard in by_status["skipped"] if shard.reason == Reason.QUARANTINE_LIST]
-    known = sum(shard.records for shard in by_status["quarantined"])
-    sizes = {name: sum(shard.size for shard in group) for name, group in by_status.items()}
-    numbers = {name: len(group) for name, group in by_status.items()}
+        status = shard.status if shard.status in UNREAD else "read"
+        numbers[status] += 1
+        sizes[status] += shard.size
+        if shard.reason == Reason.QUARANTINE_LIST and status == "skipped":
+            listed += 1
+            listed_bytes += shard.size
+        elif status != "read":
+            uncounted += shard.records == 0
+        if status == "read":
+            bad += shard.bad_records
+            held += shard.held_back
+        elif status == "quarantined":
+            known += shard.records
     return LedgerRecord(
         shards=Coverage(planned=len(shards), **numbers),
         bytes=Coverage(planned=sum(sizes.values()), **sizes),
@@ -252,27 +273,28 @@ def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerReco
             quarantined=known,
             skipped=0,
         ),
-        uncounted_shards=sum(
-            shard.records == 0 and shard.reason != Reason.QUARANTINE_LIST
-            for name in UNREAD
-            for shard in by_status[name]
-        ),
-        listed_shards=len(listed),
-        listed_bytes=sum(shard.size for shard in listed),
+        uncounted_shards=uncounted,
+        listed_shards=listed,
+        listed_bytes=listed_bytes,
     )
 
 
 def totals(table: pa.Table, config: AuditConfig) -> tuple[Totals, tuple[SplitRecord, ...]]:
     """Return the totals of the dataset and of its splits, from the table of shards."""
     counts = ("documents", "bytes", "tokens")
-    read = table.select(["split", "status", *counts])
-    read = read.filter(pc.invert(pc.is_in(read["status"], pa.array(UNREAD))))
+    by_split = (
+        table.select(["split", "status", *counts])
+        .group_by(["split", "status"], use_threads=False)
+        .aggregate([("split", "count"), *((name, "sum") for name in counts)])
+    )
+    read = [row for row in by_split.to_pylist() if row["status"] not in UNREAD]
 
-    def summed(rows: pa.Table) -> dict[str, int]:
-        return {"shards": rows.num_rows, **{name: int(pc.sum(rows[name]).as_py() or 0) for name in counts}}
+    def summed(rows: Sequence[Mapping[str, int]]) -> dict[str, int]:
+        sums = {name: sum(row[f"{name}_sum"] or 0 for row in rows) for name in counts}
+        return {"shards": sum(row["split_count"] for row in rows), **sums}
 
     splits = tuple(
-        SplitRecord(name=name, held_out=split.held_out, **summed(read.filter(pc.equal(read["split"], name))))
+        SplitRecord(name=name, held_out=split.held_out, **summed([row for row in read if row["split"] == name]))
         for name, split in sorted(config.splits.items())
     )
     return Totals(**summed(read)), splits
