@@ -1,25 +1,30 @@
-"""Joins: partitions of the key space run on the cluster, their results come back as entries of the store."""
+"""Joins: partitions, of the key space or of the shards, run on the cluster; their results are entries of the store."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import orjson
 import pyarrow as pa
 
 from dataaudit.engine.listed import run_stored
-from dataaudit.engine.merging import link_files
+from dataaudit.engine.merging import MOST_FILES, link_files
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import FILES, LinkUnit
 from dataaudit.engine.work import link_partition
-from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile
+from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile
 from dataaudit.link.keyed import NUM_BYTES
+from dataaudit.link.stored import Stored
 from dataaudit.manifest.canonical import digest_json
+
+_SHARD_BYTES = 64 << 20
+"""Stored rows of the shards that a task has, if these are several."""
 
 
 def run_join(
@@ -40,17 +45,63 @@ def run_join(
     """
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
+    if join.by_shard:
+        keys = _join_shards(join, store, runner, progress, fresh=fresh)
+    else:
+        keys = _join_keys(join, store, runner, progress, fresh=fresh)
+    damage = Damage(store)
+    entries = [entry.tables for key in keys if (entry := damage.read(join.kind, key)) is not None]
+    damage.tell()
+    return JoinedParts(keys=tuple(keys), tables=tuple(entries), kind=join.kind)
+
+
+def _join_keys(join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> list[str]:
+    """Join some keys of all files at a time; return the keys of the results."""
     listed = list(join.files)  # made once, and held no longer than the join takes
     files = _digest(listed)
-    units = _units(join, files, store)
+    partitions = min(NUM_BYTES, max(1, -(-join.rows // ROWS_PER_PARTITION)))
+    bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
+    units = [_unit(join, files, start, stop, store) for start, stop in pairwise(bounds)]
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
     if todo:
         _write_files(join.kind, files, link_files(listed, store, runner, progress, fresh=fresh), store)
     run_stored(join.kind, link_partition, todo, "partition(s)", store, runner, progress)
-    damage = Damage(store)
-    entries = [entry.tables for unit in units if (entry := damage.read(join.kind, unit.key)) is not None]
-    damage.tell()
-    return JoinedParts(keys=tuple(unit.key for unit in units), tables=tuple(entries), kind=join.kind)
+    return [unit.key for unit in units]
+
+
+def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> list[str]:
+    """Join all keys of some shards at a time; return the keys of the results."""
+    keys, todo = [], []
+    for group in _by_shard(progress.over("lists", join.files, len(join.files)), store):
+        files = _digest([file for file, _ in group])
+        unit = _unit(join, files, 0, NUM_BYTES, store)
+        keys.append(unit.key)
+        if fresh or not store.has(join.kind, unit.key):
+            rows = [(os.fsencode(address), file.shard, file.split, file.first_row) for file, address in group]
+            table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=LINK_FILES)
+            _write_files(join.kind, files, table, store)
+            todo.append(unit)
+    try:
+        run_stored(join.kind, link_partition, todo, "task(s)", store, runner, progress)
+    finally:
+        for unit in todo:
+            store.remove(join.kind, unit.files)
+    return keys
+
+
+def _by_shard(files: Iterable[KeyedFile], store: PartialStore) -> Iterator[list[tuple[KeyedFile, str]]]:
+    """Yield files with their addresses, those of some shards at a time."""
+    group: list[tuple[KeyedFile, str]] = []
+    held = 0
+    for file in files:
+        address = store.address(file.kind, file.key, file.name)
+        size = Stored.at(address).num_bytes()
+        if group and group[-1][0].shard != file.shard and (len(group) >= MOST_FILES or held + size > _SHARD_BYTES):
+            yield group
+            group, held = [], 0
+        group.append((file, address))
+        held += size
+    yield group
 
 
 def _digest(files: Sequence[KeyedFile]) -> str:
@@ -69,20 +120,15 @@ def _write_files(kind: str, key: str, files: pa.Table, store: PartialStore) -> N
     store.write_rows(kind, key, sink.getvalue().to_pybytes(), FILES)
 
 
-def _units(join: Join, files: str, store: PartialStore) -> list[LinkUnit]:
-    partitions = min(NUM_BYTES, max(1, -(-join.rows // ROWS_PER_PARTITION)))
-    bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
-    return [
-        LinkUnit(
-            function=join.function,
-            emits=dict(join.emits),
-            files=files,
-            start=start,
-            stop=stop,
-            state=store.root,
-            kind=join.kind,
-            key=digest_json([files, start, stop, join.identity]).removeprefix("sha256:"),
-            size=1,
-        )
-        for start, stop in pairwise(bounds)
-    ]
+def _unit(join: Join, files: str, start: int, stop: int, store: PartialStore) -> LinkUnit:
+    return LinkUnit(
+        function=join.function,
+        emits=dict(join.emits),
+        files=files,
+        start=start,
+        stop=stop,
+        state=store.root,
+        kind=join.kind,
+        key=digest_json([files, start, stop, join.identity]).removeprefix("sha256:"),
+        size=1,
+    )

@@ -91,6 +91,11 @@ def _link(unit: LinkUnit) -> Outcome:
     for name, schema in unit.emits.items():
         with store.writing():
             write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
+    for name, table in joined.rows.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        store.write_rows(unit.kind, unit.key, sink.getvalue().to_pybytes(), name)
     store.write(unit.kind, unit.key, {}, joined.tables)
     return Outcome()
 

@@ -25,6 +25,8 @@ class Joined:
     """Small tables for the driver."""
     keyed: Mapping[str, pa.Table] = field(default_factory=dict)
     """Large ones for a further join, by name; the first column is a fixed-size binary key."""
+    rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    """Large ones for the driver, by name, which reads those of one partition at a time from the store."""
 
 
 class JoinFunction(Protocol):
@@ -183,6 +185,8 @@ class Join:
     """About how many rows there are; decides the number of partitions."""
     emits: Mapping[str, pa.Schema] = field(default_factory=dict)
     """Schemas of the keyed rows that it makes for a further join."""
+    by_shard: bool = False
+    """Whether a partition is all rows of some shards, whose files follow each other, and not some keys of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

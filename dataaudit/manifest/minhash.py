@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +61,14 @@ def signature_settings(manifest: Manifest) -> SignatureSettings | None:
     return None
 
 
-def read_signatures(manifest: Manifest) -> Iterator[tuple[int, pa.Table]]:
-    """Yield every shard's signatures, one shard at a time, each checked against its digest.
+def read_signatures(
+    manifest: Manifest, wanted: Callable[[int], bool] = lambda _: True
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield shards' signatures, one shard at a time, each checked against its digest.
+
+    Args:
+        manifest: Where they are.
+        wanted: Tells whether those of a shard are read.
 
     Raises:
         ManifestError: A file is absent or damaged.
@@ -71,7 +77,8 @@ def read_signatures(manifest: Manifest) -> Iterator[tuple[int, pa.Table]]:
     if settings is None:
         return
     for row in manifest.table("signatures").to_pylist():
-        yield row["shard"], _read(manifest, file_name(row["shard"]), row, settings.num_perm)
+        if wanted(row["shard"]):
+            yield row["shard"], _read(manifest, file_name(row["shard"]), row, settings.num_perm)
 
 
 def _read(manifest: Manifest, name: str, row: dict[str, object], num_perm: int) -> pa.Table:

@@ -68,7 +68,7 @@ def near_duplicates(context: LinkContext) -> LinkStep:
     found = search.found(counts, clusters, recall)
     found.metrics += search.in_reference(match_reference(context, search.documents), members)
     if search.stage.signatures:
-        table, fill = collect_signatures(context.read(), search.stage, context.store)
+        table, fill = collect_signatures(context)
         found.tables["signatures"], found.folders["signatures"] = table, fill
     return found
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.atomic import DamagedFileError
 from dataaudit.kernels.minhash import band_keys
-from dataaudit.link.joins import Join, JoinedParts, KeyedFile
-from dataaudit.link.keyed import KEYED_VERSION, NUM_BYTES, read_keyed, write_keyed
+from dataaudit.link.joins import Join, Joined, JoinedParts, KeyedFile
+from dataaudit.link.keyed import KEYED_VERSION, read_keyed, write_keyed
+from dataaudit.link.merged import each_table
 from dataaudit.link.places import distinct, key_array
-from dataaudit.link.step import DamagedEntryError, LinkContext, Store
+from dataaudit.link.step import LinkContext, Store
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.minhash import read_signatures, signature_settings
-from dataaudit.manifest.places import places_of
+from dataaudit.manifest.places import places_of, shards_of
 from dataaudit.metrics.near_dup.bands import PAIRS
 from dataaudit.metrics.near_dup.pairs import CANDIDATES, PairJoin
 from dataaudit.metrics.near_dup.reference_join import EXACTLY, ReferenceJoin, equal_values
 from dataaudit.metrics.near_dup.rows import BANDS
+from dataaudit.metrics.near_dup.signatures import NAME as SIGNATURES
 from dataaudit.metrics.near_dup.stage import NearDup
 
-_KIND = "near_older"
+_KIND, _WANTED = "near_older", "wanted"
+_FOUND = pa.schema([("place", pa.int64()), ("key", pa.binary(16)), ("signature", pa.binary())])
 NO_REFERENCE, NO_SIGNATURES, OTHER_SETTINGS = "no_reference", "no_signatures", "other_signatures"
 
 
@@ -76,7 +79,7 @@ def match_reference(context: LinkContext, documents: int) -> BestMatches | str:
     pairs = _candidates(context, stage, older, documents)
     lefts, rights = pairs["left"].to_numpy(), pairs["right"].to_numpy()
     left = _older_signatures(manifest, distinct(lefts), stage.num_perm)
-    right = _own_signatures(context, distinct(rights), stage.num_perm)
+    right = _own_signatures(context, distinct(rights), stage)
     to_left, to_right = np.searchsorted(left.places, lefts), np.searchsorted(right.places, rights)
     equal = equal_values(left.values, right.values, to_left, to_right)
     equal[left.classes[to_left] == right.classes[to_right]] = stage.num_perm + 1
@@ -89,24 +92,25 @@ def match_reference(context: LinkContext, documents: int) -> BestMatches | str:
 def _older_bands(manifest: Manifest, stage: NearDup, store: Store) -> list[KeyedFile]:
     """Write the bands of the reference's signatures as a scan would have; return the files."""
     bands, rows = stage.bands()
-    digests = dict(zip(*(manifest.table("signatures")[name].to_pylist() for name in ("shard", "digest")), strict=True))
-    files = []
-    for shard, table in read_signatures(manifest):
-        key = digest_json([digests[shard], bands, rows, KEYED_VERSION]).removeprefix("sha256:")
-        files.append(KeyedFile(kind=_KIND, key=key, name="older", shard=shard, split=0))
-        if store.has(_KIND, key):
-            continue
+    names = ("shard", "digest")
+    digests = dict(zip(*(manifest.table(SIGNATURES)[name].to_pylist() for name in names), strict=True))
+    keys = {
+        shard: digest_json([digest, bands, rows, KEYED_VERSION]).removeprefix("sha256:")
+        for shard, digest in digests.items()
+    }  # what was written before is not read
+    for shard, table in read_signatures(manifest, lambda shard: not store.has(_KIND, keys[shard])):
+        key = keys[shard]
         classes = _matrix(table["class"], 16)
-        keys = band_keys(_matrix(table["signature"], 4 * stage.num_perm).view("<u4").astype(np.uint32), bands, rows)
+        values = band_keys(_matrix(table["signature"], 4 * stage.num_perm).view("<u4").astype(np.uint32), bands, rows)
         columns = [
-            key_array(keys.reshape(-1, 8).view(">u8").reshape(-1).astype(np.uint64)),
+            key_array(values.reshape(-1, 8).view(">u8").reshape(-1).astype(np.uint64)),
             np.repeat(table["row"].to_numpy(), bands),
             np.repeat(classes.view("<u4")[:, 0], bands),
         ]
         with store.writing():
             write_keyed(store.side_path(_KIND, key, "older"), [pa.table(columns, schema=BANDS)], BANDS)
         store.write(_KIND, key, {}, {})
-    return files
+    return [KeyedFile(kind=_KIND, key=key, name="older", shard=shard, split=0) for shard, key in keys.items()]
 
 
 def _matrix(column: pa.ChunkedArray, width: int) -> np.ndarray:
@@ -140,22 +144,60 @@ def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], do
 
 
 def _older_signatures(manifest: Manifest, places: np.ndarray, num_perm: int) -> _Signatures:
-    pieces = []
-    for shard, table in read_signatures(manifest):
+    shards, pieces = frozenset(np.unique(shards_of(places)).tolist()), []
+    for shard, table in read_signatures(manifest, shards.__contains__):
         pieces.append(_chosen(table.rename_columns(["row", "key", "signature"]), shard, 0, places))
     return _joined(pieces, places, num_perm)
 
 
-def _own_signatures(context: LinkContext, places: np.ndarray, num_perm: int) -> _Signatures:
-    store, pieces = context.store, []
-    for file in context.files("signatures"):
-        try:
-            table = read_keyed(store.address(file.kind, file.key, file.name), 0, NUM_BYTES)
-        except DamagedFileError:
-            store.remove(file.kind, file.key)
-            raise DamagedEntryError([f"{file.kind}/{file.key}"]) from None
-        pieces.append(_chosen(table, file.shard, file.first_row, places))
-    return _joined(pieces, places, num_perm)
+@dataclass(frozen=True, slots=True)
+class WantedSignatures:
+    """Finds the signatures of chosen documents among those of some shards."""
+
+    wanted: str
+    """Address of the places of the documents, as keyed rows."""
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``found``: place, class and signature of the documents.
+
+        Args:
+            files: With the rows ``signatures`` of some shards.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedFileError: Files are absent or damaged; it names all of them.
+        """
+        places = read_keyed(self.wanted, start, stop)["place"].to_numpy()
+        listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
+        pieces = [_FOUND.empty_table()]
+        for table in each_table(files["path"].to_pylist(), start, stop):
+            there, rows = _chosen(table, *next(listed), places)
+            pieces.append(pa.table([there, rows["key"], rows["signature"].cast(pa.binary())], schema=_FOUND))
+        return Joined(tables={"found": pa.concat_tables(pieces)})
+
+
+def _own_signatures(context: LinkContext, places: np.ndarray, stage: NearDup) -> _Signatures:
+    if len(places) == 0:
+        return _joined([], places, stage.num_perm)
+    store = context.store
+    key = hashlib.sha256(places.astype("<i8").tobytes()).hexdigest()
+    wanted = pa.table({"key": key_array(places.astype(np.uint64)), "place": places})
+    with store.writing():
+        write_keyed(store.side_path(_KIND, key, _WANTED), [wanted], wanted.schema)
+    joined = context.join(
+        Join(
+            kind="link-near-wanted",
+            function=WantedSignatures(store.address(_KIND, key, _WANTED)),
+            identity=[stage.version, key],
+            files=context.files(SIGNATURES),
+            rows=0,
+            by_shard=True,
+        )
+    )
+    store.remove(_KIND, key)
+    found = joined.table("found", _FOUND)
+    return _joined([(found["place"].to_numpy(), found)], places, stage.num_perm)
 
 
 def _chosen(table: pa.Table, shard: int, first_row: int, places: np.ndarray) -> tuple[np.ndarray, pa.Table]:

@@ -200,7 +200,7 @@ def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners,
 
     def late(job, *more):
         if not harmed:
-            harmed.append(stored(corpus, "signatures", rows=True)[0])
+            harmed.append(stored(corpus, "link-near-signatures", rows=True)[0])
             harmed[0].write_bytes(b"damaged")
         return publish(job, *more)
 
