@@ -15,16 +15,14 @@ import pyarrow.compute as pc
 
 from dataaudit import __version__
 from dataaudit.addresses import without_secrets
-from dataaudit.corpus.loss import Reason
 from dataaudit.detectors import key_id
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.keys import library_versions
+from dataaudit.engine.ledger import Ledger
 from dataaudit.engine.linking import Gathered, result_folders, result_tables
 from dataaudit.engine.tables import (
     Setting,
     headline,
-    ledger_record,
-    ledger_table,
     metric_records,
     source_tables,
     totals,
@@ -56,13 +54,13 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     """
     shards, progress = gathered.shards, job.progress
     progress.begin("publish", 3, 0)
-    setting, table = gathered.setting, gathered.table
-    records, merged = metric_records(shards, job.stages, job.config, gathered.merged, setting)
+    setting, table, ledger = gathered.setting, gathered.table, Ledger(shards)
+    records, merged = metric_records(ledger, job.stages, job.config, gathered.merged, setting)
     metrics = MetricRows.joined([records, *(found.metrics for found in gathered.found.values())])
     tables = prepare_tables(
         {
             "shards": table,
-            "ledger": ledger_table(shards),
+            "ledger": ledger.table(),
             **result_tables(gathered.found),
             **source_tables(merged),
             **_finished(job, merged, setting),
@@ -91,7 +89,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         splits=splits,
         totals=whole,
         headline=headline(metrics),
-        ledger=ledger_record(shards, whole.documents),
+        ledger=ledger.record(whole.documents),
         quarantine=() if job.holding is None else job.holding.identities(),
         seeds={"sample": job.config.seed},
         hmac_key=key_id(job.options.hmac_key),
@@ -122,12 +120,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     identity = publish(job.options.target, core, run, tables, result_folders(gathered.found))
     progress.advance(0)
     progress.end(tell_short=False)
-    unread = tuple(
-        (f"{shard.split}/{shard.planned.shard.uri}", str(shard.reason))
-        for shard in shards
-        if not shard.partials and shard.reason != Reason.QUARANTINE_LIST
-    )
-    code = ExitCode.NOT_EVALUATED if unread else ExitCode.PASS
+    code = ExitCode.NOT_EVALUATED if ledger.unread else ExitCode.PASS
     if whole.documents == 0:
         code = ExitCode.NOTHING_EVALUATED
     return BuildResult(
@@ -135,9 +128,9 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         exit_code=code,
         scanned=job.scanned,
         planned=job.planned_parts,
-        unread=unread,
-        held_back=sum(shard.reason == Reason.QUARANTINE_LIST for shard in shards),
-        held_back_documents=sum(shard.held_back for shard in shards),
+        unread=tuple(ledger.unread),
+        held_back=ledger.held_back_shards,
+        held_back_documents=ledger.held_back_documents,
         paths=job.shards.paths(),
     )
 

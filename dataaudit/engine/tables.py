@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine.gather import UNREAD, GatheredShard
-from dataaudit.manifest.core import Coverage, HeadlineMetric, LedgerRecord, SplitRecord, Totals
-from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
+from dataaudit.engine.ledger import Ledger
+from dataaudit.manifest.core import HeadlineMetric, SplitRecord, Totals
+from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
@@ -93,7 +93,7 @@ def stage_columns(stage: Stage, partial: Partial, split: str, setting: Setting) 
 
 
 def metric_records(
-    shards: Sequence[GatheredShard],
+    ledger: Ledger,
     stages: Sequence[Stage],
     config: AuditConfig,
     merged: Mapping[str, Mapping[str, Partial]],
@@ -102,7 +102,7 @@ def metric_records(
     """Finalise every stage for the dataset and each split.
 
     Args:
-        shards: What became of each.
+        ledger: What became of the shards.
         stages: All of them.
         config: Of the build.
         merged: Partials by split and stage, as far as a shard has them.
@@ -126,7 +126,7 @@ def metric_records(
         for stage in stages
     }
     metrics += [stage.finalize(every[""][stage.name], setting.context(stage, None)) for stage in stages]
-    return MetricRows.joined([*metrics, _upstream(config), _coverage(shards), _held_back(shards)]), every
+    return MetricRows.joined([*metrics, _upstream(config), ledger.metrics()]), every
 
 
 def _upstream(config: AuditConfig) -> list[Metric]:
@@ -142,57 +142,6 @@ def _upstream(config: AuditConfig) -> list[Metric]:
         )
         for entry in config.upstream_filters
     ]
-
-
-def _coverage(shards: Sequence[GatheredShard]) -> list[Metric]:
-    """Return the bytes that were planned and not read, in all and by reason; what is held back was not planned."""
-    planned = 0
-    by_reason: dict[str, int] = {}
-    unread: dict[str, int] = {}
-    for shard in shards:
-        if shard.reason == Reason.QUARANTINE_LIST:
-            continue
-        planned += shard.size
-        unread[shard.split] = unread.get(shard.split, 0) + (shard.size if shard.status in UNREAD else 0)
-        for loss in shard.losses[:1] if shard.status in UNREAD else shard.losses:
-            by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.num_bytes
-    values = [("bytes", Scope(), sum(by_reason.values())), ("shard_bytes", Scope(), sum(unread.values()))]
-    values += [("bytes", Scope(rule=reason), value) for reason, value in sorted(by_reason.items())]
-    values += [("shard_bytes", Scope(split=split), value) for split, value in sorted(unread.items())]
-    return [
-        count("coverage_unread_bytes", stat, value, scope=scope, unit="bytes", n=planned, version="1")
-        for stat, scope, value in values
-    ]
-
-
-@dataclass(slots=True)
-class _Held:
-    """What the quarantine list holds back of some shards, of how much."""
-
-    shards: int = 0
-    listed: int = 0
-    documents: int = 0
-    records: int = 0
-
-    def add(self, shard: GatheredShard) -> None:
-        """Count a shard."""
-        self.shards += 1
-        self.listed += shard.reason == Reason.QUARANTINE_LIST
-        self.documents += shard.held_back
-        self.records += shard.records
-
-
-def _held_back(shards: Sequence[GatheredShard]) -> list[Metric]:
-    """Return what the quarantine list held back, in all and by split; no record where that is nothing."""
-    by_split: dict[str, _Held] = {}
-    for shard in shards:
-        by_split.setdefault(shard.split, _Held()).add(shard)
-    whole = _Held(*(sum(column) for column in zip(*map(astuple, by_split.values()), strict=True)))
-    found = []
-    for scope, held in [(Scope(), whole), *((Scope(split=name), held) for name, held in sorted(by_split.items()))]:
-        for stat, value, n in (("shards", held.listed, held.shards), ("documents", held.documents, held.records)):
-            found.append(count("held_back_shards", stat, value, scope=scope, unit=stat, n=n, version="1"))
-    return found if any(record.value for record in found) else []
 
 
 def headline(metrics: MetricRows) -> tuple[HeadlineMetric, ...]:
@@ -226,57 +175,6 @@ def source_tables(merged: Mapping[str, Mapping[str, Partial]]) -> dict[str, pa.T
                 pieces.append(named.select(schema.names).cast(schema))
         filled[table] = pa.concat_tables(pieces)
     return filled
-
-
-def ledger_table(shards: Sequence[GatheredShard]) -> pa.Table:
-    """Return every loss."""
-    rows = [
-        {
-            "shard": shard.ordinal,
-            "reason": str(loss.reason),
-            "place": loss.place,
-            "records": loss.records,
-            "bytes": loss.num_bytes,
-        }
-        for shard in shards
-        for loss in shard.losses
-    ]
-    return pa.Table.from_pylist(rows, schema=TABLES["ledger"].schema)
-
-
-def ledger_record(shards: Sequence[GatheredShard], documents: int) -> LedgerRecord:
-    """Return the coverage ledger; each line balances."""
-    numbers, sizes = dict.fromkeys(("read", *UNREAD), 0), dict.fromkeys(("read", *UNREAD), 0)
-    bad = held = known = uncounted = listed = listed_bytes = 0
-    for shard in shards:
-        status = shard.status if shard.status in UNREAD else "read"
-        numbers[status] += 1
-        sizes[status] += shard.size
-        if shard.reason == Reason.QUARANTINE_LIST and status == "skipped":
-            listed += 1
-            listed_bytes += shard.size
-        elif status != "read":
-            uncounted += shard.records == 0
-        if status == "read":
-            bad += shard.bad_records
-            held += shard.held_back
-        elif status == "quarantined":
-            known += shard.records
-    return LedgerRecord(
-        shards=Coverage(planned=len(shards), **numbers),
-        bytes=Coverage(planned=sum(sizes.values()), **sizes),
-        documents=Coverage(
-            planned=documents + bad + known + held,
-            read=documents,
-            bad=bad,
-            held_back=held,
-            quarantined=known,
-            skipped=0,
-        ),
-        uncounted_shards=uncounted,
-        listed_shards=listed,
-        listed_bytes=listed_bytes,
-    )
 
 
 def totals(table: pa.Table, config: AuditConfig) -> tuple[Totals, tuple[SplitRecord, ...]]:

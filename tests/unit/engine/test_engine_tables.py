@@ -11,10 +11,9 @@ from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard
 
 from dataaudit.corpus.loss import Loss, Reason
 from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.ledger import Ledger
 from dataaudit.engine.tables import (
     headline,
-    ledger_record,
-    ledger_table,
     metric_records,
     source_tables,
     totals,
@@ -86,8 +85,9 @@ def lost(planned, status, reason):
 def write_manifest(folder, shards, chosen):
     """Publish what the tables module makes of shards; return the loaded manifest and its metrics."""
     table, sums = summed(shards)
-    metrics, merged = metric_records(shards, STAGE_LIST, chosen, sums)
-    made = {"shards": table, "metrics": metrics_table(metrics), "ledger": ledger_table(shards)}
+    ledger = Ledger(shards)
+    metrics, merged = metric_records(ledger, STAGE_LIST, chosen, sums)
+    made = {"shards": table, "metrics": metrics_table(metrics), "ledger": ledger.table()}
     tables = prepare_tables(made | source_tables(merged))
     whole, splits = totals(table, chosen)
     core = Core(
@@ -100,7 +100,7 @@ def write_manifest(folder, shards, chosen):
         splits=splits,
         totals=whole,
         headline=headline(metrics),
-        ledger=ledger_record(shards, whole.documents),
+        ledger=ledger.record(whole.documents),
         seeds={},
         tables=table_records(tables),
     )
@@ -158,7 +158,7 @@ def test_totals_are_those_of_the_splits():
 def test_the_headline_is_of_the_whole_and_in_its_order():
     """Every headline metric that exists is there once, never one of a split or source."""
     shards = [gathered(0, [("one", "a")])]
-    metrics, _ = metric_records(shards, STAGE_LIST, config(), summed(shards)[1])
+    metrics, _ = metric_records(Ledger(shards), STAGE_LIST, config(), summed(shards)[1])
     shown = headline(metrics)
     first = [key for key, one in STATISTICS.items() if one.headline]
     made = [key for key in first if key[0] != "train_val_overlap"]  # that is found in the link step
@@ -188,7 +188,7 @@ def test_declared_upstream_filters_become_rates():
     chosen = config(
         upstream_filters=[{"name": "c4", "version": "1", "in": 4, "out": 3}, {"name": "x", "in": 0, "out": 0}]
     )
-    metrics, _ = metric_records([], STAGE_LIST, chosen, {})
+    metrics, _ = metric_records(Ledger([]), STAGE_LIST, chosen, {})
     found = {
         record.scope.rule: (record.value, record.status) for record in metrics if record.metric == "filter_upstream"
     }
