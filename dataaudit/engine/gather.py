@@ -80,10 +80,6 @@ class GatheredShard(Reading):
         """Return its split."""
         return self.plan.split(self.place)
 
-    def part_key(self, stage: str, part: int) -> str:
-        """Return the key of a stage's rows of a part in the store."""
-        return self.plan.keys(self.place)[part][stage]
-
     def keys(self, stage: str) -> Iterator[tuple[str, int]]:
         """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
         for keys, first_row in zip(self.plan.keys(self.place), self.first_rows, strict=True):

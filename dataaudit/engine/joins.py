@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-import orjson
 import pyarrow as pa
 
 from dataaudit.engine.listed import run_stored
@@ -18,7 +16,7 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import FILES, LinkUnit
 from dataaudit.engine.work import link_partition
-from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile
+from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.link.keyed import NUM_BYTES
 from dataaudit.link.stored import Stored
 from dataaudit.manifest.canonical import digest_json
@@ -57,8 +55,8 @@ def run_join(
 
 def _join_keys(join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> list[str]:
     """Join some keys of all files at a time; return the keys of the results."""
-    listed = list(join.files)  # made once, and held no longer than the join takes
-    files = _digest(listed)
+    listed = KeyedFiles.of(join.files)
+    files = listed.digest()
     partitions = min(NUM_BYTES, max(1, -(-join.rows // ROWS_PER_PARTITION)))
     bounds = [NUM_BYTES * index // partitions for index in range(partitions + 1)]
     units = [_unit(join, files, start, stop, store) for start, stop in pairwise(bounds)]
@@ -73,7 +71,7 @@ def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Prog
     """Join all keys of some shards at a time; return the keys of the results."""
     keys, todo = [], []
     for group in _by_shard(progress.over("lists", join.files, len(join.files)), store):
-        files = _digest([file for file, _ in group])
+        files = KeyedFiles.of(file for file, _ in group).digest()
         unit = _unit(join, files, 0, NUM_BYTES, store)
         keys.append(unit.key)
         if fresh or not store.has(join.kind, unit.key):
@@ -102,14 +100,6 @@ def _by_shard(files: Iterable[KeyedFile], store: PartialStore) -> Iterator[list[
         group.append((file, address))
         held += size
     yield group
-
-
-def _digest(files: Sequence[KeyedFile]) -> str:
-    """Return the digest of what the list of files means."""
-    state = hashlib.sha256()
-    for file in files:
-        state.update(orjson.dumps([file.kind, file.key, file.name, file.shard, file.split, file.first_row]))
-    return state.hexdigest()
 
 
 def _write_files(kind: str, key: str, files: pa.Table, store: PartialStore) -> None:

@@ -21,7 +21,7 @@ from dataaudit.engine.joins import run_join
 from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.tables import Setting
-from dataaudit.link.joins import Join, JoinedParts, PartFiles
+from dataaudit.link.joins import Join, JoinedParts, KeyedFiles
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkResult, LinkStep, Protected
 from dataaudit.link.survey import Survey
@@ -73,10 +73,15 @@ class LinkContext:
         """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
         return digest_json(self.job.tokens().decisive())
 
-    def files(self, *names: str) -> PartFiles:
+    def files(self, *names: str) -> KeyedFiles:
         """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
         splits = {name: at for at, name in enumerate(self.shards.plan.splits())}
-        return PartFiles(self.stage.name, names, tuple(self.read()), splits)
+        parts = (
+            (key, shard.ordinal, splits[shard.split], first_row)
+            for shard in self.read()
+            for key, first_row in shard.keys(self.stage.name)
+        )
+        return KeyedFiles.of_parts(self.stage.name, names, parts)
 
     def join(self, join: Join) -> JoinedParts:
         """Run a join; see :func:`dataaudit.engine.joins.run_join`."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
-from dataaudit.link.joins import LINK_FILES, KeyedFile, Numbered
+from dataaudit.link.joins import LINK_FILES, KeyedFiles, Numbered
 from dataaudit.link.keyed import write_keyed
 from dataaudit.link.merged import MERGED, PARTS, merge_rows
 from dataaudit.link.stored import Stored
@@ -37,7 +36,7 @@ MOST_FILES = 256
 _GROUP_PARTS = 1024
 _GROUP_BYTES = 64 << 20
 _MERGED, _LISTS = "merged", "merged-of"
-_VERSION = 1
+_VERSION = 2
 """Changes with what is stored."""
 _TABLE = "parts"
 LISTED = pa.schema([*LINK_FILES, ("number", pa.int32())])
@@ -65,9 +64,7 @@ class Merging:
         return Outcome()
 
 
-def link_files(
-    files: Sequence[KeyedFile], store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool
-) -> pa.Table:
+def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> pa.Table:
     """Return what a join reads: of schema :data:`LINK_FILES`, or of :data:`LISTED` where small parts were merged.
 
     Args:
@@ -81,7 +78,8 @@ def link_files(
         ClusterError: The work cannot be done on these workers.
         DamagedEntryError: Keyed rows are absent or damaged.
     """
-    numbered, counts = Numbered.of(files), Counter((file.kind, file.name) for file in files)
+    numbered = Numbered.of(files)
+    counts = dict(zip(files.names, np.bincount(files.of_name, minlength=len(files.names)).tolist(), strict=True))
     listing = _Listing(files, numbered, store, fresh)
     held: dict[tuple[str, str], list[int]] = {}
     addresses: dict[int, str] = {}
@@ -109,7 +107,7 @@ def link_files(
 class _Listing:
     """What a join reads, as it is put together."""
 
-    def __init__(self, files: Sequence[KeyedFile], numbered: Numbered, store: PartialStore, fresh: bool) -> None:
+    def __init__(self, files: KeyedFiles, numbered: Numbered, store: PartialStore, fresh: bool) -> None:
         self._files, self._numbered, self._store, self._fresh = files, numbered, store, fresh
         self._rows: list[tuple[bytes, int, int, int, int]] = []
         self._merged = False
@@ -135,13 +133,12 @@ class _Listing:
 
     def _key(self, group: list[int]) -> tuple[str, str, list[np.ndarray]]:
         """Return the digest of all that decides the merged rows of some parts, their name, and what is said of them."""
-        some = [self._files[place] for place in group]
-        columns = self._numbered.columns(self._files, group)
-        named = [_VERSION, some[0].kind, some[0].name, [file.key for file in some]]
-        state = hashlib.sha256(orjson.dumps(named))
+        first, columns = self._files[group[0]], self._numbered.columns(self._files, group)
+        state = hashlib.sha256(orjson.dumps([_VERSION, first.kind, first.name]))
+        state.update(self._files.keys[group].tobytes())
         for column in columns:
             state.update(column.astype("<i8").tobytes())
-        return state.hexdigest(), some[0].name, columns
+        return state.hexdigest(), first.name, columns
 
     def table(self) -> pa.Table:
         """Return all of it."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import Protocol, overload
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 ROWS_PER_PARTITION = 2_000_000
@@ -40,33 +42,6 @@ class JoinFunction(Protocol):
         ...
 
 
-class PartOwner(Protocol):
-    """A shard with parts."""
-
-    @property
-    def ordinal(self) -> int:
-        """Return its row in the table of shards."""
-        ...
-
-    @property
-    def split(self) -> str:
-        """Return its split."""
-        ...
-
-    @property
-    def first_rows(self) -> Sequence[int]:
-        """Return the number of the first record of each part."""
-        ...
-
-    def part_key(self, stage: str, part: int) -> str:
-        """Return the key of a stage's rows of a part in the store."""
-        ...
-
-    def keys(self, stage: str) -> Iterator[tuple[str, int]]:
-        """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedFile:
     """Keyed rows in the store: of a part of a shard, or of an earlier join."""
@@ -79,22 +54,68 @@ class KeyedFile:
     first_row: int = 0
 
 
-class PartFiles(Sequence[KeyedFile]):
-    """The keyed rows of one name of all parts of shards, made when they are asked for: a list of a million is long.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KeyedFiles(Sequence[KeyedFile]):
+    """``n`` keyed files as columns, each made an object when it is asked for: a list of a million is long."""
 
-    Args:
-        kind: The stage that emitted them.
-        names: Names of the rows: those of the first for all parts, then of the next.
-        shards: Shards that the stage has looked at.
-        splits: Number of each split.
-    """
+    names: tuple[tuple[str, str], ...]
+    """Kind and name of those that there are."""
+    of_name: np.ndarray
+    """int32[n] number of kind and name."""
+    keys: np.ndarray
+    """uint8[n, 32]"""
+    shards: np.ndarray
+    """int64[n]"""
+    splits: np.ndarray
+    """int64[n]"""
+    first_rows: np.ndarray
+    """int64[n]"""
 
-    def __init__(self, kind: str, names: Sequence[str], shards: Sequence[PartOwner], splits: Mapping[str, int]) -> None:
-        self._kind, self._names, self._shards, self._splits = kind, tuple(names), shards, splits
-        self._ends = np.cumsum([len(shard.first_rows) for shard in shards], dtype=np.int64)
+    @classmethod
+    def of(cls, files: Iterable[KeyedFile]) -> KeyedFiles:
+        """Return files as columns."""
+        if isinstance(files, cls):
+            return files
+        names: dict[tuple[str, str], int] = {}
+        keys, rows = bytearray(), array("q")
+        for file in files:
+            keys += bytes.fromhex(file.key)
+            name = names.setdefault((file.kind, file.name), len(names))
+            rows.extend((name, file.shard, file.split, file.first_row))
+        return cls._of_rows(tuple(names), keys, np.frombuffer(rows, dtype=np.int64).reshape(-1, 4))
+
+    @classmethod
+    def of_parts(cls, kind: str, names: Sequence[str], parts: Iterable[tuple[str, int, int, int]]) -> KeyedFiles:
+        """Return the keyed rows of some names of parts: those of the first for all parts, then of the next.
+
+        Args:
+            kind: The stage that emitted them.
+            names: Names of the rows.
+            parts: Of each key, shard, split and number of the first record.
+        """
+        keys, rows = bytearray(), array("q")
+        for key, *numbers in parts:
+            keys += bytes.fromhex(key)
+            rows.extend((0, *numbers))
+        one = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4)
+        every = np.tile(one, (len(names), 1))
+        every[:, 0] = np.repeat(np.arange(len(names)), len(one))
+        return cls._of_rows(tuple((kind, name) for name in names), keys * len(names), every)
+
+    @classmethod
+    def _of_rows(cls, names: tuple[tuple[str, str], ...], keys: bytearray, rows: np.ndarray) -> KeyedFiles:
+        of_name, shards, splits, first_rows = rows.T
+        return cls(
+            names=names,
+            of_name=of_name.astype(np.int32),
+            keys=np.frombuffer(keys, dtype=np.uint8).reshape(-1, 32),
+            shards=shards.copy(),
+            splits=splits.copy(),
+            first_rows=first_rows.copy(),
+        )
 
     def __len__(self) -> int:
-        return len(self._names) * self._parts
+        return len(self.keys)
 
     @overload
     def __getitem__(self, place: int) -> KeyedFile: ...
@@ -103,31 +124,22 @@ class PartFiles(Sequence[KeyedFile]):
     def __getitem__(self, place: int | slice) -> KeyedFile | Sequence[KeyedFile]:
         if isinstance(place, slice):
             return [self[one] for one in range(*place.indices(len(self)))]
-        name, part = divmod(range(len(self))[place], self._parts)
-        shard = int(np.searchsorted(self._ends, part, side="right"))
-        owner = self._shards[shard]
-        index = part - int(self._ends[shard]) + len(owner.first_rows)
-        return self._file(name, owner, owner.part_key(self._kind, index), owner.first_rows[index])
-
-    def __iter__(self) -> Iterator[KeyedFile]:
-        for name in range(len(self._names)):
-            for owner in self._shards:
-                for key, first_row in owner.keys(self._kind):
-                    yield self._file(name, owner, key, first_row)
-
-    @property
-    def _parts(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
-
-    def _file(self, name: int, owner: PartOwner, key: str, first_row: int) -> KeyedFile:
+        kind, name = self.names[self.of_name[place]]
         return KeyedFile(
-            kind=self._kind,
-            key=key,
-            name=self._names[name],
-            shard=owner.ordinal,
-            split=self._splits[owner.split],
-            first_row=first_row,
+            kind=kind,
+            key=self.keys[place].tobytes().hex(),
+            name=name,
+            shard=int(self.shards[place]),
+            split=int(self.splits[place]),
+            first_row=int(self.first_rows[place]),
         )
+
+    def digest(self) -> str:
+        """Return the digest of what the list of files means, hex."""
+        state = hashlib.sha256(orjson.dumps(self.names))
+        for column in (self.of_name, self.keys, self.shards, self.splits, self.first_rows):
+            state.update(np.ascontiguousarray(column).data)
+        return state.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,31 +154,27 @@ class Numbered:
     """int64[k] how often it is listed."""
 
     @classmethod
-    def of(cls, files: Sequence[KeyedFile]) -> Numbered:
+    def of(cls, files: KeyedFiles) -> Numbered:
         """Number the parts of files, in whatever order these are."""
-        shards, first_rows = (_column(files, value) for value in (_SHARD, _FIRST_ROW))
-        keys = np.fromiter((f"{file.key}.{file.name}".encode() for file in files), dtype="S96", count=len(files))
-        order = np.lexsort((first_rows, shards))
-        _, firsts, parts = np.unique(keys[order], return_index=True, return_inverse=True)
+        order = np.lexsort((files.first_rows, files.shards))
+        words = files.keys[order, :16].copy().view("<u8").reshape(-1, 2)
+        columns = (words[:, 1], words[:, 0], files.of_name[order])
+        by_content = np.lexsort(columns)  # stable, so the first of each part comes first
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = np.any([column[by_content][1:] != column[by_content][:-1] for column in columns], axis=0)
+        firsts = by_content[new]
         ranks = np.empty(len(firsts), dtype=np.int64)
         ranks[np.argsort(firsts)] = np.arange(len(firsts))
-        numbers = np.empty(len(files), dtype=np.int64)
-        numbers[order] = ranks[parts]
+        numbers = np.empty(len(order), dtype=np.int64)
+        numbers[order[by_content]] = ranks[np.cumsum(new) - 1]
         return cls(numbers, order[np.sort(firsts)], np.bincount(numbers, minlength=len(firsts)))
 
-    def columns(self, files: Sequence[KeyedFile], chosen: Sequence[int]) -> list[np.ndarray]:
+    def columns(self, files: KeyedFiles, chosen: Sequence[int]) -> list[np.ndarray]:
         """Return of some files the columns of :data:`dataaudit.link.merged.PARTS`."""
-        numbers = self.numbers[list(chosen)]
-        times = np.where(self.firsts[numbers] == np.asarray(chosen), self.times[numbers], 0)
-        some = [files[place] for place in chosen]
-        return [numbers, times, *(_column(some, value) for value in (_SHARD, _SPLIT, _FIRST_ROW))]
-
-
-def _column(files: Sequence[KeyedFile], value: Callable[[KeyedFile], int]) -> np.ndarray:
-    return np.fromiter(map(value, files), dtype=np.int64, count=len(files))
-
-
-_SHARD, _SPLIT, _FIRST_ROW = map(attrgetter, ("shard", "split", "first_row"))
+        places = np.asarray(chosen)
+        numbers = self.numbers[places]
+        times = np.where(self.firsts[numbers] == places, self.times[numbers], 0)
+        return [numbers, times, files.shards[places], files.splits[places], files.first_rows[places]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

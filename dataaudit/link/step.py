@@ -18,7 +18,7 @@ from dataaudit.config import AuditConfig
 from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex
 from dataaudit.corpus.shards import Shard
 from dataaudit.detectors import ContentModels
-from dataaudit.link.joins import Join, JoinedParts, KeyedFile
+from dataaudit.link.joins import Join, JoinedParts, KeyedFiles
 from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
 from dataaudit.link.survey import Survey
 from dataaudit.manifest.metric import Metric
@@ -114,10 +114,6 @@ class LinkShard(Protocol):
         """Return its partials by stage; empty when the shard was not read. Each is read when it is asked for."""
         ...
 
-    def keys(self, stage: str) -> Iterator[tuple[str, int]]:
-        """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
-        ...
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetFacts:
@@ -196,7 +192,7 @@ class LinkContext(Protocol):
         """Return the digest of what decides tokens, which keeps what is counted with different ones apart."""
         ...
 
-    def files(self, *names: str) -> Sequence[KeyedFile]:
+    def files(self, *names: str) -> KeyedFiles:
         """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
         ...
 

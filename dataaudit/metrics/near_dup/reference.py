@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
 from dataaudit.kernels.minhash import band_keys
-from dataaudit.link.joins import Join, Joined, JoinedParts, KeyedFile
+from dataaudit.link.joins import Join, Joined, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.link.keyed import KEYED_VERSION, read_keyed, write_keyed
 from dataaudit.link.merged import each_table
 from dataaudit.link.places import distinct, key_array
@@ -123,7 +124,11 @@ def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], do
     bands = stage.bands()[0]
 
     def run(
-        name: str, function: ReferenceJoin | PairJoin, files: list[KeyedFile], rows: int, emits: Mapping[str, pa.Schema]
+        name: str,
+        function: ReferenceJoin | PairJoin,
+        files: Sequence[KeyedFile],
+        rows: int,
+        emits: Mapping[str, pa.Schema],
     ) -> JoinedParts:
         return context.join(
             Join(
@@ -136,7 +141,7 @@ def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], do
             )
         )
 
-    files = [*context.files("bands"), *older]
+    files = KeyedFiles.of(chain(context.files("bands"), older))
     paired = run("older-bands", join, files, documents * bands, {"pairs": PAIRS})
     rows = sum(paired.table("rows", pa.schema([("rows", pa.int64())]))["rows"].to_pylist())
     by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)

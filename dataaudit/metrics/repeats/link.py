@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.atomic import write_whole
-from dataaudit.link.joins import Join, JoinedParts, JoinFunction, KeyedFile, Numbered
+from dataaudit.link.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles, Numbered
 from dataaudit.link.second_pass import SecondPassRequest
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep
 from dataaudit.manifest.metric import Scope, count
@@ -86,7 +86,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     asked = _homes(listed).asked(hashed["file"].to_numpy(), hashed["row"].to_numpy())
     wanted = pa.table({**asked, "position": hashed["position"], "windows": hashed["windows"]})
     (windows,) = yield [SecondPassRequest(task=RepeatWindows(), wanted=wanted)]
-    again = windows.files("windows")
+    again = KeyedFiles.of(windows.files("windows"))
     runs, rows = _runs(context, stage, again, int(pc.sum(hashed["windows"]).as_py()))
     floor = choose_floor(runs.table("histogram", HISTOGRAM), stage.min_documents, stage.max_memory_bytes)
     hosts = _join(
@@ -159,13 +159,12 @@ def _counted(joined: JoinedParts) -> int:
     return int(pc.sum(joined.table("counts", _COUNTS)["rows"]).as_py() or 0)
 
 
-def _homes(files: Sequence[KeyedFile]) -> _Homes:
+def _homes(files: KeyedFiles) -> _Homes:
     """Return where the files of a join are listed first, in that order, as ``listing_of`` numbers them."""
     numbered = Numbered.of(files)
-    firsts = [files[place] for place in numbered.firsts.tolist()]
     return _Homes(
-        np.array([file.shard for file in firsts], dtype=np.int32),
-        np.array([file.first_row for file in firsts], dtype=np.int64),
+        files.shards[numbered.firsts].astype(np.int32),
+        files.first_rows[numbered.firsts],
         pa.table({"times": pa.array(numbered.times, pa.int64())}),
     )
 

@@ -12,7 +12,6 @@ from made_build import STAGE_LIST, config, identities, missing, probe, read_shar
 
 from dataaudit.engine import packs as packs_module
 from dataaudit.engine import sorted_rows
-from dataaudit.engine.linking import PartFiles
 from dataaudit.engine.packs import Packs
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.spooled_table import TableWriter
@@ -20,7 +19,7 @@ from dataaudit.engine.store import PartialStore, entry_item, rows_item
 from dataaudit.engine.tables import SHARDS
 from dataaudit.engine.units import READING
 from dataaudit.lean import release_arrow
-from dataaudit.link.joins import Numbered
+from dataaudit.link.joins import KeyedFile, KeyedFiles, Numbered
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table
 from dataaudit.manifest.tables import TABLES
@@ -136,13 +135,20 @@ def test_files_of_a_join_are_made_when_they_are_asked_for(store):
     """Each as a list would hold it; parts that two shards share are one part."""
     plans = [planned(number % 70) for number in range(90)]
     shards = read_shards(plans, store, seen=())
-    files = PartFiles("near_dup", ("bands", "probes"), shards, {"train": 3})
+    parts = ((key, one.ordinal, 3, first_row) for one in shards for key, first_row in one.keys("near_dup"))
+    files = KeyedFiles.of_parts("near_dup", ("bands", "probes"), parts)
     listed = list(files)
+    assert KeyedFiles.of(iter(listed)).digest() == files.digest() != KeyedFiles.of(listed[1:]).digest()
     assert len(files) == len(listed) == 180
     assert [files[place] for place in range(180)] == listed
     assert files[-1] == listed[-1]
     assert files[88:91] == listed[88:91]
     assert {(one.name, one.split) for one in listed[:90]} == {("bands", 3)}
+    assert listed[:90] == [
+        KeyedFile(kind="near_dup", key=key, name="bands", shard=one.ordinal, split=3, first_row=first_row)
+        for one in shards
+        for key, first_row in one.keys("near_dup")
+    ]
     with pytest.raises(IndexError):
         files[180]
     numbered = Numbered.of(files)

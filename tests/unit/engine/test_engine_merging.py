@@ -12,7 +12,7 @@ from dataaudit.engine import joins, merging
 from dataaudit.engine.joins import run_join
 from dataaudit.engine.merging import link_files
 from dataaudit.engine.store import PartialStore
-from dataaudit.link.joins import LINK_FILES, Join, KeyedFile
+from dataaudit.link.joins import LINK_FILES, Join, KeyedFile, KeyedFiles
 from dataaudit.link.merged import MERGED
 from dataaudit.link.places import read_placed
 from dataaudit.link.step import DamagedEntryError
@@ -60,6 +60,11 @@ def files_of(shards, kind, name):
     ]
 
 
+def merged_files(files, store):
+    """Return files as a join reads them."""
+    return link_files(KeyedFiles.of(files), store, HereRunner(), Notes(), fresh=False)
+
+
 @pytest.fixture
 def small(monkeypatch):
     """Three parts are many."""
@@ -85,7 +90,7 @@ def sorted_rows(placed):
 def test_merged_rows_are_the_rows_of_all_parts(store, small, kind, name, schema):
     """In any range of keys, with shard, record and split of each listing."""
     files = files_of(stored_shards(store, 8), kind, name)
-    merged = link_files(files, store, HereRunner(), Notes(), fresh=False)
+    merged = merged_files(files, store)
     assert set(merged["shard"].to_pylist()) == {MERGED}
     assert merged.num_rows == min(3, -(-len(files) // 5))
     plain = listed_plainly(files, store)
@@ -102,7 +107,7 @@ def test_spans_and_duplicates_are_found_in_merged_rows(store, small, monkeypatch
     if large:
         sizes = [Stored.at(store.address(one.kind, one.key, one.name)).num_bytes() for one in files]
         monkeypatch.setattr(merging, "SMALL_BYTES", sorted(sizes)[len(sizes) // 2])
-    plain, merged = listed_plainly(files, store), link_files(files, store, HereRunner(), Notes(), fresh=False)
+    plain, merged = listed_plainly(files, store), merged_files(files, store)
     if large:
         assert len(set(merged["number"].to_pylist()) - {MERGED}) > 1
         assert MERGED in merged["number"].to_pylist()
@@ -115,8 +120,7 @@ def test_spans_and_duplicates_are_found_in_merged_rows(store, small, monkeypatch
     assert len(rows[0].documents) == 0
     keys = files_of(shards, "exact_dup", "keys")
     joined = [
-        link_exact(one, 0, 256).tables["members"]
-        for one in (listed_plainly(keys, store), link_files(keys, store, HereRunner(), Notes(), fresh=False))
+        link_exact(one, 0, 256).tables["members"] for one in (listed_plainly(keys, store), merged_files(keys, store))
     ]
     order = [(name, "ascending") for name in joined[0].column_names]
     assert joined[0].num_rows
