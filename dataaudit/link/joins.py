@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -144,10 +145,17 @@ class Numbered:
     @classmethod
     def of(cls, files: Sequence[KeyedFile]) -> Numbered:
         """Number the parts of files, in whatever order these are."""
-        shards, first_rows = (_column(files, value) for value in (_SHARD, _FIRST_ROW))
-        keys = np.fromiter((f"{file.key}.{file.name}".encode() for file in files), dtype="S96", count=len(files))
-        order = np.lexsort((first_rows, shards))
-        _, firsts, parts = np.unique(keys[order], return_index=True, return_inverse=True)
+        digests = bytearray()
+        for file in files:
+            digests += hashlib.blake2b(f"{file.key}.{file.name}".encode(), digest_size=16).digest()
+        order = np.lexsort((_column(files, _FIRST_ROW), _column(files, _SHARD)))
+        words = np.frombuffer(digests, dtype="<u8").reshape(-1, 2)[order]
+        ranked = np.lexsort((words[:, 1], words[:, 0]))  # stable: of equal ones the first comes first
+        words = words[ranked]
+        new = np.append(True, (words[1:] != words[:-1]).any(axis=1))[: len(ranked)]
+        firsts = ranked[new]
+        parts = np.empty(len(files), dtype=np.int64)
+        parts[ranked] = np.cumsum(new) - 1
         ranks = np.empty(len(firsts), dtype=np.int64)
         ranks[np.argsort(firsts)] = np.arange(len(firsts))
         numbers = np.empty(len(files), dtype=np.int64)
