@@ -19,7 +19,7 @@ from dataaudit.manifest.canonical import list_items
 from dataaudit.manifest.publish import GROUP_ROWS
 
 _ALIGN = 64
-_PIECE_ROWS = 4096
+_PIECE_ROWS = 1024
 _BYTE = np.dtype("u1")
 
 
@@ -57,16 +57,27 @@ class TableWriter:
         """Return all of them, each column in pieces of as many rows as a row group; nothing more can be written."""
         self._write(self._held)
         pieces, whole = self._file.mapped(), _File(self._folder)
-        tables = [pa.ipc.open_stream(pieces.slice(at.start, at.stop - at.start)).read_all() for at in self._pieces]
         step = GROUP_ROWS // _PIECE_ROWS
-        groups = [tables[start : start + step] for start in range(0, len(tables), step)]
+        groups = [self._pieces[start : start + step] for start in range(0, len(self._pieces), step)]
         columns = [
-            [whole.join(field.type, [chunk for one in group for chunk in one[place].chunks]) for group in groups]
+            [
+                whole.join(field.type, [chunk for at in group for chunk in _column(pieces, at, place)])
+                for group in groups
+            ]
             for place, field in enumerate(self._schema)
         ]
         data = whole.mapped()
         arrays = [pa.chunked_array([one.array(data) for one in column]) for column in columns]
         return pa.table(arrays, schema=self._schema)
+
+
+def _column(pieces: pa.Buffer, at: slice, place: int) -> list[pa.Array]:
+    """Return a column of some rows; all columns of all rows at once would be many objects."""
+    options = pa.ipc.IpcReadOptions(included_fields=[place])
+    chunks: list[pa.Array] = (
+        pa.ipc.open_stream(pieces.slice(at.start, at.stop - at.start), options=options).read_all().column(0).chunks
+    )
+    return chunks
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Accumulator, Stage, merge
 from dataaudit.stages.partial import Partial, empty, fold_table
 
-SHARDS_PER_TASK = 256
-"""Shards whose partials one unit of work sums."""
+SHARDS_PER_TASK = 64
+"""Shards whose partials one unit of work sums: with more of them nothing is told for long."""
 _SUMS_PER_TASK = 16
-_LISTS, _SUMS = "sums-of", "sums"
+_LISTS, _SUMS, _SHARDS = "sums-of", "sums", "sums-shards"
 _ROWS, _PARTIALS = "rows", "partials"
 
 Merged = dict[str, dict[str, Partial]]
@@ -106,7 +106,7 @@ class Sums:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, SHARDS) as writer:
                 writer.write_table(self.table())
-            store.write_rows(_SUMS, key, sink.getvalue().to_pybytes(), _ROWS)
+            store.write_rows(_SHARDS, key, sink.getvalue().to_pybytes())
         store.write(_SUMS, key, {"held": places}, tables)
 
 
@@ -252,31 +252,28 @@ def run_sums(
             for group in groups
         ]
         merged = run_listed("sums", summing, units, _LISTS, store, runner, progress)
-        if keys is not firsts:
-            _remove(keys, store)
+        for key in keys:
+            store.remove(_SUMS, key)
         keys = merged
     give_memory_back()  # of lists
     sums, damage = Sums.of(summing.stages), Damage(store)
     for key in keys:
         if (stored := damage.read(_SUMS, key)) is not None:
             sums.add_stored(stored)
+            store.remove(_SUMS, key)
             del stored
     whole, table = sums.merged(), TableWriter(store.root, SHARDS)
     for key in firsts:
-        if (held := store.read_rows(_SUMS, key, _ROWS)) is not None:
+        if (held := store.read_rows(_SHARDS, key)) is not None:
             table.append(pa.ipc.open_stream(held).read_all())
+            store.remove(_SHARDS, key)
             del held
             release_arrow()
-        elif f"{_SUMS}/{key}" not in damage.names:
-            damage.remove(_SUMS, key)
+        else:
+            damage.remove(_SHARDS, key)
+    found = table.done()
     damage.tell()
-    _remove({*firsts, *keys}, store)
-    return table.done(), whole
-
-
-def _remove(keys: Iterable[str], store: PartialStore) -> None:
-    for key in keys:
-        store.remove(_SUMS, key)
+    return found, whole
 
 
 def _digest(names: list[str]) -> str:

@@ -28,7 +28,7 @@ import rfc8785
 
 from dataaudit.manifest.tables import TableSpec
 
-_PART_ROWS = 1 << 18
+_PART_ROWS = 1 << 16
 
 
 def canonical_json(value: Any) -> bytes:

@@ -38,7 +38,7 @@ from dataaudit.manifest.tables import TABLES
 Fill = Callable[[Path], None]
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
-GROUP_ROWS = 1 << 20
+GROUP_ROWS = 1 << 16
 """Rows of a row group; a table whose columns are dictionaries is opened so many at a time."""
 _WRITE_BYTES = 1 << 20
 _OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})

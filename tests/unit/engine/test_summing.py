@@ -93,7 +93,7 @@ def test_any_cut_into_tasks_gives_the_sums_of_the_documents(
     assert table == summed(shards)[0]
     assert table["shard"].to_pylist() == list(range(12))
     assert table["status"].to_pylist()[-1] == "quarantined"
-    left = [path for kind in ("sums", "sums-of") for path in (store.root / "partials" / kind).rglob("*")]
+    left = [path for kind in ("sums", "sums-of", "sums-shards") for path in (store.root / "partials" / kind).rglob("*")]
     assert not [path for path in left if path.is_file()]
 
 
@@ -149,6 +149,23 @@ def test_damaged_partials_are_told_of_together(store):
         run(store, shards)
     assert set(caught.value.names) == {"/".join(place) for place in harmed}
     assert not any(store.has(*place) for place in harmed)
+
+
+def test_lost_rows_are_told_of_and_made_again(store, monkeypatch):
+    """They lie in the store from the task that made them to the driver that puts them together."""
+    monkeypatch.setattr(module, "SHARDS_PER_TASK", 2)
+    shards = stored_shards(store, 5)
+
+    class Harming(HereRunner):
+        def run(self, name, function, units, on_outcome):
+            super().run(name, function, units, on_outcome)
+            path = store.side_path("sums-shards", units[1].key)
+            path.write_bytes(path.read_bytes()[:-1])
+
+    wanted, _ = run(store, shards)
+    with pytest.raises(DamagedEntryError, match="sums-shards/"):
+        run(store, shards, runner=Harming())
+    assert run(store, shards)[0] == wanted
 
 
 def test_the_largest_sources_are_kept():
