@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine.alone import run_alone, run_together_alone
 from dataaudit.engine.cluster import Cluster
@@ -47,7 +49,8 @@ _FETCH_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _Task:
-    units: list[int]
+    units: np.ndarray
+    """int64[k] their indices."""
     round: int
     tries: int = 0
     future: Any = None
@@ -122,7 +125,7 @@ class DaskRunner:
                     if outcomes is None:
                         waiting.extendleft(reversed(self._again(task)))
                         continue
-                    for index, outcome in zip(task.units, outcomes, strict=True):
+                    for index, outcome in zip(task.units.tolist(), outcomes, strict=True):
                         if outcome.fault is not None:
                             raise ClusterError(*outcome.fault)
                         if not on_outcome(index, outcome):
@@ -133,32 +136,32 @@ class DaskRunner:
                 client.unsubscribe_topic(_TOPIC)
                 client.cancel(futures, force=True)
 
-    def _batches(self, units: Sequence[Sized]) -> list[list[int]]:
+    def _batches(self, units: Sequence[Sized]) -> list[np.ndarray]:
         """Cut the units into batches of total / (8 x workers) bytes.
 
         A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
         batches. The largest units go first, so that no worker begins one when the others have nothing left to do.
         """
         sizes = sizes_of(units)
-        total, shares = sum(sizes), 8 * max(1, self.cluster.num_workers)
+        total, shares = int(sizes.sum()), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
         most = max(1, min(MAX_TASK_UNITS, len(units) // shares), 3 * len(units) // MAX_TASKS)
         limit = max(MAX_TASK_BYTES, target)
-        batches: list[list[int]] = []
+        order = np.argsort(-sizes, kind="stable")
+        starts: list[int] = []
         held = target
-        for index in sorted(range(len(units)), key=lambda index: -sizes[index]):
-            if held >= target or held + sizes[index] > limit or len(batches[-1]) >= most:
-                batches.append([])
+        for place, size in enumerate(sizes[order].data):
+            if held >= target or held + size > limit or place - starts[-1] >= most:
+                starts.append(place)
                 held = 0
-            batches[-1].append(index)
-            held += sizes[index]
-        return batches
+            held += size
+        return np.split(order, starts[1:]) if starts else []
 
     def _window(self, task: _Task) -> int:
         return self.cluster.num_workers if task.round == 3 else _WINDOW * self.cluster.num_workers
 
     def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task) -> None:
-        chosen = [units[index] for index in task.units]
+        chosen = [units[index] for index in task.units.tolist()]
         task.tries += 1
         task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"
         task.seconds = self.unit_seconds + sum(unit_limit(unit, 0.0) for unit in chosen)
@@ -241,7 +244,9 @@ class DaskRunner:
 
     def _again(self, task: _Task) -> list[_Task]:
         if task.round < 3:
-            return [_Task(units=[index], round=task.round + 1) for index in task.units]
+            return [
+                _Task(units=task.units[place : place + 1], round=task.round + 1) for place in range(len(task.units))
+            ]
         if task.tries < _ALONE_TRIES:
             return [task]
         raise ClusterError(

@@ -6,8 +6,10 @@ process, and one that has harmed its process before does so the next time. No nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
 
 from dataaudit.engine.units import Outcome, SecondPassUnit
 
@@ -94,10 +96,10 @@ def finish(function: Callable[[Any], Outcome], outcomes: Sequence[Outcome]) -> N
         own(outcomes)
 
 
-def sizes_of(units: Sequence[Sized]) -> list[int]:
-    """Return the stored bytes of each unit; a sequence that makes units when they are asked for has them itself."""
-    known: Iterable[int] | None = getattr(units, "sizes", None)
-    return [unit.size for unit in units] if known is None else [int(size) for size in known]
+def sizes_of(units: Sequence[Sized]) -> np.ndarray:
+    """Return int64[n] stored bytes of each unit; a sequence that makes units when asked for them has these itself."""
+    known: np.ndarray | None = getattr(units, "sizes", None)
+    return np.fromiter((unit.size for unit in units), np.int64, len(units)) if known is None else known
 
 
 def unit_limit(unit: Sized, unit_seconds: float) -> float:

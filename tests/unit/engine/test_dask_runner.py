@@ -256,7 +256,7 @@ def test_batches_hold_every_unit_once_largest_first_and_within_bounds(sizes, wor
     batches = make(FakeClient(), workers=workers)._batches([Unit("u", size=size) for size in sizes])
     listed = [index for batch in batches for index in batch]
     assert listed == sorted(range(len(sizes)), key=lambda index: (-sizes[index], index))
-    assert all(batches)
+    assert all(len(batch) for batch in batches)
     share = sum(sizes) // (8 * workers)
     for batch in batches:
         held = [sizes[index] for index in batch]
