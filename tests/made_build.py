@@ -107,9 +107,10 @@ def plan_of(planned, *, stages=STAGE_LIST):
     return Plan(planned, shards, probes.__getitem__, identities(stages), Path(tempfile.gettempdir()))
 
 
-def missing(planned, store, *, fresh=False, stages=STAGE_LIST):
-    """Return the units of work that planned shards need."""
-    return list(missing_units(plan_of(planned, stages=stages), store, Notes(), fresh=fresh))
+def missing(planned, store, *, fresh=False, of=None):
+    """Return the units of work that planned shards need, or those at some places."""
+    places = None if of is None else np.array(of, dtype=np.int64)
+    return list(missing_units(plan_of(planned), store, Notes(), fresh=fresh, of=places))
 
 
 def read_shards(planned, store, *, failures=None, max_bad=1.0, seen=STAGE_LIST, stages=STAGE_LIST, runner=None):

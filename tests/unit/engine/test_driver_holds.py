@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tracemalloc
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, config, identities, missing, probe, read_shards, shard
+from made_build import STAGE_LIST, HereRunner, Notes, config, identities, probe, read_shards, shard, shard_list
 
 from dataaudit.engine import packs as packs_module
 from dataaudit.engine import sorted_rows
 from dataaudit.engine.packs import Packs
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.planned import Plan, missing_units
 from dataaudit.engine.spooled_table import TableWriter
 from dataaudit.engine.store import PartialStore, entry_item, rows_item
+from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import SHARDS
 from dataaudit.engine.units import READING
 from dataaudit.lean import release_arrow
@@ -29,10 +32,15 @@ ENTRIES = 2 * len(STAGE_LIST) + 2
 """Of a shard of one part: the partial of each stage and rows beside it, and as many of its reading."""
 
 
+def named_shard(number):
+    """Return a shard with a name of its own."""
+    return shard(number, uri=f"part-{number:07}.jsonl")
+
+
 def planned(number):
     """Plan a shard, each text of which is an object of its own."""
     chosen, named = planned.config, planned.identities
-    return plan_shard(shard(number, uri=f"part-{number:07}.jsonl"), probe(f"{number}"), None, chosen, STAGE_LIST, named)
+    return plan_shard(named_shard(number), probe(f"{number}"), None, chosen, STAGE_LIST, named)
 
 
 planned.config, planned.identities = config(), identities(STAGE_LIST)
@@ -58,23 +66,28 @@ def store(tmp_path):
     return made
 
 
-def test_the_driver_holds_two_kilobytes_of_a_shard(store):
-    """From the plan to the readings, probes and names included; the index of packs is counted below."""
+def test_the_driver_holds_little_of_a_shard(store):
+    """From the plan to the readings, probes and names included: they lie on disk, and units are made one by one."""
 
     def held(count):
-        plans = [planned(number) for number in range(count)]
-        assert missing(plans, store) == []
-        return read_shards(plans, store, seen=())
+        shards = shard_list(*map(named_shard, range(count)))
+        plan = Plan(map(planned, range(count)), shards, lambda place: probe(f"{place}"), planned.identities, store.root)
+        units = missing_units(plan, store, Notes(), fresh=True)
+        assert len(units) == count
+        assert len(missing_units(plan, store, Notes(), fresh=False)) == 0
+        found, _ = survey(plan, {}, (), store, HereRunner(), Notes(), max_bad=0.0)
+        return shards, plan, units, found
 
     held(FEW)  # what is made once
     sizes = []
     for count in (FEW, MANY):
         tracemalloc.start()
-        shards = held(count)
+        everything = held(count)
+        gc.collect()  # lists of free tuples, too
         sizes.append(tracemalloc.get_traced_memory()[0])
         tracemalloc.stop()
-        assert len(shards) == count
-    assert (sizes[1] - sizes[0]) / (MANY - FEW) < 2_500
+        assert [one.records for one in everything[-1]] == [4] * count
+    assert (sizes[1] - sizes[0]) / (MANY - FEW) < 100
 
 
 def test_the_index_of_packs_is_not_held(store, monkeypatch):
