@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
@@ -19,6 +19,7 @@ from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.planned import Plan
 from dataaudit.engine.spool import Texts, Values, packed
 from dataaudit.engine.store import PartialStore
+from dataaudit.on_demand import OnDemand
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
 
@@ -98,7 +99,7 @@ class GatheredShard(Reading):
         return self.text_bytes if self.plan.is_streamed(self.place) else self.plan.size(self.place)
 
 
-class GatheredShards(Sequence[GatheredShard]):
+class GatheredShards(OnDemand[GatheredShard]):
     """All shards of a plan as they were read, each made an object when it is asked for.
 
     Args:
@@ -116,14 +117,8 @@ class GatheredShards(Sequence[GatheredShard]):
     def __len__(self) -> int:
         return len(self.plan)
 
-    @overload
-    def __getitem__(self, place: int) -> GatheredShard: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[GatheredShard]: ...
-    def __getitem__(self, place: int | slice) -> GatheredShard | Sequence[GatheredShard]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        place = range(len(self))[place]
+    def item(self, place: int) -> GatheredShard:
+        """Make one."""
         *values, losses = self._readings[place]
         named = dict(zip(_PLAIN, values, strict=True))
         partials: Mapping[str, Partial] = _NO_PARTIALS

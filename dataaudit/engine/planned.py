@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.spool import Codes, RowWriter, first_of_equal
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Probe, ScanUnit
+from dataaudit.on_demand import OnDemand
 
 _TWINS = 2
 
@@ -40,7 +40,7 @@ _SHARD = np.dtype(
 _PART = np.dtype([("reading", "V32"), ("shard", "<i8")])
 
 
-class Plan(Sequence[PlannedShard]):
+class Plan(OnDemand[PlannedShard]):
     """All shards as planned.
 
     Args:
@@ -99,14 +99,8 @@ class Plan(Sequence[PlannedShard]):
     def __len__(self) -> int:
         return len(self.rows)
 
-    @overload
-    def __getitem__(self, place: int) -> PlannedShard: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[PlannedShard]: ...
-    def __getitem__(self, place: int | slice) -> PlannedShard | Sequence[PlannedShard]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        place = range(len(self))[place]
+    def item(self, place: int) -> PlannedShard:
+        """Make one."""
         _, _, reason, _, probed, _, stages, fields, _, _ = self.rows[place].item()
         shard, probe = self._shards[place], self._probe(place) if probed else None
         start, stop = self.part_range(place)
@@ -204,7 +198,7 @@ class Plan(Sequence[PlannedShard]):
         return first_of_equal(words[:, :2])
 
 
-class ScanUnits(Sequence[ScanUnit]):
+class ScanUnits(OnDemand[ScanUnit]):
     """Parts of which something is missing in the store, each made a unit of work when it is asked for.
 
     Args:
@@ -230,13 +224,8 @@ class ScanUnits(Sequence[ScanUnit]):
     def __len__(self) -> int:
         return len(self._numbers)
 
-    @overload
-    def __getitem__(self, place: int) -> ScanUnit: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[ScanUnit]: ...
-    def __getitem__(self, place: int | slice) -> ScanUnit | Sequence[ScanUnit]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+    def item(self, place: int) -> ScanUnit:
+        """Make one."""
         number = int(self._numbers[place])
         part, probe = self._part(number)
         keys, names = part.stage_keys, self._names[self._missing[place]]

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.spool import TextWriter, Values, packed
 from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit
 from dataaudit.engine.work import peek_shard, probe_file
+from dataaudit.on_demand import OnDemand
 
 _PEEKS = 5
 
@@ -91,7 +92,7 @@ def _made(plain: tuple[Any, ...]) -> Probe:
     )
 
 
-class _Units(Sequence[ProbeUnit]):
+class _Units(OnDemand[ProbeUnit]):
     """The files that are hashed, each made when it is asked for."""
 
     def __init__(self, shards: ShardList, firsts: Sequence[int], part_bytes: int, text_document: str) -> None:
@@ -103,13 +104,8 @@ class _Units(Sequence[ProbeUnit]):
     def __len__(self) -> int:
         return len(self.firsts)
 
-    @overload
-    def __getitem__(self, place: int) -> ProbeUnit: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[ProbeUnit]: ...
-    def __getitem__(self, place: int | slice) -> ProbeUnit | Sequence[ProbeUnit]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+    def item(self, place: int) -> ProbeUnit:
+        """Make one."""
         shard = self._shards[self.firsts[place]]
         return ProbeUnit(
             path=shard.path,

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +15,13 @@ from dataaudit.corpus.shards import Shard
 from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.corpus.storage.hub import RowsPath
 from dataaudit.engine.spool import Codes, RowWriter, TextWriter, Values, first_of_equal, packed
+from dataaudit.on_demand import OnDemand
 
 _LIGHT = np.dtype([("split", "<u4"), ("size", "<i8"), ("read", "?"), ("file", "<u8", (2,))])
 """Number of its split, stored bytes, whether it is to be read, and the beginning of the digest of its path."""
 
 
-class ShardList(Sequence[Shard]):
+class ShardList(OnDemand[Shard]):
     """Shards in order.
 
     Args:
@@ -46,11 +47,8 @@ class ShardList(Sequence[Shard]):
     def __len__(self) -> int:
         return len(self._shards)
 
-    @overload
-    def __getitem__(self, place: int) -> Shard: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[Shard]: ...
-    def __getitem__(self, place: int | slice) -> Shard | Sequence[Shard]:
+    def item(self, place: int) -> Shard:
+        """Make one."""
         return self._shards[place]
 
     def of_split(self, split: str) -> Iterator[Shard]:

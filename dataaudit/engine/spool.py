@@ -9,14 +9,15 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeVar
 
 import msgpack
 import numpy as np
 
 from dataaudit.engine.state_folder import writing
+from dataaudit.on_demand import OnDemand
 
 T = TypeVar("T")
 _BUFFERED = 4096
@@ -76,7 +77,7 @@ class RowWriter:
         return np.frombuffer(mapped, dtype=self._dtype)  # np.memmap is an array, too, but slow to look at by element
 
 
-class Texts(Sequence[bytes]):
+class Texts(OnDemand[bytes]):
     """Byte strings on disk.
 
     Args:
@@ -90,14 +91,8 @@ class Texts(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._ends)
 
-    @overload
-    def __getitem__(self, place: int) -> bytes: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[bytes]: ...
-    def __getitem__(self, place: int | slice) -> bytes | Sequence[bytes]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        place = range(len(self._ends))[place]
+    def item(self, place: int) -> bytes:
+        """Make one."""
         start = self._ends[place - 1] if place else 0
         return self._data[start : self._ends[place]].tobytes()
 
@@ -137,7 +132,7 @@ class TextWriter:
         return Texts(self._data.done(), self._ends.done())
 
 
-class Values(Sequence[T]):
+class Values(OnDemand[T]):
     """Values on disk, each made again whenever it is asked for.
 
     Args:
@@ -151,13 +146,8 @@ class Values(Sequence[T]):
     def __len__(self) -> int:
         return len(self._packed)
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[T]: ...
-    def __getitem__(self, place: int | slice) -> T | Sequence[T]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+    def item(self, place: int) -> T:
+        """Make one."""
         return self._make(unpacked(self._packed[place]))
 
 

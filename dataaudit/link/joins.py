@@ -6,11 +6,13 @@ import hashlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, overload
+from typing import Protocol
 
 import numpy as np
 import orjson
 import pyarrow as pa
+
+from dataaudit.on_demand import OnDemand
 
 ROWS_PER_PARTITION = 2_000_000
 LINK_FILES = pa.schema([("path", pa.binary()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
@@ -55,7 +57,7 @@ class KeyedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KeyedFiles(Sequence[KeyedFile]):
+class KeyedFiles(OnDemand[KeyedFile]):
     """``n`` keyed files as columns, each made an object when it is asked for: a list of a million is long."""
 
     names: tuple[tuple[str, str], ...]
@@ -117,13 +119,8 @@ class KeyedFiles(Sequence[KeyedFile]):
     def __len__(self) -> int:
         return len(self.keys)
 
-    @overload
-    def __getitem__(self, place: int) -> KeyedFile: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[KeyedFile]: ...
-    def __getitem__(self, place: int | slice) -> KeyedFile | Sequence[KeyedFile]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+    def item(self, place: int) -> KeyedFile:
+        """Make one."""
         kind, name = self.names[self.of_name[place]]
         return KeyedFile(
             kind=kind,
