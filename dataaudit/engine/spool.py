@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -44,6 +45,7 @@ class RowWriter:
             descriptor, name = tempfile.mkstemp(dir=folder)
             os.unlink(name)
         self._file = os.fdopen(descriptor, "w+b")
+        weakref.finalize(self, self._file.close)  # when an error comes before all is written
 
     def append(self, row: Any) -> None:
         """Write one: a tuple of a structured row, or a value."""

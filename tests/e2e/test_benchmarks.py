@@ -17,6 +17,7 @@ SMALL = {
     "many_shards.py": ("TEXTS", "--shards", "8", "--workers", "1", "--folder", "WORK"),
     "scan.py": ("TEXTS", "--profile"),
     "shard_batches.py": ("TEXTS", "--documents", "20", "--forms", "one-file", "groups-1", "batches-1", "files-1"),
+    "simulated_shards.py": ("TEXTS", "--shards", "70", "--workers", "1", "--folder", "WORK"),
     "worst_inputs.py": ("--kb", "5", "10"),
 }
 

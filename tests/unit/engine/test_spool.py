@@ -53,3 +53,11 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     """Like everything else of the state folder."""
     with pytest.raises(StateFolderError, match="absent cannot be written: No such file"):
         RowWriter(tmp_path / "absent", ROW)
+
+
+def test_what_is_not_finished_is_closed(tmp_path):
+    """An error may come before all is written."""
+    writer = RowWriter(tmp_path, ROW)
+    file = writer._file
+    del writer
+    assert file.closed
