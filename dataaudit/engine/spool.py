@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-import msgpack
 import numpy as np
 
 from dataaudit.engine.state_folder import writing
@@ -155,12 +154,16 @@ class Values(OnDemand[T]):
 
 def packed(value: object) -> bytes:
     """Return plain values and tuples of such as bytes; a path may have any bytes in its names."""
+    import msgpack
+
     data: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
     return data
 
 
 def unpacked(data: bytes) -> Any:
     """Return what :func:`packed` took."""
+    import msgpack
+
     return msgpack.unpackb(data, use_list=False, unicode_errors="surrogateescape")
 
 
