@@ -115,10 +115,6 @@ class Holding:
         held = self.quarantine
         return QuarantineRecord(digest=held.digest, heads=held.heads, on=held.on.isoformat())
 
-    def digest_of(self, shard: GatheredShard) -> str | None:
-        """Return the digest of the rows of a shard that was read before it turned out to be held back."""
-        return self.read[shard.ordinal][0] if shard.ordinal in self.read else None
-
     def _row(self, planned: PlannedShard) -> dict[str, object]:
         """Return what the table of shards knows a shard by."""
         digest, documents, bad = self.read.get(planned.shard.ordinal, (None, 0, 0))

@@ -158,12 +158,3 @@ def result_tables(found: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
 def result_folders(found: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
     """Return what fills the folders of the manifest, by name."""
     return {name: fill for one in found.values() for name, fill in one.folders.items()}
-
-
-def result_columns(found: Mapping[str, LinkResult]) -> dict[int, dict[str, object]]:
-    """Return the columns of the table of shards that families fill, by ordinal."""
-    columns: dict[int, dict[str, object]] = {}
-    for one in found.values():
-        for ordinal, values in one.columns.items():
-            columns.setdefault(ordinal, {}).update(values)
-    return columns

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -11,8 +12,20 @@ from dataaudit.engine.planned import Plan
 from dataaudit.engine.state_folder import StateFolderError
 from dataaudit.engine.store import Entry, PartialStore, entry_at, entry_of
 from dataaudit.link.step import DamagedEntryError
+from dataaudit.link.stored import Stored
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial, fold_table, group
+
+
+@contextmanager
+def _reading(path: Callable[[], object]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateFolderError(
+            f"{path()} cannot be read: {error.strerror or type(error).__name__}",
+            "Check the disk, or remove the file: what it holds is computed again.",
+        ) from None
 
 
 @dataclass(slots=True)
@@ -30,14 +43,8 @@ class Damage:
         Raises:
             StateFolderError: It cannot be read.
         """
-        try:
+        with _reading(lambda: self.store.root / self.store.file_of(kind, key)):
             entry = self.store.read(kind, key)
-        except OSError as error:
-            path = self.store.root / self.store.file_of(kind, key)
-            raise StateFolderError(
-                f"{path} cannot be read: {error.strerror or type(error).__name__}",
-                "Check the disk, or remove the file: what it holds is computed again.",
-            ) from None
         if entry is None:
             self.remove(kind, key)
         return entry
@@ -65,8 +72,13 @@ class Missing:
     """``kind/key`` of each."""
 
     def read(self, address: str) -> Entry | None:
-        """Return an entry, or None when it is absent or damaged."""
-        entry = entry_at(address)
+        """Return an entry, or None when it is absent or damaged.
+
+        Raises:
+            StateFolderError: It cannot be read.
+        """
+        with _reading(lambda: Stored.at(address).path):
+            entry = entry_at(address)
         if entry is None:
             self.names.add(entry_of(address))
         return entry

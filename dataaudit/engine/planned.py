@@ -22,6 +22,8 @@ from dataaudit.engine.units import READING, Probe, ScanUnit
 from dataaudit.on_demand import OnDemand
 
 _TWINS = 2
+_KEPT = 8
+"""Shards that units were made of last, and equal ones."""
 
 _SHARD = np.dtype(
     [
@@ -216,6 +218,7 @@ class ScanUnits(OnDemand[ScanUnit]):
         others = np.flatnonzero(firsts != np.arange(len(firsts)))
         self._others = others[np.argsort(firsts[others], kind="stable")]
         self._of = firsts[self._others]
+        self._kept: dict[int, PlannedShard] = {}
         shards = plan.parts["shard"][numbers]
         counts = np.diff(plan.rows["parts"], prepend=0)[shards]
         self.sizes = plan.rows["size"][shards] // np.maximum(counts, 1)
@@ -245,7 +248,11 @@ class ScanUnits(OnDemand[ScanUnit]):
 
     def _part(self, number: int) -> tuple[PlannedPart, Probe]:
         place = int(self._plan.parts["shard"][number])
-        planned = self._plan[place]
+        if place not in self._kept:  # all parts of a file are made at once, and asked for one after the other
+            if len(self._kept) == _KEPT:
+                self._kept.clear()
+            self._kept[place] = self._plan[place]
+        planned = self._kept[place]
         assert planned.probe is not None
         return planned.parts[number - self._plan.part_range(place)[0]], planned.probe
 
@@ -254,8 +261,10 @@ class ScanUnits(OnDemand[ScanUnit]):
         start, stop = np.searchsorted(self._of, [number, number + 1]).tolist()
         found: list[tuple[str, FileStat]] = []
         for other in self._others[start:stop].tolist():
+            if len(found) == _TWINS:
+                break
             part, probe = self._part(other)
-            if part.request.path != path and len(found) < _TWINS:
+            if part.request.path != path:
                 found.append((part.request.path, probe.stat))
         return tuple(found)
 

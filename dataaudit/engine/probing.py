@@ -56,7 +56,8 @@ class Probed:
         parts = tuple((part.start, part.stop, *part.restart) for part in probe.parts)
         reason = None if probe.reason is None else str(probe.reason)
         stat = probe.stat
-        seen = (stat.size, stat.mtime_ns, stat.ctime_ns, stat.inode, stat.device, stat.validator)
+        numbers = map(str, (stat.mtime_ns, stat.ctime_ns, stat.inode, stat.device))  # of any size
+        seen = (stat.size, *numbers, stat.validator)
         plain = (seen, probe.sha256, probe.hashed_ns, parts, reason, probe.place)
         self._written.append(packed(plain))
         self._numbers[first], self._number = self._number, self._number + 1
@@ -81,7 +82,8 @@ class Probed:
 
 
 def _made(plain: tuple[Any, ...]) -> Probe:
-    (size, mtime, ctime, inode, device, validator), sha256, hashed_ns, parts, reason, place = plain
+    (size, *numbers, validator), sha256, hashed_ns, parts, reason, place = plain
+    mtime, ctime, inode, device = map(int, numbers)
     return Probe(
         stat=FileStat(size=size, mtime_ns=mtime, ctime_ns=ctime, inode=inode, device=device, validator=validator),
         sha256=sha256,

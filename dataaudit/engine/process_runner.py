@@ -126,7 +126,7 @@ class ProcessRunner:
         held: dict[int, Path] = {}
         theirs: list[int] = []
         for index, unit in enumerate(units):
-            marker = self._folder / hashlib.sha256(f"{name} {unit.name}".encode()).hexdigest()
+            marker = self._folder / hashlib.sha256(os.fsencode(f"{name} {unit.name}")).hexdigest()
             if self.isolate and unit.isolated and isinstance(function, Together) and function.gains(unit):
                 theirs.append(index)
                 if len(theirs) >= most:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.storage.files import FileStat
 from dataaudit.engine.gather import GatheredShards
 from dataaudit.engine.packs import Item
 from dataaudit.engine.partials import Damage
-from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore, entry_item
@@ -83,10 +83,10 @@ def run_second_pass(
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """Where a part stands."""
+    """Where a part stands: the place of its shard in the plan, its number there."""
 
-    planned: PlannedShard
-    part: PlannedPart
+    place: int
+    part: int
     split: int
     first_row: int
 
@@ -143,11 +143,11 @@ class _Plan:
         wanted = {key for _, keys in self._requests for key in keys}
         for shard in self._shards if wanted else ():
             if shard.partials and any(own.reading in wanted for own in shard.plan.keys(shard.place)):
-                planned, place = shard.planned, self._splits.index(shard.split)
-                for part, first_row in zip(planned.parts, shard.first_rows, strict=True):
-                    if part.reading_key in wanted:
-                        home = _Home(planned, part, place, first_row)
-                        self._homes.setdefault(part.reading_key, []).append(home)
+                split, parts = self._splits.index(shard.split), shard.plan.keys(shard.place)
+                for part, (own, first_row) in enumerate(zip(parts, shard.first_rows, strict=True)):
+                    if own.reading in wanted:
+                        home = _Home(shard.place, part, split, first_row)
+                        self._homes.setdefault(own.reading, []).append(home)
         if self._items:
             self._store.write_items(self._items)
             self._store.packs.refresh()
@@ -155,7 +155,7 @@ class _Plan:
 
     def uri(self, reading_key: str) -> str:
         """Return the shard of a part, the first of equal ones."""
-        return self._homes[reading_key][0].planned.shard.uri
+        return self._shards.plan[self._homes[reading_key][0].place].shard.uri
 
     def units(self, *, fresh: bool) -> list[SecondPassUnit]:
         """Return a unit for every part of which some task's result is missing."""
@@ -168,19 +168,25 @@ class _Plan:
 
     def _unit(self, reading_key: str, tasks: list[tuple[SecondPassTask, str, str]]) -> SecondPassUnit:
         first, *others = self._homes[reading_key]
-        probe = first.planned.probe
+        planned = self._shards.plan[first.place]
+        probe, request = planned.probe, planned.parts[first.part].request
         assert probe is not None
-        twins = {home.part.request.path: home.planned.probe.stat for home in others if home.planned.probe is not None}
-        twins.pop(first.part.request.path, None)
+        twins: dict[str, FileStat] = {}
+        for home in others:
+            other = self._shards.plan[home.place]
+            if other.probe is not None and other.shard.path != request.path:
+                twins[other.shard.path] = other.probe.stat
+            if len(twins) == _TWINS:
+                break
         return SecondPassUnit(
-            request=first.part.request,
+            request=request,
             stat=probe.stat,
             sha256=probe.sha256,
             reading_key=reading_key,
             tasks=tuple(tasks),
-            size=probe.stat.size // max(1, len(first.planned.parts)),
+            size=probe.stat.size // max(1, len(planned.parts)),
             seconds=self._seconds.get(reading_key, 0.0),
-            twins=tuple(list(twins.items())[:_TWINS]),
+            twins=tuple(twins.items()),
         )
 
     def results(self, number: int) -> list[SecondPassResult]:
@@ -195,7 +201,7 @@ class _Plan:
                 if entry is not None:
                     parts += [
                         SecondPassPart(
-                            shard=home.planned.shard.ordinal,
+                            shard=self._shards.plan.ordinal(home.place),
                             split=home.split,
                             first_row=home.first_row,
                             key=key,

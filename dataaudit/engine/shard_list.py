@@ -75,7 +75,7 @@ class ShardList(OnDemand[Shard]):
             path = self._rows.of(shard.path)
         elif isinstance(shard.path, RemotePath):
             stat = shard.path.seen
-            seen = None if stat is None else (stat.size, stat.validator, stat.mtime_ns)
+            seen = None if stat is None else (stat.size, stat.validator, str(stat.mtime_ns))
             path = (str(shard.path), shard.path.full, self._access.of(shard.path.access), seen)
         skip = None if shard.skip is None else str(shard.skip)
         return (shard.ordinal, shard.split, shard.uri, path, shard.format, shard.compression, skip, shard.size)
@@ -86,7 +86,7 @@ class ShardList(OnDemand[Shard]):
             path = self._rows.values[path]
         elif isinstance(path, tuple):
             public, full, access, seen = path
-            stat = None if seen is None else RemoteStat(size=seen[0], validator=seen[1], mtime_ns=seen[2])
+            stat = None if seen is None else RemoteStat(size=seen[0], validator=seen[1], mtime_ns=int(seen[2]))
             path = RemotePath(public, full, self._access.values[access], stat)
         return Shard(
             ordinal=ordinal,

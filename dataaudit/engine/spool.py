@@ -70,7 +70,7 @@ class RowWriter:
     def done(self) -> np.ndarray:
         """Return all of them, ``dtype[n]``, not writable; nothing more can be written."""
         self._flush()
-        with self._file, writing(self._folder):
+        with writing(self._folder), self._file:
             self._file.flush()
             if self._number == 0:
                 return np.zeros(0, dtype=self._dtype)

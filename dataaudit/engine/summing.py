@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.engine.gather import GatheredShards
-from dataaudit.engine.linking import result_columns
 from dataaudit.engine.listed import ListedUnit, addresses, run_listed
 from dataaudit.engine.partials import Damage, Missing, fold_partial, merge_parts
 from dataaudit.engine.progress import Progress
@@ -229,16 +228,19 @@ def run_sums(
         DamagedEntryError: Partials are absent or damaged.
     """
     extra = {f"{stage} {name}": _ByShard.of(table) for stage, one in found.items() for name, table in one.extra.items()}
-    columns = result_columns(found)
+    columns = [_ByShard.of(one.columns) for one in found.values() if one.columns is not None]
     names = {stage.name for stage in summing.stages}
     units = []
     starts = range(0, len(shards), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
         key = _digest([str(start), *(keys.reading for shard in some for keys in shard.plan.keys(shard.place))])
-        rows = [shard_row(one) | dict(columns.get(one.ordinal, {})) for one in some]
+        rows = {one.ordinal: shard_row(one) for one in some}
+        for more in columns:
+            for row in more.between(some[0].ordinal, some[-1].ordinal).to_pylist():
+                rows[row["shard"]] |= row
         tables = {
-            _ROWS: pa.Table.from_pylist(rows, schema=SHARDS),
+            _ROWS: pa.Table.from_pylist(list(rows.values()), schema=SHARDS),
             _PARTIALS: addresses(shards.plan, [one.place for one in some if one.partials], names, store),
             **{name: table.between(some[0].ordinal, some[-1].ordinal) for name, table in extra.items()},
         }

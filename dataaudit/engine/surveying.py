@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +29,6 @@ from dataaudit.engine.store import PartialStore, entry_of, read_at
 from dataaudit.engine.units import READING, Outcome
 from dataaudit.engine.work import as_value
 from dataaudit.link.survey import Place, Survey
-from dataaudit.manifest.canonical import digest_json
 from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial, group
@@ -243,8 +243,8 @@ def survey(
             for place, row in zip(places, rows, strict=True)
             if row["unread"] is None and all(part["failure"] is None for part in row["parts"])
         ]
-        key = digest_json([start, *(keys.reading for place in places for keys in plan.keys(place))])
-        unit = ListedUnit(key=key.removeprefix("sha256:"), listed=store.address(_LISTS, key[7:]))
+        key = secrets.token_hex(32)  # its result is never used again, by no other build either
+        unit = ListedUnit(key=key, listed=store.address(_LISTS, key))
         tables = {
             _LISTED: pa.Table.from_pylist(rows, schema=_SHARDS),
             _PARTIALS: addresses(plan, read, names, store),

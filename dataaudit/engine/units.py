@@ -251,7 +251,7 @@ class SetUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUnit:
-    """A partition of the key space, how it is joined, and where its result goes."""
+    """A partition of a join, how it is joined, and where its result goes."""
 
     function: JoinFunction
     emits: Mapping[str, pa.Schema]

@@ -1,4 +1,4 @@
-"""Joins of keyed rows: what is joined, what joins one partition of the key space, and what comes of it."""
+"""Joins of keyed rows: what is joined, what joins one partition, of the keys or of the shards, and what comes of it."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedParts:
-    """The results of all partitions, in order of their keys."""
+    """The results of all partitions, in order: of keys, or of shards."""
 
     keys: tuple[str, ...]
     """Keys in the store."""

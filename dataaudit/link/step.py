@@ -37,8 +37,8 @@ class LinkResult:
     extra: dict[str, pa.Table] = field(default_factory=dict)
     """What is added to the partials of its stage, by table: ``shard`` int32 and columns of the table; sums that are
     left out are 0."""
-    columns: dict[int, dict[str, object]] = field(default_factory=dict)
-    """Columns of the table of shards, by ordinal."""
+    columns: pa.Table | None = None
+    """Columns of the table of shards, before them ``shard``, int64: the ordinals of those that have them."""
     folders: dict[str, Callable[[Path], None]] = field(default_factory=dict)
     """What fills a folder of the manifest, by the folder's name."""
     warnings: list[str] = field(default_factory=list)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.protected.match_batch import GRAM, SPAN
 from dataaudit.link.joins import Join
-from dataaudit.link.step import LinkContext, LinkResult, LinkShard, LinkStep, Protected, kept_sources
+from dataaudit.link.step import LinkContext, LinkResult, LinkStep, Protected, kept_sources
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.contamination.records import NAME, PARTS, TIERS, contamination
@@ -32,7 +31,7 @@ def leaks(context: LinkContext) -> LinkStep:
     stage, protected = context.stage, context.protected
     assert isinstance(stage, Overlap)
     assert protected is not None
-    shards = list(context.read())
+    shards = np.fromiter((shard.ordinal for shard in context.read()), dtype=np.int64)
     total = context.survey.total(stage.name, "documents", "documents")
     rows = len(protected.index.held_out.grams.table.keys) * max(1, len(shards) // 8)
     grams = context.join(
@@ -75,16 +74,17 @@ def leaks(context: LinkContext) -> LinkStep:
     return LinkResult(tables={"overlap": table}, metrics=metrics, columns=columns)
 
 
-def _columns(context: LinkContext, shards: Sequence[LinkShard], protected: Protected) -> dict[int, dict[str, object]]:
-    """Return the columns of the table of shards, by ordinal."""
+def _columns(context: LinkContext, shards: np.ndarray, protected: Protected) -> pa.Table:
+    """Return columns of the table of shards, for the ordinals of those that were looked at."""
     table = context.survey.by_shard[context.stage.name, "documents"]
     names = [("held_out", "held_out_copies")] if protected.shards else []
     names += [("similar", "contaminated")] if protected.sets else []
     summed = table.group_by("shard", use_threads=False).aggregate([(name, "sum") for name, _ in names])
-    columns: dict[int, dict[str, object]] = {shard.ordinal: {column: 0 for _, column in names} for shard in shards}
-    for row in summed.to_pylist():
-        columns[row["shard"]] = {column: row[f"{name}_sum"] for name, column in names}
-    return columns
+    places, columns = np.searchsorted(shards, summed["shard"].to_numpy()), {"shard": shards}
+    for name, column in names:
+        columns[column] = np.zeros(len(shards), dtype=np.int64)
+        columns[column][places] = summed[f"{name}_sum"].to_numpy()
+    return pa.table(columns)
 
 
 def _not_evaluated(record: Metric) -> Metric:

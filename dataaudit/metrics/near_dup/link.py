@@ -91,7 +91,6 @@ class _Search:
         assert isinstance(context.stage, NearDup)
         self._context = context
         self.stage = context.stage
-        self._read = list(context.read())
         self._survey = context.survey
         self.documents = self._survey.total(self.stage.name, TABLE, "documents")
         self._splits = sorted({shard.split for shard in context.shards})
@@ -128,7 +127,7 @@ class _Search:
     def document_bytes(self) -> int:
         """Return the bytes of an average document."""
         volume = self._survey.by_split[VOLUME, VOLUME]
-        splits = pa.array(sorted({shard.split for shard in self._read}), pa.string())
+        splits = pa.array(sorted({shard.split for shard in self._context.read()}), pa.string())
         return _sum(volume.filter(pc.is_in(volume["split"], splits)), "bytes") // max(1, self.documents)
 
     def verify(self, pairs: JoinedParts, result: SecondPassResult, bits: int) -> pa.Table:
@@ -232,7 +231,9 @@ class _Search:
         """Return what is added to the partials: duplicates, and how many documents are held out."""
         found = clusters.counts.append_column("held_out", pa.array(np.zeros(clusters.counts.num_rows, dtype=np.int64)))
         splits = self._context.config.splits
-        held_out = pa.array([shard.ordinal for shard in self._read if splits[shard.split].held_out], pa.int32())
+        held_out = pa.array(
+            [shard.ordinal for shard in self._context.read() if splits[shard.split].held_out], pa.int32()
+        )
         table = self._survey.by_shard[self.stage.name, TABLE]
         rows = table.filter(pc.is_in(table["shard"], held_out)).select(["shard", "source", "documents"])
         rows = rows.rename_columns(["shard", "source", "held_out"])

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
 import pytest
-from made_build import HereRunner, Notes, config, shard, shard_list, write_file
+from made_build import HereRunner, Notes, config, probe, shard, shard_list, write_file
 
 from dataaudit.config import AuditConfig, SourceRule
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import Part
 from dataaudit.corpus.storage.address import Access, RemotePath
 from dataaudit.engine.index import StatIndex
-from dataaudit.engine.probing import probe_shards, resolve_columns
+from dataaudit.engine.probing import Probed, probe_shards, resolve_columns
 from dataaudit.errors import ConfigError
 
 LINE = b'{"text": "x", "source": "s"}\n'
@@ -143,3 +144,13 @@ def test_nothing_to_infer_from_is_said(tmp_path, files):
     settings = AuditConfig.model_validate({"splits": {"train": {"paths": ["x"]}}})
     with pytest.raises(ConfigError, match="train"):
         resolve_columns(settings, shard_list(*[shard(path=files[2])]), HereRunner(), Notes())
+
+
+def test_times_of_files_may_lie_anywhere(tmp_path):
+    """Some file systems know the year 2600 and 1600: more nanoseconds than 64 bits hold."""
+    path = write_file(tmp_path / "a.jsonl", LINE)
+    made = Probed(shard_list(shard(path=path)), tmp_path)
+    odd = probe()
+    odd = replace(odd, stat=replace(odd.stat, mtime_ns=2**65, ctime_ns=-(2**64), inode=2**64, device=2**70))
+    made.add(0, odd)
+    assert made.done().probe(0) == odd

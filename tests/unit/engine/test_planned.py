@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import STAGE_LIST, identities, missing, plan, plan_of, probe, shard
+from made_build import STAGE_LIST, Notes, identities, missing, plan, plan_of, probe, shard
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.keys import PartKeys
+from dataaudit.engine.planned import Plan, missing_units
 from dataaudit.engine.store import PartialStore
 
 
@@ -72,3 +73,13 @@ def test_units_of_some_shards_are_those_that_miss(tmp_path):
     assert unit.request.path == "/data/a.jsonl"
     assert [one.size for one in missing(planned, PartialStore(tmp_path), of=[0, 1, 2])] == [100, 100]
     assert missing(planned, PartialStore(tmp_path), of=[]) == []
+
+
+def test_units_of_a_file_of_many_parts_are_made_of_one_plan(tmp_path, monkeypatch):
+    """Each unit needs one part, and all parts of a file are made at once."""
+    planned = [plan(shard(number), probe("x", parts=[(one, one + 1) for one in range(40)])) for number in range(5)]
+    whole, made = plan_of(planned), []
+    monkeypatch.setattr(Plan, "item", lambda self, place, item=Plan.item: made.append(place) or item(self, place))
+    units = list(missing_units(whole, PartialStore(tmp_path), Notes(), fresh=True))
+    assert [unit.request.part.start for unit in units] == list(range(40))
+    assert len(made) <= 5

@@ -13,7 +13,7 @@ from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.corpus.storage.hub import RowsPath, RowsSource
 
 ACCESS = Access(timeout_seconds=1.5, retries=7)
-SEEN = RemoteStat(size=5, validator='etag "x"', mtime_ns=2**63)
+SEEN = RemoteStat(size=5, validator='etag "x"', mtime_ns=2**64)
 
 
 def remote(name, *, seen=None, access=ACCESS):

@@ -1,6 +1,7 @@
 """Columns on disk: what was written is there, in order, and no file of it is left."""
 
 import os
+import resource
 
 import numpy as np
 import pytest
@@ -61,3 +62,23 @@ def test_what_is_not_finished_is_closed(tmp_path):
     file = writer._file
     del writer
     assert file.closed
+
+
+def written(folder, rows):
+    """Return so many rows of eight bytes."""
+    writer = RowWriter(folder, np.dtype("i8"))
+    for number in range(rows):
+        writer.append(number)
+    return writer.done()
+
+
+@pytest.mark.parametrize("rows", [200, 5000])
+def test_a_full_disk_is_said_whenever_it_shows(tmp_path, rows):
+    """Also at the end, of few rows that were held until then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StateFolderError, match="cannot be written: File too large"):
+            written(tmp_path, rows)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

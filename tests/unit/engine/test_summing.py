@@ -109,7 +109,9 @@ def test_what_link_steps_found_is_added_to_its_shards_and_folded_sources(store):
         ],
         schema=COUNTS,
     )
-    found = {"exact_dup": LinkResult(extra={"exact_dup": counts}, columns={1: {"near_dup_rate": 0.5}})}
+    found = {
+        "exact_dup": LinkResult(extra={"exact_dup": counts}, columns=pa.table({"shard": [1], "near_dup_rate": [0.5]}))
+    }
     table, merged = run(store, shards, found=found)
     rows = {row["source"]: row["duplicates"] for row in merged["train"]["exact_dup"]["exact_dup"].to_pylist()}
     assert rows == {"a": 3, "b": 1}
