@@ -109,6 +109,12 @@ def test_units_run_here_in_order_and_leave_no_marker(tmp_path):
     assert not list((tmp_path / "in-work").iterdir())
 
 
+def test_a_unit_may_have_any_name(tmp_path):
+    """That of a file is bytes."""
+    found, _ = run(tmp_path, where, ["plain", os.fsdecode(b"\xff")])
+    assert {outcome.place for outcome in found.values()} == {str(os.getpid())}
+
+
 def test_isolated_units_run_in_a_child_unless_a_debugger_wants_them_here(tmp_path):
     found, _ = run(tmp_path, where, ["plain", "native"], isolated={"native"})
     assert found["plain"].place == str(os.getpid())
