@@ -34,6 +34,7 @@ class ShardList(OnDemand[Shard]):
 
     def __init__(self, shards: Iterable[Shard], folder: Path) -> None:
         self._access, self._rows, self._splits = Codes[Access](), Codes[RowsPath](), Codes[str]()
+        self._secret = Codes[str]()  # addresses with secrets stay in memory: nothing of these goes to disk
         texts, light = TextWriter(folder), RowWriter(folder, _LIGHT)
         for shard in shards:
             texts.append(packed(self._plain(shard)))
@@ -76,7 +77,8 @@ class ShardList(OnDemand[Shard]):
         elif isinstance(shard.path, RemotePath):
             stat = shard.path.seen
             seen = None if stat is None else (stat.size, stat.validator, str(stat.mtime_ns))
-            path = (str(shard.path), shard.path.full, self._access.of(shard.path.access), seen)
+            public, full = str(shard.path), shard.path.full
+            path = (public, None if full == public else self._secret.of(full), self._access.of(shard.path.access), seen)
         skip = None if shard.skip is None else str(shard.skip)
         return (shard.ordinal, shard.split, shard.uri, path, shard.format, shard.compression, skip, shard.size)
 
@@ -85,7 +87,8 @@ class ShardList(OnDemand[Shard]):
         if isinstance(path, int):
             path = self._rows.values[path]
         elif isinstance(path, tuple):
-            public, full, access, seen = path
+            public, secret, access, seen = path
+            full = public if secret is None else self._secret.values[secret]
             stat = None if seen is None else RemoteStat(size=seen[0], validator=seen[1], mtime_ns=int(seen[2]))
             path = RemotePath(public, full, self._access.values[access], stat)
         return Shard(

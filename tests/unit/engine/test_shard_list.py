@@ -11,6 +11,8 @@ from made_build import shard, shard_list
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.corpus.storage.hub import RowsPath, RowsSource
+from dataaudit.engine import shard_list as shard_list_module
+from dataaudit.engine.spool import packed
 
 ACCESS = Access(timeout_seconds=1.5, retries=7)
 SEEN = RemoteStat(size=5, validator='etag "x"', mtime_ns=2**64)
@@ -57,6 +59,18 @@ def test_every_kind_of_shard_comes_back():
     assert dict(paths) == {one.ordinal: one.path for one in shards}
     with pytest.raises(KeyError):
         paths[len(shards)]
+
+
+def test_no_secret_of_an_address_is_written(monkeypatch):
+    """The file has no name, but what was written stays on a disk until it is written over."""
+    written = []
+    monkeypatch.setattr(shard_list_module, "packed", lambda value: written.append(packed(value)) or written[-1])
+    plain = RemotePath("s3://b/c", "s3://b/c", ACCESS)
+    found = shard_list(shard(0, path=remote("a.jsonl", seen=SEEN)), shard(1, path=plain))
+    assert found[0].path.full == "s3://bucket/a.jsonl?key=secret"
+    assert found[1].path.full == "s3://b/c"
+    assert len(written) == 2
+    assert not any(b"secret" in one for one in written)
 
 
 def test_shards_of_a_split_are_found():
