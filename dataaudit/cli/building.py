@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, note, print_text
 from dataaudit.cli.signing import IDENTITY, KEY, signed_line, signing_of
+from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
     from dataaudit.manifest.signing import Seal, Signing
@@ -121,7 +118,7 @@ def build(
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)
     seal = None if signing is None else _seal_of(signing, target)
-    with terminated_as_interrupted():
+    with signals_taken():
         result = api.build(
             inputs,
             target,
@@ -156,18 +153,3 @@ def _seal_of(signing: Signing, folder: Path) -> Seal:
     if signing.key is None:
         expect_identity()
     return seal
-
-
-@contextlib.contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C meanwhile."""
-    before = signal.signal(signal.SIGTERM, _terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt

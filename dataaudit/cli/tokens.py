@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from dataaudit.cli.building import terminated_as_interrupted
 from dataaudit.cli.shell import FOLDER, POLICY, block, print_text
+from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
     from dataaudit.engine.job import BuildOptions
@@ -135,7 +135,7 @@ def tokenize(
     from dataaudit.training.opening import open_manifest
 
     running = _running(manifest, state, workers, scheduler)
-    with terminated_as_interrupted(), Progress(quiet=quiet) as progress:
+    with signals_taken(), Progress(quiet=quiet) as progress:
         corpus = open_manifest(
             manifest,
             require="verified" if policy is None else "passed",
@@ -257,7 +257,7 @@ def map_(
         tokenizer=tokenizer,
         out=out,
     )
-    with terminated_as_interrupted(), Progress(quiet=quiet) as progress:
+    with signals_taken(), Progress(quiet=quiet) as progress:
         whole = open_manifest(manifest, require="verified", root=root, splits=splits or None)
         corpus = whole
         if quarantine is not None or applied is not None:

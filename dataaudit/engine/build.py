@@ -53,6 +53,7 @@ from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, ScanSettings
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
+from dataaudit.interrupts import was_interrupted
 from dataaudit.lean import give_memory_back
 from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources
 from dataaudit.link.survey import Survey
@@ -158,7 +159,9 @@ def _interruptible() -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
+        if isinstance(error, Exception) and not was_interrupted():
+            raise
         raise BuildInterrupted(
             "interrupted; what was finished is kept",
             "Run the same command again and it goes on from here.",

@@ -13,13 +13,10 @@ import importlib.util
 import logging
 import os
 import secrets
-import signal
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from dataaudit.engine.alone import end_child
 from dataaudit.engine.child import ONE_THREAD
 from dataaudit.engine.keys import library_versions
 from dataaudit.errors import ClusterError, ConfigError
+from dataaudit.interrupts import signals_held
 
 _START_SECONDS = 120.0
 _CLIENT_SECONDS = 60
@@ -137,7 +135,7 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
                 client.close(timeout=5)
             return
         with contextlib.ExitStack() as stack:
-            with _signals_held():
+            with signals_held():
                 cluster = _start_local(dask, distributed, choice, stack)
             yield cluster
 
@@ -278,32 +276,6 @@ async def _replace_dead(local: Any) -> None:
     for name, nanny in list(local.workers.items()):
         if nanny.status.name in {"closed", "closing", "failed", "closing_gracefully", "stopped", "undefined"}:
             del local.workers[name]
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    """While workers start, SIGINT and SIGTERM wait, as far as the caller handles them; then his handlers get them.
-
-    SIGINT is blocked, not ignored: the workers inherit the block (Ctrl-C is the driver's), and what arrives
-    meanwhile is delivered when the block is lifted. But a block holds for the calling thread alone: a thread of a
-    library that is running already (OpenBLAS has some) takes the signal all the same, so it is noted, too.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    resource_tracker.ensure_running()  # it lifts the block in the thread that starts it
-    asked: list[int] = []
-    held = [number for number in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(number))]
-    before = {number: signal.signal(number, lambda arrived, _: asked.append(arrived)) for number in held}
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for arrived in dict.fromkeys(asked):
-            signal.raise_signal(arrived)
 
 
 def _join(distributed: Any, address: str) -> Any:

@@ -32,6 +32,7 @@ from dataaudit.engine.runner import Sized, Together, finish, sizes_of, unit_limi
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
+from dataaudit.interrupts import raise_if_interrupted
 from dataaudit.text import plural
 
 MAX_TASK_BYTES = 1 << 30
@@ -261,11 +262,16 @@ class DaskRunner:
 
 
 def wait_for_any(futures: list[Any]) -> None:
-    """Wait until a future has ended in whatever way, a second at most."""
+    """Wait until a future has ended in whatever way, a second at most.
+
+    Raises:
+        KeyboardInterrupt: The user stopped the command, and something swallowed it.
+    """
     import distributed
 
     with contextlib.suppress(TimeoutError, CancelledError):  # a cancelled future has ended too
         distributed.wait(futures, timeout=1.0, return_when="FIRST_COMPLETED")
+    raise_if_interrupted()
 
 
 def run_batch(

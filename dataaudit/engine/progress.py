@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from dataaudit.interrupts import raise_if_interrupted
 from dataaudit.text import clean_message, plural
 
 _PLAIN_SECONDS = 5.0
@@ -84,7 +85,11 @@ class Progress:
         """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes.
 
         A phase named by several words is a step of what the first names: steps of less than a second share a line.
+
+        Raises:
+            KeyboardInterrupt: The user stopped the command, and something swallowed it.
         """
+        raise_if_interrupted()
         self._phase, self._units, self._bytes = phase, units, num_bytes
         self._done_units = self._done_bytes = self._failures = 0
         self._began = self._last = time.monotonic()
@@ -94,7 +99,12 @@ class Progress:
             self._task = self._live.add_task(phase, total=max(units, 1), tail=self._tail())
 
     def advance(self, num_bytes: int, *, failed: bool = False) -> None:
-        """Count one finished piece."""
+        """Count one finished piece.
+
+        Raises:
+            KeyboardInterrupt: As :meth:`begin`.
+        """
+        raise_if_interrupted()
         self._done_units += 1
         self._done_bytes += num_bytes
         self._failures += failed

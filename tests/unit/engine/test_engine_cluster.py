@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-
 import dask
 import pytest
 
@@ -38,96 +34,6 @@ def test_every_setting_is_one_that_dask_knows():
     assert distributed.__version__
     unknown = [name for name in SETTINGS if dask.config.get(name, default=dask) is dask]
     assert [name for name in unknown if name != "logging"] == []
-
-
-@pytest.fixture
-def handled():
-    """SIGINT and SIGTERM handled as the command does; a job in the background would ignore SIGINT."""
-    before = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
-    for number, _ in before:
-        signal.signal(number, signal.default_int_handler)
-    yield
-    for number, handler in before:
-        signal.signal(number, handler)
-
-
-@pytest.mark.usefixtures("handled")
-def test_signals_wait_while_workers_start():
-    """Ctrl-C is not taken then, SIGTERM is kept and told afterwards, and handlers are put back."""
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    reached = []
-
-    def start():
-        with module._signals_held():
-            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
-            os.kill(os.getpid(), signal.SIGTERM)
-            reached.append(True)
-
-    with pytest.raises(KeyboardInterrupt):
-        start()
-    assert reached
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
-
-
-@pytest.mark.usefixtures("handled")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_thread_that_takes_the_signal_ends_nothing_early(number):
-    """Threads of libraries, which run already, do not block SIGINT: what one of them takes waits like the rest."""
-    done, reached = threading.Event(), []
-    other = threading.Thread(target=done.wait)
-    other.start()
-    arrived, told = os.pipe()
-    os.set_blocking(told, False)
-    before = signal.set_wakeup_fd(told)
-
-    def start():
-        with module._signals_held():
-            signal.pthread_kill(other.ident, number)
-            reached.append(os.read(arrived, 1))
-            reached.append(b"still here")
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            start()
-    finally:
-        signal.set_wakeup_fd(before)
-        done.set()
-        other.join()
-        os.close(arrived)
-        os.close(told)
-    assert reached == [bytes([number]), b"still here"]
-
-
-def test_a_handler_of_the_caller_gets_what_came(handled):
-    """Each signal once, after the handlers are back; what it does is its own choice."""
-    came = []
-    signal.signal(signal.SIGTERM, lambda number, _: came.append((number, signal.getsignal(number) is not None)))
-    with module._signals_held():
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert came == []
-    assert came == [(signal.SIGTERM, True)]
-
-
-def test_a_signal_that_nobody_handles_is_left_alone():
-    """SIGTERM ends a notebook at once, as ever, also while workers start."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
-        with module._signals_held():
-            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_an_ignored_signal_stays_ignored():
-    """A build in the background of a shell, say, that ignores SIGINT."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with module._signals_held():
-            os.kill(os.getpid(), signal.SIGINT)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class OneWorker:
