@@ -119,6 +119,12 @@ def read_shards(planned, store, *, failures=None, max_bad=1.0, seen=STAGE_LIST, 
     return survey(plan_of(planned, stages=stages), failures or {}, seen, *work, max_bad=max_bad)[0]
 
 
+def keys_of(gathered, stage):
+    """Return, of each part of a shard that was read, the key of a stage's rows and the number of its first record."""
+    parts = gathered.planned.parts
+    return [(dict(part.stage_keys)[stage], first) for part, first in zip(parts, gathered.first_rows, strict=True)]
+
+
 def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
     """Store what reading a part showed."""
     meta = {"records": records, "columns": list(columns), "reason": reason, "place": "", "bad": bad or {}}

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from dataaudit.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS
 from dataaudit.engine.partials import ShardPartials
 from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.planned import Plan
-from dataaudit.engine.spool import Texts, Values, packed
+from dataaudit.engine.spool import RowWriter, Texts, Values, packed
 from dataaudit.engine.store import PartialStore
 from dataaudit.on_demand import OnDemand
 from dataaudit.stages.base import Stage
@@ -25,6 +28,9 @@ from dataaudit.stages.partial import Partial
 
 UNREAD = ("quarantined", "skipped")
 """States of shards that enter no number."""
+_LOOKED_AT = 4096
+"""Parts that are looked at at a time."""
+_PART = np.dtype([("number", "i8"), ("first_row", "i8")])
 _NO_PARTIALS: Mapping[str, Partial] = MappingProxyType({})
 
 
@@ -81,11 +87,6 @@ class GatheredShard(Reading):
         """Return its split."""
         return self.plan.split(self.place)
 
-    def keys(self, stage: str) -> Iterator[tuple[str, int]]:
-        """Yield of each part the key of a stage's rows in the store, and the number of its first record."""
-        for keys, first_row in zip(self.plan.keys(self.place), self.first_rows, strict=True):
-            yield keys[stage], first_row
-
     @property
     def held_back(self) -> int:
         """Documents that the quarantine list holds back one by one."""
@@ -116,6 +117,26 @@ class GatheredShards(OnDemand[GatheredShard]):
 
     def __len__(self) -> int:
         return len(self.plan)
+
+    def parts_of(self, stage: str) -> Iterator[tuple[str, int, int, int]]:
+        """Yield, of each part that a stage looked at, its key, shard, split (by place in order), and first record."""
+        plan, parts = self.plan, self._parts
+        for start in range(0, len(parts), _LOOKED_AT):
+            some = parts[start : start + _LOOKED_AT]
+            some = some[plan.has_stage(some["number"], stage)]
+            keys = (plan.part_keys(number, (stage,))[stage] for number in some["number"].tolist())
+            columns = (*plan.shards_of(some["number"]), some["first_row"])
+            yield from zip(keys, *(column.tolist() for column in columns), strict=True)
+
+    @cached_property
+    def _parts(self) -> np.ndarray:
+        """Every part of a shard that was read, of :data:`_PART`."""
+        writer, status, firsts = RowWriter(self._store.root, _PART), _PLAIN.index("status"), _PLAIN.index("first_rows")
+        for place, reading in enumerate(self._readings):
+            if reading[status] not in UNREAD:
+                for row in zip(range(*self.plan.part_range(place)), reading[firsts], strict=True):
+                    writer.append(row)
+        return writer.done()
 
     def item(self, place: int) -> GatheredShard:
         """Make one."""

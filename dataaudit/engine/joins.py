@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import pyarrow as pa
 
 from dataaudit.engine.listed import run_stored
-from dataaudit.engine.merging import MOST_FILES, link_files
+from dataaudit.engine.merging import MOST_FILES, link_files, located
 from dataaudit.engine.partials import Damage
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import FILES, LinkUnit
 from dataaudit.engine.work import link_partition
-from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFile, KeyedFiles
+from dataaudit.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles
 from dataaudit.link.keyed import NUM_BYTES
 from dataaudit.link.stored import Stored
 from dataaudit.manifest.canonical import digest_json
@@ -69,14 +69,16 @@ def _join_keys(join: Join, store: PartialStore, runner: Runner, progress: Progre
 
 def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> list[str]:
     """Join all keys of some shards at a time; return the keys of the results."""
+    listed = KeyedFiles.of(join.files)
     keys, todo = [], []
-    for group in _by_shard(progress.over("lists", join.files, len(join.files)), store):
-        files = KeyedFiles.of(file for file, _ in group).digest()
+    for start, group in _by_shard(listed, store, progress):
+        some = listed.between(start, start + len(group))
+        files = some.digest()
         unit = _unit(join, files, 0, NUM_BYTES, store)
         keys.append(unit.key)
         if fresh or not store.has(join.kind, unit.key):
-            rows = [(os.fsencode(address), file.shard, file.split, file.first_row) for file, address in group]
-            table = pa.table([list(column) for column in zip(*rows, strict=True)], schema=LINK_FILES)
+            paths = [os.fsencode(str(stored)) for stored in group]
+            table = pa.table([paths, some.shards, some.splits, some.first_rows], schema=LINK_FILES)
             _write_files(join.kind, files, table, store)
             todo.append(unit)
     try:
@@ -87,19 +89,21 @@ def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Prog
     return keys
 
 
-def _by_shard(files: Iterable[KeyedFile], store: PartialStore) -> Iterator[list[tuple[KeyedFile, str]]]:
-    """Yield files with their addresses, those of some shards at a time."""
-    group: list[tuple[KeyedFile, str]] = []
-    held = 0
-    for file in files:
-        address = store.address(file.kind, file.key, file.name)
-        size = Stored.at(address).num_bytes()
-        if group and group[-1][0].shard != file.shard and (len(group) >= MOST_FILES or held + size > _SHARD_BYTES):
-            yield group
-            group, held = [], 0
-        group.append((file, address))
-        held += size
-    yield group
+def _by_shard(files: KeyedFiles, store: PartialStore, progress: Progress) -> Iterator[tuple[int, list[Stored]]]:
+    """Yield where the files of some shards at a time lie, and the place of the first of these."""
+    group: list[Stored] = []
+    held = start = 0
+    last = None
+    for places, found in located(files, store, progress):
+        shards = files.shards[places.start : places.stop].tolist()
+        for place, stored, shard in zip(places, found, shards, strict=True):
+            size = stored.num_bytes()
+            if group and last != shard and (len(group) >= MOST_FILES or held + size > _SHARD_BYTES):
+                yield start, group
+                group, held, start = [], 0, place
+            group.append(stored)
+            held, last = held + size, shard
+    yield start, group
 
 
 def _write_files(kind: str, key: str, files: pa.Table, store: PartialStore) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
 import orjson
 
 from dataaudit import __version__
@@ -24,6 +25,8 @@ from dataaudit.engine.store import STORE_VERSION
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Stage, parameters
 
+_DIGITS = 64
+"""Of a key."""
 NUMERIC_LIBRARIES = (
     "detect-secrets",
     FASTTEXT,
@@ -92,6 +95,12 @@ def stage_key(reading: str, identity: str, *, without: Sequence[int] = ()) -> st
         without: Records of the part that are held back from the stage, ascending.
     """
     return _short([reading, identity, *without])
+
+
+def keys_as_text(keys: np.ndarray) -> list[str]:
+    """Return keys of 32 bytes each, in an array of whatever form, as hexadecimal digits."""
+    text = keys.tobytes().hex()
+    return [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
 
 
 @dataclass(frozen=True, slots=True)

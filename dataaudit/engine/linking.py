@@ -75,13 +75,7 @@ class LinkContext:
 
     def files(self, *names: str) -> KeyedFiles:
         """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
-        splits = {name: at for at, name in enumerate(self.shards.plan.splits())}
-        parts = (
-            (key, shard.ordinal, splits[shard.split], first_row)
-            for shard in self.read()
-            for key, first_row in shard.keys(self.stage.name)
-        )
-        return KeyedFiles.of_parts(self.stage.name, names, parts)
+        return KeyedFiles.of_parts(self.stage.name, names, self.shards.parts_of(self.stage.name))
 
     def join(self, join: Join) -> JoinedParts:
         """Run a join; see :func:`dataaudit.engine.joins.run_join`."""

@@ -51,13 +51,19 @@ class ListedUnit:
 
 def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:
     """Return where the partials of some stages of some shards are, of schema :data:`ADDRESSES`."""
-    rows = []
+    wanted: dict[str, tuple[list[int], list[str]]] = {}
     for place in places:
         ordinal, parts = plan.ordinal(place), plan.keys(place)
         for stage in plan.stages(place):
             if stage in stages:
-                rows += [(ordinal, stage, os.fsencode(store.address(stage, keys[stage]))) for keys in parts]
-    return pa.table([list(column) for column in zip(*rows, strict=True)] or [[], [], []], schema=ADDRESSES)
+                ordinals, keys = wanted.setdefault(stage, ([], []))
+                ordinals += [ordinal] * len(parts)
+                keys += [own[stage] for own in parts]
+    tables = []
+    for stage, (ordinals, keys) in wanted.items():
+        listed = [os.fsencode(str(stored)) for stored in store.places(stage, keys)]
+        tables.append(pa.table([ordinals, [stage] * len(keys), listed], schema=ADDRESSES))
+    return pa.concat_tables([ADDRESSES.empty_table(), *tables]).combine_chunks()
 
 
 def run_listed(

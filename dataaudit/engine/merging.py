@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from dataaudit.engine.keys import keys_as_text
 from dataaudit.engine.listed import ListedUnit, run_listed
 from dataaudit.engine.packs import SMALL_BYTES
 from dataaudit.engine.partials import Missing
@@ -35,6 +37,8 @@ MOST_FILES = 256
 """Files of one name that a partition reads before any are merged."""
 _GROUP_PARTS = 1024
 _GROUP_BYTES = 64 << 20
+_LOCATED = 4096
+"""Files that are looked up at a time."""
 _MERGED, _LISTS = "merged", "merged-of"
 _VERSION = 2
 """Changes with what is stored."""
@@ -79,29 +83,45 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
         DamagedEntryError: Keyed rows are absent or damaged.
     """
     numbered = Numbered.of(files)
-    counts = dict(zip(files.names, np.bincount(files.of_name, minlength=len(files.names)).tolist(), strict=True))
+    numbers, counts = numbered.numbers, np.bincount(files.of_name, minlength=len(files.names)).tolist()
     listing = _Listing(files, numbered, store, fresh)
-    held: dict[tuple[str, str], list[int]] = {}
+    held: dict[int, list[int]] = {}
     addresses: dict[int, str] = {}
-    sizes: Counter[tuple[str, str]] = Counter()
-    for place, file in enumerate(progress.over("lists", files, len(files))):
-        address, name = store.address(file.kind, file.key, file.name), (file.kind, file.name)
-        size = Stored.at(address).num_bytes() if counts[name] > MOST_FILES and file.shard >= 0 else SMALL_BYTES
-        if size >= SMALL_BYTES:
-            listing.add(address, file.shard, file.split, file.first_row, int(numbered.numbers[place]))
-            continue
-        group = held.setdefault(name, [])
-        group.append(place)
-        addresses[place] = address
-        sizes[name] += size
-        if len(group) >= max(_GROUP_PARTS, -(-counts[name] // MOST_FILES)) or sizes[name] >= _GROUP_BYTES:
-            listing.add_group(group, [addresses.pop(one) for one in group])
-            del held[name], sizes[name]
+    sizes: Counter[int] = Counter()
+    for places, stored in located(files, store, progress):
+        some = slice(places.start, places.stop)
+        names, shards = files.of_name[some].tolist(), files.shards[some].tolist()
+        for place, one, name, shard in zip(places, stored, names, shards, strict=True):
+            size = one.num_bytes() if counts[name] > MOST_FILES and shard >= 0 else SMALL_BYTES
+            if size >= SMALL_BYTES:
+                listing.add(str(one), shard, int(files.splits[place]), int(files.first_rows[place]), numbers[place])
+                continue
+            group = held.setdefault(name, [])
+            group.append(place)
+            addresses[place] = str(one)
+            sizes[name] += size
+            if len(group) >= max(_GROUP_PARTS, -(-counts[name] // MOST_FILES)) or sizes[name] >= _GROUP_BYTES:
+                listing.add_group(group, [addresses.pop(one) for one in group])
+                del held[name], sizes[name]
     for group in held.values():
         listing.add_group(group, [addresses.pop(one) for one in group])
     if listing.units:
         run_listed("link-merge", Merging(state=store.root), listing.units, _LISTS, store, runner, progress)
     return listing.table()
+
+
+def located(files: KeyedFiles, store: PartialStore, progress: Progress) -> Iterator[tuple[range, list[Stored]]]:
+    """Yield the places of some files at a time, and where these lie."""
+    starts = range(0, len(files), _LOCATED)
+    for start in progress.over("lists", starts, len(starts)):
+        places = range(start, min(start + _LOCATED, len(files)))
+        keys, of_name = keys_as_text(files.keys[start : places.stop]), files.of_name[start : places.stop]
+        found: dict[int, Stored] = {}
+        for number in np.unique(of_name).tolist():
+            own = np.flatnonzero(of_name == number).tolist()
+            kind, name = files.names[number]
+            found |= zip(own, store.places(kind, [keys[one] for one in own], name), strict=True)
+        yield places, [found[one] for one in range(len(places))]
 
 
 class _Listing:

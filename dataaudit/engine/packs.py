@@ -296,6 +296,25 @@ class Packs:
                 return Stored(found.path, stored_name(kind, key, suffix), found.place[1] * _ALIGN, found.size)
         return None
 
+    def find_all(self, kind: str, keys: Sequence[str], suffix: str = "") -> list[Stored | None]:
+        """Return what :meth:`find` returns for each of many keys of 64 digits, at a fraction of its cost."""
+        if not self._looked:
+            self.refresh()
+        found: list[Stored | None] = [None] * len(keys)
+        if kind not in self._names or suffix not in self._names:
+            return found
+        words = np.frombuffer(bytes.fromhex("".join(keys)), dtype=">u8").reshape(len(keys), -1)
+        heads, more = words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
+        wanted = self._names[kind], self._names[suffix]
+        for which, entries in self._entries.at_all(heads):
+            same = (entries["more"] == more[which]) & (entries["kind"] == wanted[0]) & (entries["suffix"] == wanted[1])
+            columns = (which[same], *(entries[name][same] for name in ("pack", "offset", "size")))
+            for place, pack, offset, size in zip(*(column.tolist() for column in columns), strict=True):
+                path = self._paths[pack]
+                if found[place] is None and path is not None and (pack, offset) not in self._dropped:
+                    found[place] = Stored(path, stored_name(kind, keys[place], suffix), offset * _ALIGN, size)
+        return found
+
     def drop(self, kind: str, key: str) -> None:
         """Forget an entry with its rows: it is damaged, and made anew by the next scan."""
         self._dropped.update(found.place for found in self._found(kind, key))

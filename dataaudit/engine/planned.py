@@ -13,7 +13,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import ReadRequest
 from dataaudit.corpus.shards import Shard
 from dataaudit.corpus.storage.files import FileStat
-from dataaudit.engine.keys import PartKeys
+from dataaudit.engine.keys import PartKeys, keys_as_text
 from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.spool import Codes, RowWriter, first_of_equal
@@ -22,6 +22,8 @@ from dataaudit.engine.units import READING, Probe, ScanUnit
 from dataaudit.on_demand import OnDemand
 
 _TWINS = 2
+_LOOKED_AT = 1024
+"""Parts that are looked for in the store at a time."""
 _KEPT = 8
 """Shards that units were made of last, and equal ones."""
 
@@ -144,6 +146,24 @@ class Plan(OnDemand[PlannedShard]):
         """Return the keys of each part of a shard."""
         stages = self.stages(place)
         return [self.part_keys(number, stages) for number in range(*self.part_range(place))]
+
+    def reading_keys(self, place: int) -> list[str]:
+        """Return, of each part of a shard, the key of what reading it gives."""
+        start, stop = self.part_range(place)
+        return keys_as_text(self._readings[start:stop])
+
+    def has_stage(self, numbers: np.ndarray, stage: str) -> np.ndarray:
+        """Tell of some parts, by their numbers, int64[n], whether a stage looks at them, bool[n]."""
+        having = np.array([stage in names for names in self._stages.values], dtype=bool)
+        found: np.ndarray = having[self._columns["stages"][self.parts["shard"][numbers]]]
+        return found
+
+    def shards_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return, of some parts, int64[n], the ordinals of their shards and the places of their splits in order."""
+        rows = self.rows[self.parts["shard"][numbers]]
+        order = {split: at for at, split in enumerate(self.splits())}
+        ranks = np.array([order[split] for split in self._splits.values], dtype=np.int64)
+        return rows["ordinal"], ranks[rows["split"]]
 
     def place(self, ordinal: int) -> int:
         """Return where the shard of an ordinal is; they ascend."""
@@ -281,22 +301,39 @@ def missing_units(
         fresh: Take everything for missing.
         of: int64[k] places of the shards that are looked at; all when None.
     """
-    firsts, names, has = plan.equal_parts(), Codes[tuple[str, ...]](), store.finder()
+    firsts, names = plan.equal_parts(), Codes[tuple[str, ...]]()
     wanted = firsts == np.arange(len(firsts))
     if of is not None:
         wanted = np.zeros(len(firsts), dtype=bool)
         wanted[firsts[np.isin(plan.parts["shard"], of)]] = True
     numbers, missing = array("q"), array("q")
     looked = np.flatnonzero(wanted)
-    for number in progress.over("plan", looked.tolist(), len(looked)):
-        keys = plan.part_keys(number, plan.stages(int(plan.parts["shard"][number])))
-        absent = tuple(name for name, key in keys if fresh or not has(name, key))
-        if absent and not fresh and _known_unreadable(store, keys.reading):
-            continue
-        if absent or fresh or not has(READING, keys.reading):
-            numbers.append(number)
-            missing.append(names.of(absent))
+    starts = range(0, len(looked), _LOOKED_AT)
+    for start in progress.over("plan", starts, len(starts)):
+        some = looked[start : start + _LOOKED_AT].tolist()
+        keys = [plan.part_keys(number, plan.stages(int(plan.parts["shard"][number]))) for number in some]
+        read = [False] * len(some) if fresh else store.have(READING, [own.reading for own in keys])
+        for number, own, absent, known in zip(some, keys, _absent(keys, store, fresh=fresh), read, strict=True):
+            if absent and known and _known_unreadable(store, own.reading):
+                continue
+            if absent or not known:
+                numbers.append(number)
+                missing.append(names.of(absent))
     return ScanUnits(plan, firsts, np.array(numbers, dtype=np.int64), np.array(missing, dtype=np.int64), names.values)
+
+
+def _absent(keys: Sequence[PartKeys], store: PartialStore, *, fresh: bool) -> list[tuple[str, ...]]:
+    """Return the stages whose partials of each part are not in the store."""
+    if fresh:
+        return [own.stages for own in keys]
+    found: list[list[str]] = [[] for _ in keys]
+    stages = dict.fromkeys(name for own in keys for name in own.stages)
+    for name in stages:
+        places = [place for place, own in enumerate(keys) if name in own]
+        for place, has in zip(places, store.have(name, [keys[place][name] for place in places]), strict=True):
+            if not has:
+                found[place].append(name)
+    return [tuple(name for name in own.stages if name in absent) for own, absent in zip(keys, found, strict=True)]
 
 
 def _known_unreadable(store: PartialStore, key: str) -> bool:

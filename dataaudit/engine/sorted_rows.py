@@ -87,6 +87,25 @@ class SortedRows:
                 yield row
                 place += 1
 
+    def at_all(self, heads: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the rows of many heads, uint64[n]: int64[k] places of some heads, and ``dtype[k]`` a row of each.
+
+        Of one head the rows come in the order of :meth:`at`.
+        """
+        order = np.argsort(heads, kind="stable")  # neighbours lie on the same pages
+        for run in self._runs:
+            which, column = order, run["head"]
+            places = column.searchsorted(heads[order])
+            while True:
+                inside = places < len(run)
+                which, places = which[inside], places[inside]
+                same = column[places] == heads[which]
+                which, places = which[same], places[same]
+                if not len(which):
+                    break
+                yield which, run[places]
+                places = places + 1
+
 
 def _place(run: np.ndarray, head: int) -> int:
     """Return where the rows of a head begin."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +67,13 @@ class PartialStore:
         """Return the address of an entry, or of its rows of a name: in a pack, or in a file of its own."""
         return str(self._find(kind, key, name) or self.path(kind, f"{key}.{name}" if name else key))
 
+    def places(self, kind: str, keys: Sequence[str], name: str = "") -> list[Stored]:
+        """Return where many entries, or their rows of a name, lie: each what :meth:`address` says as text."""
+        return [
+            found or Stored.at(self.address(kind, key, name))
+            for key, found in zip(keys, self.packs.find_all(kind, keys, name), strict=True)
+        ]
+
     def _find(self, kind: str, key: str, name: str = "") -> Stored | None:
         if self.packs.holds(kind) and (found := self.packs.find(kind, key, name)):
             return found
@@ -77,15 +84,11 @@ class PartialStore:
         """Tell whether an entry is there; its content is checked when it is read."""
         return self._find(kind, key) is not None
 
-    def finder(self) -> Callable[[str, str], bool]:
-        """Return what tells whether an entry is there, for very many: which kinds have own files is seen now."""
-        folder = self.root / "partials"
-        filed = frozenset(os.listdir(folder)) if folder.is_dir() else frozenset[str]()
-
-        def has(kind: str, key: str) -> bool:
-            return self.has(kind, key) if kind in filed else self.packs.find(kind, key) is not None
-
-        return has
+    def have(self, kind: str, keys: Sequence[str]) -> list[bool]:
+        """Tell of many entries whether they are there; their content is checked when it is read."""
+        found = self.packs.find_all(kind, keys)
+        filed = (self.root / "partials" / kind).is_dir()
+        return [one is not None or (filed and self.has(kind, key)) for key, one in zip(keys, found, strict=True)]
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry; it appears whole or not at all.

@@ -237,11 +237,11 @@ def survey(
     units, starts = [], range(0, len(plan), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
         places = range(start, min(start + SHARDS_PER_TASK, len(plan)))
-        rows = [_listed(plan, place, failures, store) for place in places]
+        rows = _listed(plan, places, failures, store)
         read = [
             place
             for place, row in zip(places, rows, strict=True)
-            if row["unread"] is None and all(part["failure"] is None for part in row["parts"])
+            if row["unread"] is None and not any("failure" in part for part in row["parts"])
         ]
         key = secrets.token_hex(32)  # its result is never used again, by no other build either
         unit = ListedUnit(key=key, listed=store.address(_LISTS, key))
@@ -264,22 +264,35 @@ def survey(
     return GatheredShards(plan, readings.done(), stages, store), found.survey()
 
 
-def _listed(plan: Plan, place: int, failures: Mapping[str, tuple[Reason, str]], store: PartialStore) -> dict[str, Any]:
-    """Return the row of a shard in the list of a task."""
-    size, reason = 0 if plan.is_streamed(place) else plan.size(place), plan.reason(place)
-    known = None if reason is None else unread(reason, plan.where(place), size, meant=plan.is_meant(place))
-    parts = []
-    for keys in plan.keys(place):
-        failure = failures.get(keys.reading)
-        addressed = {"failure": None if failure is None else packed((str(failure[0]), failure[1]))}
-        if failure is None:
-            addressed["reading"] = os.fsencode(store.address(READING, keys.reading))
-            addressed["rows"] = os.fsencode(store.address(READING, keys.reading, "rows"))
-        parts.append(addressed)
-    return {
-        "shard": plan.ordinal(place),
-        "split": plan.split(place),
-        "size": size,
-        "unread": None if known is None else known.packed(),
-        "parts": parts,
-    }
+def _listed(
+    plan: Plan, places: Sequence[int], failures: Mapping[str, tuple[Reason, str]], store: PartialStore
+) -> list[dict[str, Any]]:
+    """Return the rows of shards in the list of a task."""
+    rows: list[dict[str, Any]] = []
+    read: dict[str, list[dict[str, bytes]]] = {}
+    for place in places:
+        size, reason = 0 if plan.is_streamed(place) else plan.size(place), plan.reason(place)
+        known = None if reason is None else unread(reason, plan.where(place), size, meant=plan.is_meant(place))
+        parts = []
+        for key in plan.reading_keys(place):
+            part: dict[str, bytes] = {}
+            if (failure := failures.get(key)) is None:
+                read.setdefault(key, []).append(part)
+            else:
+                part["failure"] = packed((str(failure[0]), failure[1]))
+            parts.append(part)
+        rows.append(
+            {
+                "shard": plan.ordinal(place),
+                "split": plan.split(place),
+                "size": size,
+                "unread": None if known is None else known.packed(),
+                "parts": parts,
+            }
+        )
+    keys = list(read)
+    for name, suffix in (("reading", ""), ("rows", "rows")):
+        for key, stored in zip(keys, store.places(READING, keys, suffix), strict=True):
+            for part in read[key]:
+                part[name] = os.fsencode(str(stored))
+    return rows

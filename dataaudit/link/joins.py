@@ -131,6 +131,17 @@ class KeyedFiles(OnDemand[KeyedFile]):
             first_row=int(self.first_rows[place]),
         )
 
+    def between(self, start: int, stop: int) -> KeyedFiles:
+        """Return those from one place to another."""
+        return KeyedFiles(
+            names=self.names,
+            of_name=self.of_name[start:stop],
+            keys=self.keys[start:stop],
+            shards=self.shards[start:stop],
+            splits=self.splits[start:stop],
+            first_rows=self.first_rows[start:stop],
+        )
+
     def digest(self) -> str:
         """Return the digest of what the list of files means, hex."""
         state = hashlib.sha256(orjson.dumps(self.names))

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, config, identities, probe, read_shards, shard, shard_list
+from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_of, probe, read_shards, shard, shard_list
 
 from dataaudit.engine import packs as packs_module
 from dataaudit.engine import sorted_rows
@@ -148,7 +148,7 @@ def test_files_of_a_join_are_made_when_they_are_asked_for(store):
     """Each as a list would hold it; parts that two shards share are one part."""
     plans = [planned(number % 70) for number in range(90)]
     shards = read_shards(plans, store, seen=())
-    parts = ((key, one.ordinal, 3, first_row) for one in shards for key, first_row in one.keys("near_dup"))
+    parts = ((key, one.ordinal, 3, first_row) for one in shards for key, first_row in keys_of(one, "near_dup"))
     files = KeyedFiles.of_parts("near_dup", ("bands", "probes"), parts)
     listed = list(files)
     assert KeyedFiles.of(iter(listed)).digest() == files.digest() != KeyedFiles.of(listed[1:]).digest()
@@ -160,7 +160,7 @@ def test_files_of_a_join_are_made_when_they_are_asked_for(store):
     assert listed[:90] == [
         KeyedFile(kind="near_dup", key=key, name="bands", shard=one.ordinal, split=3, first_row=first_row)
         for one in shards
-        for key, first_row in one.keys("near_dup")
+        for key, first_row in keys_of(one, "near_dup")
     ]
     with pytest.raises(IndexError):
         files[180]

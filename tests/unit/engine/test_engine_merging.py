@@ -6,7 +6,18 @@ import os
 
 import pyarrow as pa
 import pytest
-from made_build import STAGE_LIST, HereRunner, Notes, plan, probe, read_shards, shard, write_partials, write_reading
+from made_build import (
+    STAGE_LIST,
+    HereRunner,
+    Notes,
+    keys_of,
+    plan,
+    probe,
+    read_shards,
+    shard,
+    write_partials,
+    write_reading,
+)
 
 from dataaudit.engine import joins, merging
 from dataaudit.engine.joins import run_join
@@ -56,7 +67,7 @@ def files_of(shards, kind, name):
         KeyedFile(kind=kind, key=key, name=name, shard=one.ordinal, split=int(one.split == "val"), first_row=first_row)
         for one in shards
         if kind in one.partials
-        for key, first_row in one.keys(kind)
+        for key, first_row in keys_of(one, kind)
     ]
 
 
