@@ -1,6 +1,6 @@
 """What a shard costs the driver when there are very many, over a simulated store of results.
 
-    python benchmarks/simulated_shards.py TEXTS [--shards 10000 100000] [--workers 1] [--folder DIR] [--profile FILE]
+    python benchmarks/simulated_shards.py TEXTS [--shards 10000 100000] [--workers 1] [--stages NAME ...] [--folder DIR]
 
 The build is the real one (plan, packs, gathering, link steps, sums, finalizing, publishing), and so are its workers.
 Two things are put in its place. Files: a few templates of real text stand for all shards, each under as many paths as
@@ -111,18 +111,32 @@ class SimulatedScan:
 
     def __call__(self, unit: ScanUnit) -> Outcome:
         """Store what a scan would store."""
-        number = number_of(unit.request.path)
-        place = number % TEMPLATES, str(self.settings.state)
-        if place not in _KNOWN or number < TEMPLATES:
-            outcome = scan_part(unit, self.settings)
-            assert outcome.reason is None, outcome
-            _KNOWN[place] = [prepared(stored) for stored in read_pack(Path(outcome.pack))]
-            if number < TEMPLATES:
-                return outcome
-            Path(outcome.pack).unlink()
-        keys = dict(unit.stage_keys) | {READING: unit.reading_key}
-        items = [one.under(keys[one.kind]) for one in _KNOWN[place]]
-        return Outcome(pack=str(PartialStore(self.settings.state).write_items(items)))
+        (outcome,) = self.together([unit])
+        return outcome
+
+    def gains(self, unit: ScanUnit) -> bool:
+        """All of them: one pack takes many."""
+        del unit
+        return True
+
+    def together(self, units: Sequence[ScanUnit]) -> list[Outcome]:
+        """Store what scans would store, in one pack; the templates themselves have packs of their own."""
+        scanned, items = {}, []
+        for unit in units:
+            number = number_of(unit.request.path)
+            place = number % TEMPLATES, str(self.settings.state)
+            if place not in _KNOWN or number < TEMPLATES:
+                outcome = scan_part(unit, self.settings)
+                assert outcome.reason is None, outcome
+                _KNOWN[place] = [prepared(stored) for stored in read_pack(Path(outcome.pack))]
+                if number < TEMPLATES:
+                    scanned[number] = outcome
+                    continue
+                Path(outcome.pack).unlink()
+            keys = dict(unit.stage_keys) | {READING: unit.reading_key}
+            items += [one.under(keys[one.kind]) for one in _KNOWN[place]]
+        pack = str(PartialStore(self.settings.state).write_items(items)) if items else ""
+        return [scanned.get(number_of(unit.request.path), Outcome(pack=pack)) for unit in units]
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
         """Join packs, as the scan does."""
@@ -165,19 +179,22 @@ def print_nothing(_: str) -> None:
     """Take a note."""
 
 
-def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) -> dict[str, Any]:
-    """Build one manifest in this process; return its costs."""
+def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str, stages: Sequence[str]) -> dict[str, Any]:
+    """Build one manifest in this process, of some stages or all of them; return its costs."""
     from dataaudit.corpus.shards import Discovery, Shard
     from dataaudit.engine import probing
     from dataaudit.engine.cluster import ClusterChoice
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.setup import prepare
+    from dataaudit.metrics.registry import by_stage
 
     folder = work / "shards"
     write_shards(folder, paragraphs(texts), TEMPLATES, 4)
     given = prepare([str(folder)], work, tokenizer=None, text=None, reference=None, note=print_nothing)
     (split,) = given.config.splits
+    off = {name: False for name in by_stage() if stages and name not in stages}
+    config = given.config.model_copy(update={"stages": given.config.stages | off})
 
     def discovered(*_: object, **__: object) -> Discovery:
         return Discovery(roots={split: str(folder)}, shards=tuple(map(shard, range(shards))), left_out=())
@@ -214,9 +231,7 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str) ->
     if profiler:
         profiler.enable()
     with Sampled() as memory, Progress(tell=tell) as progress:
-        built = building.build(
-            given.config, given.base, root_at_base=given.root_at_base, options=options, progress=progress
-        )
+        built = building.build(config, given.base, root_at_base=given.root_at_base, options=options, progress=progress)
     if profiler:
         profiler.disable()
         profiler.dump_stats(profile)
@@ -246,13 +261,14 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("--shards", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--stages", nargs="*", default=[], help="the only stages; all that are on when left out")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--profile", default="", help="file for the driver's profile, of the last size")
     parser.add_argument("--here", action="store_true", help="run one size in this process")
     given = parser.parse_args()
     if given.here:
         with tempfile.TemporaryDirectory(dir=given.folder) as name:
-            found = run_one(given.texts, given.shards[0], given.workers, Path(name), given.profile)
+            found = run_one(given.texts, given.shards[0], given.workers, Path(name), given.profile, given.stages)
         print(json.dumps({key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}))
         return
     here = Path(__file__)
@@ -261,7 +277,7 @@ def main() -> None:
     for shards in sorted(given.shards):
         command = [sys.executable, "-c", "import simulated_shards; simulated_shards.main()", str(given.texts)]
         command += ["--shards", str(shards), "--workers", str(given.workers), "--folder", str(given.folder)]
-        command += ["--here", "--profile", given.profile]
+        command += ["--here", "--profile", given.profile, "--stages", *given.stages]
         ended = subprocess.run(
             command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True
         )

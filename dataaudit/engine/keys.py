@@ -59,7 +59,12 @@ def _installed() -> dict[str, str]:
 def reading_key(sha256: str, split: str, format_: str, compression: Compression, part: Part, fields: FieldRule) -> str:
     """Return the key of what reading a part gives, whatever is done with it."""
     versions = _versions(__version__, STORE_VERSION, READER_VERSION, tuple(sorted(library_versions().items())))
-    return _short([versions, sha256, split, format_, compression, part.start, part.stop, *astuple(fields)])
+    return _short([versions, sha256, split, format_, compression, part.start, part.stop, *_values(fields)])
+
+
+@cache
+def _values(fields: FieldRule) -> tuple[Any, ...]:
+    return astuple(fields)
 
 
 @cache

@@ -83,16 +83,21 @@ def write_pack(folder: Path, items: Iterable[Item]) -> Path:
     """
     ordered = [item for _, item in sorted({item.name: item for item in items}.items())]
     kinds, suffixes = (sorted(set(values)) for values in zip(*((one.kind, one.suffix) for one in ordered), strict=True))
-    records = np.zeros(len(ordered), dtype=_RECORD)
+    numbers = [{name: at for at, name in enumerate(names)} for names in (kinds, suffixes)]
     pieces: list[bytes] = [_MAGIC]
-    position = len(_MAGIC)
-    for record, item in zip(records, ordered, strict=True):
-        size = sum(len(piece) for piece in item.pieces)
-        record["key"] = np.frombuffer(bytes.fromhex(item.key), dtype=np.uint8)
-        record["kind"], record["suffix"] = kinds.index(item.kind), suffixes.index(item.suffix)
-        record["offset"], record["size"] = position, size
+    position, offsets, lengths = len(_MAGIC), [], []
+    for item in ordered:
+        size = sum(map(len, item.pieces))
         pieces += [*item.pieces, bytes(-size % _ALIGN)]
+        offsets.append(position)
+        lengths.append(size)
         position += size + -size % _ALIGN
+    records = np.zeros(len(ordered), dtype=_RECORD)
+    keys = np.frombuffer(bytes.fromhex("".join(item.key for item in ordered)), dtype=np.uint8)
+    records["key"] = keys.reshape(len(ordered), -1)
+    records["kind"] = [numbers[0][item.kind] for item in ordered]
+    records["suffix"] = [numbers[1][item.suffix] for item in ordered]
+    records["offset"], records["size"] = offsets, lengths
     index = records[np.lexsort((records["suffix"], records["kind"], *records["key"].T[::-1]))].tobytes()
     names = orjson.dumps([kinds, suffixes])
     sizes = position.to_bytes(8, "little") + len(names).to_bytes(8, "little") + bytes(16)

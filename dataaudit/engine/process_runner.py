@@ -170,10 +170,11 @@ class ProcessRunner:
             for marker in markers.values():
                 stack.enter_context(self._marked(marker))
             outcomes = []
-            if isinstance(function, Together) and len(chosen) > 1:
-                with contextlib.suppress(OSError, MemoryError), quiet():
-                    outcomes = function.together(chosen)
-            outcomes = outcomes or [self._here(function, unit) for unit in chosen]
+            with quiet():
+                if isinstance(function, Together) and len(chosen) > 1:
+                    with contextlib.suppress(OSError, MemoryError):
+                        outcomes = function.together(chosen)
+                outcomes = outcomes or [self._here(function, unit) for unit in chosen]
         yield from zip(markers, outcomes, strict=True)
 
     def _in_child(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
@@ -182,8 +183,7 @@ class ProcessRunner:
     def _here(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
         for tries in range(1, _INPUT_TRIES + 1):
             try:
-                with quiet():
-                    return function(unit)
+                return function(unit)
             except MemoryError:
                 return self._in_child(function, unit) if self.isolate else Outcome(reason=Reason.OUT_OF_MEMORY)
             except OSError:

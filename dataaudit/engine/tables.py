@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, TypeGuard, cast
 
 import pyarrow as pa
 
@@ -79,13 +80,23 @@ def shard_row(shard: GatheredShard) -> dict[str, Any]:
     return row
 
 
+def _compares(stage: Stage) -> TypeGuard[Comparing]:
+    return _compare(type(stage))
+
+
+@cache
+def _compare(kind: type) -> bool:
+    """Tell whether stages of a class compare shards: Python takes its time to find out, and is asked for each shard."""
+    return issubclass(kind, Comparing)
+
+
 def stage_columns(stage: Stage, partial: Partial, split: str, setting: Setting) -> dict[str, Any]:
     """Return the columns of the table of shards that a stage fills."""
     found: Mapping[str, Any] = {}
-    if not isinstance(stage, Comparing):
+    if not _compares(stage):
         found = stage.shard_columns(partial)
     elif setting.reference is not None:
-        found = stage.compare_shard(partial, setting.context(stage, split))
+        found = stage.compare_shard(partial, setting.context(cast("Stage", stage), split))
     columns = {name: rounded(value) if isinstance(value, float) else value for name, value in found.items()}
     if stage.name == "volume":
         columns["sources"] = partial["volume"].drop_columns(["empty"]).to_pylist()

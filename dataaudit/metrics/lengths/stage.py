@@ -166,12 +166,11 @@ def _ordered(table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     low, high = table["low"].to_numpy(), table["high"].to_numpy()
     if bool((high > low).any()):
         low, high = bucket_bounds(low)
-    starts, where = np.unique(low, return_inverse=True)
-    counts = np.bincount(where, weights=None, minlength=len(starts)) * 0
-    np.add.at(counts, where, table["documents"].to_numpy())
-    stops = np.zeros(len(starts), dtype=np.int64)
-    np.maximum.at(stops, where, high)
-    return starts, stops, counts
+    order = np.argsort(low, kind="stable")
+    low = low[order]
+    firsts = np.flatnonzero(np.append(low[:1] == low[:1], low[1:] != low[:-1]))
+    counts = np.add.reduceat(table["documents"].to_numpy()[order], firsts)
+    return low[firsts], np.maximum.reduceat(high[order], firsts), counts
 
 
 def settle_lengths(table: pa.Table, max_distinct: int) -> pa.Table:
