@@ -308,7 +308,7 @@ class Packs:
         found: list[Stored | None] = [None] * len(keys)
         if kind not in self._names or suffix not in self._names:
             return found
-        words = np.frombuffer(bytes.fromhex("".join(keys)), dtype=">u8").reshape(len(keys), -1)
+        words = np.frombuffer(bytes.fromhex("".join(keys)), dtype=">u8").reshape(-1, 4)
         heads, more = words[:, 0].astype(np.uint64), words[:, 1].astype(np.uint64)
         wanted = self._names[kind], self._names[suffix]
         for which, entries in self._entries.at_all(heads):

@@ -7,10 +7,11 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import STAGE_LIST, batch, plan, probe, read_shards, shard, write_partials, write_reading
+from made_build import STAGE_LIST, batch, config, keys_of, plan, probe, read_shards, shard, write_partials, write_reading
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats
+from dataaudit.engine import gather as gathering
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
 from dataaudit.link.step import DamagedEntryError
@@ -205,6 +206,34 @@ def test_which_stages_looked_at_a_shard_is_told_without_reading(store, monkeypat
     assert all(stage.name in shards[0].partials for stage in STAGE_LIST)
     assert "other" not in shards[0].partials
     assert reads == []
+
+
+@pytest.mark.parametrize("at_a_time", [1, 3, 4096])
+def test_parts_of_a_stage_are_those_of_every_shard_it_looked_at(store, monkeypatch, at_a_time):
+    """Each with its key, its shard, its split by name, and its first record; shards that are not read have none."""
+    monkeypatch.setattr(gathering, "_LOOKED_AT", at_a_time)
+    planned = [
+        plan(shard(0, split="val"), probe("a", parts=parts_of(2))),
+        plan(shard(1, skip=Reason.UNKNOWN_FORMAT), None),
+        plan(shard(2), probe("b", parts=parts_of(3)), stages=STAGE_LIST[:2]),
+        plan(shard(3), probe("c")),
+        plan(shard(5, split="held"), probe("a", parts=parts_of(1)), settings=config(splits=("held",))),
+    ]
+    for number, one in enumerate(planned):
+        for part in one.parts:
+            write_reading(store, part, records=10 * number + 1, reason="not_found" if number == 3 else "")
+    shards = read_shards(planned, store, seen=())
+    order = ["held", "train", "val"]
+    for stage in STAGE_LIST:
+        expected = [
+            (key, one.ordinal, order.index(one.split), first_row)
+            for one in shards
+            if stage.name in one.partials
+            for key, first_row in keys_of(one, stage.name)
+        ]
+        assert list(shards.parts_of(stage.name)) == expected
+        assert len(expected) == (6 if stage in STAGE_LIST[:2] else 3)
+    assert list(shards.parts_of("no_such_stage")) == []
 
 
 def test_the_partial_of_one_part_is_as_the_worker_merged_it(store):

@@ -45,6 +45,15 @@ def names(store):
     return sorted(entry_at(str(one)).meta["name"] for one in entries(store.root, "volume"))
 
 
+def assert_found_together(store, keys):
+    """Many are found as each is found alone, whatever is asked for."""
+    for kind, suffix in (("volume", ""), ("volume", "keys"), ("reading", "rows"), ("reading", ""), ("lengths", "")):
+        assert store.packs.find_all(kind, keys, suffix) == [store.packs.find(kind, one, suffix) for one in keys]
+        assert list(map(str, store.places(kind, keys, suffix))) == [store.address(kind, one, suffix) for one in keys]
+        assert store.have(kind, keys) == [store.has(kind, one) for one in keys]
+        assert store.places(kind, [], suffix) == store.have(kind, []) == []
+
+
 @given(parts=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=5), min_size=1, max_size=6))
 def test_everything_is_found_as_it_was_written(parts, tmp_path_factory):
     """In one pack or many, before and after they are joined; what is not there is not."""
@@ -61,6 +70,7 @@ def test_everything_is_found_as_it_was_written(parts, tmp_path_factory):
                 assert store.read("volume", key(name)).tables["t"]["n"].to_pylist() == [0, 1, 2]
                 assert read_keyed(store.address("volume", key(name), "keys"), 0, 256)["row"].to_pylist() == [0, 1, 2]
                 assert read_at(store.address("reading", key(name), "rows")).to_pybytes() == bytes(range(3))
+        assert_found_together(store, [key(name) for name in (*range(31), 3, 0)])
         join_packs(store.packs.folder, written)
         assert len(packs(store.root)) == 1
 

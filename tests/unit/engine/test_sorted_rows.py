@@ -41,6 +41,12 @@ def test_what_was_added_is_found(steps, held, gone, tmp_path_factory):
             seen = list(found.at(head))
             assert [row for row in seen if row[1] not in gone] == [row for row in wanted if row[1] not in gone]
             assert set(seen) <= set(wanted)
+        asked = [*(head for head, _ in reversed(added)), 0, 2**64 - 1, 7, 7]
+        together = [[] for _ in asked]
+        for which, entries in found.at_all(np.array(asked, dtype=np.uint64)):
+            for place, row in zip(which.tolist(), entries.tolist(), strict=True):
+                together[place].append(row)
+        assert together == [list(found.at(head)) for head in asked]
 
 
 def test_a_few_more_do_not_move_the_many(tmp_path, monkeypatch):
