@@ -27,9 +27,21 @@ is counted in the ledger and the rest of the corpus is audited.
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 from dataaudit.addresses import without_secrets
+
+_LIMITS = {
+    errno.EMFILE: "This process may not open more files: raise `ulimit -n`.",
+    errno.ENFILE: "This machine may not open more files: close some.",
+    errno.EFBIG: "This process may not write larger files: raise `ulimit -f`.",
+}
+
+
+def limit_hint(error: OSError) -> str:
+    """Return what to do about a limit of this process or machine; empty when it is no such limit."""
+    return _LIMITS.get(error.errno or 0, "")
 
 
 class ExitCode(IntEnum):

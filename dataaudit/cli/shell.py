@@ -15,7 +15,7 @@ from typing import Any, NoReturn, ParamSpec
 import click
 
 from dataaudit.addresses import is_address
-from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.errors import DataAuditError, ExitCode, limit_hint
 from dataaudit.gate.ready import policy_path
 from dataaudit.text import clean_message
 
@@ -135,22 +135,15 @@ def _wrong_use(error: click.ClickException) -> str:
 
 _NO_MEMORY = """dataaudit: out of memory
   Raise `ulimit -v` or the memory of the container; a build needs less with fewer --workers."""
-_LIMITS = {
-    errno.EMFILE: "This process may not open more files: raise `ulimit -n`.",
-    errno.ENFILE: "This machine may not open more files: close some.",
-    errno.EFBIG: "This process may not write larger files: raise `ulimit -f`.",
-    errno.ENOSPC: "Make room there, then run the same command: finished work is kept.",
-}
+_NO_ROOM = "Make room there, then run the same command: finished work is kept."
 
 
 def _os_error(error: OSError) -> str:
     if error.filename is None and error.errno == errno.ENOENT and (gone := _folder_gone()):
         return gone
     place = f": {os.fsdecode(error.filename)}" if isinstance(error.filename, str | bytes) else ""
-    lines = [f"operating system error: {error.strerror or type(error).__name__}{place}"]
-    if error.errno in _LIMITS:
-        lines.append(f"  {_LIMITS[error.errno]}")
-    return "\n".join(lines)
+    hint = _NO_ROOM if error.errno == errno.ENOSPC else limit_hint(error)
+    return f"operating system error: {error.strerror or type(error).__name__}{place}" + (hint and f"\n  {hint}")
 
 
 def _folder_gone() -> str:

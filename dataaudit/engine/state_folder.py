@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dataaudit.errors import ClusterError
+from dataaudit.errors import ClusterError, limit_hint
 
 
 class StateFolderError(ClusterError):
@@ -28,6 +28,7 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StateFolderError(
             f"the state folder {folder} cannot be written: {error.strerror or type(error).__name__}",
-            "Free space there or name another folder (--state DIR, in Python state=DIR), then run the same command "
+            limit_hint(error)
+            or "Free space there or name another folder (--state DIR, in Python state=DIR), then run the same command "
             "again: what was finished is kept.",
         ) from None

@@ -53,6 +53,19 @@ def merge_rows(listed: pa.Table) -> pa.Table:
     )
 
 
+def each_listed(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, int, pa.Table]]:
+    """Yield of each file its shard, the number of its first record and its rows; see :func:`each_table`.
+
+    Args:
+        files: Of schema :data:`dataaudit.link.joins.LINK_FILES`.
+        start: First value of the key's first byte.
+        stop: Value after the last.
+    """
+    listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
+    for table in each_table(files["path"].to_pylist(), start, stop):  # once a file is damaged there are no more
+        yield *next(listed), table
+
+
 def each_table(
     paths: list[bytes], start: int, stop: int, chosen: Callable[[pa.Table], pa.Table] | None = None
 ) -> Iterator[pa.Table]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from dataaudit.kernels.minhash import band_keys
 from dataaudit.link.joins import Join, Joined, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.link.keyed import KEYED_VERSION, read_keyed, write_keyed
-from dataaudit.link.merged import each_table
+from dataaudit.link.merged import each_listed
 from dataaudit.link.places import distinct, key_array
 from dataaudit.link.step import LinkContext, Store
 from dataaudit.manifest.canonical import digest_json
@@ -174,10 +174,9 @@ class WantedSignatures:
             DamagedFileError: Files are absent or damaged; it names all of them.
         """
         places = read_keyed(self.wanted, start, stop)["place"].to_numpy()
-        listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
         pieces = [_FOUND.empty_table()]
-        for table in each_table(files["path"].to_pylist(), start, stop):
-            there, rows = _chosen(table, *next(listed), places)
+        for shard, first_row, table in each_listed(files, start, stop):
+            there, rows = _chosen(table, shard, first_row, places)
             pieces.append(pa.table([there, rows["key"], rows["signature"].cast(pa.binary())], schema=_FOUND))
         return Joined(tables={"found": pa.concat_tables(pieces)})
 

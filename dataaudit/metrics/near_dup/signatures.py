@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.atomic import write_synced
 from dataaudit.link.joins import Join, Joined
-from dataaudit.link.merged import each_table
+from dataaudit.link.merged import each_listed
 from dataaudit.link.step import DamagedEntryError, LinkContext
 from dataaudit.manifest.minhash import digest_signatures, file_name, signature_schema
 from dataaudit.manifest.tables import TABLES
@@ -45,9 +45,7 @@ class SignatureFiles:
             DamagedFileError: Files are absent or damaged; it names all of them.
         """
         schema, shards = signature_schema(self.num_perm), dict[int, list[pa.Table]]()
-        listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
-        for table in each_table(files["path"].to_pylist(), start, stop):
-            shard, first_row = next(listed)
+        for shard, first_row, table in each_listed(files, start, stop):
             ordered = table.take(pa.array(np.argsort(table["row"].to_numpy())))
             rows = pa.array(first_row + ordered["row"].to_numpy(), pa.int64())
             signatures = ordered["signature"].cast(schema.field(2).type)

@@ -7,7 +7,18 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_build import STAGE_LIST, batch, config, keys_of, plan, probe, read_shards, shard, write_partials, write_reading
+from made_build import (
+    STAGE_LIST,
+    batch,
+    config,
+    keys_of,
+    plan,
+    probe,
+    read_shards,
+    shard,
+    write_partials,
+    write_reading,
+)
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats

@@ -64,6 +64,19 @@ def test_what_is_not_finished_is_closed(tmp_path):
     assert file.closed
 
 
+def test_a_limit_of_the_process_is_said_for_what_it_is(tmp_path):
+    """Space would not help."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(StateFolderError, match="Too many open files") as raised:
+            RowWriter(tmp_path, ROW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert "ulimit -n" in str(raised.value)
+    assert "Free space" not in str(raised.value)
+
+
 def written(folder, rows):
     """Return so many rows of eight bytes."""
     writer = RowWriter(folder, np.dtype("i8"))
