@@ -55,10 +55,18 @@ class Stored:
         return source
 
     def read(self) -> pa.Buffer:
-        """Return them, in aligned memory, as Arrow's kernels want it.
+        """Return them, in aligned memory, as Arrow's kernels want it; fewer when the file is cut.
 
         Raises:
             OSError: They cannot be read.
         """
-        with self.open() as source:
-            return source.read_buffer(self.size)
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # a pa.OSFile costs three times as much
+        try:
+            size = os.fstat(descriptor).st_size - self.offset if self.size is None else self.size
+            found = pa.allocate_buffer(max(size, 0))
+            view, read = memoryview(found), 0
+            while read < size and (more := os.preadv(descriptor, [view[read:]], self.offset + read)):
+                read += more
+        finally:
+            os.close(descriptor)
+        return found if read == size else found.slice(0, read)
