@@ -1,6 +1,7 @@
 """What a shard costs the driver when there are very many, over a simulated store of results.
 
     python benchmarks/simulated_shards.py TEXTS [--shards 10000 100000] [--workers 1] [--stages NAME ...] [--folder DIR]
+        [--profile FILE]
 
 The build is the real one (plan, packs, gathering, link steps, sums, finalizing, publishing), and so are its workers.
 Two things are put in its place. Files: a few templates of real text stand for all shards, each under as many paths as
@@ -43,6 +44,8 @@ from dataaudit.engine.units import READING, Outcome, ProbeUnit, ScanSettings, Sc
 from dataaudit.engine.work import join_small, probe_file, scan_part
 from dataaudit.link.keyed import is_keyed, keyed_pieces, read_keyed
 from dataaudit.link.stored import Stored
+from dataaudit.metrics.registry import by_stage
+from dataaudit.metrics.stages import REQUIRED
 
 TEMPLATES = 64
 _BITS = 21
@@ -187,13 +190,12 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str, st
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.setup import prepare
-    from dataaudit.metrics.registry import by_stage
 
     folder = work / "shards"
     write_shards(folder, paragraphs(texts), TEMPLATES, 4)
     given = prepare([str(folder)], work, tokenizer=None, text=None, reference=None, note=print_nothing)
     (split,) = given.config.splits
-    off = {name: False for name in by_stage() if stages and name not in stages}
+    off = {name: False for name in by_stage() if stages and name not in (*stages, *REQUIRED)}
     config = given.config.model_copy(update={"stages": given.config.stages | off})
 
     def discovered(*_: object, **__: object) -> Discovery:
@@ -261,7 +263,9 @@ def main() -> None:
     parser.add_argument("texts", type=Path)
     parser.add_argument("--shards", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--stages", nargs="*", default=[], help="the only stages; all that are on when left out")
+    parser.add_argument(
+        "--stages", nargs="*", default=[], choices=list(by_stage()), help="beside volume; all that are on when left out"
+    )
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--profile", default="", help="file for the driver's profile, of the last size")
     parser.add_argument("--here", action="store_true", help="run one size in this process")

@@ -14,34 +14,39 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from dataaudit.errors import BuildInterrupted
+
 _BOTH = signal.SIGINT, signal.SIGTERM
-_arrived = threading.Event()
-"""Set once a signal was taken, in a process whose command takes them."""
+_arrived: list[int] = []
+"""Signals that were taken, in a process whose command takes them. No lock: a handler may interrupt itself."""
 
 
 @contextmanager
 def signals_taken() -> Iterator[None]:
-    """Meanwhile SIGTERM is raised as Ctrl-C is; a process that ignores SIGINT, as one in the background, goes on to."""
+    """Meanwhile SIGTERM is raised as Ctrl-C is; a process that ignores SIGINT, as one in the background, goes on to.
+
+    Raises:
+        KeyboardInterrupt: A signal was taken, also where something made another error of it.
+    """
     taken = [number for number in _BOTH if number == signal.SIGTERM or callable(signal.getsignal(number))]
-    before = [(number, signal.signal(number, _take)) for number in taken]
     _arrived.clear()
+    before = [(number, signal.signal(number, _take)) for number in taken]
     try:
         yield
+    except Exception as error:
+        if _arrived and not isinstance(error, BuildInterrupted):
+            raise KeyboardInterrupt from None
+        raise
     finally:
-        _arrived.clear()
         for number, handler in before:
             signal.signal(number, handler)
+        _arrived.clear()
 
 
 def _take(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    _arrived.set()
+    del frame
+    _arrived.append(number)
     raise KeyboardInterrupt
-
-
-def was_interrupted() -> bool:
-    """Tell whether a signal was taken, whatever became of what it raised."""
-    return _arrived.is_set()
 
 
 def raise_if_interrupted() -> None:
@@ -50,7 +55,7 @@ def raise_if_interrupted() -> None:
     Raises:
         KeyboardInterrupt: A signal was taken.
     """
-    if _arrived.is_set():
+    if _arrived:
         raise KeyboardInterrupt
 
 

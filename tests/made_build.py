@@ -228,13 +228,13 @@ class Notes:
     def begin(self, phase, units, num_bytes):
         """Do nothing."""
 
-    def advance(self, num_bytes, *, failed=False):
+    def advance(self, num_bytes, *, failed=False, units=1):
         """Do nothing."""
 
     def end(self, *, tell_short=True):
         """Do nothing."""
 
-    def over(self, phase, items, units):
+    def over(self, phase, items, units, *, each=1):
         """Pass on what the driver goes through."""
         return iter(items)
 

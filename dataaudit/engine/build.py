@@ -53,7 +53,6 @@ from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, ScanSettings
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
-from dataaudit.interrupts import was_interrupted
 from dataaudit.lean import give_memory_back
 from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources
 from dataaudit.link.survey import Survey
@@ -159,9 +158,7 @@ def _interruptible() -> Iterator[None]:
     """
     try:
         yield
-    except (KeyboardInterrupt, Exception) as error:
-        if isinstance(error, Exception) and not was_interrupted():
-            raise
+    except KeyboardInterrupt:
         raise BuildInterrupted(
             "interrupted; what was finished is kept",
             "Run the same command again and it goes on from here.",

@@ -29,6 +29,8 @@ from dataaudit.interrupts import signals_held
 
 _START_SECONDS = 120.0
 _CLIENT_SECONDS = 60
+_ASKED = 3
+"""Times that workers are asked who they are, when those that were there have left."""
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Set, Python does not look for modules in the working directory."""
 
@@ -322,11 +324,17 @@ def _check_workers(client: Any, shared: Path) -> None:
     probe = shared / f".worker-check-{token}"
     probe.write_text(token, encoding="utf-8")
     try:
-        answers = client.run(worker_identity, str(probe))
+        answers = _answers(client, probe)
     finally:
         probe.unlink(missing_ok=True)
     expected = worker_versions()
-    for address, (seen, versions) in sorted(answers.items()):
+    for address, answer in sorted(answers.items()):
+        if isinstance(answer, Exception):
+            raise ClusterError(
+                f"worker {address} cannot run dataaudit: {type(answer).__name__}: {answer}",
+                "Install the same lock file on every worker.",
+            )
+        seen, versions = answer
         if versions != expected:
             pairs = sorted(set(versions) | set(expected))
             differing = {name: (expected.get(name), versions.get(name)) for name in pairs}
@@ -340,6 +348,25 @@ def _check_workers(client: Any, shared: Path) -> None:
                 f"worker {address} cannot see the state folder {shared}",
                 "Put the manifest and the state folder on storage that every worker mounts at the same path.",
             )
+
+
+def _answers(client: Any, probe: Path) -> dict[str, Any]:
+    """Return what each worker says of itself, or the error that it met; one that leaves or dies meanwhile is left out.
+
+    Raises:
+        ClusterError: None is left.
+    """
+    for _ in range(_ASKED):
+        answers: dict[str, Any] = {}
+        with contextlib.suppress(OSError):  # no worker joins in time, or the scheduler is gone
+            client.wait_for_workers(1, timeout=_CLIENT_SECONDS)
+            answers = client.run(worker_identity, str(probe), on_error="return")
+        if there := {address: one for address, one in answers.items() if not isinstance(one, OSError)}:
+            return there
+    raise ClusterError(
+        "no worker of the cluster answers: all have left or died since they joined",
+        "See what the scheduler and the workers logged.",
+    )
 
 
 def worker_identity(path: str) -> tuple[str, dict[str, str]]:

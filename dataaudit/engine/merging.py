@@ -113,7 +113,7 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
 def located(files: KeyedFiles, store: PartialStore, progress: Progress) -> Iterator[tuple[range, list[Stored]]]:
     """Yield the places of some files at a time, and where these lie."""
     starts = range(0, len(files), _LOCATED)
-    for start in progress.over("lists", starts, len(starts)):
+    for start in progress.over("lists", starts, len(files), each=_LOCATED):
         places = range(start, min(start + _LOCATED, len(files)))
         keys, of_name = keys_as_text(files.keys[start : places.stop]), files.of_name[start : places.stop]
         found: dict[int, Stored] = {}

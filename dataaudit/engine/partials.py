@@ -11,6 +11,7 @@ import pyarrow as pa
 from dataaudit.engine.planned import Plan
 from dataaudit.engine.state_folder import StateFolderError
 from dataaudit.engine.store import Entry, PartialStore, entry_at, entry_of
+from dataaudit.errors import limit_hint
 from dataaudit.link.step import DamagedEntryError
 from dataaudit.link.stored import Stored
 from dataaudit.stages.base import Stage, merge
@@ -24,7 +25,7 @@ def _reading(path: Callable[[], object]) -> Iterator[None]:
     except OSError as error:
         raise StateFolderError(
             f"{path()} cannot be read: {error.strerror or type(error).__name__}",
-            "Check the disk, or remove the file: what it holds is computed again.",
+            limit_hint(error) or "Check the disk, or remove the file: what it holds is computed again.",
         ) from None
 
 

@@ -309,7 +309,7 @@ def missing_units(
     numbers, missing = array("q"), array("q")
     looked = np.flatnonzero(wanted)
     starts = range(0, len(looked), _LOOKED_AT)
-    for start in progress.over("plan", starts, len(starts)):
+    for start in progress.over("plan", starts, len(looked), each=_LOOKED_AT):
         some = looked[start : start + _LOOKED_AT].tolist()
         keys = [plan.part_keys(number, plan.stages(int(plan.parts["shard"][number]))) for number in some]
         read = [False] * len(some) if fresh else store.have(READING, [own.reading for own in keys])

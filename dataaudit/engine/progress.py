@@ -98,14 +98,14 @@ class Progress:
                 self._live.remove_task(self._task)
             self._task = self._live.add_task(phase, total=max(units, 1), tail=self._tail())
 
-    def advance(self, num_bytes: int, *, failed: bool = False) -> None:
-        """Count one finished piece.
+    def advance(self, num_bytes: int, *, failed: bool = False, units: int = 1) -> None:
+        """Count one finished piece, or several.
 
         Raises:
             KeyboardInterrupt: As :meth:`begin`.
         """
         raise_if_interrupted()
-        self._done_units += 1
+        self._done_units += units
         self._done_bytes += num_bytes
         self._failures += failed
         now = time.monotonic()
@@ -117,12 +117,19 @@ class Progress:
             self._last = now
             self.note(f"{self._phase}: {self._tail()}")
 
-    def over(self, phase: str, items: Iterable[T], units: int) -> Iterator[T]:
-        """Yield ``items``, ``units`` of them, as a phase of the driver's own; one of less than a second is not told."""
+    def over(self, phase: str, items: Iterable[T], units: int, *, each: int = 1) -> Iterator[T]:
+        """Yield ``items`` as a phase of the driver's own; one of less than a second is not told.
+
+        Args:
+            phase: Its name.
+            items: What the driver goes through.
+            units: What is counted, all in all.
+            each: What an item counts for; the last counts for what is left.
+        """
         self.begin(phase, units, 0)
         for item in items:
             yield item
-            self.advance(0)
+            self.advance(0, units=min(each, units - self._done_units))
         self.end(tell_short=False)
 
     def end(self, *, tell_short: bool = True) -> None:

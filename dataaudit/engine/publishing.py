@@ -53,7 +53,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         ManifestError: The target cannot be written.
     """
     shards, progress = gathered.shards, job.progress
-    progress.begin("publish", 3, 0)
+    progress.begin("publish", 2, 0)
     setting, table, ledger = gathered.setting, gathered.table, Ledger(shards)
     records, merged = metric_records(ledger, job.stages, job.config, gathered.merged, setting)
     metrics = MetricRows.joined([records, *(found.metrics for found in gathered.found.values())])
@@ -118,8 +118,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             " build into a new folder to look at the ledger.",
         )
     identity = publish(job.options.target, core, run, tables, result_folders(gathered.found))
-    progress.advance(0)
-    progress.end(tell_short=False)
+    progress.end(tell_short=False)  # and nothing that an interrupt ends: what is published is published
     code = ExitCode.NOT_EVALUATED if ledger.unread else ExitCode.PASS
     if whole.documents == 0:
         code = ExitCode.NOTHING_EVALUATED

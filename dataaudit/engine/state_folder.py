@@ -28,7 +28,6 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise StateFolderError(
             f"the state folder {folder} cannot be written: {error.strerror or type(error).__name__}",
-            limit_hint(error)
-            or "Free space there or name another folder (--state DIR, in Python state=DIR), then run the same command "
-            "again: what was finished is kept.",
+            (limit_hint(error) or "Free space there or name another folder (--state DIR, in Python state=DIR).")
+            + " Run the same command then: what was finished is kept.",
         ) from None

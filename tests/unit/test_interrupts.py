@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import threading
 
 import pytest
 
-from dataaudit.engine.build import _interruptible
 from dataaudit.engine.progress import Progress
 from dataaudit.errors import BuildInterrupted
-from dataaudit.interrupts import signals_held, signals_taken, was_interrupted
+from dataaudit.interrupts import _take, raise_if_interrupted, signals_held, signals_taken
 
 
 @pytest.fixture
@@ -125,25 +125,54 @@ def test_a_signal_that_was_swallowed_is_raised_where_progress_is_told(number):
         with pytest.raises(KeyboardInterrupt):
             progress.begin("scan", 1, 0)
     assert signal.getsignal(number) is before
-    assert not was_interrupted()
     Progress(quiet=True).begin("scan", 1, 0)
 
 
 @pytest.mark.usefixtures("handled")
-def test_an_interrupt_that_became_another_error_is_still_one():
-    """A library that turns whatever is raised into an error of its own."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_became_another_error_is_still_one(number):
+    """A library that turns whatever is raised into an error of its own; what nothing interrupted stays what it is."""
 
-    def build(number):
-        with _interruptible():
-            if number is not None:
+    def fail(error, *, interrupted):
+        with signals_taken():
+            if interrupted:
                 swallowing(number)
-            raise ValueError("of a library")
+            raise error
+
+    with pytest.raises(ValueError, match="of a library"):
+        fail(ValueError("of a library"), interrupted=False)
+    with pytest.raises(KeyboardInterrupt):
+        fail(ValueError("of a library"), interrupted=True)
+    with pytest.raises(BuildInterrupted, match="kept"):
+        fail(BuildInterrupted("what was finished is kept"), interrupted=True)
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("line", range(12))
+def test_a_signal_that_comes_while_another_is_taken_hangs_nothing(line):
+    """Wherever the handler stands: nothing in it waits for itself."""
+    left = [line]
+
+    def trace(frame, event, _):
+        if event == "line" and (frame.f_code is _take.__code__ or left[0] < line):
+            left[0] -= 1
+            if left[0] == -1:
+                signal.raise_signal(signal.SIGTERM)
+        return trace
+
+    def interrupted():
+        sys.settrace(trace)
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            sys.settrace(None)
 
     with signals_taken():
-        with pytest.raises(ValueError, match="of a library"):
-            build(None)
-        with pytest.raises(BuildInterrupted, match="what was finished is kept"):
-            build(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            raise_if_interrupted()
 
 
 def test_a_process_that_ignores_ctrl_c_goes_on_to():
@@ -152,7 +181,7 @@ def test_a_process_that_ignores_ctrl_c_goes_on_to():
     try:
         with signals_taken():
             os.kill(os.getpid(), signal.SIGINT)
-            assert not was_interrupted()
+            raise_if_interrupted()
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
