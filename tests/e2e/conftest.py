@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ from running import build
 from dataaudit.annotators import tokens
 from dataaudit.engine import alone, process_runner
 from dataaudit.engine.child import ONE_THREAD
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts jobs in the background so, and what they start would ignore Ctrl-C as they do.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
