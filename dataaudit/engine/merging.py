@@ -94,7 +94,9 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
         for place, one, name, shard in zip(places, stored, names, shards, strict=True):
             size = one.num_bytes() if counts[name] > MOST_FILES and shard >= 0 else SMALL_BYTES
             if size >= SMALL_BYTES:
-                listing.add(str(one), shard, int(files.splits[place]), int(files.first_rows[place]), numbers[place])
+                listing.add(
+                    str(one), shard, int(files.splits[place]), int(files.first_rows[place]), int(numbers[place])
+                )
                 continue
             group = held.setdefault(name, [])
             group.append(place)

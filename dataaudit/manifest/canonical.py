@@ -57,7 +57,7 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
         raise ValueError(f"table {spec.name}: expected the columns {missing}, found none of that name")
     try:
         table = table.select(spec.schema.names).cast(spec.schema)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError) as error:  # the second where Arrow has no such cast
         raise ValueError(f"table {spec.name}: {error}") from None
     for index, field in enumerate(spec.schema):
         try:
