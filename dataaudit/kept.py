@@ -75,8 +75,9 @@ def kept(kind: str, inputs: Iterable[bytes], make: Callable[[], bytes], read: Ca
     return value
 
 
+@cache
 def sources_digest(*folders: Path) -> bytes:
-    """Return the digest of the Python files in folders: what code makes depends on the code."""
+    """Return the digest of the Python files in folders, as first read: what code makes depends on the code."""
     digest = sha256()
     for folder in folders:
         for path in sorted(folder.glob("*.py")):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, groupby
+from math import isnan
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -42,6 +44,8 @@ _BLOCK = 1 << 12
 """Rows that become objects together."""
 _PART = 1 << 18
 """Rows that are held against laws together."""
+_FEW = 128
+"""Values that Python encodes in the time that Arrow's calls take."""
 Given: TypeAlias = Any  # pyarrow has no types: str | int | float | np.ndarray | pa.Array | None
 """What a column is made of: one value for all rows, or one for each."""
 
@@ -58,6 +62,8 @@ class Column:
     @classmethod
     def of(cls, array: pa.Array) -> Column:
         """Encode an array, one of a dictionary too."""
+        if len(array) <= _FEW and not pa.types.is_dictionary(array.type):
+            return cls.of_few(array.to_pylist(), array.type)
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         order = pc.sort_indices(encoded.dictionary).to_numpy()
@@ -66,18 +72,25 @@ class Column:
         return cls(places[codes], encoded.dictionary.take(pa.array(order)))
 
     @classmethod
+    def of_few(cls, given: Sequence[Any], kind: pa.DataType) -> Column:
+        """Encode values, None where there is none: what Arrow does for many costs more than a few of them."""
+        values = sorted({value for value in given if value is not None})
+        places = {value: place for place, value in enumerate(values)} | {None: -1}
+        return cls(np.array([places[value] for value in given], _narrow(len(values))), pa.array(values, kind))
+
+    @classmethod
     def joined(cls, columns: Sequence[Column]) -> Column:
         """Return columns one after another."""
         distinct = {id(one.values): one.values for one in columns}
         if len(distinct) == 1:
             return cls(np.concatenate([one.codes for one in columns]), columns[0].values)
-        values = pa.concat_arrays(list(distinct.values())).unique()
-        values = values.take(pc.sort_indices(values))
-        kind, places = _narrow(len(values)), {}
-        for key, own in distinct.items():
-            found = pc.index_in(own, values).to_numpy(zero_copy_only=False)
-            places[key] = np.append(found, -1).astype(kind)
-        return cls(np.concatenate([places[id(one.values)][one.codes] for one in columns]), values)
+        every = cls.of(pa.concat_arrays(list(distinct.values())))
+        ends = np.cumsum([len(values) for values in distinct.values()])
+        none = every.codes.dtype.type(-1)
+        places = {
+            key: np.append(codes, none) for key, codes in zip(distinct, np.split(every.codes, ends[:-1]), strict=True)
+        }
+        return cls(np.concatenate([places[id(one.values)][one.codes] for one in columns]), every.values)
 
     def take(self, rows: np.ndarray | slice) -> Column:
         """Return the values of some rows."""
@@ -107,13 +120,16 @@ class MetricRows(Sequence[Metric]):
 
     Args:
         columns: By the names of :data:`LEAVES`, all of the same length.
+        parts: In place of columns: rows that follow each other, not yet in one piece.
     """
 
-    __slots__ = ("_columns", "_size")
+    __slots__ = ("_held", "_size", "parts")
 
-    def __init__(self, columns: Mapping[str, Column]) -> None:
-        self._columns = dict(columns)
-        self._size = len(self._columns["metric"].codes)
+    def __init__(self, columns: Mapping[str, Column], *, parts: Sequence[MetricRows] = ()) -> None:
+        self._held = dict(columns)
+        self.parts = parts
+        """Rows that are not yet in one piece; none once somebody has looked at them."""
+        self._size = sum(map(len, parts)) if parts else len(self._held["metric"].codes)
 
     @classmethod
     def of(cls, records: Iterable[Metric]) -> MetricRows:
@@ -139,13 +155,19 @@ class MetricRows(Sequence[Metric]):
 
     @classmethod
     def joined(cls, parts: Iterable[Iterable[Metric]]) -> MetricRows:
-        """Return records one after another."""
-        held = [cls.of(part) for part in parts] or [cls.of([])]
-        return (
-            held[0]
-            if len(held) == 1
-            else cls({name: Column.joined([one.column(name) for one in held]) for name in LEAVES})
-        )
+        """Return records one after another; they are put in one piece when somebody looks at them."""
+        runs = [(kind, list(run)) for kind, run in groupby(parts, lambda part: isinstance(part, MetricRows))]
+        held = [cls.of(part) for kind, run in runs for part in (run if kind else [chain.from_iterable(run)])]
+        if len(held) < 2:
+            return held[0] if held else cls.of([])
+        return cls({}, parts=[part for one in held for part in one.parts or [one]])
+
+    @property
+    def _columns(self) -> dict[str, Column]:
+        if self.parts:
+            self._held = {name: Column.joined([one.column(name) for one in self.parts]) for name in LEAVES}
+            self.parts = ()
+        return self._held
 
     def column(self, name: str) -> Column:
         """Return a column by its dotted name."""
@@ -447,7 +469,10 @@ def _column(name: str, given: Given, size: int) -> Column:
     if isinstance(given, pa.Array):
         return Column.of(given)
     if given is None or isinstance(given, (str, float, int)):
-        return Column(np.full(size, -1 if given is None else 0, np.int8), _constant(given, kind))
+        return Column(np.full(size, -1 if given is None else 0, np.int8), _constant(given, name))
+    if size <= _FEW:
+        few = given.tolist()
+        return Column.of_few([None if isnan(one) else rounded(one) for one in few] if name in _FLOATS else few, kind)
     values, codes = np.unique(given, return_inverse=True)  # NaN, if any, comes last
     if name in _FLOATS:
         known = [rounded(value) for value in values[~np.isnan(values)]]
@@ -457,14 +482,14 @@ def _column(name: str, given: Given, size: int) -> Column:
 
 
 @cache
-def _constant(value: str | float | None, kind: pa.DataType) -> pa.Array:
+def _constant(value: str | float | None, name: str) -> pa.Array:
     """Return the values of a column of one value; the same array again, so that joining columns knows it."""
-    return pa.array([] if value is None else [value], kind)
+    return pa.array([] if value is None else [value], LEAVES[name])
 
 
 def _narrow(size: int) -> type[np.signedinteger[Any]]:
     """Return the smallest type for codes of so many values."""
-    return next(kind for kind in (np.int8, np.int16, np.int32) if size <= np.iinfo(kind).max)
+    return np.int8 if size < 1 << 7 else np.int16 if size < 1 << 15 else np.int32
 
 
 def _table(batch: pa.RecordBatch) -> pa.Table:

@@ -60,6 +60,9 @@ def _listed(problems: list[str]) -> str:
 
 def _make(kind: type[Any], given: dict[str, Any]) -> Stage | list[str]:
     """Return the stage, or what is wrong with its parameters."""
+    if not given:
+        made: Stage = kind()  # pydantic takes its time to learn a class
+        return made
     known = [item.name for item in dataclasses.fields(kind)]
     problems = [
         f"stages.{kind.name}.{name}: unknown parameter{nearest(name, known or ['(none)'])}"

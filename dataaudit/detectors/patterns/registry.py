@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 
 from dataaudit.detectors.patterns.entity import Entity, Predicate, Rule, Validator
 from dataaudit.detectors.patterns.written import Layer, Names
 from dataaudit.errors import ConfigError
-from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.canonical import canonical_json
 from dataaudit.yamlfile import nearest
 
 ENGINE_VERSION = "3"
@@ -126,5 +128,13 @@ def join_registries(*registries: Registry) -> Registry:
 
 
 def _digest(entities: Iterable[Entity], versions: Mapping[str, str]) -> str:
-    written = json.loads(json.dumps([asdict(entity) for entity in entities]))
-    return digest_json({"engine": ENGINE_VERSION, "entities": written, "versions": dict(versions)})
+    """Digest the JSON of all of it, entity by entity: each is in several registries."""
+    written = b",".join(_written(entity) for entity in entities)
+    parts = (canonical_json(ENGINE_VERSION), written, canonical_json(dict(versions)))
+    whole = b'{"engine":%b,"entities":[%b],"versions":%b}' % parts
+    return f"sha256:{hashlib.sha256(whole).hexdigest()}"
+
+
+@lru_cache(maxsize=4096)
+def _written(entity: Entity) -> bytes:
+    return canonical_json(json.loads(json.dumps(asdict(entity))))

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -210,13 +211,17 @@ def shipped_layer(folder: Path, file: str, make: Callable[[str], Layer], *versio
     text = (folder / file).read_bytes()
     here = Path(__file__).parent
     code = sources_digest(here, here.parent.parent, folder)
-    adapter = TypeAdapter(Layer)
     return kept(
         f"rules-{file}",
         [text, code, sys.version.encode(), *(version.encode() for version in versions)],
-        lambda: adapter.dump_json(make(text.decode())),
-        adapter.validate_json,
+        lambda: _layers().dump_json(make(text.decode())),
+        _layers().validate_json,
     )
+
+
+@cache
+def _layers() -> TypeAdapter[Layer]:
+    return TypeAdapter(Layer)
 
 
 def full_regex(rule: Rule) -> re.Pattern[bytes]:

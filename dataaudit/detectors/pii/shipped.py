@@ -6,6 +6,7 @@ Examples and reserved values that are not told by a validator's module: printed 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -151,13 +152,14 @@ def load_pii(paths: Sequence[Path] = ()) -> Registry:
         ConfigError: A file cannot be read or something in it is wrong.
     """
     names = pii_names()
-    layers = [_shipped(names)] + [read_layer(path, detector="pii", names=names) for path in paths]
+    layers = [_shipped()] + [read_layer(path, detector="pii", names=names) for path in paths]
     libraries = {name: version(name) for name in ("phonenumbers", "python-stdnum")}
     return build_registry(layers, names=names, versions={"pii": PII_VERSION, **libraries})
 
 
-def _shipped(names: Names) -> Layer:
+@cache
+def _shipped() -> Layer:
     def parsed(text: str) -> Layer:
-        return parse_layer(text, where="pii.yaml", detector="pii", names=names)
+        return parse_layer(text, where="pii.yaml", detector="pii", names=pii_names())
 
     return shipped_layer(Path(__file__).parent, "pii.yaml", parsed)

@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -37,8 +38,8 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
     Raises:
         ConfigError: A file cannot be read or is wrong.
     """
-    names = Names(validators={**VALIDATORS, CHECK: NoOtherForm(forms=())}, reserved=dict(RESERVED))
-    layers = [_shipped(names)]
+    names = _names()
+    layers = [_shipped()]
     layers += [read_layer(path, detector=DETECTOR, names=names) for path in paths]
     allowed = documented_values() | (read_allow_list(allow) if allow else frozenset())
     predicates = {}
@@ -60,7 +61,15 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
     )
 
 
-def _shipped(names: Names) -> Layer:
+def _names() -> Names:
+    """What a file of rules may name."""
+    return Names(validators={**VALIDATORS, CHECK: NoOtherForm(forms=())}, reserved=dict(RESERVED))
+
+
+@cache
+def _shipped() -> Layer:
+    names = _names()
+
     def parsed(text: str) -> Layer:
         own = parse_layer(text, where=_FILE, detector=DETECTOR, names=names)
         return Layer(entities=add_upstream(own.entities, names), off=own.off, where=own.where)

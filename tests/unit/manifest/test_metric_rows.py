@@ -16,8 +16,8 @@ from made_manifest import make, shard
 from dataaudit.manifest import metric_rows
 from dataaudit.manifest.canonical import digest_table, sorted_table
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.manifest.metric_rows import MetricRows, count_rows, ratio_rows
+from dataaudit.manifest.metric import Metric, Scope, count, ratio, rounded
+from dataaudit.manifest.metric_rows import Column, MetricRows, count_rows, ratio_rows
 from dataaudit.manifest.publish import prepare_tables, table_records
 from dataaudit.manifest.tables import TABLES
 
@@ -164,3 +164,23 @@ def test_only_the_records_that_are_asked_for_become_objects(tmp_path, monkeypatc
     assert manifest.metric_rows().where(metric="no_metric", stat="empty")[17].scope.source is not None
     assert len(manifest.metric_rows().where(metric="no_metric")) == len(records)
     assert made == {"no_metric": 2}
+
+
+@given(values=st.lists(st.none() | NAMES, max_size=40) | st.lists(st.none() | NUMBERS.map(rounded), max_size=40))
+def test_few_values_are_encoded_as_many_are(values):
+    array = pa.array(values, pa.float64() if any(isinstance(one, float) for one in values) else pa.string())
+    few, many = Column.of(array), Column.of(array.dictionary_encode())
+    assert (few.codes.tolist(), few.values) == (many.codes.tolist(), many.values)
+    assert few.codes.dtype == many.codes.dtype
+    assert few.plain().equals(array)
+
+
+@given(cuts=st.lists(RECORDS, max_size=4))
+def test_rows_in_parts_are_those_of_the_records_one_after_another(cuts):
+    flat = [record for cut in cuts for record in cut]
+    inner = MetricRows.joined([MetricRows.of(cut) for cut in cuts])
+    nested = MetricRows.joined([MetricRows.joined([cut, MetricRows.of(cut)]) for cut in cuts])
+    assert len(inner) == len(flat)
+    assert list(inner) == flat
+    assert len(nested) == 2 * len(flat)
+    assert list(nested) == [record for cut in cuts for record in (*cut, *cut)]

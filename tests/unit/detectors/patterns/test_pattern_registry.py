@@ -1,12 +1,16 @@
+import json
 import pickle
+from dataclasses import asdict
 
 import pytest
 from patterns_made import MADE, NAMES, registry_of
 
+from dataaudit.detectors.content import shipped_patterns
 from dataaudit.detectors.patterns.database import compile_database
-from dataaudit.detectors.patterns.registry import build_registry, join_registries
+from dataaudit.detectors.patterns.registry import ENGINE_VERSION, build_registry, join_registries
 from dataaudit.detectors.patterns.written import parse_layer, read_layer
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.canonical import digest_json
 
 
 def layer_of(text, detector="pii"):
@@ -90,6 +94,13 @@ def test_the_digest_changes_with_rules_and_versions_and_nothing_else():
     assert same.digest.startswith("sha256:")
     assert registry_of(MADE.replace("{1,20}@", "{1,21}@")).digest != same.digest
     assert build_registry([layer_of(MADE)], names=NAMES, versions={"phonenumbers": "9"}).digest != same.digest
+
+
+def test_the_digest_is_that_of_the_json_of_all_rules_and_versions():
+    for registry in (registry_of(), shipped_patterns(), build_registry([], names=NAMES, versions={})):
+        entities = json.loads(json.dumps([asdict(entity) for entity in registry.entities]))
+        whole = {"engine": ENGINE_VERSION, "entities": entities, "versions": dict(registry.versions)}
+        assert registry.digest == digest_json(whole)
 
 
 def test_a_joined_registry_holds_all_and_survives_pickling():

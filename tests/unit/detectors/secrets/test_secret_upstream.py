@@ -20,8 +20,9 @@ from dataaudit.detectors.secrets.validators import RESERVED, VALIDATORS
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch):
-    """The rules are those of the library as it is now, not of an earlier process."""
+    """The rules are those of the library as it is now, not of an earlier process or test."""
     monkeypatch.setattr("dataaudit.kept.kept_folder", lambda: None)
+    monkeypatch.setattr(rules, "_shipped", rules._shipped.__wrapped__)
 
 
 NAMES = Names(validators=VALIDATORS, reserved=RESERVED)
