@@ -307,7 +307,9 @@ def test_libraries_that_fail_with_the_text_in_their_message_cost_a_shard_and_sho
 
 
 @pytest.mark.judges
-@pytest.mark.parametrize("failing", [None, FAILING_JUDGES], ids=["well", "failing"])
+@pytest.mark.parametrize(
+    "failing", [pytest.param(None, marks=pytest.mark.all), FAILING_JUDGES], ids=["well", "failing"]
+)
 def test_judges_show_nothing_of_what_they_read(planted, tmp_path, failing):
     """Also when they fail, and say so with the text: a document without a verdict is counted, and that is all."""
     lines, search = planted

@@ -12,6 +12,7 @@ import yaml
 from canaries import Search
 from click.testing import CliRunner
 from corpus import rows, write_jsonl
+from levels import sample
 from local_server import LocalServer
 from running import run
 
@@ -85,7 +86,7 @@ def _refused(folder, *args):
     return result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("value", FORMS, ids=[re.split(r"[:/]", form)[0] + str(n) for n, form in enumerate(FORMS)])
+@pytest.mark.parametrize("value", sample(FORMS, 2), ids=lambda form: re.split(r"[:/]", form)[0])
 def test_a_build_that_fails_names_the_setting_and_no_secret(desk, value, capfd):
     """Neither what commands print nor what libraries do, nor any file beside the config."""
     printed = ""
