@@ -12,7 +12,6 @@ import contextlib
 import importlib.util
 import logging
 import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,17 +19,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dataaudit import __version__
+from dataaudit.engine.admission import Terms, check_workers, terms_of
 from dataaudit.engine.alone import end_child
 from dataaudit.engine.child import ONE_THREAD
-from dataaudit.engine.keys import library_versions
 from dataaudit.errors import ClusterError, ConfigError
 from dataaudit.interrupts import signals_held
 
 _START_SECONDS = 120.0
 _CLIENT_SECONDS = 60
-_ASKED = 3
-"""Times that workers are asked who they are, when those that were there have left."""
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Set, Python does not look for modules in the working directory."""
 
@@ -90,6 +86,8 @@ class Cluster:
     """Address of the dashboard; None when bokeh is not installed."""
     memory_limit: int
     """Bytes of memory of one worker; 0 when it is not limited."""
+    terms: Terms
+    """What a worker has to have, one that joins later too."""
     local: Any = None
     """The LocalCluster, when it is ours."""
 
@@ -116,12 +114,17 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
     Raises:
         ClusterError: No such scheduler, no workers, other versions, or a folder that workers cannot see.
     """
+    with terms_of(shared) as terms:
+        yield from _opened(choice, terms)
+
+
+def _opened(choice: ClusterChoice, terms: Terms) -> Iterator[Cluster]:
     import dask
     import distributed
 
     if choice.client is not None:
         check_client(choice.client)
-        with _joined(choice.client, shared) as cluster:
+        with _joined(choice.client, terms) as cluster:
             yield cluster
         return
     for name in ("distributed", "tornado", "asyncio"):
@@ -131,23 +134,23 @@ def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
         if choice.scheduler is not None:
             client = _join(distributed, choice.scheduler)
             try:
-                with _joined(client, shared) as cluster:
+                with _joined(client, terms) as cluster:
                     yield cluster
             finally:
                 client.close(timeout=5)
             return
         with contextlib.ExitStack() as stack:
             with signals_held():
-                cluster = _start_local(dask, distributed, choice, stack)
+                cluster = _start_local(dask, distributed, choice, stack, terms)
             yield cluster
 
 
 @contextmanager
-def _joined(client: Any, shared: Path) -> Iterator[Cluster]:
+def _joined(client: Any, terms: Terms) -> Iterator[Cluster]:
     """Use workers that are there already; on leaving, their children are ended and they go on."""
-    _check_workers(client, shared)
+    check_workers(client, terms)
     try:
-        yield _connected(client)
+        yield _connected(client, terms)
     finally:
         with contextlib.suppress(Exception):  # workers may be gone, or busy for long
             client.run(end_child, wait=False)
@@ -207,7 +210,9 @@ def _nothing_imported_from_here() -> Iterator[None]:
             os.environ[_SAFE_PATH] = before
 
 
-def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack) -> Cluster:
+def _start_local(
+    dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack, terms: Terms
+) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
     os.environ.update(ONE_THREAD)
     stack.enter_context(_nothing_imported_from_here())
@@ -225,7 +230,7 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
     local.shutdown_on_close = False  # by Dask, at exit: we close it, and then it may be half started
     stack.callback(_close, local)
     client = stack.enter_context(distributed.Client(local, set_as_default=False))
-    starting = Cluster(client=client, num_workers=num_workers, hosts=(), dashboard=None, memory_limit=0, local=local)
+    starting = replace(_connected(client, terms), num_workers=num_workers, local=local)
     local.scale(num_workers)
     deadline = time.monotonic() + _START_SECONDS
     while True:
@@ -233,7 +238,7 @@ def _start_local(dask: Any, distributed: Any, choice: ClusterChoice, stack: cont
             client.wait_for_workers(num_workers, timeout=3)
         alive = starting.heal()
         if alive == num_workers or (alive and time.monotonic() > deadline - _START_SECONDS / 2):
-            return replace(_connected(client), num_workers=num_workers, local=local)
+            return replace(_connected(client, terms), num_workers=num_workers, local=local)
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"no local worker has started within {_START_SECONDS:.0f} s",
@@ -305,7 +310,7 @@ def _join(distributed: Any, address: str) -> Any:
     return client
 
 
-def _connected(client: Any) -> Cluster:
+def _connected(client: Any, terms: Terms) -> Cluster:
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     limits = [int(worker["memory_limit"] or 0) for worker in workers]
     has_dashboard = importlib.util.find_spec("bokeh") is not None
@@ -315,69 +320,5 @@ def _connected(client: Any) -> Cluster:
         hosts=tuple(sorted({worker["host"] for worker in workers})),
         dashboard=client.dashboard_link if has_dashboard else None,
         memory_limit=min(limits, default=0),
+        terms=terms,
     )
-
-
-def _check_workers(client: Any, shared: Path) -> None:
-    """Every worker has to run the same versions and to see the state folder."""
-    token = secrets.token_hex(8)
-    probe = shared / f".worker-check-{token}"
-    probe.write_text(token, encoding="utf-8")
-    try:
-        answers = _answers(client, probe)
-    finally:
-        probe.unlink(missing_ok=True)
-    expected = worker_versions()
-    for address, answer in sorted(answers.items()):
-        if isinstance(answer, Exception):
-            raise ClusterError(
-                f"worker {address} cannot run dataaudit: {type(answer).__name__}: {answer}",
-                "Install the same lock file on every worker.",
-            )
-        seen, versions = answer
-        if versions != expected:
-            pairs = sorted(set(versions) | set(expected))
-            differing = {name: (expected.get(name), versions.get(name)) for name in pairs}
-            listed = ", ".join(f"{name} {a} here, {b} there" for name, (a, b) in differing.items() if a != b)
-            raise ClusterError(
-                f"worker {address} runs other versions: {listed}",
-                "Install the same lock file on every worker.",
-            )
-        if seen != token:
-            raise ClusterError(
-                f"worker {address} cannot see the state folder {shared}",
-                "Put the manifest and the state folder on storage that every worker mounts at the same path.",
-            )
-
-
-def _answers(client: Any, probe: Path) -> dict[str, Any]:
-    """Return what each worker says of itself, or the error that it met; one that leaves or dies meanwhile is left out.
-
-    Raises:
-        ClusterError: None is left.
-    """
-    for _ in range(_ASKED):
-        answers: dict[str, Any] = {}
-        with contextlib.suppress(OSError):  # no worker joins in time, or the scheduler is gone
-            client.wait_for_workers(1, timeout=_CLIENT_SECONDS)
-            answers = client.run(worker_identity, str(probe), on_error="return")
-        if there := {address: one for address, one in answers.items() if not isinstance(one, OSError)}:
-            return there
-    raise ClusterError(
-        "no worker of the cluster answers: all have left or died since they joined",
-        "See what the scheduler and the workers logged.",
-    )
-
-
-def worker_identity(path: str) -> tuple[str, dict[str, str]]:
-    """Return what a worker reads from the state folder, and its versions."""
-    try:
-        seen = Path(path).read_text(encoding="utf-8")
-    except OSError:
-        seen = ""
-    return seen, worker_versions()
-
-
-def worker_versions() -> dict[str, str]:
-    """Return the versions that have to be the same everywhere."""
-    return {"dataaudit": __version__, **library_versions()}

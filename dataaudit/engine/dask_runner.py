@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from dataaudit.detectors.judges import quiet
+from dataaudit.engine.admission import Terms, problem_here
 from dataaudit.engine.alone import run_alone, run_together_alone
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.runner import Sized, Together, finish, sizes_of, unit_limit
@@ -174,6 +175,7 @@ class DaskRunner:
             alone=alone,
             memory_limit=int(self.cluster.memory_limit * 0.95),
             unit_seconds=self.unit_seconds,
+            terms=self.cluster.terms,
         )
         task.future = self.cluster.client.submit(call, function, chosen, task.key, key=task.key, pure=False, retries=2)
 
@@ -282,6 +284,7 @@ def run_batch(
     alone: bool,
     memory_limit: int,
     unit_seconds: float,
+    terms: Terms,
 ) -> list[Outcome]:
     """Run units on this worker, together where that is cheaper; an error of one fails the batch, which is then split.
 
@@ -294,8 +297,11 @@ def run_batch(
         alone: Run each in the child process of this worker, not only the isolated ones.
         memory_limit: Resident bytes that the worker and its child may use; 0 for no limit.
         unit_seconds: Seconds that each may take in the child, beside those for its size.
+        terms: What this worker has to have; if it has not, that is the outcome of every unit.
     """
-    _tell_start(key)
+    worker = _tell_start(key)
+    if problem := problem_here(terms):
+        return [Outcome(fault=(f"worker {worker} {problem[0]}", problem[1]))] * len(units)
     with quiet():
         done: dict[int, Outcome] = {}
         if isinstance(function, Together) and not alone:
@@ -318,8 +324,11 @@ def run_batch(
     return outcomes
 
 
-def _tell_start(key: str) -> None:
+def _tell_start(key: str) -> str:
+    """Say that a task runs; return the worker's address."""
     from distributed import get_worker
 
     worker = get_worker()
-    worker.log_event(_TOPIC, {"key": key, "worker": worker.address})
+    address: str = worker.address
+    worker.log_event(_TOPIC, {"key": key, "worker": address})
+    return address

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from dataaudit.engine import admission
+from dataaudit.engine.keys import library_versions
 from dataaudit.engine.units import Outcome
 
 HELD = []
@@ -70,3 +72,15 @@ BEHAVIOURS = {
 def behave(unit):
     """Do as the unit says; well-behaved ones say that they are done."""
     return Outcome(place=BEHAVIOURS[unit.behaviour](unit) or f"done {unit.name}")
+
+
+def upgrade():
+    """Let a library be another one in this process than it was, as far as dataaudit asks."""
+    HELD.append(admission.worker_versions)
+    admission.worker_versions = lambda: {**library_versions(), "numpy": "0.1"}
+    admission._met.clear()
+
+
+def downgrade():
+    """Let all be as before."""
+    admission.worker_versions = HELD.pop()

@@ -7,12 +7,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from hostile import HostileUnit, behave
+from hostile import HostileUnit, behave, downgrade, upgrade
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.cluster import ClusterChoice, open_cluster
 from dataaudit.engine.dask_runner import DaskRunner
+from dataaudit.errors import ClusterError
 
 MB = 1_000_000
 pytestmark = [pytest.mark.cluster, pytest.mark.ci]
@@ -41,6 +42,18 @@ def run_units(cluster, units, *, seconds=6.0):
     runner.run("test", behave, units, done)
     assert sorted(outcomes) == list(range(len(units)))
     return [outcomes[index] for index in range(len(units))], runner.notes
+
+
+def test_a_worker_that_has_other_versions_by_now_ends_the_run_by_name(cluster):
+    """It was asked when the build joined; somebody has installed another library since, or it is a new one."""
+    one, *_ = cluster.client.scheduler_info(n_workers=-1)["workers"]
+    cluster.client.run(upgrade, workers=[one])
+    try:
+        with pytest.raises(ClusterError, match=rf"worker {one} runs other versions: .*numpy \S+ here, 0\.1 there"):
+            run_units(cluster, [HostileUnit("well", str(number)) for number in range(50)])
+    finally:
+        cluster.client.run(downgrade, workers=[one])
+    assert len(run_units(cluster, [HostileUnit("well", str(number)) for number in range(50)])[0]) == 50
 
 
 @pytest.mark.parametrize(

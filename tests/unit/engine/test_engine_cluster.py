@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dask
 import pytest
-from distributed.comm import CommClosedError
 
 from dataaudit.engine import cluster as module
-from dataaudit.engine.cluster import SETTINGS, ClusterChoice, open_cluster, worker_identity, worker_versions
-from dataaudit.engine.keys import library_versions
+from dataaudit.engine.cluster import SETTINGS, ClusterChoice, open_cluster
 from dataaudit.errors import ClusterError, ConfigError
 
 
@@ -35,65 +33,6 @@ def test_every_setting_is_one_that_dask_knows():
     assert distributed.__version__
     unknown = [name for name in SETTINGS if dask.config.get(name, default=dask) is dask]
     assert [name for name in unknown if name != "logging"] == []
-
-
-class OneWorker:
-    """A client with one worker that answers what it is told to."""
-
-    def __init__(self, seen, versions):
-        self.answer = (seen, versions)
-
-    def wait_for_workers(self, *_, **__):
-        """It is there."""
-
-    def run(self, function, path, *, on_error):
-        """Ask every worker."""
-        assert on_error == "return"
-        seen, versions = function(path)
-        return {"tcp://w": (seen if self.answer[0] else "", versions | self.answer[1])}
-
-
-class LeavingWorkers(OneWorker):
-    """A client whose workers leave while they are asked; after some times one stays."""
-
-    def __init__(self, gone, error):
-        super().__init__(True, {})
-        self.gone, self.error = gone, error
-
-    def run(self, function, path, *, on_error):
-        """Return an error for who has left."""
-        self.gone -= 1
-        return {"tcp://left": self.error, **(super().run(function, path, on_error=on_error) if self.gone < 0 else {})}
-
-
-def test_workers_have_to_see_the_state_folder_and_run_the_same_versions(tmp_path):
-    """A worker elsewhere, or of another lock file, is refused by name; the probe file is taken away."""
-    module._check_workers(OneWorker(True, {}), tmp_path)
-    with pytest.raises(ClusterError, match="cannot see the state folder"):
-        module._check_workers(OneWorker(False, {}), tmp_path)
-    with pytest.raises(ClusterError, match=r"numpy .* here, 0\.1 there"):
-        module._check_workers(OneWorker(True, {"numpy": "0.1"}), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_worker_that_leaves_while_it_is_asked_is_no_error(tmp_path):
-    """On clusters whose workers come and go; none that stays is said, and so is one that cannot run us."""
-    gone = CommClosedError("in <TCP>: Stream is closed")
-    for times in (0, 1, 2):
-        module._check_workers(LeavingWorkers(times, gone), tmp_path)
-    with pytest.raises(ClusterError, match="no worker of the cluster answers: all have left"):
-        module._check_workers(LeavingWorkers(3, gone), tmp_path)
-    with pytest.raises(ClusterError, match="worker tcp://left cannot run dataaudit: ModuleNotFoundError: No module"):
-        module._check_workers(LeavingWorkers(0, ModuleNotFoundError("No module named 'dataaudit'")), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_worker_says_what_it_reads_and_runs(tmp_path):
-    """An unreadable probe is an empty answer, not an error."""
-    (tmp_path / "probe").write_text("token")
-    assert worker_identity(str(tmp_path / "probe")) == ("token", worker_versions())
-    assert worker_identity(str(tmp_path / "none"))[0] == ""
-    assert set(library_versions()) < set(worker_versions())
 
 
 class FakeClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -19,6 +20,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.detectors.judges import quiet
 from dataaudit.engine import dask_runner
 from dataaudit.engine import process_runner as module
+from dataaudit.engine.admission import terms_of
 from dataaudit.engine.alone import end_child
 from dataaudit.engine.build import open_runner
 from dataaudit.engine.cluster import ClusterChoice
@@ -136,26 +138,20 @@ def test_small_isolated_units_share_a_call_of_the_child(tmp_path):
     assert {name for name, (process, _) in said.items() if process == str(os.getpid())} == {"here"}
 
 
-def test_a_task_of_a_cluster_groups_them_too(monkeypatch):
-    monkeypatch.setattr(dask_runner, "_tell_start", lambda key: None)
+def test_a_task_of_a_cluster_groups_them_too(monkeypatch, tmp_path):
+    monkeypatch.setattr(dask_runner, "_tell_start", lambda key: "tcp://w")
     names = ["a", "large", "b", "here", "one", "c"]
     units = [Unit(name, isolated=name not in {"here", "one"}) for name in names]
-    try:
-        found = dask_runner.run_batch(InGroups(), units, "key", alone=False, memory_limit=0, unit_seconds=60.0)
+    stack = contextlib.ExitStack()
+    limits = {"alone": False, "memory_limit": 0, "unit_seconds": 60.0, "terms": stack.enter_context(terms_of(tmp_path))}
+    with stack:
+        stack.callback(end_child)
+        found = dask_runner.run_batch(InGroups(), units, "key", **limits)
         assert [one.place.split(" ", 1)[1] for one in found] == [
             *("a of 3", "large", "b of 3", "here of 2", "one of 2", "c of 3"),
         ]
-        found = dask_runner.run_batch(
-            InGroups("crash"),
-            [*units, Unit("bad", isolated=True)],
-            "key",
-            alone=False,
-            memory_limit=0,
-            unit_seconds=60.0,
-        )
+        found = dask_runner.run_batch(InGroups("crash"), [*units, Unit("bad", isolated=True)], "key", **limits)
         assert [one.reason for one in found] == [None] * 6 + [Reason.WORKER_DIED]
-    finally:
-        end_child()
 
 
 @pytest.mark.parametrize(
