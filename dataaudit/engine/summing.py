@@ -9,6 +9,7 @@ the shards are cut into tasks changes nothing.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +30,6 @@ from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value
 from dataaudit.lean import give_memory_back, release_arrow
 from dataaudit.link.step import LinkResult
-from dataaudit.manifest.canonical import digest_json
 from dataaudit.stages.base import Accumulator, Stage, merge
 from dataaudit.stages.partial import Partial, empty, fold_table
 
@@ -234,7 +234,7 @@ def run_sums(
     starts = range(0, len(shards), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
-        key = _digest([str(start), *(keys.reading for shard in some for keys in shard.plan.keys(shard.place))])
+        key = _name()
         rows = {one.ordinal: shard_row(one) for one in some}
         for more in columns:
             for row in more.between(some[0].ordinal, some[-1].ordinal).to_pylist():
@@ -249,10 +249,7 @@ def run_sums(
     firsts = keys = run_listed("sums", summing, units, _LISTS, store, runner, progress)
     while len(keys) > _SUMS_PER_TASK:
         groups = [keys[start : start + _SUMS_PER_TASK] for start in range(0, len(keys), _SUMS_PER_TASK)]
-        units = [
-            ListedUnit(key=_digest(group), results=tuple(store.address(_SUMS, key) for key in group))
-            for group in groups
-        ]
+        units = [ListedUnit(key=_name(), results=tuple(store.address(_SUMS, key) for key in group)) for group in groups]
         merged = run_listed("sums", summing, units, _LISTS, store, runner, progress)
         for key in keys:
             store.remove(_SUMS, key)
@@ -278,5 +275,6 @@ def run_sums(
     return found, whole
 
 
-def _digest(names: list[str]) -> str:
-    return digest_json(names).removeprefix("sha256:")
+def _name() -> str:
+    """Make a key that no other build has, for one of other stages may share the folder: what it names is used once."""
+    return secrets.token_hex(32)

@@ -188,3 +188,32 @@ def test_merging_many_shards_in_pieces_is_merging_them_at_once():
     one = gathered(0, [("xxx", "web")])
     rows = summed([one] * 600)[1]["train"]["volume"]["volume"].to_pylist()
     assert [(row["source"], row["documents"], row["tokens"]) for row in rows] == [("web", 600, 600)]
+
+
+def test_two_builds_that_share_a_state_folder_sum_their_own(store):
+    """The second, which found other copies, writes its lists before the first has read those of its own."""
+    shards = stored_shards(store, 3)
+    counts = pa.table([[0], ["web"], [1], [1]], schema=COUNTS)
+    found = {"exact_dup": LinkResult(extra={"exact_dup": counts})}
+    alone = [run(store, shards), run(store, shards, found=found)]
+    met = []
+
+    class Within(HereRunner):
+        """Runs the work of another build before its own."""
+
+        def __init__(self, others):
+            super().__init__()
+            self.others = others
+
+        def run(self, *work):
+            self.others()
+            super().run(*work)
+
+    class First(HereRunner):
+        """Has the second build write its lists before it reads its own."""
+
+        def run(self, *work):
+            met.append(run(store, shards, found=found, runner=Within(lambda: super(First, self).run(*work))))
+
+    assert [run(store, shards, runner=First()), *met] == alone
+    assert alone[0] != alone[1]
