@@ -10,6 +10,7 @@ child runs with our rights: who makes it write what it should not has these alre
 from __future__ import annotations
 
 import errno
+import json
 import os
 import queue
 import signal
@@ -24,9 +25,11 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
+from dataaudit.engine.admission import differences, worker_versions
 from dataaudit.engine.child import INPUT_ERROR, ONE_THREAD, READY
 from dataaudit.engine.runner import Sized, Together, unit_limit
 from dataaudit.engine.units import Outcome, wants_pandas
+from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
 
 _POLL_SECONDS = 0.05
@@ -166,13 +169,20 @@ class _Child:
 
         Raises:
             OSError: It does not start, which is no unit's fault.
+            ClusterError: It runs other versions than this process.
         """
         if self._ready:
             return
         answer = self._answer(0, time.monotonic() + _START_SECONDS)
-        if answer != READY:
+        if not isinstance(answer, str) or not answer.startswith(READY):
             _drop()
             raise OSError(errno.EAGAIN, f"a child process does not start: {answer}")
+        if differing := differences(worker_versions(), json.loads(answer.removeprefix(READY))):
+            _drop()
+            raise ClusterError(
+                f"other libraries were installed while the build ran: {differing} in a process that starts now",
+                "Run the same command again; what was finished with the old ones is not taken for the new ones'.",
+            )
         self._ready = True
 
     def _answer(self, memory_limit: int, deadline: float) -> _Outcomes | str:

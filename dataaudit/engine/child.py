@@ -7,6 +7,7 @@ command line names, beside the parent and whether pandas is wanted. The child en
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -15,11 +16,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
+from dataaudit.engine.admission import worker_versions
 from dataaudit.engine.units import Outcome
 from dataaudit.lean import be_lean
 
-READY = "ready"
-"""First answer of all: the child takes calls."""
+READY = "ready "
+"""Begins the first answer of all: the child takes calls; the versions that it runs follow, as JSON."""
 INPUT_ERROR = "input error"
 """Answer of a call that raised OSError: it may pass, so the parent decides."""
 ONE_THREAD = {
@@ -59,7 +61,7 @@ def main() -> None:
     if not with_pandas:
         be_lean()
     source, sink = Connection(calls, writable=False), Connection(answers, readable=False)
-    sink.send(READY)
+    sink.send(READY + json.dumps(worker_versions()))
     while True:
         try:
             function, unit = source.recv()

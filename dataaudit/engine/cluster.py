@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dataaudit.engine.admission import Terms, check_workers, terms_of
+from dataaudit.engine.admission import Newcomers, Terms, check_workers, terms_of
 from dataaudit.engine.alone import end_child
 from dataaudit.engine.child import ONE_THREAD
 from dataaudit.errors import ClusterError, ConfigError
@@ -88,6 +88,8 @@ class Cluster:
     """Bytes of memory of one worker; 0 when it is not limited."""
     terms: Terms
     """What a worker has to have, one that joins later too."""
+    newcomers: Newcomers
+    """Asks those that do."""
     local: Any = None
     """The LocalCluster, when it is ours."""
 
@@ -95,8 +97,13 @@ class Cluster:
         """Replace local workers that are gone for good; return how many workers there are.
 
         A nanny restarts its worker, but gives up when the worker dies while it starts.
+
+        Raises:
+            ClusterError: A worker that has joined meanwhile may not work.
         """
-        alive = len(self.client.scheduler_info(n_workers=-1)["workers"])
+        addresses = list(self.client.scheduler_info(n_workers=-1)["workers"])
+        self.newcomers.check(addresses)
+        alive = len(addresses)
         if self.local is not None and alive < self.num_workers:
             self.local.sync(_replace_dead, self.local)
             self.local.scale(self.num_workers)
@@ -153,7 +160,12 @@ def _joined(client: Any, terms: Terms) -> Iterator[Cluster]:
         yield _connected(client, terms)
     finally:
         with contextlib.suppress(Exception):  # workers may be gone, or busy for long
-            client.run(end_child, wait=False)
+            client.run(_end_child, wait=False)
+
+
+async def _end_child() -> None:
+    """End a worker's child; Dask waits for every function that is no coroutine, for busy workers too."""
+    end_child()
 
 
 def check_client(client: Any) -> None:
@@ -311,7 +323,8 @@ def _join(distributed: Any, address: str) -> Any:
 
 
 def _connected(client: Any, terms: Terms) -> Cluster:
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    addresses = client.scheduler_info(n_workers=-1)["workers"]
+    workers = addresses.values()
     limits = [int(worker["memory_limit"] or 0) for worker in workers]
     has_dashboard = importlib.util.find_spec("bokeh") is not None
     return Cluster(
@@ -321,4 +334,5 @@ def _connected(client: Any, terms: Terms) -> Cluster:
         dashboard=client.dashboard_link if has_dashboard else None,
         memory_limit=min(limits, default=0),
         terms=terms,
+        newcomers=Newcomers(client, terms, addresses),
     )

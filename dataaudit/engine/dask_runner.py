@@ -212,7 +212,8 @@ class DaskRunner:
         if now - self._deserted > _DESERTED_SECONDS:
             raise ClusterError(
                 f"there has been no worker for {_DESERTED_SECONDS:.0f} s; what was finished is kept",
-                "Start workers, then run the same command again to go on.",
+                "Start workers with the same lock file (one that cannot import dataaudit leaves at its first task), "
+                "then run the same command again to go on.",
             )
 
     def _stop_stuck(self, task: _Task) -> None:
@@ -302,6 +303,15 @@ def run_batch(
     worker = _tell_start(key)
     if problem := problem_here(terms):
         return [Outcome(fault=(f"worker {worker} {problem[0]}", problem[1]))] * len(units)
+    try:
+        return _run_batch(function, units, alone=alone, memory_limit=memory_limit, unit_seconds=unit_seconds)
+    except ClusterError as error:  # of its child: nothing that another try would mend
+        return [Outcome(fault=(f"worker {worker}: {error.message}", error.hint))] * len(units)
+
+
+def _run_batch(
+    function: Callable[[Any], Outcome], units: list[Any], *, alone: bool, memory_limit: int, unit_seconds: float
+) -> list[Outcome]:
     with quiet():
         done: dict[int, Outcome] = {}
         if isinstance(function, Together) and not alone:

@@ -120,7 +120,7 @@ class GatheredShards(OnDemand[GatheredShard]):
 
     def parts_of(self, stage: str) -> Iterator[tuple[str, int, int, int]]:
         """Yield, of each part that a stage looked at, its key, shard, split (by place in order), and first record."""
-        plan, parts = self.plan, self._parts
+        plan, parts = self.plan, self.parts
         for start in range(0, len(parts), _LOOKED_AT):
             some = parts[start : start + _LOOKED_AT]
             some = some[plan.has_stage(some["number"], stage)]
@@ -129,8 +129,8 @@ class GatheredShards(OnDemand[GatheredShard]):
             yield from zip(keys, *(column.tolist() for column in columns), strict=True)
 
     @cached_property
-    def _parts(self) -> np.ndarray:
-        """Every part of a shard that was read, of :data:`_PART`."""
+    def parts(self) -> np.ndarray:
+        """Every part of a shard that was read, in order: its ``number`` in all shards, its ``first_row``."""
         writer, status, firsts = RowWriter(self._store.root, _PART), _PLAIN.index("status"), _PLAIN.index("first_rows")
         for place, reading in enumerate(self._readings):
             if reading[status] not in UNREAD:

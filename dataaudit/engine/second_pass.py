@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.storage.files import FileStat
 from dataaudit.engine.gather import GatheredShards
 from dataaudit.engine.packs import Item
 from dataaudit.engine.partials import Damage
+from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore, entry_item
@@ -30,8 +32,11 @@ from dataaudit.link.second_pass import (
     identity_of,
 )
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.on_demand import OnDemand
 
 _TWINS = 2
+_ITEMS = 2048
+"""Entries that are written together."""
 
 
 def run_second_pass(
@@ -53,17 +58,16 @@ def run_second_pass(
     plan = _Plan(shards, store)
     for request in requests:
         plan.add(request)
-    plan.write()
     units = plan.units(fresh=fresh)
     lost: list[tuple[str, Reason, str]] = []
     damage, damaged = Damage(store), set[str]()
-    progress.begin("second-pass", len(units), sum(unit.size for unit in units))
+    progress.begin("second-pass", len(units), int(units.sizes.sum()))
 
     def done(index: int, outcome: Outcome) -> bool:
         damaged.update(outcome.damaged)
         if outcome.reason is not None:
-            lost.append((plan.uri(units[index].reading_key), outcome.reason, outcome.place))
-        progress.advance(units[index].size, failed=outcome.reason is not None)
+            lost.append((units.uri(index), outcome.reason, outcome.place))
+        progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
         return True
 
     runner.run("second-pass", Again(settings), units, done)
@@ -82,137 +86,176 @@ def run_second_pass(
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
-    """Where a part stands: the place of its shard in the plan, its number there."""
+class _Asked:
+    """What one task wants to see."""
 
-    place: int
-    part: int
-    split: int
-    first_row: int
+    task: SecondPassTask
+    contents: np.ndarray
+    """int64[k] parts that are read, ascending: of equal ones the first, by :meth:`Plan.equal_parts`."""
+    keys: np.ndarray
+    """uint8[k, 32] of the results of each."""
+
+    def key(self, place: int) -> str:
+        """Return the key of the result of a part, by its place."""
+        key: str = self.keys[place].tobytes().hex()
+        return key
+
+    def every_key(self) -> list[str]:
+        """Return the keys of all."""
+        return [self.key(place) for place in range(len(self.keys))]
 
 
 class _Plan:
-    """Which part is read for which tasks, and what they want of it; equal parts are read once."""
+    """Which part is read for which tasks, and what they want of it; equal parts are read once.
+
+    A corpus of a million shards may have one part of each read again, so what is known of parts is held in columns.
+    """
 
     def __init__(self, shards: GatheredShards, store: PartialStore) -> None:
-        self._store = store
-        self._homes: dict[str, list[_Home]] = {}
-        self._shards = shards
-        self._splits = shards.plan.splits()
-        self._requests: list[tuple[SecondPassTask, dict[str, str]]] = []
-        self._seconds: dict[str, float] = {}
-        self._items: list[Item] = []
+        self.plan, self._store = shards.plan, store
+        self._numbers, self._first_rows = shards.parts["number"], shards.parts["first_row"]
+        self._ordinals, self._splits = self.plan.shards_of(self._numbers)
+        self._contents = self.plan.equal_parts()[self._numbers]
+        self._order = np.argsort(self._contents, kind="stable")
+        self._ranked = self._contents[self._order]
+        self._asked: list[_Asked] = []
+        self.seconds: dict[int, float] = {}
+        """What slow tasks may take for a part, by its content."""
 
     def add(self, request: SecondPassRequest) -> None:
         """Take one more task: write what it wants of each part."""
-        pieces: dict[str, list[pa.Table]] = {}
-        ordered = request.wanted.sort_by([("shard", "ascending"), ("row", "ascending")])
-        ordinals, rows = ordered["shard"].to_numpy(), ordered["row"].to_numpy()
-        for ordinal in np.unique(ordinals).tolist():
-            shard = self._shards[self._shards.plan.place(ordinal)]
-            first_rows = np.array(shard.first_rows, dtype=np.int64)
-            keys = [own.reading for own in shard.plan.keys(shard.place)]
-            start, stop = np.searchsorted(ordinals, [ordinal, ordinal + 1]).tolist()
-            cuts = start + np.searchsorted(rows[start:stop], [*first_rows.tolist(), np.iinfo(np.int64).max])
-            for index, key in enumerate(keys):
-                piece = ordered.slice(int(cuts[index]), int(cuts[index + 1] - cuts[index])).drop_columns(["shard"])
-                if piece.num_rows:
-                    own = pc.subtract(piece["row"], pa.scalar(int(first_rows[index]), pa.int64()))
-                    place = piece.schema.get_field_index("row")
-                    pieces.setdefault(key, []).append(piece.set_column(place, "row", own))
-        names = ordered.drop_columns(["shard"]).column_names
+        names = [name for name in request.wanted.column_names if name != "shard"]
         identity = [request.task.name, request.task.version, identity_of(request.task)]
-        keys_by_part = {}
-        for reading_key, tables in pieces.items():
-            wanted = pa.concat_tables(tables).combine_chunks()
-            if len(tables) > 1:  # of equal parts: once what each of them is asked for
-                wanted = wanted.group_by(names, use_threads=False).aggregate([]).select(names)
-            wanted = wanted.sort_by([(name, "ascending") for name in names])
+        contents, keys, items = array("q"), bytearray(), list[Item]()
+        for content, wanted in self._by_content(request.wanted, names):
             if isinstance(request.task, Slow):
                 more = request.task.seconds * wanted.num_rows
-                self._seconds[reading_key] = self._seconds.get(reading_key, 0.0) + more
-            digest = _digest(wanted)
-            key = digest_json([reading_key, *identity, digest]).removeprefix("sha256:")
+                self.seconds[content] = self.seconds.get(content, 0.0) + more
+            reading_key = self.plan.part_keys(self.homes(content)[0], ()).reading
+            key = digest_json([reading_key, *identity, _digest(wanted)]).removeprefix("sha256:")
             if self._store.read(WANTED, key) is None:
-                self._items.append(entry_item(WANTED, key, {}, {WANTED: wanted}))
-            keys_by_part[reading_key] = key
-        self._requests.append((request.task, keys_by_part))
+                items.append(entry_item(WANTED, key, {}, {WANTED: wanted}))
+            contents.append(content)
+            keys += bytes.fromhex(key)
+            if len(items) == _ITEMS:
+                self._store.write_items(items)
+                items.clear()
+        if items:
+            self._store.write_items(items)
+        self._store.packs.refresh()
+        found = np.frombuffer(bytes(keys), np.uint8).reshape(-1, 32)
+        self._asked.append(_Asked(request.task, np.frombuffer(contents, np.int64), found))
 
-    def write(self) -> None:
-        """Store what is wanted, for the workers; see which parts these are, and their equals."""
-        wanted = {key for _, keys in self._requests for key in keys}
-        for shard in self._shards if wanted else ():
-            if shard.partials and any(own.reading in wanted for own in shard.plan.keys(shard.place)):
-                split, parts = self._splits.index(shard.split), shard.plan.keys(shard.place)
-                for part, (own, first_row) in enumerate(zip(parts, shard.first_rows, strict=True)):
-                    if own.reading in wanted:
-                        home = _Home(shard.place, part, split, first_row)
-                        self._homes.setdefault(own.reading, []).append(home)
-        if self._items:
-            self._store.write_items(self._items)
-            self._store.packs.refresh()
-            self._items.clear()
-
-    def uri(self, reading_key: str) -> str:
-        """Return the shard of a part, the first of equal ones."""
-        return self._shards.plan[self._homes[reading_key][0].place].shard.uri
-
-    def units(self, *, fresh: bool) -> list[SecondPassUnit]:
-        """Return a unit for every part of which some task's result is missing."""
-        todo: dict[str, list[tuple[SecondPassTask, str, str]]] = {}
-        for task, keys in self._requests:
-            for reading_key, key in keys.items():
-                if fresh or not self._store.has(task_kind(task), key):
-                    todo.setdefault(reading_key, []).append((task, key, self._store.address(WANTED, key)))
-        return [self._unit(reading_key, tasks) for reading_key, tasks in sorted(todo.items())]
-
-    def _unit(self, reading_key: str, tasks: list[tuple[SecondPassTask, str, str]]) -> SecondPassUnit:
-        first, *others = self._homes[reading_key]
-        planned = self._shards.plan[first.place]
-        probe, request = planned.probe, planned.parts[first.part].request
-        assert probe is not None
-        twins: dict[str, FileStat] = {}
-        for home in others:
-            other = self._shards.plan[home.place]
-            if other.probe is not None and other.shard.path != request.path:
-                twins[other.shard.path] = other.probe.stat
-            if len(twins) == _TWINS:
-                break
-        return SecondPassUnit(
-            request=request,
-            stat=probe.stat,
-            sha256=probe.sha256,
-            reading_key=reading_key,
-            tasks=tuple(tasks),
-            size=probe.stat.size // max(1, len(planned.parts)),
-            seconds=self._seconds.get(reading_key, 0.0),
-            twins=tuple(twins.items()),
+    def _by_content(self, wanted: pa.Table, names: list[str]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield of each content that is looked at what is wanted of it, ``row`` counted within the part."""
+        ordinals, rows = wanted["shard"].to_numpy().astype(np.int64), wanted["row"].to_numpy()
+        many = 1 + int(max(rows.max(initial=0), self._first_rows.max(initial=0)))
+        places = np.searchsorted(self._ordinals * many + self._first_rows, ordinals * many + rows, side="right") - 1
+        table = wanted.select(names).set_column(
+            names.index("row"), "row", pa.array(rows - self._first_rows[places], pa.int64())
         )
+        contents = self._contents[places]
+        order = np.argsort(contents, kind="stable")
+        table, places, contents = table.take(pa.array(order)).combine_chunks(), places[order], contents[order]
+        starts = np.flatnonzero(np.diff(contents, prepend=-1)).tolist()
+        for start, stop in pairwise([*starts, len(contents)]):
+            own = table.slice(start, stop - start)
+            if (places[start:stop] != places[start]).any():  # of equal parts: once what each of them is asked for
+                own = own.group_by(names, use_threads=False).aggregate([]).select(names)
+            yield int(contents[start]), own.sort_by([(name, "ascending") for name in names])
+
+    def homes(self, content: int) -> list[int]:
+        """Return the numbers of the parts of a content that were read, in order."""
+        start, stop = np.searchsorted(self._ranked, [content, content + 1]).tolist()
+        found: list[int] = self._numbers[self._order[start:stop]].tolist()
+        return found
+
+    def units(self, *, fresh: bool) -> _Units:
+        """Return a unit for every part of which some task's result is missing."""
+        due = []
+        for asked in self._asked:
+            keys = asked.every_key()
+            has = [False] * len(keys) if fresh else self._store.have(task_kind(asked.task), keys)
+            chosen = ~np.array(has, dtype=bool)
+            due.append(_Asked(asked.task, asked.contents[chosen], asked.keys[chosen]))
+        return _Units(self, due, self._store)
 
     def results(self, number: int) -> list[SecondPassResult]:
         """Read what the first ``number`` tasks found, in order of shards and parts."""
         damage = Damage(self._store)
         found = []
-        for task, keys in self._requests[:number]:
-            kind = task_kind(task)
-            parts = []
-            for reading_key, key in keys.items():
-                entry = damage.read(kind, key)
-                if entry is not None:
-                    parts += [
-                        SecondPassPart(
-                            shard=self._shards.plan.ordinal(home.place),
-                            split=home.split,
-                            first_row=home.first_row,
-                            key=key,
-                            tables=entry.tables,
-                        )
-                        for home in self._homes[reading_key]
-                    ]
-            parts.sort(key=lambda part: (part.shard, part.first_row))
-            found.append(SecondPassResult(kind=kind, parts=tuple(parts)))
+        for asked in self._asked[:number]:
+            kind = task_kind(asked.task)
+            found.append(SecondPassResult.of(kind, self._found(asked, kind, damage)))
         damage.tell()
         return found
+
+    def _found(self, asked: _Asked, kind: str, damage: Damage) -> Iterator[SecondPassPart]:
+        read = np.flatnonzero(np.isin(self._contents, asked.contents))
+        results = np.searchsorted(asked.contents, self._contents[read])
+        columns = (self._ordinals[read], self._splits[read], self._first_rows[read], results)
+        for ordinal, split, first_row, result in zip(*(column.tolist() for column in columns), strict=True):
+            key = asked.key(result)
+            if (entry := damage.read(kind, key)) is not None:
+                yield SecondPassPart(shard=ordinal, split=split, first_row=first_row, key=key, tables=entry.tables)
+
+
+class _Units(OnDemand[SecondPassUnit]):
+    """Parts that are read again, each made a unit of work when it is asked for.
+
+    Args:
+        plan: Of the pass.
+        due: What is missing for each task.
+        store: Where lies what is wanted.
+    """
+
+    def __init__(self, plan: _Plan, due: Sequence[_Asked], store: PartialStore) -> None:
+        self._pass, self._plan, self._due, self._store = plan, plan.plan, due, store
+        self._contents = np.unique(np.concatenate([np.zeros(0, np.int64), *(asked.contents for asked in due)]))
+        shards = self._plan.parts["shard"][[plan.homes(content)[0] for content in self._contents.tolist()]]
+        counts = np.diff(self._plan.rows["parts"], prepend=0)[shards]
+        self.sizes: np.ndarray = self._plan.rows["size"][shards] // np.maximum(counts, 1)
+        """int64[k] stored bytes of each."""
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def item(self, place: int) -> SecondPassUnit:
+        """Make one."""
+        content = int(self._contents[place])
+        number, *others = self._pass.homes(content)
+        planned, part = self._home(number)
+        assert planned.probe is not None
+        twins: dict[str, FileStat] = {}
+        for other, _ in map(self._home, others):
+            if other.probe is not None and other.shard.path != part.request.path:
+                twins[other.shard.path] = other.probe.stat
+            if len(twins) == _TWINS:
+                break
+        tasks = []
+        for asked in self._due:
+            at = int(np.searchsorted(asked.contents, content))
+            if at < len(asked.contents) and asked.contents[at] == content:
+                tasks.append((asked.task, asked.key(at), self._store.address(WANTED, asked.key(at))))
+        return SecondPassUnit(
+            request=part.request,
+            stat=planned.probe.stat,
+            sha256=planned.probe.sha256,
+            reading_key=part.reading_key,
+            tasks=tuple(tasks),
+            size=int(self.sizes[place]),
+            seconds=self._pass.seconds.get(content, 0.0),
+            twins=tuple(twins.items()),
+        )
+
+    def uri(self, place: int) -> str:
+        """Return the shard of a part, the first of equal ones."""
+        return self._home(self._pass.homes(int(self._contents[place]))[0])[0].shard.uri
+
+    def _home(self, number: int) -> tuple[PlannedShard, PlannedPart]:
+        place = int(self._plan.parts["shard"][number])
+        planned = self._plan[place]
+        return planned, planned.parts[number - self._plan.part_range(place)[0]]
 
 
 def _digest(table: pa.Table) -> str:

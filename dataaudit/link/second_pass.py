@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, ClassVar, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -87,34 +89,74 @@ class SecondPassPart:
     tables: Mapping[str, pa.Table]
 
 
+_PART = np.dtype([("shard", "<i4"), ("split", "<i4"), ("first_row", "<i8")])
+_PIECES = 1024
+"""Tables that are put in one piece: each of many small ones costs more than its rows."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPassResult:
-    """What a task found, in order of shards and parts."""
+    """What a task found, in order of shards and parts: rows of all parts together, for there may be a million."""
 
     kind: str
-    parts: tuple[SecondPassPart, ...]
+    parts: np.ndarray
+    """Of each part its shard, split and first record."""
+    keys: pa.StringArray
+    """Of the results of each."""
+    tables: Mapping[str, tuple[pa.Table, np.ndarray]]
+    """By name the rows of all parts, and int64[k] how many are of each."""
+
+    @classmethod
+    def of(cls, kind: str, parts: Iterable[SecondPassPart]) -> SecondPassResult:
+        """Put together what was found in parts, in their order; none is held as an object."""
+        places, keys, pieces, sizes = array("q"), [pa.array([], pa.string())], dict[str, list[pa.Table]](), array("q")
+        names: tuple[str, ...] = ()
+        for some in _by_many(parts):
+            keys.append(pa.array([part.key for part in some], pa.string()))
+            names = tuple(some[0].tables)
+            for part in some:
+                places.extend((part.shard, part.split, part.first_row))
+                sizes.extend(part.tables[name].num_rows for name in names)
+            for name in names:
+                pieces.setdefault(name, []).append(_in_one([part.tables[name] for part in some]))
+        found = np.frombuffer(places, np.int64).reshape(-1, 3)
+        columns = np.frombuffer(sizes, np.int64).reshape(len(found), len(names))
+        return cls(
+            kind=kind,
+            parts=np.rec.fromarrays(found.T, dtype=_PART),
+            keys=pa.concat_arrays(keys),
+            tables={name: (_in_one(pieces[name]), columns[:, place]) for place, name in enumerate(names)},
+        )
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table over all parts, with the columns ``shard`` and ``row`` of whole shards before its own.
+        """Return a table over all parts, with the column ``shard``, and ``row`` counted in whole shards.
 
         Args:
-            name: Of the task's table; it has a column ``row``, counted within the part.
+            name: Of the task's table; in its column ``row``, if it has one, rows are counted within the part.
             schema: Of the result.
         """
-        pieces = [schema.empty_table()]
-        for part in self.parts:
-            table = part.tables[name]
-            rows = pc.add(table["row"], pa.scalar(part.first_row, pa.int64()))
-            shards = pa.array(np.full(table.num_rows, part.shard, dtype=np.int32))
-            table = table.set_column(table.schema.get_field_index("row"), "row", rows).append_column("shard", shards)
-            pieces.append(table.select(schema.names).cast(schema))
-        return pa.concat_tables(pieces)
+        if name not in self.tables:
+            return schema.empty_table()
+        table, sizes = self.tables[name]
+        if "row" in table.column_names:
+            rows = pc.add(table["row"], pa.array(np.repeat(self.parts["first_row"], sizes)))
+            table = table.set_column(table.schema.get_field_index("row"), "row", rows)
+        table = table.append_column("shard", pa.array(np.repeat(self.parts["shard"], sizes)))
+        return table.select(schema.names).cast(schema)
 
     def files(self, name: str) -> list[KeyedFile]:
         """Return the keyed rows of a name for a further join."""
         return [
-            KeyedFile(
-                kind=self.kind, key=part.key, name=name, shard=part.shard, split=part.split, first_row=part.first_row
-            )
-            for part in self.parts
+            KeyedFile(kind=self.kind, key=key, name=name, shard=shard, split=split, first_row=first_row)
+            for key, (shard, split, first_row) in zip(self.keys.to_pylist(), self.parts.tolist(), strict=True)
         ]
+
+
+def _by_many(parts: Iterable[SecondPassPart]) -> Iterator[list[SecondPassPart]]:
+    left = iter(parts)
+    while some := list(islice(left, _PIECES)):
+        yield some
+
+
+def _in_one(pieces: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(pieces, promote_options="permissive").combine_chunks()

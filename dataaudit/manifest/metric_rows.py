@@ -164,8 +164,8 @@ class MetricRows(Sequence[Metric]):
 
     @property
     def _columns(self) -> dict[str, Column]:
-        if self.parts:
-            self._held = {name: Column.joined([one.column(name) for one in self.parts]) for name in LEAVES}
+        if parts := self.parts:  # of two threads that are here at once, each makes all
+            self._held = {name: Column.joined([one.column(name) for one in parts]) for name in LEAVES}
             self.parts = ()
         return self._held
 

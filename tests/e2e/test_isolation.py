@@ -203,6 +203,7 @@ def test_workers_import_nothing_from_the_folder_that_a_build_runs_in(monkeypatch
         (tmp_path / f"{name}.py").write_text("raise SystemExit(1)\n")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "state").mkdir()
     before = {**os.environ}
     with open_cluster(ClusterChoice(workers=1), tmp_path / "state") as opened:
         outcomes, notes = run_units(opened, [HostileUnit("well", "u")], seconds=60)

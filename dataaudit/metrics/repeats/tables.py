@@ -31,15 +31,15 @@ def hotspot_tables(
     Returns:
         The tables, and int64[h] numbers from 1: by documents, then occurrences, most first, then by first place.
     """
-    places, seen = covered.table("places", _PLACES), _seen(covered)
+    places, seen = covered.table("places", _PLACES), covered.table("totals", _SEEN)
     seen = seen.filter(pc.not_equal(seen["hotspot"], ANY))
     totals = {name: _sums(seen["hotspot"].to_numpy(), seen[name].to_numpy(), len(words)) for name in _SUMS}
     numbers = _numbers(places, totals)
     ranked = np.argsort(numbers)
-    pieces = [part.tables["hashes"] for part in covered.parts]
-    hashes = dict.fromkeys(range(len(words)), 0)
-    for table in [*pieces, HASHES.empty_table()]:
-        hashes.update(zip(table["hotspot"].to_pylist(), table["hash"].to_pylist(), strict=True))
+    found = covered.table("hashes", HASHES)
+    hashes = dict.fromkeys(range(len(words)), 0) | dict(
+        zip(found["hotspot"].to_pylist(), found["hash"].to_pylist(), strict=True)
+    )
     affected = {f"{name}s": _affected(seen, name) for name in ("shard", "source")}
     rows = [
         {
@@ -66,7 +66,7 @@ def repeat_partials(covered: SecondPassResult, numbers: np.ndarray) -> dict[str,
         covered: As above.
         numbers: int64[h] number of every hotspot.
     """
-    seen = _seen(covered)
+    seen = covered.table("totals", _SEEN)
     whole = pc.equal(seen["hotspot"], ANY)
     every, spots = seen.filter(whole), seen.filter(pc.invert(whole))
     return {
@@ -88,16 +88,6 @@ def repeat_partials(covered: SecondPassResult, numbers: np.ndarray) -> dict[str,
             }
         ),
     }
-
-
-def _seen(covered: SecondPassResult) -> pa.Table:
-    """Return the totals of all parts, with their shard."""
-    pieces = [_SEEN.empty_table()]
-    for part in covered.parts:
-        table = part.tables["totals"]
-        shards = pa.array(np.full(table.num_rows, part.shard, dtype=np.int32))
-        pieces.append(table.add_column(0, "shard", shards).cast(_SEEN))
-    return pa.concat_tables(pieces)
 
 
 def _sums(spots: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:

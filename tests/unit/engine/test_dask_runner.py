@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.engine import dask_runner as module
-from dataaudit.engine.admission import Terms
+from dataaudit.engine.admission import Newcomers, Terms
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_UNITS, MAX_TASKS, DaskRunner
 from dataaudit.engine.units import Outcome
@@ -122,7 +122,9 @@ def client(monkeypatch):
 def make(client, *, workers=2, seconds=1000.0):
     """Return a runner on a fake client."""
     terms = Terms(folder="/nowhere", token="", versions=())
-    cluster = Cluster(client=client, num_workers=workers, hosts=(), dashboard=None, memory_limit=0, terms=terms)
+    here = {"hosts": (), "dashboard": None, "memory_limit": 0, "terms": terms}
+    newcomers = Newcomers(client, terms, ["tcp://w"])
+    cluster = Cluster(client=client, num_workers=workers, newcomers=newcomers, **here)
     return DaskRunner(cluster=cluster, unit_seconds=seconds)
 
 

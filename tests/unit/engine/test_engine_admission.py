@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import threading
+import time
+
 import pytest
 from distributed.comm import CommClosedError
 
 from dataaudit.engine import admission, dask_runner
-from dataaudit.engine.admission import check_workers, problem_here, terms_of, worker_identity, worker_versions
+from dataaudit.engine.admission import (
+    Newcomers,
+    check_workers,
+    problem_here,
+    terms_of,
+    worker_identity,
+    worker_versions,
+)
+from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.keys import library_versions
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
@@ -86,7 +98,7 @@ def nothing_met(monkeypatch):
 @pytest.mark.usefixtures("nothing_met")
 def test_a_worker_that_joins_later_looks_at_itself(tmp_path, monkeypatch):
     """Once for each build: what it met it need not look at again, what it did not meet it looks at again."""
-    with terms_of(tmp_path / ".") as terms:
+    with terms_of(tmp_path) as terms:
         monkeypatch.setattr(admission, "worker_versions", lambda: worker_versions() | {"numpy": "0.1"})
         said, remedy = problem_here(terms)
         assert "runs other versions: numpy " in said
@@ -113,3 +125,82 @@ def test_no_unit_runs_on_a_worker_that_may_not_work(tmp_path, monkeypatch):
     assert ran == []
     assert all(isinstance(one, Outcome) for one in found)
     assert [one.fault[0][:36] for one in found] == ["worker tcp://late runs other version"] * 2
+
+
+class Joining(OneWorker):
+    """A client that notes whom it asks."""
+
+    def __init__(self, answers):
+        self.answers, self.asked = answers, []
+
+    def run(self, function, path, *, workers, on_error):
+        """Ask some workers."""
+        self.asked.append(workers)
+        return {address: self.answers.get(address, function(path)) for address in workers}
+
+
+def checked(newcomers, addresses, asked):
+    """Show addresses until somebody was asked for the n-th time and the answer is there."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        newcomers.check(addresses)
+        time.sleep(0.01)
+        if asked and "newcomers" not in {one.name for one in threading.enumerate()}:
+            newcomers.check(addresses)
+            return
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            ModuleNotFoundError("No module named 'dataaudit'"),
+            "worker tcp://b cannot run dataaudit: ModuleNotFoundError",
+        ),
+        (("", worker_versions()), "worker tcp://b cannot see the state folder"),
+        (OSError("it has left"), ""),
+    ],
+)
+def test_those_that_join_are_asked_once_and_refused_by_name(tmp_path, answer, said):
+    """Those that were there when the build joined were asked then; one that leaves is no error."""
+    client = Joining({"tcp://b": answer})
+    with terms_of(tmp_path) as terms:
+        newcomers = Newcomers(client, terms, ["tcp://a"])
+        newcomers.check(["tcp://a"])
+        assert client.asked == []
+        if said:
+            with pytest.raises(ClusterError, match=said):
+                checked(newcomers, ["tcp://a", "tcp://b"], client.asked)
+        else:
+            checked(newcomers, ["tcp://a", "tcp://b"], client.asked)
+            checked(newcomers, ["tcp://a", "tcp://b", "tcp://c"], client.asked)
+        assert client.asked == [["tcp://b"], ["tcp://c"]][: 1 if said else 2]
+
+
+def test_a_child_that_starts_after_an_upgrade_is_refused(tmp_path, monkeypatch):
+    """This process keeps the library that it has loaded, a child that starts now would load another."""
+    package = tmp_path / "numpy-0.1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 0.1\n")
+    worker_versions()
+    end_child()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    try:
+        with pytest.raises(ClusterError, match=r"other libraries were installed.* numpy \S+ here, 0\.1 there"):
+            run_alone(str, "unit", memory_limit=0, seconds=120)
+    finally:
+        end_child()
+
+
+def test_what_killed_builds_left_goes_after_a_month(tmp_path):
+    """The file of a build that runs stays."""
+    for days in (0, 29, 31):
+        path = tmp_path / f".worker-check-{days}"
+        path.touch()
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+    with terms_of(tmp_path) as terms:
+        assert {one.name for one in tmp_path.iterdir()} == {
+            ".worker-check-0",
+            ".worker-check-29",
+            terms.probe.name,
+        }

@@ -163,7 +163,7 @@ def test_damaged_results_are_told_of(world):
     flip(found)
     with pytest.raises(DamagedEntryError):
         look(world, [(0, 3, "x")])
-    assert look(world, [(0, 3, "x")]).parts
+    assert len(look(world, [(0, 3, "x")]).parts) == 2
 
 
 def test_families_share_a_reading(world):

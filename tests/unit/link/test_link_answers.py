@@ -27,7 +27,7 @@ def answers(wanted, *parts):
     """Return the answers for a sample of (shard, row, stratum)."""
     shards, rows, strata = (np.array(column) for column in zip(*wanted, strict=True))
     sampled = SimpleNamespace(places=places_of(shards, rows), strata=strata)
-    return Answers(SecondPassResult(kind="visit", parts=parts), sampled)
+    return Answers(SecondPassResult.of("visit", parts), sampled)
 
 
 def verdicts(found):

@@ -64,7 +64,7 @@ def found(monkeypatch):
     scores = pa.table([np.repeat(ROWS, 2), [50] * 6, list(JUDGE.classes) * 3, said], schema=SCORES)
     part = SecondPassPart(shard=0, split=0, first_row=0, key="", tables={"seen": seen, "scores": scores})
     with pytest.raises(StopIteration) as stop:
-        family.send([SecondPassResult(kind="visit", parts=(part,))])
+        family.send([SecondPassResult.of("visit", [part])])
     return stop.value.value
 
 
