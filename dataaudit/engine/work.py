@@ -58,6 +58,8 @@ from dataaudit.stages.partial import Partial
 
 Unit = TypeVar("Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
+_LARGE = 1 << 20
+"""Stored bytes of a part before which free memory goes back to the system: looking for it takes milliseconds."""
 _HASHINGS = 2
 _REASONS: Mapping[type[OSError], Reason] = {
     FileNotFoundError: Reason.NOT_FOUND,
@@ -126,7 +128,8 @@ class Again:
 
     def __call__(self, unit: SecondPassUnit) -> Outcome:
         """Read a part; see :func:`read_again`."""
-        give_memory_back()
+        if unit.size >= _LARGE:
+            give_memory_back()
         return read_again(unit, self.settings)
 
     def finish(self, outcomes: Sequence[Outcome]) -> None:
