@@ -19,6 +19,7 @@ from dataaudit.kernels.filter_tables import (
     PARAGRAPH_CHARS,
     PARAGRAPHS,
     PRIME,
+    SEED,
     SENTENCE_OPEN,
     SENTENCES,
     SENTENCES_LEFT,
@@ -97,7 +98,7 @@ def end_content_line(
     _keep(words, ends, state, digest, chars)
     if state[PARAGRAPH_CHARS] < 0:
         state[PARAGRAPH_CHARS] = chars
-        return digest
+        return (SEED ^ digest) * PRIME  # else two lines would have the digest that they have the other way round
     state[PARAGRAPH_CHARS] += state[GAP_CHARS] + chars
     return (paragraph ^ digest) * PRIME
 

@@ -56,7 +56,7 @@ class Filters(StageDefaults):
     """Bounds by rule that replace the published ones: [low, high], null for none."""
 
     name: ClassVar[str] = "filters"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:

@@ -216,6 +216,7 @@ def assert_same(text, found, **limits):
 
 @settings(max_examples=examples(400), deadline=None)
 @given(texts=st.lists(TEXTS.filter(lambda text: not any(0xD800 <= ord(c) < 0xE000 for c in text)), max_size=4))
+@example(texts=["one\ntwo\n\ntwo\none", "of\r\nthe\n\nthe\r\nof\n", "a\nb\nc\n\nc\nb\na\n\nb\na\nc"])
 @example(texts=["", "a", "...", "\n", "\u2028", "a\r\n\r\nb", "one word", "\ufeff", "a" * 3000, "x\u0300\u0301"])
 def test_every_count_is_that_of_plain_python(texts):
     """Any text, any neighbours in the batch, at the published limits and at small ones."""
