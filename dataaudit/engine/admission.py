@@ -135,11 +135,10 @@ class Newcomers:
             threading.Thread(target=self._ask, args=(sorted(new),), daemon=True, name="newcomers").start()
 
     def _ask(self, new: list[str]) -> None:
-        with Guarded() as call:  # the cluster may be gone; who waits for its tasks says so
+        with Guarded():  # the cluster may be gone; who waits for its tasks says so
             probe = str(self._terms.probe)
             answers = self._client.run(worker_identity, probe, workers=new, on_error="return")
             self._problem = self._problem or _first_problem(answers, self._terms)
-        del call
 
 
 def _answers(client: Any, probe: Path) -> dict[str, Any]:

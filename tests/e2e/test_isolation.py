@@ -45,7 +45,7 @@ def run_units(cluster, units, *, seconds=6.0):
 
 
 def test_a_worker_that_has_other_versions_by_now_ends_the_run_by_name(cluster):
-    """It was asked when the build joined; somebody has installed another library since, or it is a new one."""
+    """As a process does that a nanny starts anew after an upgrade: it met no terms yet and asks for versions."""
     one, *_ = cluster.client.scheduler_info(n_workers=-1)["workers"]
     cluster.client.run(upgrade, workers=[one])
     try:
