@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
+from pathlib import Path
 
 import distributed
 import pytest
+from hostile import HostileUnit, behave
 
 from dataaudit import api
+from dataaudit.engine import alone
+from dataaudit.engine.cluster import ClusterChoice, open_cluster
+from dataaudit.engine.dask_runner import DaskRunner
 from dataaudit.errors import ClusterError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.ci]
@@ -42,3 +48,22 @@ def test_workers_that_share_a_process_are_refused(small, tmp_path):
     with client_of(processes=False) as client, client.cluster, pytest.raises(ClusterError, match="in one process"):
         api.build(small, tmp_path / "m", client=client)
     assert not (tmp_path / "m").exists()
+
+
+def child_runs():
+    """Tell, on a worker, whether its child is there."""
+    return any(child.alive() for child in alone._held)
+
+
+def test_the_child_of_a_joined_worker_ends_with_the_build(tmp_path, monkeypatch):
+    """It holds memory of the caller's workers."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    units = [HostileUnit("well", "u", isolated=True)]
+    with client_of(processes=True) as client, client.cluster:
+        with open_cluster(ClusterChoice(client=client), tmp_path) as cluster:
+            DaskRunner(cluster=cluster, unit_seconds=60).run("one", behave, units, lambda *_: True)
+            assert [*client.run(child_runs).values()] == [True]
+        deadline = time.monotonic() + 20
+        while any(client.run(child_runs).values()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert [*client.run(child_runs).values()] == [False]
