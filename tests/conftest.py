@@ -25,9 +25,11 @@ settings.load_profile("tests")
 def pytest_collection_modifyitems(config, items):
     """Leave out what belongs to a higher level."""
     higher = {"test": {"ci", "judges", "torch", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
-    kept = [item for item in items if not any(item.get_closest_marker(mark) for mark in higher)]
-    if len(kept) < len(items):
-        config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])
+    kept, left = [], []
+    for item in items:
+        (left if any(item.get_closest_marker(mark) for mark in higher) else kept).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
         items[:] = kept
 
 
