@@ -63,13 +63,16 @@ PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test: $(VENV)/.dev
 	$(PYTEST)
 
+# Files that name one of some marks: to import all others takes a minute.
+marked = $(shell grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests)
+
 # What CI runs beside `make test`: the judges' tests, privacy, faults of stores, the site.
 test-ci: $(VENV)/.judges
-	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges or torch) and not cluster'
+	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges or torch) and not cluster' $(call marked,ci|judges|torch)
 
 # Some of the kills, isolation, schedulers: one process, for they need the machine to themselves.
 test-kills: $(VENV)/.dev
-	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m 'cluster and ci'
+	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m 'cluster and ci' $(call marked,cluster)
 
 # What runs before a release: every test, example and repetition. The file says when it last passed.
 PASSED := tests/all-passed.txt

@@ -8,7 +8,7 @@ languages, and tells scripts apart, which a primary subtag does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -34,7 +34,7 @@ class DetectorModel:
     """Of the model: of its file, or of its answers where it is part of a library."""
     languages: tuple[str, ...]
     """Codes that it can give, ``und`` first, the others sorted."""
-    path: Path | None = None
+    path: Path | None = field(default=None, compare=False)
     """The model's file under its content's name; None where it is part of a library."""
     loader: str = ""
     """The package that reads the file, where there are several; empty where there is one."""

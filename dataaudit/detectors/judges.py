@@ -107,14 +107,36 @@ class _Others(io.TextIOBase):
 @contextmanager
 def quiet() -> Iterator[None]:
     """Let no library print, log or warn in this thread; other threads and other loggers of the process go on."""
-    loggers = [logging.getLogger(name) for name in _LOUD]
-    before = [logger.level for logger in loggers]
-    with warnings.catch_warnings(), redirect_stdout(_Others(sys.stdout)), redirect_stderr(_Others(sys.stderr)):
+    printed = redirect_stdout(_Others(sys.stdout)), redirect_stderr(_Others(sys.stderr))
+    with silenced, warnings.catch_warnings(), printed[0], printed[1]:
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, before, strict=True):
-                logger.setLevel(level)
+        yield
+
+
+class _Silenced:
+    """Keeps libraries from logging as long as anybody asks: a change of a level empties the caches of all loggers."""
+
+    def __init__(self) -> None:
+        self._levels: dict[str, int] = {}
+        self._asking = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._asking += 1
+            if self._asking == 1:
+                self._levels = {name: logging.getLogger(name).level for name in _LOUD}
+                self._set(dict.fromkeys(_LOUD, logging.CRITICAL + 1))
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._asking -= 1
+            if self._asking == 0:
+                self._set(self._levels)
+
+    def _set(self, levels: dict[str, int]) -> None:
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+
+
+silenced = _Silenced()

@@ -74,6 +74,10 @@ class FastTextDetector:
         return self._index[language_code(label)], min(1.0, float(probability))
 
 
+_ANSWERED: set[tuple[str, str]] = set()
+"""Digests of models that knew the languages of a few sentences, each with its loader, in this process."""
+
+
 def find_model(path: Path | None, *, cache_dir: Path, loader: str = "") -> DetectorModel:
     """Read a model, check that it is one, and copy it to a file named by its digest.
 
@@ -98,7 +102,9 @@ def find_model(path: Path | None, *, cache_dir: Path, loader: str = "") -> Detec
             "Give the path of lid.176.ftz or lid.176.bin, or leave the key out; if it is one of them, fetch it again.",
         ) from None
     write_changed(copy, data)
-    _check_answers(copy, loader)
+    if (digest, loader) not in _ANSWERED:
+        _check_answers(copy, loader)
+        _ANSWERED.add((digest, loader))
     read_by = f"+{loader}.{version(loader)}" if loader else ""
     return DetectorModel(
         name=NAME,

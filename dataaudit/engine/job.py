@@ -29,7 +29,7 @@ from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode, ManifestError
-from dataaudit.kernels.jit import are_compiled, compile_all
+from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.link.step import LinkContext, LinkStep, Protected
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.list import Quarantine

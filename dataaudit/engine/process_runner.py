@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.detectors.judges import quiet
+from dataaudit.detectors.judges import quiet, silenced
 from dataaudit.engine.alone import end_child, run_alone, run_together_alone
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
 from dataaudit.engine.runner import Sized, Together, finish, unit_limit
@@ -106,16 +106,17 @@ class ProcessRunner:
             ClusterError: The state folder cannot be written, or a unit says that something else is wrong here.
         """
         outcomes: list[Outcome] = []
-        for index, outcome in self._outcomes(name, function, units):
-            if outcome.fault is not None:
-                raise ClusterError(*outcome.fault)
-            outcomes.append(outcome)
-            if len(outcomes) == _FINISHED_UNITS:
-                finish(function, outcomes)
-                outcomes.clear()
-            if not on_outcome(index, outcome):
-                return
-        finish(function, outcomes)
+        with silenced:
+            for index, outcome in self._outcomes(name, function, units):
+                if outcome.fault is not None:
+                    raise ClusterError(*outcome.fault)
+                outcomes.append(outcome)
+                if len(outcomes) == _FINISHED_UNITS:
+                    finish(function, outcomes)
+                    outcomes.clear()
+                if not on_outcome(index, outcome):
+                    return
+            finish(function, outcomes)
 
     def _outcomes(
         self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized]

@@ -17,6 +17,8 @@ _LIVE_SECONDS = 0.05
 _SHORT_SECONDS = 1.0
 """Steps of one thing that take less share a line."""
 MEGABYTE = 1e6
+_UNIT_BYTES = 100_000
+"""What a piece costs beside its bytes, as bytes. The largest come first: by bytes alone little time would seem left."""
 T = TypeVar("T")
 
 
@@ -164,8 +166,9 @@ class Progress:
         parts = [f"{self._done_units:,}/{self._units:,}"]
         if self._bytes:
             parts.append(f"{speed / MEGABYTE:,.1f} MB/s")
-            if 0 < self._done_bytes < self._bytes:
-                left = (self._bytes - self._done_bytes) / speed
+            if 0 < self._done_units < self._units:
+                done = self._done_bytes + _UNIT_BYTES * self._done_units
+                left = elapsed * ((self._bytes + _UNIT_BYTES * self._units) / done - 1.0)
                 parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
         if self._failures:
             parts.append(f"{self._failures} unreadable")

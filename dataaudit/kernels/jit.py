@@ -8,17 +8,12 @@ itself sees only the file of the outermost function: a changed helper in another
 ``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the temporary folder, whichever can be written first;
 the installed package is never written to. Machine code is also kept apart by processor. Without any writable place
 kernels are compiled in every process.
-
-Kernels compiled before workers need them: once for a machine, so that not each worker does it, unseen.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
-import pkgutil
-import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -43,6 +38,8 @@ READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
 """int64[n], may be read-only."""
 READ_IDS = "Array(uint32, 1, 'C', readonly=True)"
 """uint32[n], may be read-only."""
+_OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
+"""Nothing is counted or allocated, and C calls no kernel: each wrapper takes as long to compile as a short kernel."""
 
 
 class Kernel(Generic[P, R]):
@@ -70,9 +67,8 @@ class Kernel(Generic[P, R]):
         """Return numba's dispatcher, compiled or from the cache."""
         if self._compiled is None:
             if self.signature is None:
-                self._compiled = load_numba().njit(error_model="numpy", forceinline=self.inline, _nrt=False)(
-                    self.function
-                )
+                within = {"forceinline": self.inline, "no_cpython_wrapper": True}  # Python never calls it
+                self._compiled = load_numba().njit(**_OPTIONS, **within)(self.function)
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled
@@ -81,10 +77,10 @@ class Kernel(Generic[P, R]):
         """Compile, with or without the cache; None when the cache fails: a full disk, a file cut short."""
         numba = load_numba()
         if folder is None:
-            return numba.njit(self.signature, error_model="numpy", _nrt=False)(self.function)
+            return numba.njit(self.signature, **_OPTIONS)(self.function)
         try:
             with _cache_at(folder):
-                return numba.njit(self.signature, error_model="numpy", _nrt=False, cache=True)(self.function)
+                return numba.njit(self.signature, cache=True, **_OPTIONS)(self.function)
         except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
             return None
 
@@ -146,35 +142,3 @@ def _cache_at(folder: Path) -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = before
-
-
-_MARKER = "compiled"
-
-
-def all_kernels() -> tuple[Kernel[Any, Any], ...]:
-    """Return every compiled kernel of this package."""
-    names = sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
-    modules = (importlib.import_module(f"dataaudit.kernels.{name}") for name in names)
-    found = (value for module in modules for value in vars(module).values())
-    return tuple(dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None))
-
-
-def _marker(folder: Path) -> Path:
-    """Return the file that says so; numba keeps code by the path of its source, and by processor."""
-    here = sha256(os.fsencode(Path(__file__).parent)).hexdigest()[:16]
-    return folder / f"{_MARKER}-{platform.node()}-{here}"
-
-
-def are_compiled() -> bool:
-    """Tell, without loading anything, whether their code is kept on this machine; also when it cannot be kept."""
-    folder = cache_folder()
-    return folder is None or _marker(folder).exists()
-
-
-def compile_all() -> None:
-    """Compile every kernel and keep the code; some 20 seconds the first time."""
-    for kernel in all_kernels():
-        kernel.load()
-    folder = cache_folder()
-    if folder is not None:
-        _marker(folder).touch()

@@ -164,17 +164,15 @@ class _Block(NamedTuple):
 def _blocks(table: pa.Table) -> Iterator[tuple[int, int, bytes]]:
     """Yield (least, greatest first byte, record batch as a message) of a sorted table; a byte may have several."""
     for batch in table.to_batches():
-        bounds = np.searchsorted(key_matrix(batch.column(0))[:, 0], np.arange(NUM_BYTES + 1)).tolist()
-        values = [value for value in range(NUM_BYTES) if bounds[value] < bounds[value + 1]]
-        held: list[int] = []
-        for value, following in zip_longest(values, values[1:]):
-            held.append(value)
-            few = bounds[value + 1] - bounds[held[0]] < _MIN_ROWS
-            if following is not None and few and bounds[following + 1] - bounds[following] < _MIN_ROWS:
+        firsts = key_matrix(batch.column(0))[:, 0]
+        ends = [*(np.flatnonzero(firsts[1:] != firsts[:-1]) + 1).tolist(), len(firsts)] if len(firsts) else []
+        begin = 0
+        for end, following in zip_longest(ends, ends[1:]):
+            if following is not None and end - begin < _MIN_ROWS and following - end < _MIN_ROWS:
                 continue
-            piece = batch.slice(bounds[held[0]], bounds[value + 1] - bounds[held[0]])
-            yield held[0], value, _padded(piece.serialize().to_pybytes())
-            held = []
+            piece = batch.slice(begin, end - begin)
+            yield int(firsts[begin]), int(firsts[end - 1]), _padded(piece.serialize().to_pybytes())
+            begin = end
 
 
 def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[_Block], int]:

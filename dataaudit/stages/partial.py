@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 OTHER = "other"
 """Name under which sources are folded together."""
+_FEW_ROWS = 128
 Partial = Mapping[str, pa.Table]
 
 
@@ -55,6 +57,15 @@ def group(shape: TableShape, table: pa.Table) -> pa.Table:
     if shape.combine is not None:
         _check_overflow(shape, table)
         return shape.combine(table)
+    merged = _by_loop(shape, table) if table.num_rows <= _FEW_ROWS else _by_arrow(shape, table)
+    if shape.settle is not None:
+        settled = shape.settle(merged)
+        if settled is not merged:
+            return group(_without_settling(shape), settled)
+    return merged
+
+
+def _by_arrow(shape: TableShape, table: pa.Table) -> pa.Table:
     names = list(shape.keys)
     calls = [(name, "sum") for name in shape.sums] + [(name, "max") for name in shape.maxima]
     grouped = table.group_by(names, use_threads=False).aggregate(calls)
@@ -62,11 +73,26 @@ def group(shape: TableShape, table: pa.Table) -> pa.Table:
     renamed |= {name: grouped[f"{name}_{call}"] for name, call in calls}
     merged = pa.table(renamed).select(shape.schema().names).cast(shape.schema())
     _check_overflow(shape, table)
-    if shape.settle is not None:
-        settled = shape.settle(merged)
-        if settled is not merged:
-            return group(_without_settling(shape), settled)
     return merged.take(pc.sort_indices(merged, sort_keys=[(name, "ascending") for name in names]))
+
+
+def _by_loop(shape: TableShape, table: pa.Table) -> pa.Table:
+    """As :func:`_by_arrow`, whose calls alone take ten times as long as a loop over few rows."""
+    schema, keys = shape.schema(), len(shape.keys)
+    held: dict[tuple[Any, ...], list[int]] = {}
+    for row in zip(*(table[name].to_pylist() for name in schema.names), strict=True):
+        key, values = row[:keys], row[keys:]
+        if (known := held.get(key)) is None:
+            held[key] = [*values]
+            continue
+        for place, value in enumerate(values):
+            known[place] = known[place] + value if place < len(shape.sums) else max(known[place], value)
+    merged = sorted(held.items())
+    for place, name in enumerate(shape.sums):
+        if not all(-(2**63) <= values[place] < 2**63 for _, values in merged):
+            raise OverflowError(_does_not_fit(name))
+    columns = zip(*((*key, *values) for key, values in merged), strict=True)
+    return pa.table([pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema)
 
 
 def merge_all(shapes: Mapping[str, TableShape], partials: Sequence[Partial]) -> dict[str, pa.Table]:
@@ -89,7 +115,11 @@ def _check_overflow(shape: TableShape, table: pa.Table) -> None:
         for *key, value in zip(*(table[column].to_pylist() for column in (*shape.keys, name)), strict=True):
             exact[tuple(key)] = exact.get(tuple(key), 0) + value
         if not all(-(2**63) <= total < 2**63 for total in exact.values()):
-            raise OverflowError(f"a sum of {name} does not fit into int64")
+            raise OverflowError(_does_not_fit(name))
+
+
+def _does_not_fit(name: str) -> str:
+    return f"a sum of {name} does not fit into int64"
 
 
 def _without_settling(shape: TableShape) -> TableShape:

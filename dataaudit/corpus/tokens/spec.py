@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -134,7 +134,7 @@ _ACCEPTED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenizerFile:
-    """One resolved tokenizer; picklable, and equal on every machine but for `path`."""
+    """One resolved tokenizer; picklable, and equal on every machine."""
 
     name: str
     """File name, hub id or the default's name; never a path of this machine."""
@@ -145,8 +145,8 @@ class TokenizerFile:
     sha256: str
     """Digest of the original bytes."""
 
-    path: Path
-    """Copy named by its content, in the form the encoders read."""
+    path: Path = field(compare=False)
+    """Copy named by its content, in the form the encoders read; what is loaded of one is that of all."""
 
     vocab_size: int
     """Largest id + 1, added tokens included."""

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from sentences import SENTENCES
 
+from dataaudit.annotators import languages
+from dataaudit.annotators.languages import Languages
 from dataaudit.config import LanguageConfig
 from dataaudit.detectors import LanguageIdentifier, cld2, lid176, load_languages, resolve_languages
 from dataaudit.detectors.language import load_detector
@@ -34,6 +36,18 @@ def test_the_same_model_under_another_name_decides_the_same(models, tmp_path):
     assert given.key_value(seed=1) == models.key_value(seed=1)
     assert "path" not in str(given.key_value(seed=1))
     assert given.key_value(seed=1) != given.key_value(seed=2)
+
+
+def test_a_model_that_is_loaded_serves_builds_with_other_state_folders(tmp_path, monkeypatch):
+    """It is the same by its digest; the few sentences are asked once in a process, too."""
+    loads, load = [], lid176._load
+    monkeypatch.setattr(lid176, "_load", lambda *args: loads.append(args) or load(*args))
+    monkeypatch.setattr(lid176, "_ANSWERED", set())
+    languages._load_once.cache_clear()
+    for name in ("one", "two"):
+        models = resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path / name)
+        Languages(models=models, seed=1).load()
+    assert [path.parent.name for path, _ in loads] == ["one", "one"]
 
 
 def test_the_config_says_whose_answer_counts(models, tmp_path):

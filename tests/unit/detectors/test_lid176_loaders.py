@@ -126,6 +126,7 @@ def test_a_cache_does_not_stand_in_for_the_packaged_file(tmp_path, monkeypatch, 
 )
 def test_a_module_that_is_missing_is_named(tmp_path, monkeypatch, absent, package):
     """The error says which package brings it."""
+    monkeypatch.setattr(lid176, "_ANSWERED", set())
     for name in [name for name in sys.modules if name.partition(".")[0] in {"ftlangdetect", absent}]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, absent, None)

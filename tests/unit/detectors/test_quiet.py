@@ -6,7 +6,8 @@ import logging
 import sys
 import warnings
 
-from dataaudit.detectors.judges import quiet
+from dataaudit.detectors import judges
+from dataaudit.detectors.judges import quiet, silenced
 
 
 def test_what_libraries_print_warn_and_log_is_dropped(capfd, caplog):
@@ -34,3 +35,26 @@ def test_both_streams_come_back_after_an_error(capfd):
         pass
     print("after")
     assert capfd.readouterr().out == "after\n"
+
+
+def test_levels_of_loggers_are_as_before_when_the_last_of_several_threads_has_ended():
+    """Whoever ends first: the second begins while the first is quiet and ends after it."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    first, second = quiet(), silenced
+    first.__enter__()
+    with second:
+        first.__exit__(None, None, None)
+        assert not logger.isEnabledFor(logging.CRITICAL)
+    assert logger.level == before
+
+
+def test_levels_are_set_once_however_many_units_are_quiet_meanwhile(monkeypatch):
+    """Each change empties the caches of all loggers of the process, of which there may be thousands."""
+    changes = []
+    monkeypatch.setattr(logging.Logger, "setLevel", lambda logger, level: changes.append((logger.name, level)))
+    with silenced:
+        for _ in range(10):
+            with quiet():
+                pass
+    assert len(changes) == 2 * len(judges._LOUD)

@@ -52,6 +52,18 @@ def test_plain_lines(clock, monkeypatch):
     ]
 
 
+def test_small_files_that_come_last_are_time_that_is_left(clock, monkeypatch):
+    """Half of the bytes are read with the first file, but hardly any of the work is done."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with Progress() as progress:
+        progress.begin("scan", 1001, 20_000_000)
+        for size in (10_000_000, *[10_000] * 199):
+            clock[0] += 6.0 if size > 10_000 else 0.06
+            progress.advance(size)
+    lefts = [line.rpartition(" ")[0].rpartition(" ")[2] for line in sys.stderr.getvalue().splitlines()]
+    assert lefts == ["1:05", "0:57", "0:51"]
+
+
 def test_quiet_says_only_what_is_important(clock, monkeypatch):
     """With --quiet, also on a terminal."""
     for stderr in (io.StringIO(), Terminal()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.kernels.jit import all_kernels
+from dataaudit.kernels.ready import all_kernels
 
 _ONCE = "a step for each byte, word or gram, and a look-up in a table"
 BOUNDS = {

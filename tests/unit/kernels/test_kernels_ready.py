@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from dataaudit.kernels import jit
+from dataaudit.kernels import jit, ready
 
 
 @pytest.fixture
@@ -16,18 +18,42 @@ def empty_cache(tmp_path, monkeypatch):
     jit.cache_folder.cache_clear()
 
 
-def test_kernels_are_compiled_once(empty_cache, monkeypatch):
-    loaded = []
+@pytest.mark.parametrize("helpers", [0, 2])
+def test_kernels_are_compiled_once_whoever_takes_part(empty_cache, monkeypatch, helpers):
+    """Helpers that take kernels and do nothing leave them to this process."""
+    taken, loaded = [], []
+
+    def take(taking):
+        taken.extend(os.read(taking, 5))
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(ready, "_start_helper", take)
+    monkeypatch.setattr(ready, "_MOST_HELPERS", helpers)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(helpers + 1))
     monkeypatch.setattr(jit.Kernel, "load", lambda kernel: loaded.append(kernel.__name__))
-    assert not jit.are_compiled()
-    jit.compile_all()
-    assert sorted(loaded) == sorted(kernel.__name__ for kernel in jit.all_kernels())
-    assert jit.are_compiled()
+    assert not ready.are_compiled()
+    ready.compile_all()
+    names = [kernel.__name__ for kernel in ready.all_kernels()]
+    assert taken == list(range(5 * helpers))
+    assert loaded == names[5 * helpers :] + names
+    assert ready.are_compiled()
+
+
+def test_a_helper_compiles_what_it_takes(empty_cache):
+    names = [kernel.__name__ for kernel in ready.all_kernels()]
+    taking, giving = os.pipe()
+    os.write(giving, bytes([len(names) - 1, len(names) - 2]))
+    os.close(giving)
+    assert ready._start_helper(taking).wait(timeout=100) == 0
+    assert os.read(taking, 1) == b""
+    os.close(taking)
+    kept = {path.name.split("-")[0].split(".")[1] for path in empty_cache.rglob("*.nbi")}
+    assert kept == {*names[-2:]}
 
 
 def test_where_nothing_can_be_kept_nothing_is_compiled_ahead(monkeypatch):
-    monkeypatch.setattr(jit, "cache_folder", lambda: None)
-    assert jit.are_compiled()
+    monkeypatch.setattr(ready, "cache_folder", lambda: None)
+    assert ready.are_compiled()
 
 
 def test_every_kernel_that_python_calls_is_listed():
@@ -39,4 +65,4 @@ def test_every_kernel_that_python_calls_is_listed():
                 isinstance(one, ast.Call) and getattr(one.func, "id", "") == "compiled" for one in node.decorator_list
             ):
                 found.add(node.name)
-    assert found == {kernel.__name__ for kernel in jit.all_kernels()}
+    assert found == {kernel.__name__ for kernel in ready.all_kernels()}

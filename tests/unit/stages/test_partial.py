@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataaudit.stages import partial
 from dataaudit.stages.partial import TableShape, empty, group, merge_all
 
 SHAPE = TableShape(keys={"source": pa.string(), "low": pa.int64()}, sums=("documents",), maxima=("longest",))
@@ -38,23 +39,26 @@ def by_loop(rows):
     return [(*key, *held[key]) for key in sorted(held, key=lambda key: (key[0].encode(), key[1]))]
 
 
-@given(rows=ROWS)
-def test_group_is_a_loop_over_a_dict(rows):
-    """Every key once, sorted, its sums exact and its maxima the largest; zeros are kept."""
+@given(rows=ROWS, times=st.sampled_from([1, 1 + partial._FEW_ROWS]))
+def test_group_is_a_loop_over_a_dict(rows, times):
+    """Every key once, sorted, its sums exact and its maxima the largest; zeros are kept. Few rows go their own way."""
+    rows = rows * times
     grouped = group(SHAPE, table_of(SHAPE, rows))
     assert grouped.schema == SHAPE.schema()
     assert [tuple(row.values()) for row in grouped.to_pylist()] == by_loop(rows)
 
 
-@given(rows=ROWS, cut=st.integers(0, 30), order=st.randoms())
-def test_merging_pieces_is_grouping_all(rows, cut, order):
+@given(rows=ROWS, cut=st.integers(0, 30), order=st.randoms(), times=st.sampled_from([1, 1 + partial._FEW_ROWS]))
+def test_merging_pieces_is_grouping_all(rows, cut, order, times):
     """Any cut and any order merge to the same table, and nothing is its identity."""
+    rows = rows * times
     shapes = {"t": SHAPE}
     pieces = [{"t": group(SHAPE, table_of(SHAPE, piece))} for piece in (rows[:cut], rows[cut:])] + [empty(shapes)]
     order.shuffle(pieces)
     assert merge_all(shapes, pieces)["t"] == group(SHAPE, table_of(SHAPE, rows))
 
 
+@pytest.mark.parametrize("zeros", [0, partial._FEW_ROWS])
 @pytest.mark.parametrize(
     ("rows", "fits"),
     [
@@ -66,8 +70,9 @@ def test_merging_pieces_is_grouping_all(rows, cut, order):
         ([("a", -LARGE), ("a", -LARGE)], True),
     ],
 )
-def test_a_sum_beyond_64_bits_is_an_error(rows, fits):
-    """A sum of one key that wraps is found, also when another key's wraps the other way."""
+def test_a_sum_beyond_64_bits_is_an_error(rows, fits, zeros):
+    """A sum of one key that wraps is found, also when another key's wraps the other way, among few rows or many."""
+    rows = [*rows, *[("a", 0)] * zeros]
     table = table_of(ONE_SUM, rows)
     if fits:
         sums = {}
