@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from levels import LEVEL, examples
 
 from dataaudit.gate import policy
+from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.metrics import relations
 
 pytest_plugins = ["time_left"]
@@ -20,6 +21,12 @@ settings.register_profile(
     "tests", max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
 )
 settings.load_profile("tests")
+
+
+def pytest_configure(config):
+    """Compile the kernels before processes share the tests: each would compile them all."""
+    if not hasattr(config, "workerinput") and not are_compiled():
+        compile_all()
 
 
 def pytest_collection_modifyitems(config, items):

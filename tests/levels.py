@@ -16,8 +16,8 @@ WHOLE = LEVEL == "all"
 
 
 def examples(whole):
-    """Return how many examples of Hypothesis a property is tried with: a quarter below `all`, and no fewer than ten."""
-    return whole if WHOLE else min(whole, max(10, whole // 4))
+    """Return how many examples of Hypothesis a property is tried with: an eighth below `all`, and no fewer than ten."""
+    return whole if WHOLE else min(whole, max(10, whole // 8))
 
 
 def thinned(whole, few):

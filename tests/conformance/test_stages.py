@@ -141,10 +141,11 @@ def test_a_source_has_the_numbers_of_its_documents_alone(stage, documents):
     def key(record):
         return (record.metric, record.stat, replace(record.scope, source=None))
 
+    records = [*stage.finalize(partial_of(stage, documents), CONTEXT)]
     for source in {name for _, name in documents}:
         own = [document for document in documents if document[1] == source]
         alone = {key(one): one for one in stage.finalize(partial_of(stage, own), CONTEXT) if one.scope.source is None}
-        for record in stage.finalize(partial_of(stage, documents), CONTEXT):
+        for record in records:
             if record.scope.source == source and key(record) in alone:
                 assert replace(record, scope=replace(record.scope, source=None)) == alone[key(record)]
 

@@ -77,7 +77,7 @@ def tell(folder, out):
 FILES = ("manifest.json", "shards.parquet", "metrics.parquet", "clusters.parquet")
 
 
-@pytest.mark.parametrize(("kind", "name"), sample(product([*KINDS, *PLACES], FILES), 3))
+@pytest.mark.parametrize(("kind", "name"), sample(product([*KINDS, *PLACES], FILES), 7))
 def test_no_damage_is_a_fault_of_the_program(folder, tmp_path, kind, name):
     """Whether the run holds the bytes as they are now or not: the parser meets them, or is not asked."""
     path = folder / name
