@@ -57,7 +57,7 @@ def run_second_pass(
     """
     plan = _Plan(shards, store)
     for request in requests:
-        plan.add(request)
+        plan.add(request, progress)
     units = plan.units(fresh=fresh)
     lost: list[tuple[str, Reason, str]] = []
     damage, damaged = Damage(store), set[str]()
@@ -82,7 +82,7 @@ def run_second_pass(
     for name in sorted(damaged):
         damage.remove(*name.split("/"))
     damage.tell()
-    return plan.results(len(requests))
+    return plan.results(len(requests), progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +122,13 @@ class _Plan:
         self.seconds: dict[int, float] = {}
         """What slow tasks may take for a part, by its content."""
 
-    def add(self, request: SecondPassRequest) -> None:
+    def add(self, request: SecondPassRequest, progress: Progress) -> None:
         """Take one more task: write what it wants of each part."""
         names = [name for name in request.wanted.column_names if name != "shard"]
         identity = [request.task.name, request.task.version, identity_of(request.task)]
         contents, keys, items = array("q"), bytearray(), list[Item]()
-        for content, wanted in self._by_content(request.wanted, names):
+        number, parts = self._by_content(request.wanted, names)
+        for content, wanted in progress.over("second-pass requests", parts, number):
             if isinstance(request.task, Slow):
                 more = request.task.seconds * wanted.num_rows
                 self.seconds[content] = self.seconds.get(content, 0.0) + more
@@ -146,8 +147,8 @@ class _Plan:
         found = np.frombuffer(bytes(keys), np.uint8).reshape(-1, 32)
         self._asked.append(_Asked(request.task, np.frombuffer(contents, np.int64), found))
 
-    def _by_content(self, wanted: pa.Table, names: list[str]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield of each content that is looked at what is wanted of it, ``row`` counted within the part."""
+    def _by_content(self, wanted: pa.Table, names: list[str]) -> tuple[int, Iterator[tuple[int, pa.Table]]]:
+        """Return how many contents are looked at, and each with what is wanted of it, ``row`` within the part."""
         ordinals, rows = wanted["shard"].to_numpy().astype(np.int64), wanted["row"].to_numpy()
         many = 1 + int(max(rows.max(initial=0), self._first_rows.max(initial=0)))
         places = np.searchsorted(self._ordinals * many + self._first_rows, ordinals * many + rows, side="right") - 1
@@ -158,11 +159,15 @@ class _Plan:
         order = np.argsort(contents, kind="stable")
         table, places, contents = table.take(pa.array(order)).combine_chunks(), places[order], contents[order]
         starts = np.flatnonzero(np.diff(contents, prepend=-1)).tolist()
-        for start, stop in pairwise([*starts, len(contents)]):
-            own = table.slice(start, stop - start)
-            if (places[start:stop] != places[start]).any():  # of equal parts: once what each of them is asked for
-                own = own.group_by(names, use_threads=False).aggregate([]).select(names)
-            yield int(contents[start]), own.sort_by([(name, "ascending") for name in names])
+
+        def parts() -> Iterator[tuple[int, pa.Table]]:
+            for start, stop in pairwise([*starts, len(contents)]):
+                own = table.slice(start, stop - start)
+                if (places[start:stop] != places[start]).any():  # of equal parts: once what each of them is asked for
+                    own = own.group_by(names, use_threads=False).aggregate([]).select(names)
+                yield int(contents[start]), own.sort_by([(name, "ascending") for name in names])
+
+        return len(starts), parts()
 
     def homes(self, content: int) -> list[int]:
         """Return the numbers of the parts of a content that were read, in order."""
@@ -180,18 +185,18 @@ class _Plan:
             due.append(_Asked(asked.task, asked.contents[chosen], asked.keys[chosen]))
         return _Units(self, due, self._store)
 
-    def results(self, number: int) -> list[SecondPassResult]:
+    def results(self, number: int, progress: Progress) -> list[SecondPassResult]:
         """Read what the first ``number`` tasks found, in order of shards and parts."""
         damage = Damage(self._store)
         found = []
         for asked in self._asked[:number]:
-            kind = task_kind(asked.task)
-            found.append(SecondPassResult.of(kind, self._found(asked, kind, damage)))
+            kind, read = task_kind(asked.task), np.flatnonzero(np.isin(self._contents, asked.contents))
+            parts = progress.over("second-pass results", self._found(asked, kind, read, damage), len(read))
+            found.append(SecondPassResult.of(kind, parts))
         damage.tell()
         return found
 
-    def _found(self, asked: _Asked, kind: str, damage: Damage) -> Iterator[SecondPassPart]:
-        read = np.flatnonzero(np.isin(self._contents, asked.contents))
+    def _found(self, asked: _Asked, kind: str, read: np.ndarray, damage: Damage) -> Iterator[SecondPassPart]:
         results = np.searchsorted(asked.contents, self._contents[read])
         columns = (self._ordinals[read], self._splits[read], self._first_rows[read], results)
         for ordinal, split, first_row, result in zip(*(column.tolist() for column in columns), strict=True):

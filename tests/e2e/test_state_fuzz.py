@@ -134,7 +134,9 @@ def check(built, seed):
     shutil.rmtree(target)
 
 
-@pytest.mark.parametrize("first", range(0, CASES, BATCH))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.ci) for first in range(BATCH, CASES, BATCH))]
+)
 def test_a_harmed_state_folder_gives_the_same_id_and_says_so(built, first):
     """Flips, cuts, swaps, losses and zeros of any of its files, one or many at a time, with and without a list."""
     for seed in range(first, first + BATCH):
