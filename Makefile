@@ -70,7 +70,7 @@ marked = $(shell grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests)
 test-ci: $(VENV)/.judges
 	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges or torch) and not cluster' $(call marked,ci|judges|torch)
 
-# Some of the kills, isolation, schedulers: one process, for they need the machine to themselves.
+# Some of the kills, isolation, schedulers: one process, for each starts several.
 test-kills: $(VENV)/.dev
 	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m 'cluster and ci' $(call marked,cluster)
 

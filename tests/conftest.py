@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
@@ -25,8 +26,9 @@ settings.load_profile("tests")
 
 def pytest_configure(config):
     """Compile the kernels before processes share the tests: each would compile them all."""
-    if not hasattr(config, "workerinput") and not are_compiled():
-        compile_all()
+    if not (hasattr(config, "workerinput") or config.option.collectonly or are_compiled()):
+        with contextlib.suppress(OSError):
+            compile_all()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -25,9 +25,13 @@ def thinned(whole, few):
     return whole if WHOLE else few
 
 
-def sample(cases, every):
-    """Return cases of a table: all of them before a release, one in ``every`` below."""
-    return list(cases) if WHOLE else list(cases)[::every]
+def sample(cases, every, *, kind=None):
+    """Return cases of a table: all of them before a release, one in ``every`` below, and one at least of each kind."""
+    listed = list(cases)
+    if WHOLE:
+        return listed
+    firsts = {kind(case): place for place, case in reversed([*enumerate(listed)])} if kind else {}
+    return [case for place, case in enumerate(listed) if place % every == 0 or place in firsts.values()]
 
 
 def workers(number):

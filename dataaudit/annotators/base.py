@@ -6,12 +6,16 @@ loaded once. Adding one is a module with an :class:`~dataaudit.corpus.batch.Anno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar
 
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.texts import text_digests
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Annotator(Protocol):
@@ -35,7 +39,7 @@ class AnnotatorModel(Protocol):
         ...
 
     def load(self) -> Annotator:
-        """Return the annotator, loaded once in a process.
+        """Return the annotator, loaded once in a thread.
 
         Raises:
             ClusterError: It cannot be loaded here, which is no shard's fault.
@@ -61,6 +65,25 @@ class Annotators:
         for annotation, annotator in self.chosen:
             full = full.annotated(annotation, annotator.annotate(full))
         return full
+
+
+class LoadedLast(Generic[P, R]):
+    """Keeps what a function loaded last, for each thread: detectors have state of their own while they look."""
+
+    def __init__(self, load: Callable[P, R]) -> None:
+        self._load = load
+        self._held = threading.local()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Load, unless this thread's last call was for the same."""
+        given = args, kwargs
+        if getattr(self._held, "given", None) != given:
+            self._held.given = None  # what was held is given back before the next is loaded
+            self._held.loaded = None
+            self._held.loaded = self._load(*args, **kwargs)
+            self._held.given = given
+        loaded: R = self._held.loaded
+        return loaded
 
 
 def load_annotators(needs: Iterable[Annotation[Any]], models: Sequence[AnnotatorModel]) -> Annotators:

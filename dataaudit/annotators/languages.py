@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
+from dataaudit.annotators.base import LoadedLast
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.detectors import LanguageIdentifier, LanguageModels, load_languages
@@ -29,7 +29,7 @@ class Languages:
         return self.models.key_value(seed=self.seed)
 
     def load(self) -> LanguageAnnotator:
-        """Return the detectors, loaded once in a process.
+        """Return the detectors, loaded once in a thread.
 
         Raises:
             ClusterError: They cannot be loaded, which is no shard's fault.
@@ -53,6 +53,6 @@ class LanguageAnnotator:
         return self.identifier.identify(batch.texts, batch.identities(), words.num_words())
 
 
-@lru_cache(maxsize=1)
+@LoadedLast
 def _load_once(models: LanguageModels, seed: int) -> LanguageIdentifier:
     return load_languages(models, seed=seed)

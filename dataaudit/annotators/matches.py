@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
+from dataaudit.annotators.base import LoadedLast
 from dataaudit.annotators.words import WORDS
 from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import Annotation, DocBatch
@@ -55,7 +55,7 @@ class MatchAnnotator:
         return self.matcher.match(batch.get(WORDS), batch.byte_values(), batch.byte_offsets())
 
 
-@lru_cache(maxsize=1)
+@LoadedLast
 def _open_once(file: IndexFile) -> Matcher:
     index, sha256 = open_index(file.path)
     if sha256 != file.sha256:

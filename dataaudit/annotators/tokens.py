@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
+from dataaudit.annotators.base import LoadedLast
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
 from dataaudit.errors import ClusterError
@@ -47,7 +47,7 @@ class Tokens:
         }
 
     def load(self) -> TokenAnnotator:
-        """Return the encoders, loaded once in a process.
+        """Return the encoders, loaded once in a thread.
 
         Raises:
             ClusterError: They cannot be loaded, which is no shard's fault.
@@ -71,7 +71,7 @@ class TokenAnnotator:
         return self.encoder.encode(batch.texts, batch.identities())
 
 
-@lru_cache(maxsize=1)
+@LoadedLast
 def load_once(tokenizer: TokenizerFile, risks: Risks, force_reference: bool, seed: int) -> Encoder:
-    """Load the encoders once a process."""
+    """Load the encoders once a thread."""
     return load_encoder(tokenizer, risks, force_reference=force_reference, sample_one_in=SAMPLE_ONE_IN, seed=seed)

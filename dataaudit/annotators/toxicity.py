@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
+from dataaudit.annotators.base import LoadedLast
 from dataaudit.annotators.languages import LANGUAGES
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
@@ -28,7 +28,7 @@ class Toxicity:
         return [self.model.name, self.model.version, self.model.sha256]
 
     def load(self) -> ToxicityAnnotator:
-        """Return the screen, loaded once in a process.
+        """Return the screen, loaded once in a thread.
 
         Raises:
             DetectorError: It is not the one that was found before the scan.
@@ -48,6 +48,6 @@ class ToxicityAnnotator:
         return self.screen.score(values, offsets, batch.get(WORDS), batch.get(LANGUAGES))
 
 
-@lru_cache(maxsize=1)
+@LoadedLast
 def _load_once(model: DetectorModel) -> ToxicityScreen:
     return ToxicityScreen(model)

@@ -76,6 +76,7 @@ _LOUD = (
     "urllib3",
 )
 """Their loggers. presidio's tells words of the text at the level of debugging."""
+_SILENT = logging.CRITICAL + 1
 
 
 class _Others(io.TextIOBase):
@@ -114,7 +115,11 @@ def quiet() -> Iterator[None]:
 
 
 class _Silenced:
-    """Keeps libraries from logging as long as anybody asks: a change of a level empties the caches of all loggers."""
+    """Keeps libraries from logging as long as anybody asks: a change of a level empties the caches of all loggers.
+
+    Whoever asks later silences what has set its own level meanwhile, as some do when they are imported; that level, and
+    one that was set last, stay in the end.
+    """
 
     def __init__(self) -> None:
         self._levels: dict[str, int] = {}
@@ -124,19 +129,19 @@ class _Silenced:
     def __enter__(self) -> None:
         with self._lock:
             self._asking += 1
-            if self._asking == 1:
-                self._levels = {name: logging.getLogger(name).level for name in _LOUD}
-                self._set(dict.fromkeys(_LOUD, logging.CRITICAL + 1))
+            for logger in map(logging.getLogger, _LOUD):
+                if logger.level != _SILENT:
+                    self._levels[logger.name] = logger.level
+                    logger.setLevel(_SILENT)
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._asking -= 1
             if self._asking == 0:
-                self._set(self._levels)
-
-    def _set(self, levels: dict[str, int]) -> None:
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+                for name, level in self._levels.items():
+                    if (logger := logging.getLogger(name)).level == _SILENT:
+                        logger.setLevel(level)
+                self._levels.clear()
 
 
 silenced = _Silenced()

@@ -38,8 +38,8 @@ from dataaudit.text import plural
 
 MAX_TASK_BYTES = 1 << 30
 MAX_TASKS = 50_000
-MAX_TASK_UNITS = 2_000
-"""Units of a task: about a megabyte on its way through the scheduler."""
+MAX_TASK_PIECES = 512
+"""Parts, or what takes about as long as one, of a task: some seconds, in which nothing is told; and a full bundle."""
 _TOPIC = "dataaudit-start"
 _WINDOW = 4
 _ALONE_TRIES = 20
@@ -141,13 +141,14 @@ class DaskRunner:
     def _batches(self, units: Sequence[Sized]) -> list[np.ndarray]:
         """Cut the units into batches of total / (8 x workers) bytes.
 
-        A batch holds at most 1 GiB and 2,000 units, unless one unit is larger or there would be over 50,000
+        A batch holds at most 1 GiB and 512 parts, unless one unit is larger or there would be over 50,000
         batches. The largest units go first, so that no worker begins one when the others have nothing left to do.
         """
         sizes = sizes_of(units)
         total, shares = int(sizes.sum()), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
-        most = max(1, min(MAX_TASK_UNITS, len(units) // shares), 3 * len(units) // MAX_TASKS)
+        pieces = getattr(units[0], "pieces", 1) if len(units) else 1
+        most = max(1, min(MAX_TASK_PIECES // pieces, len(units) // shares), 3 * len(units) // MAX_TASKS)
         limit = max(MAX_TASK_BYTES, target)
         order = np.argsort(-sizes, kind="stable")
         starts: list[int] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address"
 class ListedUnit:
     """Some shards, or results of such units."""
 
+    pieces: ClassVar[int] = 64
+    """Parts of a scan that take about as long."""
     key: str
     """Of its result."""
     listed: str = ""

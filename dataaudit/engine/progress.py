@@ -168,7 +168,7 @@ class Progress:
             parts.append(f"{speed / MEGABYTE:,.1f} MB/s")
             if 0 < self._done_units < self._units:
                 done = self._done_bytes + _UNIT_BYTES * self._done_units
-                left = elapsed * ((self._bytes + _UNIT_BYTES * self._units) / done - 1.0)
+                left = elapsed * max(0.0, (self._bytes + _UNIT_BYTES * self._units) / done - 1.0)
                 parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
         if self._failures:
             parts.append(f"{self._failures} unreadable")

@@ -93,7 +93,7 @@ class Kernel(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it; sums and products of unsigned integers wrap, as they do in machine code."""
-        function: Callable[P, R] = self.load()
+        function: Callable[P, R] = self.load() if self.signature else self.function  # a helper's code is not for Python
         if function is self.function:  # plain Python: NumPy would warn of what is meant
             with np.errstate(over="ignore"):
                 return function(*args, **kwargs)

@@ -26,6 +26,10 @@ _MOST_HELPERS = 3
 """Processes beside this one, of some 250 MB each; with more of them the largest kernel is what is waited for."""
 
 
+_SECONDS = 120.0
+"""What a helper may take for its last kernel; then it is compiled here, too."""
+
+
 def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every compiled kernel of this package, those of most code first."""
     names = sorted(module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
@@ -65,7 +69,7 @@ def compile_all() -> None:
     if folder is not None:
         taking, giving = os.pipe()
         try:
-            os.write(giving, bytes(range(len(kernels))))
+            os.write(giving, bytes(range(min(len(kernels), 256))))
             os.close(giving)
             with _helpers(taking):
                 compile_next(taking)
@@ -90,11 +94,13 @@ def _helpers(taking: int) -> Iterator[None]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     started: list[subprocess.Popen[bytes]] = []
     try:
-        with contextlib.suppress(OSError):
-            started.extend(_start_helper(taking) for _ in range(min(_MOST_HELPERS, cores - 1)))
+        if sys.executable and not getattr(sys, "frozen", False):  # else it starts something else
+            with contextlib.suppress(OSError):
+                started.extend(_start_helper(taking) for _ in range(min(_MOST_HELPERS, cores - 1)))
         yield
-        for process in started:
-            process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            for process in started:
+                process.wait(_SECONDS)
     finally:
         for process in started:
             process.kill()

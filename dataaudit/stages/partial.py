@@ -57,7 +57,8 @@ def group(shape: TableShape, table: pa.Table) -> pa.Table:
     if shape.combine is not None:
         _check_overflow(shape, table)
         return shape.combine(table)
-    merged = _by_loop(shape, table) if table.num_rows <= _FEW_ROWS else _by_arrow(shape, table)
+    few = table.num_rows <= _FEW_ROWS and not any(column.null_count for column in table.columns)
+    merged = _by_loop(shape, table) if few else _by_arrow(shape, table)
     if shape.settle is not None:
         settled = shape.settle(merged)
         if settled is not merged:
@@ -77,7 +78,7 @@ def _by_arrow(shape: TableShape, table: pa.Table) -> pa.Table:
 
 
 def _by_loop(shape: TableShape, table: pa.Table) -> pa.Table:
-    """As :func:`_by_arrow`, whose calls alone take ten times as long as a loop over few rows."""
+    """As :func:`_by_arrow` without nulls; its calls alone take five times as long as a loop over few rows."""
     schema, keys = shape.schema(), len(shape.keys)
     held: dict[tuple[Any, ...], list[int]] = {}
     for row in zip(*(table[name].to_pylist() for name in schema.names), strict=True):

@@ -244,7 +244,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(part)
 
 
-@pytest.mark.parametrize("ranges", [True, pytest.param(False, marks=pytest.mark.all)])
+@pytest.mark.parametrize("ranges", [True, pytest.param(False, marks=pytest.mark.ci)])
 def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_path, ranges, monkeypatch):
     """With ranges and without, the numbers and URIs are those of the local files; no output holds the signature."""
     folder = tmp_path / "x"

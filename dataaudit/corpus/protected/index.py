@@ -9,7 +9,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +110,7 @@ class ProtectedIndex:
 class IndexFile:
     """Where an index lies, and what it is."""
 
-    path: Path = field(compare=False)
+    path: Path
     """On a file system that every worker sees."""
     sha256: str
     """Of its content, hex; part of the key of what is found with it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,6 @@ import pyarrow as pa
 import pytest
 from sentences import SENTENCES
 
-from dataaudit.annotators import languages
 from dataaudit.annotators.languages import Languages
 from dataaudit.config import LanguageConfig
 from dataaudit.detectors import LanguageIdentifier, cld2, lid176, load_languages, resolve_languages
@@ -43,11 +43,14 @@ def test_a_model_that_is_loaded_serves_builds_with_other_state_folders(tmp_path,
     loads, load = [], lid176._load
     monkeypatch.setattr(lid176, "_load", lambda *args: loads.append(args) or load(*args))
     monkeypatch.setattr(lid176, "_ANSWERED", set())
-    languages._load_once.cache_clear()
     for name in ("one", "two"):
         models = resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path / name)
-        Languages(models=models, seed=1).load()
+        loaded = Languages(models=models, seed=-1).load()
     assert [path.parent.name for path, _ in loads] == ["one", "one"]
+    with ThreadPoolExecutor(1) as other:  # another thread has its own: detectors have state
+        theirs = other.submit(Languages(models=models, seed=-1).load).result()
+    assert theirs.identifier is not loaded.identifier
+    assert Languages(models=models, seed=-1).load().identifier is loaded.identifier
 
 
 def test_the_config_says_whose_answer_counts(models, tmp_path):

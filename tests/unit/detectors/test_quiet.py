@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import warnings
 
 from dataaudit.detectors import judges
@@ -37,24 +38,50 @@ def test_both_streams_come_back_after_an_error(capfd):
     assert capfd.readouterr().out == "after\n"
 
 
-def test_levels_of_loggers_are_as_before_when_the_last_of_several_threads_has_ended():
-    """Whoever ends first: the second begins while the first is quiet and ends after it."""
-    logger = logging.getLogger("transformers")
+def test_levels_are_as_before_when_the_last_of_two_threads_has_ended():
+    """The second begins while the first is quiet, and ends after it."""
+    logger, begun, ended = logging.getLogger("transformers"), threading.Event(), threading.Event()
     before = logger.level
-    first, second = quiet(), silenced
-    first.__enter__()
-    with second:
-        first.__exit__(None, None, None)
-        assert not logger.isEnabledFor(logging.CRITICAL)
+
+    def second():
+        with quiet():
+            begun.set()
+            ended.wait(timeout=10)
+
+    thread = threading.Thread(target=second)
+    with quiet():
+        thread.start()
+        begun.wait(timeout=10)
+    assert not logger.isEnabledFor(logging.CRITICAL)
+    ended.set()
+    thread.join()
     assert logger.level == before
 
 
 def test_levels_are_set_once_however_many_units_are_quiet_meanwhile(monkeypatch):
     """Each change empties the caches of all loggers of the process, of which there may be thousands."""
-    changes = []
-    monkeypatch.setattr(logging.Logger, "setLevel", lambda logger, level: changes.append((logger.name, level)))
+    changes, real = [], logging.Logger.setLevel
+    monkeypatch.setattr(logging.Logger, "setLevel", lambda logger, level: changes.append(level) or real(logger, level))
     with silenced:
         for _ in range(10):
             with quiet():
                 pass
     assert len(changes) == 2 * len(judges._LOUD)
+
+
+def test_a_library_that_sets_its_level_when_it_is_imported_is_silenced_by_the_next():
+    """And has that level afterwards; so has one of which somebody else set the level."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    try:
+        with silenced:
+            with quiet():
+                logger.setLevel(logging.WARNING)
+            with quiet():
+                assert not logger.isEnabledFor(logging.CRITICAL)
+        assert logger.level == logging.WARNING
+        with silenced:
+            logger.setLevel(logging.INFO)
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(before)

@@ -14,7 +14,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.engine import dask_runner as module
 from dataaudit.engine.admission import Newcomers, Terms
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_UNITS, MAX_TASKS, DaskRunner
+from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_PIECES, MAX_TASKS, DaskRunner
 from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 
@@ -274,9 +274,9 @@ def test_there_are_never_too_many_tasks(sizes):
     """Hundreds of thousands of units make at most 50,000 tasks of at most 2,000 units."""
     batches = make(FakeClient(), workers=10_000)._batches([Unit("u", size=size) for size in sizes])
     assert len(batches) <= MAX_TASKS
-    assert max(map(len, batches)) <= MAX_TASK_UNITS
+    assert max(map(len, batches)) <= MAX_TASK_PIECES
     few = make(FakeClient(), workers=1)._batches([Unit("u", size=size) for size in sizes])
-    assert max(map(len, few)) <= MAX_TASK_UNITS
+    assert max(map(len, few)) <= MAX_TASK_PIECES
 
 
 def test_a_loss_is_an_outcome_like_any_other(client):

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import ast
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,37 @@ def test_kernels_are_compiled_once_whoever_takes_part(empty_cache, monkeypatch, 
     assert taken == list(range(5 * helpers))
     assert loaded == names[5 * helpers :] + names
     assert ready.are_compiled()
+
+
+@pytest.mark.parametrize("executable", [None, "", "/nowhere", "/bin/false"])
+def test_without_a_python_to_start_there_are_no_helpers(empty_cache, monkeypatch, executable):
+    loaded = []
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    monkeypatch.setattr(jit.Kernel, "load", lambda kernel: loaded.append(kernel.__name__))
+    ready.compile_all()
+    assert set(loaded) == {kernel.__name__ for kernel in ready.all_kernels()}
+    assert ready.are_compiled()
+
+
+def test_a_helper_that_does_not_get_on_is_ended(empty_cache, monkeypatch):
+    started = []
+
+    def stuck(_):
+        started.append(subprocess.Popen(["sleep", "100"]))
+        return started[-1]
+
+    monkeypatch.setattr(ready, "_start_helper", stuck)
+    monkeypatch.setattr(ready, "_SECONDS", 0.1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2))
+    monkeypatch.setattr(jit.Kernel, "load", lambda kernel: None)
+    ready.compile_all()
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+
+
+def test_a_helper_function_that_python_calls_is_plain_python():
+    """It is compiled without what Python needs to call it."""
+    assert jit.helper(lambda number: number + 1)(3) == 4
 
 
 def test_a_helper_compiles_what_it_takes(empty_cache):
