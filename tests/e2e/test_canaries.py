@@ -200,7 +200,7 @@ class Desk:
 
 @pytest.fixture(scope="module")
 def audited(planted, tmp_path_factory):
-    """A corpus with canaries after every command was run on it, and a killed build; before a release an interrupted one."""
+    """A corpus with canaries after every command and a killed build; before a release an interrupted build, too."""
     root = tmp_path_factory.mktemp("canaries")
     plant(root, planted[0])
     (root / "config.yaml").write_text(CONFIG.format(more="", stages=EVERY_STAGE), encoding="utf-8")
