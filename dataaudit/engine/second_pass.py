@@ -19,7 +19,7 @@ from dataaudit.engine.partials import Damage
 from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
-from dataaudit.engine.store import PartialStore, entry_item
+from dataaudit.engine.store import IPC_OPTIONS, PartialStore, entry_item
 from dataaudit.engine.units import WANTED, Outcome, ScanSettings, SecondPassUnit, task_kind
 from dataaudit.engine.work import Again
 from dataaudit.errors import ClusterError
@@ -266,6 +266,6 @@ class _Units(OnDemand[SecondPassUnit]):
 def _digest(table: pa.Table) -> str:
     """Return the sha256 of a table's values."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with pa.ipc.new_stream(sink, table.schema, options=IPC_OPTIONS) as writer:
         writer.write_table(table.combine_chunks())
     return hashlib.sha256(sink.getvalue()).hexdigest()

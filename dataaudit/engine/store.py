@@ -29,6 +29,8 @@ STORE_VERSION = 5
 """Changes whenever the form of what lies under a key changes; part of every key."""
 _DIGEST_BYTES = 32
 _ALIGN = 64
+IPC_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Arrow's present format, whatever the environment asks for: digests are of these bytes."""
 _OTHERS = (".arrow", ".tmp")
 """Files that are written anew by every build that reads them, and those that are being written."""
 _MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
@@ -262,7 +264,7 @@ def _pack(meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> bytes:
     packed = {}
     for name, table in tables.items():
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
+        with pa.ipc.new_stream(sink, table.schema, options=IPC_OPTIONS) as writer:
             writer.write_table(table)
         packed[name] = _padded(sink.getvalue().to_pybytes())
     sizes = [[name, len(body)] for name, body in packed.items()]

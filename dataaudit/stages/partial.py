@@ -8,7 +8,7 @@ zeros are kept. Ratios exist only after ``finalize``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -34,11 +34,15 @@ class TableShape:
     """Applied after every merge; must commute with merging (coarser buckets, for one)."""
     combine: Callable[[pa.Table], pa.Table] | None = None
     """A faster way to merge rows of equal keys; must give what Arrow's grouping and sorting gives."""
+    _schema: pa.Schema = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        numbers = [(name, pa.int64()) for name in (*self.sums, *self.maxima)]
+        object.__setattr__(self, "_schema", pa.schema([*self.keys.items(), *numbers]))
 
     def schema(self) -> pa.Schema:
         """Return the table's schema: keys, sums, maxima."""
-        numbers = [(name, pa.int64()) for name in (*self.sums, *self.maxima)]
-        return pa.schema([*self.keys.items(), *numbers])
+        return self._schema
 
 
 def empty(shapes: Mapping[str, TableShape]) -> dict[str, pa.Table]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.atomic import DamagedFileError
+from dataaudit.link import keyed
 from dataaudit.link.keyed import NUM_BYTES, _order, is_sound, read_keyed, stored_bytes, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
@@ -130,9 +131,11 @@ def test_writing_that_fails_leaves_nothing(tmp_path, monkeypatch):
 @given(
     rows=st.lists(st.tuples(st.binary(min_size=9, max_size=9), st.integers(-3, 3)), max_size=40),
     width=st.integers(1, 9),
+    times=st.sampled_from([1, 1 + keyed._MIN_ROWS]),
 )
-def test_the_order_is_that_of_a_sort_by_key_and_second_column(rows, width):
-    """Whatever ties there are, in the first bytes of keys or in all; equal rows stay as they were."""
+def test_the_order_is_that_of_a_sort_by_key_and_second_column(rows, width, times):
+    """Whatever ties there are, in the first bytes of keys or in all; equal rows stay as they were, few and many."""
+    rows = rows * times
     keys = [bytes(byte % 3 for byte in key[:width]) for key, _ in rows]
     table = pa.table(
         [pa.array(keys, pa.binary(width)), pa.array([second for _, second in rows], pa.int64())], ["k", "s"]
