@@ -1,12 +1,13 @@
 """What a shard costs when there are many: whole builds of small shards with default stages, by phase.
 
-    python benchmarks/many_shards.py TEXTS [--shards 1250 5000] [--documents 4] [--workers 2] [--folder DIR]
+    python benchmarks/many_shards.py TEXTS [--shards 1250 5000] [--documents 4] [--copies 44] [--folder DIR]
 
 Documents are paragraphs of the text files (`.md`, `.rst`, `.txt`) below TEXTS, some to a shard; where there are more
-shards than paragraphs, they come again behind others. Each build runs as a user runs it, with a fresh state folder,
-after one build that is not told. Reported are seconds and CPU of the whole command, seconds between the lines of
-progress, the driver's largest memory, files and bytes of the state folder; then costs of a shard, and the exponents
-from the smallest to the largest size.
+shards than paragraphs, they come again behind others. Copies are read again, and of many of them hotspots are found: so
+with --copies fewer paragraphs are used for fewer shards, and each stands as often at every size. Each build runs as a
+user runs it, with a fresh state folder, after one build that is not told. Reported are seconds and CPU of the whole
+command, seconds between the lines of progress, the driver's largest memory, files and bytes of the state folder; then
+costs of a shard, and the exponents from the smallest to the largest size.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ def main() -> None:
     parser.add_argument("--shards", type=int, nargs="+", default=[1250, 5000])
     parser.add_argument("--documents", type=int, default=4)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--copies", type=int, default=0)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
     texts = paragraphs(given.texts)
@@ -118,7 +120,8 @@ def main() -> None:
     for turn, shards in enumerate([1, *sorted(given.shards)]):
         with tempfile.TemporaryDirectory(dir=given.folder) as name:
             work = Path(name)
-            write_shards(work / "shards", texts, shards, given.documents)
+            used = texts[: max(1, shards * given.documents // given.copies)] if given.copies else texts
+            write_shards(work / "shards", used, shards, given.documents)
             found = build(work / "shards", work, given.workers)
         if turn == 0:
             continue
