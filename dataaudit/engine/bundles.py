@@ -6,8 +6,9 @@ its part, too, and every row is numbered on. Whatever a stage counts by source o
 what it counts by neither is mapped part by part. A partial holds what the part alone would have given, so its key, its
 losses and its bytes are the same.
 
-What goes wrong in common (a part that cannot be read, is large after all, or has changed, a library that gives up) is
-no one's fault yet: those parts are scanned one by one, as if there had been no bundle.
+What goes wrong in common (a part that is large after all, or has changed, a library that gives up) is no one's fault
+yet: those parts are scanned one by one, as if there had been no bundle. A damaged part is named at once, for a bomb
+would be unpacked twice.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ import pyarrow as pa
 
 from dataaudit.annotators.base import load_annotators
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.loss import LossLog
+from dataaudit.corpus.loss import LossLog, ShardUnreadable
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.corpus.texts import row_digests
 from dataaudit.engine.packs import Item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, ScanSettings, ScanUnit
-from dataaudit.engine.work import NOT_OPENED, join_small, may_have_changed, not_opened, part_items, scan_part
+from dataaudit.engine.work import NOT_OPENED, join_small, may_have_changed, not_opened, part_items, scan_part, unread
 from dataaudit.guarded import Guarded
 from dataaudit.stages.base import Stage, merge
 from dataaudit.stages.partial import Partial
@@ -59,7 +60,7 @@ class Scan:
         """Scan parts; each outcome, and what is stored, is that of the part alone."""
         scanned: dict[int, Outcome] = {}
         small = [place for place, unit in enumerate(units) if self.gains(unit)]
-        for bundle in _bundles(units, small, scanned):
+        for bundle in _bundles(units, small, scanned, self.settings):
             with Guarded():  # whose fault it is, each part alone shows
                 scanned |= scan_together(bundle, self.settings)
         return [scanned.get(place) or self(unit) for place, unit in enumerate(units)]
@@ -111,18 +112,22 @@ class _Bundle:
         self.num_bytes += part.batch.texts.nbytes
 
 
-def _bundles(units: Sequence[ScanUnit], small: Sequence[int], gone: dict[int, Outcome]) -> Iterator[list[ReadPart]]:
-    """Read the small parts and yield them in bundles of two and more; ``gone`` takes those that cannot be opened."""
+def _bundles(
+    units: Sequence[ScanUnit], small: Sequence[int], gone: dict[int, Outcome], settings: ScanSettings
+) -> Iterator[list[ReadPart]]:
+    """Read the small parts and yield them in bundles of two and more; ``gone`` takes those that cannot be read."""
     held = _Bundle()
     if len(small) > 1:
         for place in sorted(small, key=lambda place: _stage_names(units[place])):
             try:
-                part = _read(place, units[place])
+                part = _read(place, units[place], settings)
             except NOT_OPENED as error:
                 if not units[place].twins:
                     gone[place] = not_opened(error)
                 continue
-            if part is None:
+            if isinstance(part, Outcome):
+                gone[place] = part
+            if not isinstance(part, ReadPart):
                 continue
             if not held.takes(part):
                 yield held.parts
@@ -136,19 +141,22 @@ def _stage_names(unit: ScanUnit) -> list[str]:
     return [name for name, _ in unit.stage_keys]
 
 
-def _read(place: int, unit: ScanUnit) -> ReadPart | None:
-    """Return a part of one batch; None for any other, and for one that cannot be read.
+def _read(place: int, unit: ScanUnit, settings: ScanSettings) -> ReadPart | Outcome | None:
+    """Return a part of one batch, or the outcome of one that is damaged; None for any other.
 
     Raises:
         OSError: One of :data:`dataaudit.engine.work.NOT_OPENED`.
     """
     losses, stats = LossLog(), PartStats()
     found: list[DocBatch] = []
-    with Guarded(*NOT_OPENED) as call:
-        for batch in read_part(unit.request, losses, stats):
-            found.append(batch)
-            if len(found) > 1:
-                return None
+    try:
+        with Guarded(*NOT_OPENED, ShardUnreadable) as call:
+            for batch in read_part(unit.request, losses, stats):
+                found.append(batch)
+                if len(found) > 1:
+                    return None
+    except ShardUnreadable as error:
+        return None if unit.twins or may_have_changed(unit) else unread(unit, settings, error, losses, stats)
     if call.error is not None or not found:
         return None
     return ReadPart(place=place, unit=unit, batch=found[0], losses=losses, stats=stats)

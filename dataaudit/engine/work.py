@@ -288,15 +288,19 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     if unreadable is not None:
-        items = [entry_item(READING, unit.reading_key, _reading(losses, stats, unreadable), {})]
-    else:
-        partials = {name: one.result() for name, one in collected.partials.items()}
-        rows = b"".join(collected.rows)
-        items = [*part_items(unit, stages, partials, collected.emitted, rows, losses, stats)]
-    pack = str(PartialStore(settings.state).write_items(items))
-    if unreadable is not None:
-        return Outcome(reason=unreadable.reason, place=unreadable.place, pack=pack)
-    return Outcome(pack=pack)
+        return unread(unit, settings, unreadable, losses, stats)
+    partials = {name: one.result() for name, one in collected.partials.items()}
+    items = part_items(unit, stages, partials, collected.emitted, b"".join(collected.rows), losses, stats)
+    return Outcome(pack=str(PartialStore(settings.state).write_items(items)))
+
+
+def unread(
+    unit: ScanUnit, settings: ScanSettings, error: ShardUnreadable, losses: LossLog, stats: PartStats
+) -> Outcome:
+    """Store what was read of a part until it could not be read on, and return its outcome."""
+    item = entry_item(READING, unit.reading_key, _reading(losses, stats, error), {})
+    pack = str(PartialStore(settings.state).write_items([item]))
+    return Outcome(reason=error.reason, place=error.place, pack=pack)
 
 
 def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:

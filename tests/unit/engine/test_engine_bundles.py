@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from packed import packs
 
 from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.loss import Reason
+from dataaudit.engine import bundles, work
 from dataaudit.engine.bundles import MOST_PARTS, Scan
 from dataaudit.engine.packs import read_pack
 from dataaudit.engine.plan import plan_shard
@@ -130,6 +132,30 @@ def test_a_damaged_file_in_the_middle_is_named_and_costs_no_other(settings, tmp_
         assert stored(settings.state, units[name])["volume"] is not None, name
     for name in ("gone", "changed"):
         assert not any(stored(settings.state, units[name]).values()), name
+
+
+def test_a_damaged_file_is_read_once_and_said_to_be_what_it_is_alone(settings, tmp_path, monkeypatch):
+    """Losses before the damage included; with a twin, or if it may have changed, it is looked at alone as well."""
+    packed = gzip.compress(lines(*documents(0, 5), "{broken\n", *documents(5, 9), "x" * 100_000))
+    shards = {"first": SHARDS["one"], "cut": packed[:-9], "last": SHARDS["last"]}
+    units = units_of(tmp_path / "in", settings.state, shards)
+    alone, read, plain = replace(settings, state=tmp_path / "alone"), [], bundles.read_part
+    expected = Scan(alone)(units["cut"])
+
+    def counted(request, *rest):
+        read.append(Path(request.path).stem)
+        return plain(request, *rest)
+
+    for module in (bundles, work):
+        monkeypatch.setattr(module, "read_part", counted)
+    outcome = Scan(settings).together(list(units.values()))[1]
+    assert (outcome.reason, outcome.place) == (expected.reason, expected.place) == (Reason.TRUNCATED, outcome.place)
+    assert stored(settings.state, units["cut"]) == stored(alone.state, units["cut"])
+    assert read == ["first", "cut", "last"]
+    os.utime(units["cut"].request.path)
+    read.clear()
+    assert Scan(settings).together(list(units.values()))[1].reason == Reason.TRUNCATED
+    assert read == ["first", "cut", "last", "cut"]
 
 
 def test_a_document_that_breaks_a_kernel_costs_its_shard_alone(settings, tmp_path, monkeypatch):

@@ -69,7 +69,7 @@ class TestLaw:
     def test_the_newest_residual_of_a_healthy_run_is_as_the_earlier_ones(self):
         """Of a residual and n earlier ones of its like it is the largest or the least in 2 / (n + 1) of runs."""
         outside, expected = 0, []
-        for seed in range(runs := thinned(200, 60)):
+        for seed in range(runs := thinned(200, 30)):
             one = curve(noise=0.1, seed=seed)
             found = scaling_law(one, healthy(one))
             outside += not min(found.earlier) <= found.residual <= max(found.earlier)

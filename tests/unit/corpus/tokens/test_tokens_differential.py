@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from levels import thinned
 
 from dataaudit.corpus.tokens import inspect_risks, load_encoder, probes, resolve_tokenizer
 from dataaudit.corpus.tokens.probes import added_literals
@@ -54,7 +55,10 @@ SCRIPTS = {
 }
 
 
-def documents(file, *, num_mixes=3_000):
+MIXES = thinned(3_000, 600)
+
+
+def documents(file, *, num_mixes=MIXES):
     """Everything the two encoders could differ on, seeded differently from the check at load."""
     chance = random.Random(20261)
     texts = [*SCRIPTS.values(), "", " ", "\n", "".join(SCRIPTS.values())]

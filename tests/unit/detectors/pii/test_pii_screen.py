@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples, thinned
+from levels import examples, sample, thinned
 from pii_cases import FOUND, MISSED
 from twins.patterns import PlainFinding, find_plainly
 
@@ -124,17 +124,20 @@ def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(t
 
 @pytest.mark.parametrize(
     "piece",
-    [
-        "1234567890",
-        "4111 1111 ",
-        "a@a.aa ",
-        "+1 650 253 0000\n",
-        "1.2.3.4:",
-        "phone 0301234567 ",
-        "passport C01X00T47 ",
-        "a:b::c:",
-        "0" * 64,
-    ],
+    sample(
+        [
+            "1234567890",
+            "4111 1111 ",
+            "a@a.aa ",
+            "+1 650 253 0000\n",
+            "1.2.3.4:",
+            "phone 0301234567 ",
+            "passport C01X00T47 ",
+            "a:b::c:",
+            "0" * 64,
+        ],
+        3,
+    ),
 )
 def test_hostile_repetitions_are_bounded_and_said(piece):
     text = (piece * (3_000_000 // len(piece))).encode()
