@@ -24,8 +24,6 @@ from dataaudit.kernels.jit import Kernel, cache_folder
 _MARKER = "compiled"
 _MOST_HELPERS = 3
 """Processes beside this one, of some 250 MB each; with more of them the largest kernel is what is waited for."""
-
-
 _SECONDS = 120.0
 """What a helper may take for its last kernel; then it is compiled here, too."""
 

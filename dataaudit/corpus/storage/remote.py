@@ -114,9 +114,8 @@ def _filesystem(_pid: int, _environment: int, scheme: str, authority: str, acces
 
 def silence_libraries() -> None:
     """Keep the libraries from logging: what they log may hold an address with its signature."""
-    for logger in map(logging.getLogger, _LOGGERS):
-        if logger.level != logging.CRITICAL:  # each change empties the caches of all loggers
-            logger.setLevel(logging.CRITICAL)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _advice(scheme: str) -> str:

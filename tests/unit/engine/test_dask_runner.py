@@ -271,7 +271,7 @@ def test_batches_hold_every_unit_once_largest_first_and_within_bounds(sizes, wor
 
 @pytest.mark.parametrize("sizes", [[0] * 300_000, [1, 0, 0] * 60_000, [10**12] * 70_000, [10**12, 0] * 60_000])
 def test_there_are_never_too_many_tasks(sizes):
-    """Hundreds of thousands of units make at most 50,000 tasks of at most 2,000 units."""
+    """Hundreds of thousands of units make at most 50,000 tasks of at most 512 units."""
     batches = make(FakeClient(), workers=10_000)._batches([Unit("u", size=size) for size in sizes])
     assert len(batches) <= MAX_TASKS
     assert max(map(len, batches)) <= MAX_TASK_PIECES
