@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pyarrow as pa
 
 from dataaudit.atomic import DamagedFileError
 from dataaudit.link.keyed import key_matrix, read_keyed
+from dataaudit.manifest.places import places_of
 
 FILE_KEY = pa.binary(4)
 """Number of a file, its low byte first: a range of first bytes is some of the files, taken evenly."""
+_ROWS = 65536
+"""Rows after which a table of small files ends."""
 
 
 def file_keys(files: np.ndarray) -> pa.FixedSizeBinaryArray:
@@ -21,13 +25,14 @@ def file_keys(files: np.ndarray) -> pa.FixedSizeBinaryArray:
     return pa.FixedSizeBinaryArray.from_buffers(FILE_KEY, len(files), [None, pa.py_buffer(files.astype("<u4"))])
 
 
-def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield, in order, the number of each file whose key's first byte is in [start, stop), and all rows it has.
+def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[pa.Table]:
+    """Yield all rows of the files whose key's first byte is in [start, stop), in order, those of some files at a time.
 
-    What is held is the rows of the range.
+    In place of key and ``row`` stands ``document``, int64: the place of a document, with the number of its file for a
+    shard. A corpus may be a million files of a few rows, so what is done with a table is not done for each of them.
 
     Args:
-        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows whose key is :data:`FILE_KEY`.
+        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows whose key is :data:`FILE_KEY`, then ``row``.
         start: First value of the first byte.
         stop: Value after the last.
 
@@ -48,8 +53,10 @@ def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int
     matrices = [key_matrix(chunk) for chunk in table["key"].chunks]
     numbers = np.concatenate([np.zeros((0, 4), np.uint8), *matrices]).view("<u4").reshape(-1).astype(np.int64)
     order = np.argsort(numbers, kind="stable")
-    present, bounds = np.unique(numbers[order], return_index=True)
-    ordered = table.take(pa.array(order))
-    bounds = np.append(bounds, len(order))
-    for number, low, high in zip(present.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        yield number, ordered.slice(low, high - low)
+    numbers, ordered = numbers[order], table.take(pa.array(order)).drop_columns(["key"])
+    bounds = np.flatnonzero(np.diff(numbers, prepend=-1))
+    chosen = bounds[np.flatnonzero(np.diff(bounds // _ROWS, prepend=-1))]
+    for low, high in pairwise([*chosen.tolist(), len(numbers)]):
+        own = ordered.slice(low, high - low)
+        document = pa.array(places_of(numbers[low:high], own["row"].to_numpy()))
+        yield own.set_column(0, "document", document)

@@ -54,13 +54,15 @@ def link_ranges(files: pa.Table, start: int, stop: int) -> Joined:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
     pieces = [RANGES.empty_table()]
-    for number, table in tables_by_file(files, start, stop):
-        row, position, windows = (table[name].to_numpy().astype(np.int64) for name in ("row", "position", "windows"))
-        order = by_place(row, position)
-        row, position, windows = row[order], position[order], windows[order]
-        begins = np.ones(len(row), dtype=bool)
-        begins[1:] = (row[1:] != row[:-1]) | (position[1:] != position[:-1] + windows[:-1])
+    for table in tables_by_file(files, start, stop):
+        document, position, windows = (
+            table[name].to_numpy().astype(np.int64) for name in ("document", "position", "windows")
+        )
+        order = by_place(document, position)
+        document, position, windows = document[order], position[order], windows[order]
+        begins = np.ones(len(document), dtype=bool)
+        begins[1:] = (document[1:] != document[:-1]) | (position[1:] != position[:-1] + windows[:-1])
         at = np.flatnonzero(begins)
-        columns = (np.full(len(at), number), row[at], position[at], np.add.reduceat(windows, at))
+        columns = (file_numbers(document[at]), rows_of(document[at]), position[at], np.add.reduceat(windows, at))
         pieces.append(pa.table(dict(zip(RANGES.names, columns, strict=True))).cast(RANGES))
     return Joined(tables={"ranges": pa.concat_tables(pieces)})

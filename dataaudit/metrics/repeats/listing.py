@@ -67,8 +67,8 @@ def file_numbers(documents: np.ndarray) -> np.ndarray:
     return documents >> ROW_BITS
 
 
-def by_place(rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """int64[n] indices that sort by row, then by position, both of one file; a position is below 2^32."""
-    if len(rows) == 0 or int(rows.max()) >= 1 << 31:
-        return np.lexsort((positions, rows))
-    return np.argsort(rows << 32 | positions, kind="stable")
+def by_place(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """int64[n] indices that sort by document, then by position, which is below 2^32; fastest for those of one file."""
+    if len(documents) and int(documents.max()) - (first := int(documents.min())) < 1 << 31:
+        return np.argsort(documents - first << 32 | positions, kind="stable")
+    return np.lexsort((positions, documents))

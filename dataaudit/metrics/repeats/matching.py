@@ -8,6 +8,7 @@ import pyarrow as pa
 from dataaudit.kernels.winnow import SPAN, Runs, extend_matches
 from dataaudit.link.joins import Joined
 from dataaudit.metrics.repeats.hosts import Numbers, numbers_of
+from dataaudit.metrics.repeats.listing import file_numbers
 from dataaudit.metrics.repeats.paths import Round
 from dataaudit.metrics.repeats.runs import COVERAGE, coverage, runs_by_file
 from dataaudit.metrics.repeats.search import SavedSearch
@@ -34,9 +35,7 @@ def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: 
     """
     wanted = search.load()
     numbers, times = numbers_of(wanted.firsts), wanted.times["times"].to_numpy()
-    found = [
-        reach(runs, numbers, wanted.round, int(times[file])) for file, runs in runs_by_file(files, start, stop, floor)
-    ]
+    found = [reach(runs, numbers, wanted.round, times) for runs in runs_by_file(files, start, stop, floor)]
     return Joined(tables={"reaches": add_reaches(found)})
 
 
@@ -56,20 +55,20 @@ def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: 
     wanted = search.load()
     numbers = numbers_of(wanted.firsts)
     found, covered = [MEMBERS.empty_table()], [COVERAGE.empty_table()]
-    for _, runs in runs_by_file(files, start, stop, floor):
+    for runs in runs_by_file(files, start, stop, floor):
         found.append(members(runs, numbers, wanted.round))
         covered.append(coverage(runs))
     return Joined(tables={"members": pa.concat_tables(found), "covered": pa.concat_tables(covered)})
 
 
-def reach(runs: pa.Table, numbers: Numbers, round_: Round, times: int) -> pa.Table:
-    """Return how far around each seed this part's documents agree with its path.
+def reach(runs: pa.Table, numbers: Numbers, round_: Round, times: np.ndarray) -> pa.Table:
+    """Return how far around each seed some documents agree with its path.
 
     Args:
-        runs: The part's, of the schema RUNS, by document and start.
+        runs: All of theirs, of the schema RUNS, by document and start.
         numbers: Of windows.
         round_: Paths and seeds.
-        times: How often the part is listed.
+        times: int64[f] how often each file is listed.
 
     Returns:
         Of :data:`REACH`; ``seed`` is a row of the round's seeds.
@@ -79,7 +78,8 @@ def reach(runs: pa.Table, numbers: Numbers, round_: Round, times: int) -> pa.Tab
     seed, document, left, right = seed[order], document[order], left[order], right[order]
     widest = np.ones(len(seed), dtype=bool)
     widest[1:] = (seed[1:] != seed[:-1]) | (document[1:] != document[:-1])
-    columns = (seed, left, right, widest * np.int64(times), np.full(len(seed), times))
+    listed = times[file_numbers(document)]
+    columns = (seed, left, right, widest * listed, listed)
     return add_reaches([pa.table(dict(zip(REACH.names, columns, strict=True)))])
 
 
@@ -92,10 +92,10 @@ def add_reaches(tables: list[pa.Table]) -> pa.Table:
 
 
 def members(runs: pa.Table, numbers: Numbers, final: Round) -> pa.Table:
-    """Return every occurrence of every hotspot in this part: of :data:`MEMBERS`, by document, start, hotspot.
+    """Return every occurrence of every hotspot in some documents: of :data:`MEMBERS`, by document, start, hotspot.
 
     Args:
-        runs: The part's, of the schema RUNS, by document and start.
+        runs: All of theirs, of the schema RUNS, by document and start.
         numbers: Of windows.
         final: Of :func:`dataaudit.metrics.repeats.paths.final_round`.
     """

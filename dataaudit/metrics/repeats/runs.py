@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dataaudit.kernels.winnow import SPAN
 from dataaudit.link.joins import Joined
-from dataaudit.manifest.places import places_of, rows_of
+from dataaudit.manifest.places import rows_of
 from dataaudit.metrics.repeats.by_file import FILE_KEY, file_keys, tables_by_file
 from dataaudit.metrics.repeats.listing import by_place, file_numbers
 
@@ -53,8 +53,8 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
     pieces, histograms = [RUN_ROWS.empty_table()], [HISTOGRAM.empty_table()]
-    for number, table in tables_by_file(files, start, stop):
-        runs = runs_of(number, table)
+    for table in tables_by_file(files, start, stop):
+        runs = runs_of(table)
         document = runs["document"].to_numpy()
         keyed = runs.set_column(0, "row", pa.array(rows_of(document)))
         pieces.append(keyed.add_column(0, "key", file_keys(file_numbers(document))).cast(RUN_ROWS))
@@ -68,8 +68,8 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
     return Joined(tables={"histogram": histogram}, keyed={"runs": pa.concat_tables(pieces)})
 
 
-def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the number of each file and its runs, of :data:`RUNS`, of windows that ``floor`` documents hold.
+def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator[pa.Table]:
+    """Yield the runs of some files at a time, of :data:`RUNS`, of windows that ``floor`` documents hold.
 
     Args:
         files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
@@ -80,11 +80,10 @@ def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
-    for number, table in tables_by_file(files, start, stop):
-        document = pa.array(places_of(number, table["row"].to_numpy()))
-        runs = table.drop_columns(["key"]).set_column(0, "document", document).cast(RUNS)
+    for table in tables_by_file(files, start, stop):
+        runs = table.cast(RUNS)
         kept = runs.filter(runs["documents"].to_numpy() >= floor)
-        yield number, kept.sort_by([("document", "ascending"), ("start", "ascending")])
+        yield kept.sort_by([("document", "ascending"), ("start", "ascending")])
 
 
 def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
@@ -99,24 +98,23 @@ def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
     Raises:
         DamagedFileError: Files are absent or damaged; it names all of them.
     """
-    pieces = [hosted(runs) for _, runs in runs_by_file(files, start, stop, floor)]
+    pieces = [hosted(runs) for runs in runs_by_file(files, start, stop, floor)]
     return Joined(tables={"hosts": pa.concat_tables([RUNS.empty_table(), *pieces])})
 
 
-def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
-    """Return the runs of one file.
+def runs_of(occurrences: pa.Table) -> pa.Table:
+    """Return the runs of some documents.
 
     Args:
-        file: Its number.
-        occurrences: Of the schema OCCURRENCE_ROWS of :mod:`dataaudit.metrics.repeats.windows`, its own, all of them.
+        occurrences: All of theirs, as OCCURRENCE_ROWS of :mod:`dataaudit.metrics.repeats.windows`, with ``document``.
     """
-    names = ("row", "position", "first_document", "first_position", "documents", "occurrences")
+    names = ("document", "position", "first_document", "first_position", "documents", "occurrences")
     columns = [occurrences[name].to_numpy().astype(np.int64) for name in names]
     order = by_place(columns[0], columns[1])
-    row, position, first_document, first_position, documents, times = (column[order] for column in columns)
-    begins = np.ones(len(row), dtype=bool)
+    document, position, first_document, first_position, documents, times = (column[order] for column in columns)
+    begins = np.ones(len(document), dtype=bool)
     begins[1:] = (
-        (row[1:] != row[:-1])
+        (document[1:] != document[:-1])
         | (position[1:] != position[:-1] + 1)
         | (first_document[1:] != first_document[:-1])
         | (first_position[1:] != first_position[:-1] + 1)
@@ -124,8 +122,8 @@ def runs_of(file: int, occurrences: pa.Table) -> pa.Table:
         | (times[1:] != times[:-1])
     )
     at = np.flatnonzero(begins)
-    sizes = np.diff(np.append(at, len(row)))
-    kept = (places_of(file, row[at]), position[at], sizes, first_document[at], first_position[at])
+    sizes = np.diff(np.append(at, len(document)))
+    kept = (document[at], position[at], sizes, first_document[at], first_position[at])
     return pa.table(dict(zip(RUNS.names, (*kept, documents[at], times[at]), strict=True)), schema=RUNS)
 
 

@@ -120,11 +120,13 @@ def _affected(seen: pa.Table, name: str) -> list[list[dict[str, object]]]:
         ("occurrences_sum", "descending"),
         (name, "ascending"),
     ]
+    ordered = grouped.sort_by(order)
+    spots = ordered["hotspot"].to_numpy()
+    listed = np.arange(len(spots)) - np.searchsorted(spots, spots) < _LISTED
     found: list[list[dict[str, object]]] = []
-    for row in grouped.sort_by(order).to_pylist():
+    for row in ordered.filter(listed).to_pylist():
         while len(found) <= row["hotspot"]:
             found.append([])
-        if len(found[-1]) < _LISTED:
-            listed = {"documents": row["documents_sum"], "occurrences": row["occurrences_sum"]}
-            found[-1].append({name: row[name], **listed})
+        documents, occurrences = row["documents_sum"], row["occurrences_sum"]
+        found[-1].append({name: row[name], "documents": documents, "occurrences": occurrences})
     return found

@@ -134,7 +134,7 @@ def repeats_of(folder, parts, *, min_documents=3, max_memory_bytes=10**9, cuts=(
     found = find_hotspots(hosts, floor, match)
     search = saved(found.final)
     small, _ = joins.run(partial(link_members, floor=floor, search=search), keyed["runs"])
-    runs = [table for _, table in runs_by_file(keyed["runs"], 0, 256, floor)]
+    runs = [*runs_by_file(keyed["runs"], 0, 256, floor)]
     return _result(batches, small["members"], small["covered"], runs, found, floor, many["times"].to_pylist())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from functools import partial
 from itertools import pairwise
 
@@ -21,6 +22,7 @@ from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
 from dataaudit.manifest.places import places_of, rows_of
+from dataaudit.metrics.repeats import by_file
 from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
 from dataaudit.metrics.repeats.listing import by_place, file_numbers, listing_of
@@ -71,6 +73,29 @@ def test_no_rows_are_no_failure(tmp_path, name):
     for files in (files_of(), files_of((tmp_path / "none", 0, 0))):
         joined = function(files, 0, 256)
         assert all(table.num_rows == 0 for name, table in {**joined.tables, **joined.keyed}.items() if name != "counts")
+
+
+@pytest.mark.parametrize("rows", [1, 7, 65536])
+def test_tables_hold_whole_files_in_order_and_no_more_than_they_must(tmp_path, monkeypatch, rows):
+    """However many rows a table may have: small files share one, and no file is cut."""
+    monkeypatch.setattr(by_file, "_ROWS", rows)
+    rng = np.random.default_rng(5)
+    numbers, own = np.sort(rng.integers(0, 600, 900)), rng.integers(0, 1 << 40, 900)
+    schema, partitions = pa.schema([("key", by_file.FILE_KEY), ("row", pa.int64())]), []
+    for place in range(3):
+        table = pa.table([by_file.file_keys(numbers[place::3]), own[place::3]], schema=schema)
+        partitions.append((tmp_path / str(place), place, 0))
+        write_keyed(tmp_path / str(place), [table], schema)
+    tables = [*by_file.tables_by_file(files_of(*partitions), 0, 256)]
+    found = [table["document"].to_pylist() for table in tables]
+    order = sorted(zip(numbers.tolist(), own.tolist(), strict=True), key=lambda pair: pair[0])
+    held = [int(places_of(file, np.array([row]))[0]) for file, row in order]
+    assert sorted(document for documents in found for document in documents) == sorted(held)
+    files = [{document >> 40 for document in documents} for documents in found]
+    assert all(max(before) < min(after) for before, after in pairwise(files))
+    sizes = Counter(numbers.tolist())
+    assert all(sum(sizes[file] for file in own) < rows + max(sizes.values()) for own in files)
+    assert len(tables) <= 900 // rows + 1
 
 
 @pytest.mark.parametrize("join", [link_reaches, link_members])
