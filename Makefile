@@ -6,6 +6,10 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 # Bytecode is written when a module is first imported: most of what is installed never is, and compiling all of it takes
 # longer than unpacking it. Images often forbid to write it; then each process of a test would compile all it imports.
 INSTALL := $(PIP) install --no-compile
+# uv installs what is locked in a tenth of the time. It does not read pip's settings: where it cannot be had, or finds no
+# packages, pip installs the same.
+locked = $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes -r $(1) 2>/dev/null || \
+  $(INSTALL) --require-hashes -r $(1)
 export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
@@ -57,8 +61,9 @@ demo-train: $(VENV)/.train
 	$(BIN)/dataaudit report --run demo-train/run --out demo-train/run.html
 	@echo 'The picture: demo-train/loss.png. The answers: demo-train/*/attribution.json. The report: demo-train/run.html.'
 
-# Two processes share the files; progress and the time left are printed every half minute.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Two processes share the files, with one thread each: threads that wait for each other by spinning take each other's
+# time. Progress and the time left are printed every half minute.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV)/.dev
 	$(PYTEST)
@@ -130,13 +135,14 @@ format: $(VENV)/.dev
 # What the toxicity and the personal data judge need, into the same environment.
 judges: $(VENV)/.judges
 
-# The lock files: exact versions with hashes, for every Python from 3.11 on. Needs `uv` (any recent one).
+# The lock files: exact versions with hashes, for every Python from 3.11 on.
 # torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
 # Those for GPUs bring Triton; beside the CPU build it is installed by itself, for its interpreter runs a kernel in tests.
 # requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges and the loaders' tests.
-COMPILE := uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade -c constraints.txt \
-  --generate-hashes --no-header --no-annotate
-lock:
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate
+COMPILE := $(LOCK) pyproject.toml -c constraints.txt
+lock: | $(VENV)/bin/python
+	echo uv | $(LOCK) - -o requirements-uv.lock
 	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
 	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
 	  -c requirements.lock -o requirements-dev.lock
@@ -155,18 +161,19 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "dataaudit needs Python 3.11 or newer; set one with: make PYTHON=python3.12 ..."; exit 2; }
 	$(PYTHON) -m venv $(VENV)
+	-@$(INSTALL) --require-hashes -r requirements-uv.lock
 
 $(VENV)/.base: requirements.lock pyproject.toml | $(VENV)/bin/python
-	$(INSTALL) --require-hashes -r requirements.lock
+	$(call locked,requirements.lock)
 	$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/.dev: requirements-dev.lock $(VENV)/.base
-	$(INSTALL) --require-hashes -r requirements-dev.lock
+	$(call locked,requirements-dev.lock)
 	@touch $@
 
 $(VENV)/.judges: requirements-judges.lock constraints.txt $(VENV)/.dev
 	$(INSTALL) $(TORCH) -c constraints.txt torch
-	$(INSTALL) --require-hashes -r requirements-judges.lock
+	$(call locked,requirements-judges.lock)
 	$(BIN)/python -c 'import triton' 2>/dev/null || test "$$(uname -sm)" != 'Linux x86_64' || $(INSTALL) --no-deps triton==3.9.0
 	@touch $@

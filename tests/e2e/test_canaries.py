@@ -214,7 +214,7 @@ def audited(planted, tmp_path_factory):
         os.killpg(process.pid, number) if number == signal.SIGKILL else process.send_signal(number)
         desk.end(process)
     desk.run(*build, "--samples", 40, "--samples-dir", "samples", expect=3)
-    desk.run(*build, "--json", expect=3)
+    desk.run(*build[:3], thinned(2, few=0), *build[4:], "--json", expect=3)
     desk.ask("show", "m")
     desk.ask("show", "m", "--all")
     desk.ask("show", "m", "--json")

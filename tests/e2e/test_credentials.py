@@ -86,7 +86,7 @@ def _refused(folder, *args):
     return result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("value", sample(FORMS, 2), ids=lambda form: re.split(r"[:/]", form)[0])
+@pytest.mark.parametrize("value", sample(FORMS, 4), ids=lambda form: re.split(r"[:/]", form)[0])
 def test_a_build_that_fails_names_the_setting_and_no_secret(desk, value, capfd):
     """Neither what commands print nor what libraries do, nor any file beside the config."""
     printed = ""

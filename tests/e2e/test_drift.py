@@ -231,7 +231,7 @@ def test_the_cut_and_the_workers_change_no_histogram(older, tmp_path):
     options = ("--reference", older)
     _, plain = build(config, *options, manifest=tmp_path / "m")
     cut = tmp_path / "cut.yaml"
-    text = config.read_text(encoding="utf-8") + "reader: {part_bytes: 9000, batch_bytes: 3000}\n"
+    text = config.read_text(encoding="utf-8") + "reader: {part_bytes: 40000, batch_bytes: 15000}\n"
     cut.write_text(text, encoding="utf-8")
     _, pieces = build(cut, *workers(2), *options, manifest=tmp_path / "cut")
     assert pieces.id == plain.id

@@ -109,7 +109,7 @@ def test_a_build_does_not_contradict_itself_and_fills_nearly_every_table(small):
     assert empty == UNTOLD
 
 
-@pytest.mark.parametrize("name", sample(sorted(TABLES.keys() - UNTOLD), 4))
+@pytest.mark.parametrize("name", sample(sorted(TABLES.keys() - UNTOLD), 8))
 def test_an_emptied_table_is_said_and_never_a_fault_of_the_program(small, copy, tmp_path, name):
     """Its digest, the id and the bytes fit."""
     forge(copy, {name: pq.read_table(copy / f"{name}.parquet").slice(0, 0)})
@@ -129,7 +129,7 @@ def test_an_emptied_part_of_the_core_is_never_a_fault_of_the_program(small, copy
         assert codes["verify"] == 1
 
 
-@pytest.mark.parametrize("stage", ["volume", *OFF])
+@pytest.mark.parametrize("stage", ["volume", *sample(OFF, 3)])
 def test_a_stage_that_is_struck_from_the_core_is_missed(copy, stage):
     """What it found is there still: whoever strikes it would be rid of every check of it."""
 

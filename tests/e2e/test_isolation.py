@@ -29,7 +29,7 @@ def cluster(tmp_path_factory):
     patch.undo()
 
 
-def run_units(cluster, units, *, seconds=6.0):
+def run_units(cluster, units, *, seconds=3.0):
     """Run units; return the outcome of each, checking that each is reported once, and the notes."""
     runner = DaskRunner(cluster=cluster, unit_seconds=seconds)
     outcomes = {}

@@ -116,7 +116,7 @@ def test_the_manifest_says_who_looked(multilingual):
 def test_number_of_workers_and_cut_change_nothing(multilingual, tmp_path):
     """Small batches, small sub-shards and one worker give the same manifest."""
     root, _, manifest = multilingual
-    cut = CONFIG.format(language="{}", more="reader: {batch_bytes: 2000, part_bytes: 4000}")
+    cut = CONFIG.format(language="{}", more="reader: {batch_bytes: 8000, part_bytes: 16000}")
     (root / "cut.yaml").write_text(cut, encoding="utf-8")
     summary, _ = build(root / "cut.yaml", manifest=tmp_path / "m")
     assert summary["id"] == manifest.id

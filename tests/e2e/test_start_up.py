@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from corpus import documents, rows, write_jsonl, write_parquet
+from corpus import documents, rows, write_jsonl, write_parquet, write_slow_tokenizer
 
 from dataaudit.kernels.jit import cache_folder
 
@@ -47,6 +47,7 @@ def told(tmp_path, monkeypatch):
     """Build a corpus of two formats in processes of their own; return what the command and what the others told."""
     write_jsonl(tmp_path / "data" / "a.jsonl", rows(documents(20, seed=1), "s"))
     write_parquet(tmp_path / "data" / "b.parquet", rows(documents(20, seed=2), "s"))
+    write_slow_tokenizer(tmp_path / "tokenizer.json")  # two encoders of the default one are compared for a while
     (tmp_path / "patch").mkdir()
     (tmp_path / "patch" / "sitecustomize.py").write_text(COUNT)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "patch"), os.environ.get("PYTHONPATH", "")]))
@@ -55,7 +56,8 @@ def told(tmp_path, monkeypatch):
         folder = tmp_path / f"told{times}"
         folder.mkdir()
         monkeypatch.setenv("TOLD", str(folder))
-        command = [sys.executable, "-m", "dataaudit", "build", "data", "--manifest", "m", "--fresh", *options]
+        command = [sys.executable, "-m", "dataaudit", "build", "data", "--manifest", "m", "--fresh"]
+        command += ["--tokenizer", "tokenizer.json", *options]
         with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             assert process.wait(timeout=200) == 0
         written = {path.name: path.read_text().splitlines() for path in folder.iterdir()}

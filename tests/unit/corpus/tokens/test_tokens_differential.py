@@ -55,7 +55,7 @@ SCRIPTS = {
 }
 
 
-MIXES = thinned(3_000, 600)
+MIXES = thinned(3_000, 200)
 
 
 def documents(file, *, num_mixes=MIXES):
