@@ -193,7 +193,7 @@ def _leaves(kind: pa.DataType, chunks: list[pa.Array]) -> Iterator[tuple[pa.Data
 def _update(state: Any, kind: pa.DataType, chunks: list[pa.Array]) -> None:
     """Feed one leaf column to a hash object, some rows at a time and without a copy of the whole."""
     for part in _parts(chunks):
-        state.update(pc.cast(part.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False))
+        state.update(_valid(part))
     if pa.types.is_list(kind):
         for part in _parts(chunks):
             _update_numbers(state, pc.list_value_length(part), "<i8")
@@ -203,7 +203,7 @@ def _update(state: Any, kind: pa.DataType, chunks: list[pa.Array]) -> None:
         for part in _parts(chunks):
             _update_numbers(state, pc.binary_length(part.cast(pa.large_binary())), "<i8")
         for part in _parts(chunks):
-            state.update(_joined(pc.fill_null(part.cast(pa.large_binary()), b"")))
+            state.update(_joined(_filled(part.cast(pa.large_binary()), b"")))
     else:
         for part in _parts(chunks):
             _update_numbers(state, part.cast(pa.uint8()) if pa.types.is_boolean(kind) else part, None)
@@ -217,9 +217,21 @@ def _parts(chunks: list[pa.Array]) -> Iterator[pa.Array]:
             yield part.dictionary_decode() if pa.types.is_dictionary(part.type) else part
 
 
+def _valid(part: pa.Array) -> np.ndarray:
+    """uint8[n]: 0 where a value is null; most columns have none, and calls of Arrow's are dear for few rows."""
+    if part.null_count == 0:
+        return np.ones(len(part), dtype=np.uint8)
+    valid: np.ndarray = pc.cast(part.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _filled(part: pa.Array, value: object) -> pa.Array:
+    return pc.fill_null(part, value) if part.null_count else part
+
+
 def _update_numbers(state: Any, array: pa.Array, kind: str | None) -> None:
     """Feed numbers, little-endian, nulls as zeros."""
-    values = pc.fill_null(array, 0).to_numpy(zero_copy_only=False)
+    values = _filled(array, 0).to_numpy(zero_copy_only=False)
     state.update(np.ascontiguousarray(values, dtype=kind or values.dtype.newbyteorder("<")))
 
 

@@ -46,6 +46,8 @@ _PART = 1 << 18
 """Rows that are held against laws together."""
 _FEW = 128
 """Values that Python encodes in the time that Arrow's calls take."""
+_HANDFUL = 32
+"""Values that Python reads one by one in the time that Arrow's calls take."""
 Given: TypeAlias = Any  # pyarrow has no types: str | int | float | np.ndarray | pa.Array | None
 """What a column is made of: one value for all rows, or one for each."""
 
@@ -106,6 +108,13 @@ class Column:
     def plain(self) -> pa.Array:
         """Return the values row by row."""
         return self.encoded().dictionary_decode()
+
+    def listed(self) -> list[Any]:
+        """Return the same as Python's values."""
+        if len(self.codes) <= _HANDFUL:
+            return [None if code < 0 else self.values[code].as_py() for code in self.codes.tolist()]
+        values: list[Any] = self.plain().to_pylist()
+        return values
 
     def code(self, value: str | int | None) -> int:
         """Return the code of a value: -1 of none, -2 of one that no row has."""
@@ -201,8 +210,7 @@ class MetricRows(Sequence[Metric]):
         for start in range(0, self._size, _BLOCK):
             rows = self.take(slice(start, start + _BLOCK))
             scopes, records = (
-                zip(*(rows.column(name).plain().to_pylist() for name in names), strict=True)
-                for names in (_OF_SCOPE, _OF_RECORD)
+                zip(*(rows.column(name).listed() for name in names), strict=True) for names in (_OF_SCOPE, _OF_RECORD)
             )
             for scope, record in zip(scopes, records, strict=True):
                 named = dict(zip(Scope.__slots__, scope, strict=True))

@@ -148,7 +148,7 @@ class TableReader:
             ManifestError: It cannot be read, or another manifest has taken its place.
         """
         for _ in range(TRIES):
-            before = _pointer_state(self.folder)
+            before = _pointer_place(self.folder)
             found, failure = None, None
             try:
                 found = read()
@@ -160,14 +160,12 @@ class TableReader:
                 failure = ManifestError(f"{what} of {self.folder} cannot be read: {_first_line(error)}", RESTORE)
             except ValueError as error:
                 failure = ManifestError(f"{what} of {self.folder}: {error}", RESTORE)
-            after = _pointer_state(self.folder)
-            for state in (before, after):
-                if state is not None and state[0] != self.id:
-                    raise ManifestError(
-                        f"the manifest {self.folder} was replaced while it was read: loaded was {self.id},"
-                        f" there is {state[0]}",
-                        "Load it again.",
-                    )
+            now, after = _pointer_state(self.folder)
+            if now not in (None, self.id):
+                raise ManifestError(
+                    f"the manifest {self.folder} was replaced while it was read: loaded was {self.id}, there is {now}",
+                    "Load it again.",
+                )
             if before == after:
                 break
         if failure is not None:
@@ -373,17 +371,29 @@ def digest_as_written(written: pa.Table) -> str:
     return digest_table(written.cast(pa.schema(fields)))
 
 
-def _pointer_state(folder: Path) -> tuple[str, int, int] | None:
-    """Return id, inode and time of the pointer that lies in a folder now; None when there is none to be read.
+def _pointer_place(folder: Path) -> tuple[int, int] | None:
+    """Return inode and time of the pointer that lies in a folder now; None when there is none."""
+    try:
+        found = os.stat(folder / POINTER)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _pointer_state(folder: Path) -> tuple[str | None, tuple[int, int] | None]:
+    """Return the id of the manifest that lies in a folder now, None when it cannot be read, and the pointer's place.
 
     The id alone would not do: the manifest may have been replaced by another and that by the first again.
     """
     try:
         with (folder / POINTER).open("rb") as handle:
-            state = os.fstat(handle.fileno())
-            return str(orjson.loads(handle.read())["id"]), state.st_ino, state.st_mtime_ns
+            found = os.fstat(handle.fileno())
+            place = found.st_ino, found.st_mtime_ns
+            return str(orjson.loads(handle.read())["id"]), place
     except (OSError, ValueError, LookupError, TypeError):
-        return None  # gone or damaged: then the table is checked against the core that was loaded
+        return None, _pointer_place(
+            folder
+        )  # gone or damaged: then the table is checked against the core that was loaded
 
 
 def _names(name: str, columns: Sequence[str] | None) -> list[str]:

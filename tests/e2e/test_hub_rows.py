@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
 from fake_hub import COMMIT, FakeHub
 from levels import workers
 from running import build, run, run_each
+
+from dataaudit.manifest.load import load_manifest
 
 pytestmark = pytest.mark.ci
 
@@ -40,9 +44,10 @@ def test_a_dataset_on_a_hub_is_what_it_is_in_a_folder(hub, tmp_path, monkeypatch
     (tmp_path / "far.yaml").write_text(CONFIG.format("org/corpus"))
     (tmp_path / "near.yaml").write_text(CONFIG.format("./repo"))
     (tmp_path / "files.yaml").write_text("splits: {train: {paths: [repo/data]}}\n")
-    out, err = run("build", tmp_path / "far.yaml", *workers(2), "--manifest", tmp_path / "m")
-    summary, far = build(tmp_path / "far.yaml", *workers(2), manifest=tmp_path / "m")
-    assert summary["parts_scanned"] == 0
+    call = ("build", tmp_path / "far.yaml", *(workers(2) or ("--workers", 0)), "--manifest", tmp_path / "m")
+    (code, out, err), (again, summary, more) = run_each(call, (*call, "--json"))
+    assert (code, again, json.loads(summary)["parts_scanned"]) == (0, 0, 0), err + more
+    far = load_manifest(tmp_path / "m")
     assert far.run.roots == {"train": f"datasets:org/corpus@{COMMIT}"}
     shards = far.table("shards").to_pylist()
     assert [shard["uri"] for shard in shards] == [f"default/train/{number:05d}-of-00003" for number in range(3)]

@@ -77,7 +77,7 @@ def tell(folder, out):
 FILES = ("manifest.json", "shards.parquet", "metrics.parquet", "clusters.parquet")
 
 
-@pytest.mark.parametrize(("kind", "name"), sample(product([*KINDS, *PLACES], FILES), 7))
+@pytest.mark.parametrize(("kind", "name"), sample(product([*KINDS, *PLACES], FILES), 10))
 def test_no_damage_is_a_fault_of_the_program(folder, tmp_path, kind, name):
     """Whether the run holds the bytes as they are now or not: the parser meets them, or is not asked."""
     path = folder / name
@@ -114,7 +114,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(
-    ("name", "column"), sample([(name, column) for name, cells in BROKEN.items() for column in cells], 2)
+    ("name", "column"), sample([(name, column) for name, cells in BROKEN.items() for column in cells], 4)
 )
 def test_values_that_no_build_writes_are_refused_by_their_column(folder, tmp_path, name, column):
     """Digests, id and bytes fit: who wrote it had all the means, and readers index by these numbers."""
