@@ -381,9 +381,10 @@ def _pointer_place(folder: Path) -> tuple[int, int] | None:
 
 
 def _pointer_state(folder: Path) -> tuple[str | None, tuple[int, int] | None]:
-    """Return the id of the manifest that lies in a folder now, None when it cannot be read, and the pointer's place.
+    """Return the id of the manifest that lies in a folder now, and the place of its pointer.
 
-    The id alone would not do: the manifest may have been replaced by another and that by the first again.
+    The id is None when the pointer is gone or damaged: then the table is checked against the core that was loaded.
+    It alone would not do: the manifest may have been replaced by another and that by the first again.
     """
     try:
         with (folder / POINTER).open("rb") as handle:
@@ -391,9 +392,7 @@ def _pointer_state(folder: Path) -> tuple[str | None, tuple[int, int] | None]:
             place = found.st_ino, found.st_mtime_ns
             return str(orjson.loads(handle.read())["id"]), place
     except (OSError, ValueError, LookupError, TypeError):
-        return None, _pointer_place(
-            folder
-        )  # gone or damaged: then the table is checked against the core that was loaded
+        return None, _pointer_place(folder)
 
 
 def _names(name: str, columns: Sequence[str] | None) -> list[str]:
