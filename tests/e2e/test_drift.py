@@ -233,7 +233,8 @@ def test_the_cut_and_the_workers_change_no_histogram(older, tmp_path):
     cut = tmp_path / "cut.yaml"
     text = config.read_text(encoding="utf-8") + "reader: {part_bytes: 40000, batch_bytes: 15000}\n"
     cut.write_text(text, encoding="utf-8")
-    _, pieces = build(cut, *workers(2), *options, manifest=tmp_path / "cut")
+    summary, pieces = build(cut, *workers(2), *options, manifest=tmp_path / "cut")
+    assert summary["parts_planned"] > 2 * len(plain.table("shards"))
     assert pieces.id == plain.id
     assert {one.stat.rpartition("_")[0] for one in plain.metrics("pad_fraction")} == {
         "padded",

@@ -116,9 +116,10 @@ def test_the_manifest_says_who_looked(multilingual):
 def test_number_of_workers_and_cut_change_nothing(multilingual, tmp_path):
     """Small batches, small sub-shards and one worker give the same manifest."""
     root, _, manifest = multilingual
-    cut = CONFIG.format(language="{}", more="reader: {batch_bytes: 8000, part_bytes: 16000}")
+    cut = CONFIG.format(language="{}", more="reader: {batch_bytes: 2000, part_bytes: 4000}")
     (root / "cut.yaml").write_text(cut, encoding="utf-8")
     summary, _ = build(root / "cut.yaml", manifest=tmp_path / "m")
+    assert summary["parts_planned"] > 2 * len(manifest.table("shards"))
     assert summary["id"] == manifest.id
 
 

@@ -166,6 +166,12 @@ def test_only_the_records_that_are_asked_for_become_objects(tmp_path, monkeypatc
     assert made == {"no_metric": 2}
 
 
+@given(values=st.lists(st.none() | st.sampled_from(["a", "b", "\u00e9", ""]), max_size=80))
+def test_a_few_values_are_listed_as_many_are(values):
+    """One by one or by Arrow: the values row by row, those that are absent as None."""
+    assert Column.of(pa.array(values, pa.string())).listed() == values
+
+
 @given(values=st.lists(st.none() | NAMES, max_size=40) | st.lists(st.none() | NUMBERS.map(rounded), max_size=40))
 def test_few_values_are_encoded_as_many_are(values):
     array = pa.array(values, pa.float64() if any(isinstance(one, float) for one in values) else pa.string())

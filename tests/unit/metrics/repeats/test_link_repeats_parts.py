@@ -88,9 +88,7 @@ def test_tables_hold_whole_files_in_order_and_no_more_than_they_must(tmp_path, m
         write_keyed(tmp_path / str(place), [table], schema)
     tables = [*by_file.tables_by_file(files_of(*partitions), 0, 256)]
     found = [table["document"].to_pylist() for table in tables]
-    order = sorted(zip(numbers.tolist(), own.tolist(), strict=True), key=lambda pair: pair[0])
-    held = [int(places_of(file, np.array([row]))[0]) for file, row in order]
-    assert sorted(document for documents in found for document in documents) == sorted(held)
+    assert sorted(document for documents in found for document in documents) == sorted(places_of(numbers, own).tolist())
     files = [{document >> 40 for document in documents} for documents in found]
     assert all(max(before) < min(after) for before, after in pairwise(files))
     sizes = Counter(numbers.tolist())
