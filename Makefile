@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo demo-train test test-ci test-kills test-all test-frameworks dist-check check lint docs format lock judges clean
+.PHONY: demo demo-train test test-ci test-all dist-check check lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -31,7 +31,7 @@ demo: $(VENV)/.base
 	@$(BIN)/dataaudit report demo/manifest --policy release-gate --out demo/report.html
 
 # A small model on a corpus with one bad shard: the spike is named (exit code 1), with the shard held back the run is
-# silent (0), and killed and resumed it is as before (1). About two minutes, most of them training.
+# silent (0), and killed and resumed it is as before (1). About two minutes, most of them training; SHORT=1: the first run.
 RUN = $(BIN)/python pipelines/demo_train.py train --manifest demo-train/manifest --run demo-train
 ATTRIBUTE = $(BIN)/dataaudit attribute --manifest demo-train/manifest
 define expect
@@ -46,6 +46,7 @@ demo-train: $(VENV)/.train
 	$(RUN)/run
 	@$(ATTRIBUTE) demo-train/run --picture demo-train/loss.png > demo-train/run.txt; $(call expect,1)
 	@cat demo-train/run.txt
+ifndef SHORT
 	@echo; echo '== the same with the shard held back'
 	$(BIN)/dataaudit quarantine add demo-train/quarantine.jsonl --manifest demo-train/manifest \
 	  train/train/code/part-047.jsonl --reason garbled
@@ -57,34 +58,26 @@ demo-train: $(VENV)/.train
 	@$(ATTRIBUTE) demo-train/killed > demo-train/killed.txt; $(call expect,1)
 	@head -1 demo-train/killed.txt
 	@test "$$(head -1 demo-train/run.txt)" = "$$(head -1 demo-train/killed.txt)" || { echo 'expected the same answer'; exit 1; }
+endif
 	@echo; echo '== what went on in the model'
 	$(BIN)/dataaudit report --run demo-train/run --out demo-train/run.html
 	@echo 'The picture: demo-train/loss.png. The answers: demo-train/*/attribution.json. The report: demo-train/run.html.'
 
-# Two processes share the files, with one thread each: threads that wait for each other by spinning take each other's
-# time. Progress and the time left are printed every half minute.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
-
+# The lane `always`: two processes share the files, with one thread each: threads that wait for each other by spinning take
+# each other's time. Progress and the time left are printed every half minute; the last line says what was not run.
 test: $(VENV)/.dev
-	$(PYTEST)
+	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
-# Files that name one of some marks: to import all others takes a minute.
-marked = $(shell grep -rlE --include='test_*.py' 'mark\.($(1))\b' tests)
-
-# What CI runs beside `make test`: the judges' tests, privacy, faults of stores, the site.
+# Parts of the tests, which CI runs where a change reaches them: PART=kills,torch for some. When all have passed in one
+# run, tests/passed.txt says so.
+PART ?= all
 test-ci: $(VENV)/.judges
-	DATAAUDIT_TEST_LEVEL=ci $(PYTEST) -m '(ci or judges or torch) and not cluster' $(call marked,ci|judges|torch)
+	$(BIN)/python tests/families.py parts '$(PART)'
 
-# Some of the kills, isolation, schedulers: one process, for each starts several.
-test-kills: $(VENV)/.dev
-	DATAAUDIT_TEST_LEVEL=ci $(BIN)/pytest -m 'cluster and ci' $(call marked,cluster)
-
-# What runs before a release: every test, example and repetition. The file says when it last passed.
-PASSED := tests/all-passed.txt
-test-all: $(VENV)/.judges dist-check test-frameworks
-	@cat $(PASSED) 2>/dev/null || echo "make test-all has not passed yet"
-	DATAAUDIT_TEST_LEVEL=all $(PYTEST)
-	@echo "make test-all last passed on $$(date -u +%F), commit $$(git rev-parse --short HEAD)" | tee $(PASSED)
+# What runs before a release: further repetitions of the same tests, scripts of benchmarks, packages, frameworks. It goes on
+# where the last one stopped, and tests/passed.txt says when all had passed.
+test-all: $(VENV)/.judges
+	$(BIN)/python tests/families.py release
 
 # Each framework whose files we write or whose orders we read, in an environment of its own that sees ours: its own
 # writers, readers and data sets.
@@ -96,13 +89,12 @@ TESTS_OF_megatron-core := $(ORDERS) tests/unit/engine/test_token_files.py::test_
   tests/unit/training/test_examples.py::test_the_example_of_megatron_files_trains_by_our_reader_or_is_replayed
 TESTS_OF_ai2-olmo-core := $(ORDERS)
 TESTS_OF_torchtitan := $(ORDERS)
-.PHONY: $(addprefix $(VENV)-,$(FRAMEWORKS))
-test-frameworks: $(addprefix $(VENV)-,$(FRAMEWORKS))
-$(addprefix $(VENV)-,$(FRAMEWORKS)): $(VENV)-%: $(VENV)/.judges
-	rm -rf $@; $(PYTHON) -m venv $@
-	$(BIN)/python -c 'import os, sysconfig; print(os.getcwd(), sysconfig.get_path("purelib"), sep="\n")' > "$$($@/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
-	$@/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $*
-	DATAAUDIT_TEST_LEVEL=all $@/bin/python -m pytest -q $(TESTS_OF_$*)
+.PHONY: $(addprefix test-,$(FRAMEWORKS))
+$(addprefix test-,$(FRAMEWORKS)): test-%: $(VENV)/.judges
+	rm -rf $(VENV)-$*; $(PYTHON) -m venv $(VENV)-$*
+	$(BIN)/python -c 'import os, sysconfig; print(os.getcwd(), sysconfig.get_path("purelib"), sep="\n")' > "$$($(VENV)-$*/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/ours.pth"
+	$(VENV)-$*/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt $*
+	$(VENV)-$*/bin/python -m pytest -q $(TESTS_OF_$*)
 
 # Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
 dist-check: | $(VENV)/bin/python

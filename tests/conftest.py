@@ -1,4 +1,4 @@
-"""What all tests share: the level of the run, and the time left."""
+"""What all tests share: which of them run, and the time left."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import contextlib
 import copy
 import functools
 import gc
+import importlib.util
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from levels import LEVEL, examples
+from lanes import ALWAYS, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
 
 from dataaudit.gate import policy
 from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.metrics import relations
 
 pytest_plugins = ["time_left"]
+NEEDS_TORCH = {"judges", "torch"}
 # Texts are wrapped as for a pipe, whatever terminal the tests run in; a test of narrow or wide ones says its width.
 os.environ["COLUMNS"] = "100"
 settings.register_profile(
@@ -26,21 +28,44 @@ settings.load_profile("tests")
 
 
 def pytest_configure(config):
-    """Compile the kernels before processes share the tests: each would compile them all."""
+    """Choose all tests of files that a command names; compile the kernels before processes share the tests."""
+    if config.args_source is config.ArgsSource.ARGS:
+        os.environ.setdefault(VARIABLE, ",".join((ALWAYS, *(part for part in PARTS if _has_its_libraries(part)))))
     if not (hasattr(config, "workerinput") or config.option.collectonly or are_compiled()):
         with contextlib.suppress(OSError):
             compile_all()
 
 
+def _has_its_libraries(part):
+    return part not in NEEDS_TORCH or importlib.util.find_spec("torch") is not None
+
+
+def pytest_ignore_collect(collection_path):
+    """Leave out, without importing it, a file all of whose tests are of other parts."""
+    if collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return True if not may_have_tests(collection_path.read_text(encoding="utf-8")) else None
+    return None
+
+
 def pytest_collection_modifyitems(config, items):
-    """Leave out what belongs to a higher level."""
-    higher = {"test": {"ci", "judges", "torch", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
-    kept, left = [], []
-    for item in items:
-        (left if any(item.get_closest_marker(mark) for mark in higher) else kept).append(item)
+    """Leave out the tests of other parts."""
+    names = chosen()
+    left = [item for item in items if part_of(item) not in names]
     if left:
         config.hook.pytest_deselected(items=left)
-        items[:] = kept
+        items[:] = [item for item in items if part_of(item) in names]
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say what was not run, and the command that runs it."""
+    left = [part for part in PARTS if part not in chosen()]
+    browser = sum("browser" in str(report.longrepr) for report in terminalreporter.getreports("skipped"))
+    if browser:
+        terminalreporter.write_line(
+            f"{browser} tests need a browser, which is not here: apt-get install chromium chromium-driver"
+        )
+    if left and chosen() & {ALWAYS}:
+        terminalreporter.write_line(f"Not run: {', '.join(left)}. To run them: make test-ci PART=all")
 
 
 def pytest_collection_finish():

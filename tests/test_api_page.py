@@ -49,6 +49,7 @@ def run_examples(test):
     return done.attempted, "".join(said)
 
 
+@pytest.mark.judges
 def test_every_example_of_the_page_runs(folder):
     """The blocks run one after another, as a reader would run them, and give what stands below them."""
     source = "\n".join(_BLOCKS.findall(PAGE))
@@ -67,6 +68,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.name)
 def test_every_example_of_a_docstring_runs(folder, example):
     """Each in a folder of its own, with a list that holds one shard back."""

@@ -15,6 +15,8 @@ from huggingface_hub import DatasetCard
 from dataaudit.export.croissant.about import About, Rai
 from dataaudit.export.croissant.files import MOST_FILES
 
+pytestmark = pytest.mark.judges
+
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/howto/exports.md").read_text()
 

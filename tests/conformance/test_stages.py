@@ -51,6 +51,7 @@ def test_names_are_unique():
     assert len({kind.name for kind in STAGES}) == len(STAGES)
 
 
+@pytest.mark.tables
 @EVERY
 @given(a=DOCUMENTS, b=DOCUMENTS, c=DOCUMENTS)
 def test_merge_is_associative_and_commutative(stage, a, b, c):
@@ -120,6 +121,7 @@ def test_partials_hold_only_integers_beside_keys(stage, documents):
             assert table[column].null_count == 0
 
 
+@pytest.mark.tables
 @EVERY
 @given(documents=DOCUMENTS)
 def test_metrics_are_records_of_the_manifest(stage, documents):
@@ -133,6 +135,7 @@ def test_metrics_are_records_of_the_manifest(stage, documents):
         assert all(record.status == "not_evaluated" or record.reason == "no_reference" for record in ratios)
 
 
+@pytest.mark.tables
 @EVERY
 @given(documents=DOCUMENTS)
 def test_a_source_has_the_numbers_of_its_documents_alone(stage, documents):

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 from bad_input import CANARY, GOOD, HOSTILE_NAME, JSONL, MILD, SEVERE, arrow, parquet, table
-from levels import workers
+from lanes import workers
 from running import metric, run
 
 from dataaudit.corpus.loss import Reason
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.uri import encode_path
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.stores
 
 PAGE = Path(__file__).parents[2] / "docs/reference/losses.md"
 CONFIG = """

@@ -32,13 +32,13 @@ def run(script, *options):
     return done.stdout
 
 
-@pytest.mark.all
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_says_what_it_takes(script):
     assert "usage:" in run(script, "--help")
 
 
-@pytest.mark.all
+@pytest.mark.benchmarks
 @pytest.mark.parametrize("script", SMALL)
 def test_a_small_run_ends_well(script, tmp_path):
     """On a corpus of a few hundred documents."""
@@ -49,7 +49,7 @@ def test_a_small_run_ends_well(script, tmp_path):
     assert run(script, *(places.get(one, one) for one in SMALL[script])).strip()
 
 
-@pytest.mark.ci
+@pytest.mark.tables
 def test_the_profile_of_a_scan_names_every_step(tmp_path):
     """It builds, in one process, with the default stages; all that it times has time."""
     write_jsonl(tmp_path / "texts/a.jsonl", rows(documents(100), "web"))

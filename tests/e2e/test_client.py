@@ -16,7 +16,7 @@ from dataaudit.engine.cluster import ClusterChoice, open_cluster
 from dataaudit.engine.dask_runner import DaskRunner
 from dataaudit.errors import ClusterError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.ci]
+pytestmark = pytest.mark.kills
 
 
 @pytest.fixture

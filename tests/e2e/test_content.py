@@ -10,10 +10,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from corpus import write_jsonl
-from levels import workers
+from lanes import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.judges
 
 CONFIG = """
 splits:
@@ -110,7 +112,6 @@ def test_digests_of_findings_are_equal_where_the_values_are_and_only_under_one_k
     assert "has 3 bytes" in err
 
 
-@pytest.mark.judges
 def test_the_judges_rates_hold_the_truth(judged):
     """The tiny judge calls documents with bad words toxic: the interval holds their share."""
     _, manifest = judged
@@ -128,7 +129,6 @@ def test_the_judges_rates_hold_the_truth(judged):
     assert {"detoxify local", "presidio"} <= set(names)
 
 
-@pytest.mark.judges
 def test_what_presidio_finds_in_a_sample_agrees_with_the_patterns(judged):
     """Addresses: the interval of the sample holds the share that the patterns counted in every document."""
     _, manifest = judged
@@ -141,7 +141,6 @@ def test_what_presidio_finds_in_a_sample_agrees_with_the_patterns(judged):
     assert found[0].low - 1e-9 <= counted <= found[0].high + 1e-9
 
 
-@pytest.mark.judges
 def test_any_cut_and_number_of_workers_gives_the_same_id(corpus, judged):
     """Parts of 20 kB on one worker or whole files on two: one sample, one set of verdicts, one id."""
     summary, _ = judged
@@ -149,7 +148,6 @@ def test_any_cut_and_number_of_workers_gives_the_same_id(corpus, judged):
     assert again["id"] == summary["id"]
 
 
-@pytest.mark.judges
 @pytest.mark.parametrize(
     ("toxicity", "reason"),
     [("judge: nowhere.ckpt", "weights_absent"), ("judge: train/a.jsonl", "broken_checkpoint")],

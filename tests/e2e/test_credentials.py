@@ -12,7 +12,7 @@ import yaml
 from canaries import Search
 from click.testing import CliRunner
 from corpus import rows, write_jsonl
-from levels import sample
+from lanes import sample
 from local_server import LocalServer
 from running import run
 
@@ -20,6 +20,8 @@ import dataaudit
 from dataaudit.cli import main
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
+
+pytestmark = pytest.mark.judges
 
 USER, PASSWORD, TOKEN = "user-of-the-heronry", "pw-kittiwake-58821", "tok-plover-77310"
 SEARCH = Search({"user": USER, "password": PASSWORD, "token": TOKEN})

@@ -12,6 +12,8 @@ from running import build, run
 
 from dataaudit.manifest.load import load_manifest
 
+pytestmark = pytest.mark.tables
+
 CONFIG = """
 dataset: {{name: trial, version: {version}}}
 splits:

@@ -9,11 +9,13 @@ import pyarrow.compute as pc
 import pytest
 from corpus import LETTERS, documents, write_jsonl, write_slow_tokenizer
 from forged import hold_bytes
-from levels import workers
+from lanes import workers
 from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.tables
 
 CONFIG = """
 splits:

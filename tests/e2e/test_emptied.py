@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from corpus import write_jsonl
 from forged import forge
-from levels import sample
+from lanes import sample
 from running import build
 
 from dataaudit.cli import main
@@ -23,7 +23,7 @@ from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions
 from dataaudit.metrics.stages import STAGES
 
-pytestmark = pytest.mark.usefixtures("policies_parsed_once")
+pytestmark = [pytest.mark.tables, pytest.mark.usefixtures("policies_parsed_once")]
 
 CONFIG = """
 dataset: {name: small, version: 1.0.0}

@@ -9,6 +9,8 @@ from filter_cases import CASES
 from running import build, metric
 from twins import filters as twin
 
+pytestmark = pytest.mark.tables
+
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 
 

@@ -10,10 +10,12 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from corpus import COMPRESS, documents, in_members, rows, write_ipc
-from levels import thinned, workers
+from lanes import thinned, workers
 from running import build, run
 
 from dataaudit.manifest.load import load_manifest
+
+pytestmark = pytest.mark.stores
 
 
 def lines(records):
@@ -82,7 +84,7 @@ def test_every_format_gives_the_same_numbers_and_the_same_rows(whole):
     assert first["documents", "with_nul", ()][0] == 8
 
 
-@pytest.mark.all
+@pytest.mark.tables
 def test_parts_of_every_format_change_nothing(every_format, whole, tmp_path):
     """Whole files and parts of a few kilobytes give the same id, compressed files among them."""
     summary = whole[0]

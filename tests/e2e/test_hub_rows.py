@@ -7,12 +7,12 @@ import json
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
 from fake_hub import COMMIT, FakeHub
-from levels import workers
+from lanes import workers
 from running import build, run, run_each
 
 from dataaudit.manifest.load import load_manifest
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.stores
 
 CONFIG = "splits: {{train: {{dataset: {{id: {}}}}}}}\nreader: {{timeout_seconds: 1, retries: 0}}\n"
 CANARY = "hf_canaryToken5309"

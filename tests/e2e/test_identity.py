@@ -8,13 +8,15 @@ import shutil
 
 import pytest
 from corpus import CONFIG, documents, rows, write_jsonl, write_parquet
-from levels import workers
+from lanes import thinned, workers
 from packed import entries, flip
 from running import build, metric, run
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.stages import STAGES
+
+pytestmark = pytest.mark.tables
 
 
 def test_a_file_listed_twice_is_two_shards(tmp_path):
@@ -78,8 +80,8 @@ def test_every_stage_has_something_to_do(everything):
     assert "quiz" in manifest.table("overlap")["set"].to_pylist()
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize("number", [2, pytest.param(1, marks=pytest.mark.all), pytest.param(4, marks=pytest.mark.all)])
+@pytest.mark.kills
+@pytest.mark.parametrize("number", thinned([2, 1, 4], few=[2]))
 def test_number_of_workers_changes_nothing(everything, number, tmp_path):
     """Any number of workers publishes, with every stage, what a build without workers publishes."""
     config, without = everything

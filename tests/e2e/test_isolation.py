@@ -16,7 +16,7 @@ from dataaudit.engine.dask_runner import DaskRunner
 from dataaudit.errors import ClusterError
 
 MB = 1_000_000
-pytestmark = [pytest.mark.cluster, pytest.mark.ci]
+pytestmark = pytest.mark.kills
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,6 @@ def test_what_passes_costs_only_time(cluster, behaviour, tmp_path):
     assert [outcome.reason for outcome in outcomes] == [None] * 15
 
 
-@pytest.mark.all
 def test_only_bad_units(cluster):
     """A run in which every unit kills comes to an end and names them all."""
     outcomes, _ = run_units(cluster, [HostileUnit("kill", str(number)) for number in range(3)])

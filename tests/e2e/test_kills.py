@@ -12,7 +12,7 @@ import time
 import psutil
 import pytest
 from corpus import write_corpus, write_slow_tokenizer
-from levels import sample, thinned
+from lanes import thinned
 from running import build, start
 
 CONFIG = """
@@ -24,7 +24,7 @@ reader: {part_bytes: 100000}
 """
 WORKER_KILLS = thinned(30, few=4)
 BUILD_KILLS = thinned(24, few=4)
-pytestmark = pytest.mark.cluster
+pytestmark = pytest.mark.kills
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,6 @@ def workers_of(process):
     return []
 
 
-@pytest.mark.ci
 @pytest.mark.timeout(900)
 def test_killed_workers_change_nothing(slow_corpus):
     """Random workers get kill -9 at random moments, over several builds."""
@@ -82,7 +81,6 @@ def test_killed_workers_change_nothing(slow_corpus):
         assert "Traceback" not in err
 
 
-@pytest.mark.all
 @pytest.mark.timeout(900)
 def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
     """The whole build gets kill -9 or Ctrl-C at random moments; reruns end in the same id."""
@@ -124,7 +122,6 @@ def test_killed_builds_resume_to_the_same_manifest(slow_corpus):
         assert summary["id"] == expected
 
 
-@pytest.mark.all
 @pytest.mark.timeout(300)
 def test_a_stopped_worker_costs_only_time(slow_corpus):
     """A worker that stands still (SIGSTOP) is noticed, its work is repeated, and the id is the same."""
@@ -157,7 +154,6 @@ def test_a_stopped_worker_costs_only_time(slow_corpus):
     assert json.loads(out)["id"] == expected
 
 
-@pytest.mark.ci
 @pytest.mark.timeout(120)
 def test_no_worker_outlives_its_build(slow_corpus):
     """After kill -9 of a build its workers end by themselves."""
@@ -178,9 +174,8 @@ def test_no_worker_outlives_its_build(slow_corpus):
     assert not alive
 
 
-@pytest.mark.ci
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("delay", sample([0.3, 0.0, 0.6, 0.9, 1.2], every=5))
+@pytest.mark.parametrize("delay", thinned([0.3, 0.0, 0.6, 0.9, 1.2], few=[0.3]))
 def test_ctrl_c_while_workers_start_is_heard(slow_corpus, delay, tmp_path):
     """Ctrl-C between the listing and the first worker ends the build, and no worker prints a traceback."""
     root, _ = slow_corpus

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from corpus import write_jsonl, write_parquet
-from levels import workers
+from lanes import workers
 from running import build, metric, run
 from sentences import SENTENCES
 
@@ -19,6 +19,8 @@ from dataaudit.config import LanguageConfig
 from dataaudit.detectors import resolve_languages
 from dataaudit.detectors.language import load_detector
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.tables
 
 LABELLED = "DATAAUDIT_LABELLED_LANGUAGES"
 CONFIG = """

@@ -8,7 +8,7 @@ import random
 
 import pytest
 from corpus import documents, write_jsonl
-from levels import workers
+from lanes import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify

@@ -8,10 +8,12 @@ import sys
 
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet
-from levels import workers
+from lanes import workers
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.stores
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -140,7 +142,7 @@ def test_no_text_of_a_document_leaves_the_build(tmp_path):
     assert canary.encode() not in state
 
 
-@pytest.mark.all
+@pytest.mark.kills
 @pytest.mark.timeout(400)
 def test_a_shard_that_needs_too_much_memory_is_quarantined_by_name(tmp_path):
     """One record of 1.5 GB against workers of 1 GB: that shard is named, the others have their numbers."""

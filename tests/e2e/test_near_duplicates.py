@@ -6,11 +6,13 @@ import random
 
 import pytest
 from corpus import rows, write_jsonl
-from levels import workers
+from lanes import workers
 from near_corpus import edited, random_words, true_similarity
 from running import build, metric, run
 
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.tables
 
 CONFIG = """
 splits:

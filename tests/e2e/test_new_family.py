@@ -14,6 +14,8 @@ from running import run
 
 import dataaudit
 
+pytestmark = pytest.mark.tables
+
 PACKAGE = Path(dataaudit.__file__).parent
 FOLDER = Path(__file__).parents[1] / "new_family"
 LINE = '    "questions",\n'

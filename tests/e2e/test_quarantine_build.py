@@ -22,6 +22,8 @@ from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.tags import ROW, SHARD
 
+pytestmark = pytest.mark.tables
+
 CONFIG = """
 dataset: {name: held, version: 1.0.0}
 splits:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from corpus import CONFIG, documents, rows, write_corpus, write_jsonl
-from levels import workers
+from lanes import workers
 from local_server import LocalServer
 from running import build, run
 from stores import CANARY, running_store
@@ -18,6 +18,8 @@ from dataaudit.config import Split
 from dataaudit.corpus.shards import discover
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
+
+pytestmark = pytest.mark.stores
 
 SPLIT = "splits: {{train: {{paths: [{}], text: text, source: {{constant: s}}}}}}\n"
 
@@ -101,7 +103,6 @@ def test_documents_that_are_looked_at_again_cost_two_readings_more(store, tmp_pa
         assert all(reads[name] <= most * size for name, size in sizes.items() if name in ("5.jsonl.zst", "7.jsonl.zst"))
 
 
-@pytest.mark.ci
 def test_of_a_parquet_file_only_the_columns_are_read(store, tmp_path):
     """A large column that nothing asks for is hashed and not read again, and large parts of files are ranges."""
     texts = documents(400, seed=1)
@@ -244,7 +245,7 @@ class Files(http.server.SimpleHTTPRequestHandler):
         self.wfile.write(part)
 
 
-@pytest.mark.parametrize("ranges", [True, pytest.param(False, marks=pytest.mark.ci)])
+@pytest.mark.parametrize("ranges", [True, False])
 def test_signed_web_addresses_are_read_and_their_signatures_kept_nowhere(tmp_path, ranges, monkeypatch):
     """With ranges and without, the numbers and URIs are those of the local files; no output holds the signature."""
     folder = tmp_path / "x"

@@ -7,11 +7,11 @@ import json
 import pytest
 from corpus import documents, rows, write_jsonl
 from faulty_http import FAULTS, Rule
-from levels import workers
+from lanes import workers
 from running import build, run
 from stores import running_store
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.stores
 
 CONFIG = """
 splits:
@@ -70,9 +70,8 @@ def test_faults_that_pass_cost_only_time(store, tmp_path, place):
 @pytest.mark.parametrize(
     ("place", "faults"),
     [
-        ("scan", ("truncate",)),
-        pytest.param("hash", (*FAULTS, "short"), marks=pytest.mark.all),
-        pytest.param("scan", (*FAULTS, "short"), marks=pytest.mark.all),
+        ("hash", (*FAULTS, "short")),
+        ("scan", (*FAULTS, "short")),
     ],
 )
 def test_faults_that_stay_cost_the_shard_by_name(store, tmp_path, place, faults):

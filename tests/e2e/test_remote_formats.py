@@ -9,11 +9,11 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from corpus import COMPRESS, documents, in_members, rows, write_ipc
-from levels import workers
+from lanes import workers
 from running import build, run
 from stores import running_store
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.stores
 
 CONFIG = """
 splits:

@@ -7,12 +7,14 @@ import random
 
 import pytest
 from corpus import rows, write_jsonl
-from levels import workers
+from lanes import workers
 from running import build, metric, run
 
 from dataaudit.errors import ManifestError
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.repeats.index import RepeatIndex
+
+pytestmark = pytest.mark.tables
 
 CONFIG = """
 splits:
@@ -160,7 +162,7 @@ def test_nothing_repeats(tmp_path):
     assert "No span is that widely held." in out
 
 
-@pytest.mark.all
+@pytest.mark.tables
 def test_a_sentence_planted_sixty_thousand_times_is_the_top_hotspot(tmp_path):
     """As in Lee et al. 2021 (arXiv 2107.06499): 61 words, found with their exact count."""
     rng = random.Random(4)

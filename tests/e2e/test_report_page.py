@@ -21,6 +21,8 @@ from dataaudit.render.html.document import render
 from dataaudit.report.inputs import difference_of
 from dataaudit.report.page import page_of
 
+pytestmark = pytest.mark.tables
+
 ROWS = """
 const rows = document.querySelectorAll("#all-shards tbody tr:not(.space)");
 return [...rows].map((row) => [...row.cells].map((cell) => cell.innerText));

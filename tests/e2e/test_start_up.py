@@ -11,7 +11,7 @@ from corpus import documents, rows, write_jsonl, write_parquet, write_slow_token
 
 from dataaudit.kernels.jit import cache_folder
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.kills
 COUNT = """
 import os, sys
 
@@ -68,7 +68,7 @@ def told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [("--workers", "0"), pytest.param(("--workers", "1"), marks=[pytest.mark.cluster, pytest.mark.all])],
+    [("--workers", "0"), ("--workers", "1")],
     ids=["no worker", "one worker"],
 )
 def test_no_process_imports_what_it_does_not_need_and_patterns_are_compiled_once(told, options, tmp_path, monkeypatch):

@@ -7,10 +7,12 @@ import shutil
 
 import pytest
 from corpus import write_jsonl
-from levels import LEVEL
+from lanes import LEVEL
 from running import run
 
 from dataaudit.manifest.load import load_manifest
+
+pytestmark = pytest.mark.stores
 
 CASES = {"test": 10, "ci": 100, "all": 2000}[LEVEL]
 BATCH = 10
@@ -135,7 +137,7 @@ def check(built, seed):
 
 
 @pytest.mark.parametrize(
-    "first", [0, *(pytest.param(first, marks=pytest.mark.ci) for first in range(BATCH, CASES, BATCH))]
+    "first", [0, *(pytest.param(first, marks=pytest.mark.stores) for first in range(BATCH, CASES, BATCH))]
 )
 def test_a_harmed_state_folder_gives_the_same_id_and_says_so(built, first):
     """Flips, cuts, swaps, losses and zeros of any of its files, one or many at a time, with and without a list."""

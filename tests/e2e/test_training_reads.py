@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
 from dataaudit.manifest.uri import decode_path
 from dataaudit.training.opening import open_manifest
+
+pytestmark = pytest.mark.stores
 
 
 def test_what_a_loader_reads_is_what_was_audited(expected, tmp_path):

@@ -131,6 +131,7 @@ def test_help_and_mistakes_import_nothing_heavy(arguments):
     assert done.stdout.splitlines()[-1] == "LOADED []"
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("arguments", [["gate", DEMO, "--policy", POLICY], ["diff", DEMO, DEMO], ["show", DEMO]])
 def test_what_reads_manifests_imports_nothing_that_scans_them(arguments):
     """A gate runs where no corpus is, in a moment."""
@@ -228,6 +229,7 @@ def test_a_fault_shows_its_traceback_when_asked(monkeypatch):
     assert isinstance(invoke("show", ".").exception, ValueError)
 
 
+@pytest.mark.judges
 def test_the_first_build_says_what_it_found_and_what_to_do(built):
     """Totals, duplicates, the lost shard with its reason, the exit code and the next commands; never a text."""
     done, target = built
@@ -247,6 +249,7 @@ def test_the_first_build_says_what_it_found_and_what_to_do(built):
     assert "inferred" in done.stderr
 
 
+@pytest.mark.judges
 def test_a_second_build_gives_the_same_facts_as_json(built, corpus):
     """Stdout is one JSON object and nothing else, the id is the same, nothing is scanned again."""
     _, target = built
@@ -272,6 +275,7 @@ def test_a_second_build_gives_the_same_facts_as_json(built, corpus):
     assert [one["uri"] for one in facts["unread"]] == ["train/c.parquet"]
 
 
+@pytest.mark.judges
 def test_a_real_manifest_meets_its_published_schema(built):
     """What a build publishes is valid by the schema in the repository."""
     schema = json.loads((ROOT / "manifests/schema/manifest-v2.schema.json").read_text())
@@ -384,6 +388,7 @@ def test_a_changed_shard_makes_verify_exit_1(built, corpus):
     assert "shard_digest" in shown.stdout
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("call", [["show"], ["verify"], ["show", "--json"]])
 def test_a_closed_pipe_is_quiet_and_keeps_the_exit_code(built, call):
     """`| head -1` leaves no message and no failure."""

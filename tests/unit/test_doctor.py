@@ -46,6 +46,7 @@ def look(tmp_path):
     return checks, code
 
 
+@pytest.mark.judges
 def test_this_installation_is_sound(tmp_path, sound):
     """Versions are those that are installed, the default tokenizer loads, and nothing is left behind."""
     checks, code = look(tmp_path)

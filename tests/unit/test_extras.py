@@ -24,6 +24,8 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import RankWriter, create_run
 
+pytestmark = pytest.mark.judges
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEMO = str(ROOT / "manifests/demo")

@@ -10,7 +10,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples, sample
+from lanes import examples, sample
 from product_patterns import Found, patterns_of_modules
 from pumped import grown, pumps
 from steps import spans_of, steps_of
@@ -55,11 +55,13 @@ SHORT_STEPS = 1_500_000
 """Of the worst text of that length."""
 
 
+@pytest.mark.tables
 def test_steps_of_patterns_in_modules_grow_with_the_text():
     """Whoever adds one that does not makes it so, or says here how short its texts are."""
     assert {name for name, found in patterns_of_modules().items() if worst(found)[1]} == set(SHORT)
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("name", sample(SHORT, 3))
 def test_what_grows_faster_is_given_short_texts(name):
     found = patterns_of_modules()[name]

@@ -64,6 +64,7 @@ def test_importing_the_package_imports_nothing(tmp_path):
     assert said == "['dataaudit']\n"
 
 
+@pytest.mark.judges
 def test_the_base_install_loads_judges_compares_and_holds_back(tmp_path):
     """Everything but a build, a report and data frames works where only the base install is, and shows itself."""
     said = python(
@@ -91,6 +92,7 @@ def test_the_base_install_loads_judges_compares_and_holds_back(tmp_path):
     assert said == "False True 1 0 True\n"
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("before", ["pass", "import dataaudit.api", "import {name}, {name}.{inner}"])
 def test_a_function_is_callable_whatever_was_imported_before(before, tmp_path):
     """Its package has the same name: it is called all the same, and imports of what is in it go on."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.annotators.tokens import num_tokens
 from dataaudit.corpus.batch import BatchBuilder

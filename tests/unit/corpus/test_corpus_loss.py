@@ -4,7 +4,7 @@ import pickle
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason, ShardUnreadable
 

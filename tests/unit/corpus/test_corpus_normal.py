@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins import basics
 
 from dataaudit.corpus.texts import normal_digests, normal_form, row_digests, text_digests

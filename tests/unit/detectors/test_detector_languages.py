@@ -8,7 +8,7 @@ import pycld2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from sentences import SENTENCES
 
 from dataaudit.detectors import cld2

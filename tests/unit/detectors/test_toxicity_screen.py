@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.detectors.toxicity import ToxicityScreen, find_screen

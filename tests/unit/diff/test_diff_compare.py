@@ -7,7 +7,7 @@ from diff_made import change_core, demands, difference, fates, histogram, made, 
 from forged import hold_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.diff import words
 from dataaudit.diff.compare import compare

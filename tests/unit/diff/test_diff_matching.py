@@ -8,7 +8,7 @@ import pyarrow as pa
 from diff_made import shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.diff.difference import ShardChangeKind
 from dataaudit.diff.matching import COLUMNS, match

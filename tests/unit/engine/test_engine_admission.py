@@ -177,6 +177,7 @@ def test_those_that_join_are_asked_once_and_refused_by_name(tmp_path, answer, sa
         assert client.asked == [["tcp://b"], ["tcp://c"]][: 1 if said else 2]
 
 
+@pytest.mark.kills
 def test_a_child_that_starts_after_an_upgrade_is_refused(tmp_path, monkeypatch):
     """This process keeps the library that it has loaded, a child that starts now would load another."""
     package = tmp_path / "numpy-0.1.dist-info"

@@ -12,6 +12,8 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.engine.alone import end_child, run_alone
 from dataaudit.engine.units import Outcome
 
+pytestmark = pytest.mark.kills
+
 
 @pytest.fixture(autouse=True)
 def _no_child(monkeypatch):

@@ -128,6 +128,7 @@ def test_one_damaged_entry_costs_one_part(corpus, runners):
     assert pack not in packs(corpus / "state")
 
 
+@pytest.mark.stores
 def test_merging_keyed_rows_changes_nothing(corpus, runners, monkeypatch):
     """With every family that runs by default; spans recur."""
     span = " ".join(f"w{number}" for number in range(70))
@@ -142,6 +143,7 @@ def test_merging_keyed_rows_changes_nothing(corpus, runners, monkeypatch):
     assert {name for name, _ in runners[0].ran} ^ {name for name, _ in runners[1].ran} == {"link-merge"}
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("harm", ["cut", "gone", "zeros"])
 def test_any_number_of_damaged_files_costs_a_rescan(corpus, runners, harm):
     """A power cut that emptied half of the state folder changes no number and needs no second command."""
@@ -228,6 +230,7 @@ def test_the_cut_does_not_change_an_identity_with_losses(corpus, runners):
     assert len(found) == 1
 
 
+@pytest.mark.stores
 def test_the_encoder_that_is_taken_depends_on_the_corpus_alone(corpus, runners):
     """A sampled difference anywhere that is read sends all to the reference: first build, rerun and --fresh."""
     write_file(corpus / "train" / "zz.jsonl", (json.dumps(DIFFERS) + "\n").encode() * 200)

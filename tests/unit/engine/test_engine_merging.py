@@ -97,6 +97,7 @@ def sorted_rows(placed):
     return sorted(map(str, zip(*columns, strict=True)))
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize(("kind", "name", "schema"), EMITTED, ids=lambda value: value if isinstance(value, str) else "")
 def test_merged_rows_are_the_rows_of_all_parts(store, small, kind, name, schema):
     """In any range of keys, with shard, record and split of each listing."""
@@ -146,6 +147,7 @@ def run_exact(store, shards, runner):
     )
 
 
+@pytest.mark.stores
 def test_a_partition_opens_few_files_however_many_parts_there_are(store, monkeypatch):
     """Each part is opened once, by what merges it; a partition opens merged files alone."""
     monkeypatch.setattr(joins, "ROWS_PER_PARTITION", 1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard, summed
 
 from dataaudit.corpus.loss import Loss, Reason
@@ -110,6 +111,7 @@ def write_manifest(folder, shards, chosen):
     return load_manifest(folder), metrics
 
 
+@pytest.mark.stores
 @settings(max_examples=examples(30))
 @given(states=STATES)
 def test_the_ledger_balances_for_any_states_of_shards(states, tmp_path_factory):

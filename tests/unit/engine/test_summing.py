@@ -75,6 +75,7 @@ def run(store, shards, *, found=None, runner=None, **more):
     return run_sums(shards, summing, found or {}, store, runner or HereRunner(), Notes())
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize(("shards_per_task", "sums_per_task"), [(256, 16), (1, 16), (1, 2), (3, 2)])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_any_cut_into_tasks_gives_the_sums_of_the_documents(

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from levels import thinned
+from lanes import thinned
 from made_tokens import Corpus, write_flat, write_megatron
 
 from dataaudit import cli
@@ -57,6 +57,7 @@ def written(corpus):
     return corpus
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize(("format_", "write"), [("megatron", write_megatron), ("flat", write_flat)])
 def test_the_files_are_those_that_a_slow_twin_writes(written, tmp_path, format_, write):
     """Byte for byte: tokens, end tokens, index."""
@@ -121,6 +122,7 @@ def test_the_training_reader_takes_both_formats(written):
     assert rows[0]["tags"][0][0] >= 0
 
 
+@pytest.mark.stores
 def test_workers_change_no_byte(written, tmp_path):
     """Two worker processes write what one process writes."""
     done = call(
@@ -132,6 +134,7 @@ def test_workers_change_no_byte(written, tmp_path):
         assert (tmp_path / name).read_bytes() == (written.folder / "megatron" / name).read_bytes()
 
 
+@pytest.mark.stores
 def test_the_same_command_again_writes_nothing(written):
     """And one whose input differs replaces the file."""
     out = written.folder / "again"
@@ -188,6 +191,7 @@ def killed(corpus, out, function):
     return subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, timeout=300).returncode
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("function", ["_copy", "write_index", "write_map"])
 def test_a_killed_command_leaves_nothing_that_looks_whole_and_goes_on(written, tmp_path, function):
     """Whenever it dies there is no map, so nobody takes the file; the same command then ends with the same bytes."""

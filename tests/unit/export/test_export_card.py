@@ -123,6 +123,7 @@ def test_files_that_do_not_go_together_or_are_absent_are_refused(tmp_path):
         export_card(DEMO, None, tmp_path / "absent.md")
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("name", [*HOSTILE, BEGIN, END, f"\n{END}\n"])
 def test_hostile_names_stay_within_their_code_spans(tmp_path, name):
     text = name.encode("utf-8", "replace").decode() or "x"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 
 from dataaudit.errors import ExitCode

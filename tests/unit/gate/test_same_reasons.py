@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
-from levels import sample
+from lanes import sample
 from made_facts import covered, facts, policy, record, rule
 
 from dataaudit.diff.difference import MetricChangeKind
@@ -150,6 +150,7 @@ def by_gate(old, new):
     return found
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(
     ("name", "turned"), sample([(name, turned) for name in CHANGES for turned in (False, True)], 3)
 )

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from forged import forge
-from levels import sample
+from lanes import sample
 from made_facts import record
 from made_manifest import make, shard
 
@@ -407,6 +407,7 @@ FORGED = [
 WAYS = [*TIME, *LOST, *NAMES, *LIMITS, *NOTHING, *FORGED]
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(("way", "code", "says"), sample([pytest.param(*row[1:], id=row[0]) for row in WAYS], 2))
 def test_the_gate_is_not_led(tmp_path, way, code, says):
     result = CliRunner().invoke(main, way(tmp_path), env={"COLUMNS": "200"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins.two_phase import in_proportion
 
 from dataaudit.kernels.allocation import allocate, share_out

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins import basics
 
 from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds

@@ -8,7 +8,7 @@ from math import comb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from scipy.integrate import quad
 from scipy.stats import binom
 

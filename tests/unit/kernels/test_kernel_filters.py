@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from levels import WHOLE, examples
+from lanes import WHOLE, examples
 from twins import filters as twin
 
 from dataaudit.kernels import filter_tables, filters
@@ -233,6 +233,7 @@ def test_every_kind_of_piece_is_cut_as_defined(piece):
         assert_same(text, found, **LIMITS)
 
 
+@pytest.mark.tables
 def test_tables_in_parts_count_the_same(monkeypatch):
     """A document with more n-grams than the table holds is counted in several passes."""
     words = [f"w{index * index % 977}" for index in range(4000)]

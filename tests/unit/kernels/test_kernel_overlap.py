@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins import overlap as slow
 
 from dataaudit.kernels.ngrams import gram_hashes, make_table

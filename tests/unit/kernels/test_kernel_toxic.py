@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 
 from dataaudit.kernels.toxic import ToxicWeights, toxic_scores

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins import two_phase as slow
 
 from dataaudit.kernels.two_phase import Strata, estimate_share
@@ -90,6 +90,7 @@ def twin(strata) -> list[slow.Stratum]:
     return [tuple(int(number) for number in row[1:]) for row in sorted(rows) if row[1]]
 
 
+@pytest.mark.tables
 @given(some_strata(most=3), st.sampled_from([0.9, 0.95]))
 @settings(max_examples=examples(20), deadline=None)
 def test_the_bounds_are_those_of_the_twin(strata, confidence):
@@ -129,6 +130,7 @@ def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
         assert estimate_share(split) == estimate_share(whole)
 
 
+@pytest.mark.tables
 @given(st.integers(5, 60), st.integers(0, 60), st.integers(0, 300))
 @settings(max_examples=examples(50), deadline=None)
 def test_one_positive_more_raises_the_value_and_lowers_no_bound(judged, few, many):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins import two_phase as slow
 
 from dataaudit.kernels.intervals import Judged, estimate_part, estimate_ratio

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins.winnow import fingerprints, sequence_hash
 
 from dataaudit.kernels.winnow import GRAM, SPAN, WINDOW, sequence_hashes, window_hashes, winnow

@@ -36,6 +36,7 @@ def test_what_is_kept_is_what_is_built(folder):
     assert same(built, build_word_classes())
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("harm", ["cut", "flip", "empty", "other"])
 def test_a_damaged_table_is_built_again(folder, harm):
     """A cut file, a flipped byte, or something else in its place."""

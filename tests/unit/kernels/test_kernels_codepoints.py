@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.characters import code_point_bits, documents_with

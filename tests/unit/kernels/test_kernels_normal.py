@@ -6,7 +6,7 @@ import unicodedata
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.normal import collapse_spaces

@@ -72,6 +72,7 @@ def test_a_helper_function_that_python_calls_is_plain_python():
     assert jit.helper(lambda number: number + 1)(3) == 4
 
 
+@pytest.mark.tables
 def test_a_helper_compiles_what_it_takes(empty_cache):
     names = [kernel.__name__ for kernel in ready.all_kernels()]
     taking, giving = os.pipe()

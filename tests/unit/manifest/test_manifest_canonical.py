@@ -15,7 +15,7 @@ import pytest
 import rfc8785
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.manifest.canonical import canonical_json, digest_json, digest_table, is_sorted, sorted_table
 from dataaudit.manifest.tables import TABLES, TableSpec
@@ -161,6 +161,7 @@ class TestDigest:
         assert ordered.to_pylist() == expected
         assert digest_table(ordered) == slow_digest(ordered.to_pylist(), spec)
 
+    @pytest.mark.tables
     @FEW
     @given(data=st.data())
     def test_whether_rows_are_in_order_is_what_sorting_says(self, spec, data):
@@ -179,6 +180,7 @@ class TestDigest:
         assert is_sorted(spec, table.column) == expected
         assert is_sorted(spec, sorted_table(table, spec).column)
 
+    @pytest.mark.tables
     @FEW
     @given(data=st.data())
     def test_no_way_of_storing_changes_it(self, spec, data):

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from forged import forge, hold_bytes
-from levels import sample
+from lanes import sample
 
 from dataaudit.cli import main
 from dataaudit.errors import ManifestError
@@ -113,6 +113,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(
     ("name", "column"), sample([(name, column) for name, cells in BROKEN.items() for column in cells], 4)
 )
@@ -178,6 +179,7 @@ def test_a_uri_that_no_build_writes_is_a_problem(folder, uri):
     assert len(problem.text) < 300
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(
     ("table", "column", "value"),
     [

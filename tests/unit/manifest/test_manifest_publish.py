@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from levels import sample
+from lanes import sample
 
 sys.path.insert(0, str(Path(__file__).parent))
 from manifest_faults import FaultyDisk, Killed
@@ -121,6 +121,7 @@ class World:
         return seen, tuple(sorted(kinds))
 
 
+@pytest.mark.kills
 @pytest.mark.parametrize(
     ("layout", "exchange"),
     sample([pytest.param(*one, id=f"{one[0]}, {'one step' if one[1] else 'two'}") for one in CASES], 3),
@@ -152,6 +153,7 @@ class TestFaults:
         if not exchange and layout != "nothing":
             assert "no folder" in {state[0] for state in states}
 
+    @pytest.mark.kills
     def test_a_full_disk_at_any_step_keeps_the_old(self, tmp_path, monkeypatch, two, layout, exchange):
         """When a call fails, one error says so, and the old manifest is in place with no leftovers.
 
@@ -197,6 +199,7 @@ while True:
 """
 
 
+@pytest.mark.kills
 class TestKills:
     @pytest.mark.parametrize("seconds", [0.15, 0.4])
     def test_sigkill_leaves_a_whole_manifest(self, tmp_path, golden_parts, seconds):

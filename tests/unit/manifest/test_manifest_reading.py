@@ -113,6 +113,7 @@ def test_of_a_large_table_what_was_asked_for_is_kept(name, reads):
     assert load_manifest(DEMO).table(name, []).num_rows == whole.num_rows
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(
     "command",
     [

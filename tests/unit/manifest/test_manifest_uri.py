@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.manifest.uri import decode_path, encode_path, relative_path, with_copy
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from forged import forge
-from levels import sample
+from lanes import sample
 
 from dataaudit.cli import main
 from dataaudit.errors import ManifestMismatch
@@ -74,6 +74,7 @@ def _determined():
                 yield pytest.param(family, record, id=" ".join((family, record.metric, record.stat, *shape)))
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(("family", "record"), sample(_determined(), 8, kind=lambda case: case.values[0]))
 def test_an_edited_record_is_found(demo, family, record):
     """Each statistic and each shape of scope that a relation determines; by its family's relation."""
@@ -150,6 +151,7 @@ def test_leaks_and_repeats_that_are_zeroed_as_a_whole_are_found(demo, metric):
 COLUMNS = sorted({name for relation in RELATIONS.values() for name in relation.recompute(load_manifest(DEMO)).columns})
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("column", COLUMNS)
 def test_an_edited_column_of_a_shard_is_found(demo, column):
     """Each column that a relation determines."""
@@ -186,6 +188,7 @@ def test_every_table_that_determines_something_is_tried():
     assert set(EDITS) == {table for relation in RELATIONS.values() for table in relation.tables}
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("table", sample(EDITS, 2))
 def test_an_edited_table_is_found_by_what_stands_elsewhere(demo, table):
     """What it determines is as it was."""
@@ -226,6 +229,7 @@ def test_what_sources_add_up_to_is_held_against_the_whole(demo):
     assert any("its sources add up to" in text for text in texts)
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(
     "command",
     [

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from made_manifest import make, shard
 from quarantine_made import AUTHOR, digest, entry, target
 

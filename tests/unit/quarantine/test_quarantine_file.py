@@ -57,6 +57,7 @@ def put(path, *entries):
     return update(path, lambda _: entries, create=True)
 
 
+@pytest.mark.kills
 def test_many_writers_some_killed_lose_nothing_that_was_acknowledged(tmp_path):
     """Eight processes, three of them killed: each acknowledged line is there exactly once, and the shared one is."""
     path = tmp_path / "q.jsonl"

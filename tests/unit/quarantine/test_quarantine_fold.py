@@ -6,7 +6,7 @@ import datetime as dt
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from quarantine_made import NOW, TODAY, entry, standing_slowly
 
 from dataaudit.quarantine.list import fold

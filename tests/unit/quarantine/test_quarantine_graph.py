@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from quarantine_made import AUTHOR, NOW, TODAY, asked, entry, first_version, target
 
 from dataaudit.errors import QuarantineDamaged, QuarantineError

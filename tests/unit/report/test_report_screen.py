@@ -151,6 +151,7 @@ def _one_screen(lines, width):
     assert wide == []
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("columns", [72, 80, 100, 120, 160])
 @pytest.mark.parametrize("name", ["demo", "hostile", "wrong"])
 def test_it_is_never_more_than_one_screen(request, monkeypatch, name, columns):

@@ -23,6 +23,8 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES
 from dataaudit.samples.choosing import choose, prepare_samples, sample_place
 
+pytestmark = pytest.mark.judges
+
 TEXTS = [f"Number {number}: write to person{number}@riverbank-letters.org today." for number in range(20)]
 CLASS = "EMAIL_ADDRESS"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.samples.masking import WHOLE_BYTES, WINDOW_BYTES, Span, masked_window
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples, thinned
+from lanes import examples, thinned
 
 from dataaudit.training.accounting import Account, Stretches, fit, weighted_median
 from dataaudit.training.attribution import _Division
@@ -220,6 +220,7 @@ def simulated(seed, *, steps, rows, state, skewed):
     return planted / (planted + state), division.account
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("case", [(1, 3, 0.0, False), (8, 2, 0.3, False), (8, 2, 0.3, True)])
 def test_the_interval_covers_what_was_planted(case):
     """93 to 97 % of them in 2,000 runs, as docs/reference/attribution.md says; of the fewer here, within chance."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from levels import examples
+from lanes import examples
 from twins import alarm_rate as slow
 
 from dataaudit.training.alarm_rate import LEAST_STEPS, tail_of
@@ -64,6 +64,7 @@ def _sample(random, kind, number):
     return random.standard_t(int(kind[1:]), number)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("kind", "k"), [("normal", 4.0), ("exponential", 9.0), ("t8", 6.0), ("t5", 8.0), ("t3", 12.0)])
 def test_the_interval_holds_the_true_rate(kind, k):
     """In 95 of 100 samples of 2,000 steps, within chance, where values are independent and none is cut off."""

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from levels import thinned
+from lanes import thinned
 from made_run import (
     BLOCK_ROWS,
     Made,
@@ -124,6 +124,7 @@ class TestFound:
         one = only(run(Made(), bad_rows(range(150, 151), rows=4)))
         assert (one.first_step, one.last_step, one.found.shard) == (150, 150, 5)
 
+    @pytest.mark.torch
     @pytest.mark.parametrize("rows", [(8, 2, 2, 2), (8, 8, 2, 2, 2), (8, 1, 1, 1), (7, 2, 2, 2), (8, *[2] * 7)])
     @pytest.mark.parametrize("of_block", [False, True])
     def test_a_shard_that_fills_a_step_and_is_in_others(self, run, rows, of_block):

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from levels import sample, thinned
+from lanes import sample, thinned
 
 from dataaudit.training.direct_test import compare_units, direct, one_sided
 from dataaudit.training.replay import Candidates
@@ -31,6 +31,7 @@ def losses(random, units, *, effect="normal", above=0.0, checkpoints=3):
     return found, unit, strata
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("effect", sample(["normal", "skewed", "decoys", "t5"], 2))
 def test_p_is_uniform_on_clean_units_hard_ones_among_them(effect):
     number = thinned(4_000, 250)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 import pytest
-from levels import thinned
+from lanes import thinned
 
 from dataaudit.training.event_test import alpha_of_look, event_test
 from dataaudit.training.exposure import exposure_of
@@ -78,6 +78,7 @@ def test_counts_of_the_real_order_are_those_of_the_log(order, moves, random_orde
     assert found.steps == len(steps)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize(("moves", "order"), [("documents", "shuffled"), ("rows", "shuffled")])
 def test_p_values_of_a_clean_run_are_uniform_when_orders_are_redrawn(packed, moves, order):
@@ -92,6 +93,7 @@ def test_p_values_of_a_clean_run_are_uniform_when_orders_are_redrawn(packed, mov
     within_bounds(least)
 
 
+@pytest.mark.torch
 def test_p_values_of_a_clean_run_are_uniform_when_episodes_are_shifted():
     """The order is fixed, episodes fall anywhere: each shift of them is as likely."""
     table, steps, targets = stream(np.random.default_rng(5), "shuffled")

@@ -8,7 +8,7 @@ import jsonschema
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from levels import thinned
+from lanes import thinned
 from made_run import Made, make_shards, worse_state, write_run
 from scipy.optimize import least_squares
 
@@ -66,6 +66,7 @@ class TestLaw:
             expected, abs=0.01
         )
 
+    @pytest.mark.torch
     def test_the_newest_residual_of_a_healthy_run_is_as_the_earlier_ones(self):
         """Of a residual and n earlier ones of its like it is the largest or the least in 2 / (n + 1) of runs."""
         outside, expected = 0, []

@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from levels import sample
+from lanes import sample
 from reading import batches, padded, read_back
 
 from dataaudit.errors import ConfigError, TagsError

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from reconstructed import Tokenized, call
 from twins.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
 
@@ -34,6 +34,7 @@ def flat(labels, steps):
     return [row for step in steps for row in labels[step]]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("epochs", "extra", "apart", "order"), [(1, 1, False, "rows"), (3, 1, True, ""), (2, 0, False, "rows")]
 )
@@ -272,7 +273,7 @@ def test_the_same_command_writes_the_same_stretches(corpus, tmp_path):
     assert tables[0].equals(tables[1])
 
 
-@pytest.mark.ci
+@pytest.mark.torch
 def test_episodes_that_follow_upon_a_block_are_found_from_losses_of_steps_alone(tmp_path, tmp_path_factory):
     """A reconstructed order, a CSV of losses: the event test names the block, and the excess cannot be divided."""
     corpus = Tokenized(tmp_path_factory.mktemp("followed"), 1000)
@@ -414,7 +415,7 @@ def frameworks_cache(corpus, folder):
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore")  # of other people's libraries
 class TestTheLibrariesThemselves:
-    """What their own code read is what is found; each in the environment of `make test-frameworks` that has it."""
+    """What their own code read is what is found; each in the environment of `make test-megatron-core`, ..., that has it."""
 
     @there("megatron")
     def test_megatron(self, corpus, tmp_path):

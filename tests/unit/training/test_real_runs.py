@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from levels import thinned
+from lanes import thinned
 
 from dataaudit.training.attribution import attribute
 from dataaudit.training.event_test import event_test
@@ -82,7 +82,7 @@ class TestPlanted:
     "name",
     [
         "clean-sequential",
-        *(pytest.param(f"clean-{one}", marks=pytest.mark.ci) for one in ("shuffled", "masked", "buffered")),
+        *(pytest.param(f"clean-{one}", marks=pytest.mark.torch) for one in ("shuffled", "masked", "buffered")),
     ],
 )
 def test_spikes_of_clean_runs_sit_in_hard_data_and_follow_upon_none(said, name):
@@ -94,7 +94,7 @@ def test_spikes_of_clean_runs_sit_in_hard_data_and_follow_upon_none(said, name):
     assert len(odd_blocks(found)) <= 10
 
 
-@pytest.mark.ci
+@pytest.mark.torch
 @pytest.mark.parametrize("seed", [3, 4])
 def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     """Shards in their order, some parts of it several times: a hard block has the same blocks before it each time."""
@@ -112,7 +112,7 @@ def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     assert (blamed.unit >> 40, blamed.unit & 0xFF) not in HARD
 
 
-@pytest.mark.ci
+@pytest.mark.torch
 @pytest.mark.parametrize("name", ["clean-shuffled", "clean-masked"])
 def test_p_values_of_relabelled_documents_are_uniform(study, name):
     """Names of documents are permuted within sources: P(p <= a) is at most a, and runs with an outlier are few."""

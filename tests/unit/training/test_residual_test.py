@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from levels import thinned
+from lanes import thinned
 from scipy import stats
 
 from dataaudit.training.accounting import Stretches
@@ -36,6 +36,7 @@ def made_documents(random, *, blocks=400, size=8, sources=2, effect=0.1, noise=0
     )
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("effect", [0.0, 0.3])
 def test_p_values_of_a_clean_run_are_uniform(effect):
     """The smallest of 100 blocks' p-values, times 100, is at most a in a share a of runs; likewise each of them."""

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from levels import thinned
+from lanes import thinned
 from made_manifest import make, shard
 from made_run import BLOCK_ROWS, SOURCES, value_row
 

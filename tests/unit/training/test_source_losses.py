@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from levels import thinned
+from lanes import thinned
 from made_run import SOURCES, Made, make_shards, worse_state, write_run
 
 from dataaudit.runlog.format import SUMS

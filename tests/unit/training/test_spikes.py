@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K, SpikeDetector
 
@@ -130,6 +130,7 @@ class TestState:
         assert kinds(detector, [3.0] * 12, first=111) == ["quiet"] * 10 + ["", ""]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     ("noise", "most"),
     [("normal", 0), ("correlated", 0), ("documents", 3), ("heavy", 8)],

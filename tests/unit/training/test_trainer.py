@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow.compute as pc
 import pytest
-from levels import WHOLE
+from lanes import WHOLE
 from made_corpus import CONFIG
 from made_manifest import make, shard
 from together import run_together
@@ -207,8 +207,7 @@ def test_the_log_knows_whether_the_trainer_shuffles_rows(rows, corpus, tmp_path)
     assert found == {"rows": "rows", "said": "documents", "sequential": "", "stream": "", "unskipped": ""}
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("kind", ["map-style", pytest.param("streamed", marks=pytest.mark.all)])
+@pytest.mark.parametrize("kind", ["map-style", "streamed"])
 def test_the_log_is_the_same_for_any_number_of_workers(rows, corpus, tmp_path, kind):
     """Workers 0 to 4, persistent or not: the same stretches with the same losses."""
     logs = []
@@ -292,7 +291,6 @@ def test_the_shard_behind_a_spike_of_a_trainer_is_named(tmp_path):
     assert episode.found is not None
 
 
-@pytest.mark.ci
 def test_two_processes_agree_on_what_is_held_and_mark_what_is_read_twice(made, tmp_path):
     run_together("ddp_run.py", 2, made.folder, made.hold("train/b.jsonl"), tmp_path)
     log = load_run(tmp_path / "run")
@@ -354,11 +352,10 @@ def _go_on_with_other_ranks(made, folder):
     assert phases.tolist() == [2, 2, 1, 1, 2]
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
     ("kind", "logging"),
     [
-        pytest.param("tp", [[0, 2], None, [1, 2], None], marks=pytest.mark.all),
+        ("tp", [[0, 2], None, [1, 2], None]),
         ("pp", [None, [0, 2], None, [1, 2]]),
     ],
 )

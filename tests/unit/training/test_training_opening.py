@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from forged import forge
-from levels import thinned
+from lanes import thinned
 from made_manifest import make, shard
 from training_world import FAILING, KEY, OTHER, PASSING, READ, ROWS, World, row_of, rule
 
@@ -301,6 +301,7 @@ def row(case, folder):
     return f"| {case} | `{kind}` | {mark}{line}{mark} |"
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("case", CASES)
 def test_what_may_not_be_trained_on_is_refused_with_the_words_of_the_page(case, tmp_path):
     """The reason on the first line, the way out on the second."""

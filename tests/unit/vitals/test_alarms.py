@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from levels import sample
+from lanes import sample
 
 from dataaudit.vitals import alarms as alarms_module
 from dataaudit.vitals.alarms import MOST_AT_ONCE, Alarms, Finding, first_divergence
@@ -54,6 +54,7 @@ def test_a_head_that_drifts_by_five_sigma_over_30_steps_is_named_first_with_its_
     assert len(found) == 1
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(("memory", "follow"), sample([(0.0, True), (0.6, True), (0.0, False), (0.6, False)], 3))
 def test_healthy_runs_of_a_whole_model_raise_as_few_alarms_as_stated(memory, follow):
     """10 runs of 1,000 steps at 1 in 500: 20 are expected, at most twice as many are stated."""

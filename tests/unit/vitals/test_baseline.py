@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from levels import sample
+from lanes import sample
 
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
@@ -213,6 +213,7 @@ def test_a_mean_is_over_the_last_values_each_cut_off():
     assert found[1] == pytest.approx(abs(values[~np.isnan(values[:, 1]), 1][-AVERAGED:].mean()))
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("kind", ["independent", "ar0.6", "ar0.9", "cross_correlated"])
 @pytest.mark.parametrize(
     ("window", "persistence", "trend"),
@@ -310,6 +311,7 @@ def test_metrics_that_are_measured_at_different_steps_have_the_limits_that_they_
         assert together.limits["attn_entropy"][0].steps == 4 * together.limits["max_attn_logit"][0].steps == 900
 
 
+@pytest.mark.torch
 def test_layers_that_are_measured_in_turn_have_lines_of_their_own():
     rise = 1 + np.arange(8)
     values = 0.01 * rise * steps(800)[:, None] + np.random.default_rng(4).normal(0, 0.05, (800, 8))

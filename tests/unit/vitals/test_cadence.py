@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from levels import thinned
+from lanes import thinned
 
 from dataaudit.vitals.cadence import (
     BARE,

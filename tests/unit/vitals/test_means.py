@@ -1,7 +1,7 @@
 """Means of activations over micro-batches, against hooks that take the mean of every micro-batch by themselves."""
 
 import pytest
-from levels import sample
+from lanes import sample
 
 torch = pytest.importorskip("torch", reason="vitals are of torch")
 

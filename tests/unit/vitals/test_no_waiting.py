@@ -4,7 +4,7 @@ import contextlib
 from collections import Counter
 
 import pytest
-from levels import sample
+from lanes import sample
 
 torch = pytest.importorskip("torch", reason="vitals are of torch")
 pytest.importorskip("transformers", minversion="5", reason="its models are of transformers 5")

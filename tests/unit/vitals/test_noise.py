@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from levels import sample
+from lanes import sample
 
 torch = pytest.importorskip("torch", reason="gradients are of torch")
 
@@ -222,8 +222,7 @@ def accumulated(model, runs, batches, norms=None):
 
 
 COMPILED = [
-    *((backend, kind) for backend in (None, "eager", "aot_eager") for kind in (None, "saved")),
-    *(pytest.param("inductor", kind, marks=pytest.mark.all) for kind in (None, "saved")),
+    *((backend, kind) for backend in (None, "eager", "aot_eager", "inductor") for kind in (None, "saved")),
 ]
 
 

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from dataaudit.runlog.reader import load_run
 
 FULL = """
@@ -17,6 +19,7 @@ print(sink.lost_steps)
 """
 
 
+@pytest.mark.torch
 def test_a_full_disk_ends_no_run_and_is_counted(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path / "run")], check=False, capture_output=True, text=True, timeout=60

@@ -23,8 +23,7 @@ from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OWN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
-SELDOM = [pytest.mark.all, pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")]
-COMPILED = [pytest.mark.ci, pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")]
+COMPILED = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
 
 
 def model_of(family, **options):
@@ -44,18 +43,18 @@ CASES = [
     *((family, "sdpa", None) for family in made.FAMILIES if family not in {"gpt_oss", "gemma2"}),
     *((family, "eager", None) for family in ("llama", "gpt2", "qwen3", "mixtral", "gpt_oss", "gemma2")),
     pytest.param("llama", "sdpa", "aot_eager", marks=COMPILED),
-    pytest.param("gpt_oss", "eager", "aot_eager", marks=SELDOM),
+    pytest.param("gpt_oss", "eager", "aot_eager", marks=COMPILED),
     *(
-        pytest.param(family, "sdpa", "aot_eager", marks=SELDOM)
+        pytest.param(family, "sdpa", "aot_eager", marks=COMPILED)
         for family in ("gpt2", "qwen3", "mixtral", "mapped", "multihead")
     ),
-    pytest.param("gemma2", "eager", "aot_eager", marks=SELDOM),
-    *(pytest.param(family, "eager", "aot_eager", marks=SELDOM) for family in ("llama", "gpt2", "qwen3", "mixtral")),
+    pytest.param("gemma2", "eager", "aot_eager", marks=COMPILED),
+    *(pytest.param(family, "eager", "aot_eager", marks=COMPILED) for family in ("llama", "gpt2", "qwen3", "mixtral")),
     *(
-        pytest.param(family, "sdpa", "inductor", marks=SELDOM)
+        pytest.param(family, "sdpa", "inductor", marks=COMPILED)
         for family in ("llama", "gpt2", "qwen3", "mixtral", "multihead", "mapped")
     ),
-    *(pytest.param(family, "eager", "inductor", marks=SELDOM) for family in ("llama", "gemma2", "gpt_oss")),
+    *(pytest.param(family, "eager", "inductor", marks=COMPILED) for family in ("llama", "gemma2", "gpt_oss")),
 ]
 
 
@@ -74,9 +73,9 @@ def test_training_that_is_looked_at_has_the_same_bits(family, function, backend)
     [
         ("mapped", None),
         ("llama", None),
-        pytest.param("mapped", "aot_eager", marks=[*SELDOM, pytest.mark.filterwarnings("ignore:The .grad attribute")]),
-        pytest.param("llama", "aot_eager", marks=SELDOM),
-        pytest.param("llama", "inductor", marks=SELDOM),
+        pytest.param("mapped", "aot_eager", marks=[COMPILED, pytest.mark.filterwarnings("ignore:The .grad attribute")]),
+        pytest.param("llama", "aot_eager", marks=COMPILED),
+        pytest.param("llama", "inductor", marks=COMPILED),
     ],
 )
 def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
@@ -98,8 +97,8 @@ def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
     ("family", "backend"),
     [
         ("llama", None),
-        *(pytest.param(family, None, marks=pytest.mark.all) for family in ("gpt2", "qwen3", "mixtral", "multihead")),
-        *(pytest.param("llama", backend, marks=SELDOM) for backend in ("aot_eager", "inductor")),
+        *((family, None) for family in ("gpt2", "qwen3", "mixtral", "multihead")),
+        *(pytest.param("llama", backend, marks=COMPILED) for backend in ("aot_eager", "inductor")),
     ],
 )
 def test_mixed_precision_changes_no_bit(family, backend):
@@ -365,7 +364,6 @@ def test_two_models_are_looked_at_whoever_ends_first(family, end):
     assert torch.nn.functional.scaled_dot_product_attention is OWN_ATTENTION
 
 
-@pytest.mark.ci
 def test_measuring_moves_without_compiling_again():
     torch._dynamo.reset()
     model = model_of("llama")
@@ -382,9 +380,7 @@ def test_measuring_moves_without_compiling_again():
     assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [4, 8], sink.events
 
 
-@pytest.mark.parametrize(
-    "backend", [None, *(pytest.param(one, marks=pytest.mark.all) for one in ("aot_eager", "inductor"))]
-)
+@pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
 def test_two_ranks_are_looked_at_each_and_train_as_before(tmp_path, backend):
     """DDP by gloo: the buckets of its hooks stay as they are."""
     code = f"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from protected_made import match, matcher, numbered, part_of
 from twins import overlap as slow
 

@@ -13,7 +13,7 @@ import pyarrow.feather
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.readers import arrow, plan_parts
 
@@ -270,6 +270,7 @@ def test_a_bomb_of_zeros_is_not_unpacked(read, tmp_path, monkeypatch):
     assert read(path, "arrow").failure == ("expansion_too_large", "record batch 0")
 
 
+@pytest.mark.stores
 def test_one_record_batch_is_held_at_a_time(tmp_path, peak_bytes):
     """Memory depends on the record batch, not on the file, and other columns are not decoded."""
     rows = 500
@@ -332,6 +333,7 @@ print(kept, lost)
 """
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("seed", range(2))
 def test_random_damage_is_a_loss_or_goes_unfelt_and_never_a_crash(tmp_path, seed):
     """Flipped and missing bytes anywhere, in files and streams of every kind of string."""

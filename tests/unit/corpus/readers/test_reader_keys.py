@@ -8,7 +8,7 @@ import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.fields import look_up
 from dataaudit.corpus.readers.jsonl import key_check
@@ -84,6 +84,7 @@ def test_deep_nesting_is_no_crash():
     assert key_check("text")(line.encode(), parsed, parsed["text"])
 
 
+@pytest.mark.stores
 def test_a_text_of_many_quotes_and_escapes_is_walked_in_bounded_memory(peak_bytes):
     """Strings of megabytes full of escapes are one token each."""
     growth, printed = peak_bytes(

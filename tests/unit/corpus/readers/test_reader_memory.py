@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = pytest.mark.ci
+pytestmark = pytest.mark.tables
 
 MIB = 1 << 20
 

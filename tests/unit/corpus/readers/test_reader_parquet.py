@@ -10,7 +10,7 @@ import pytest
 from encrypted import encrypted
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.loss import LossLog, ShardUnreadable

@@ -4,7 +4,7 @@ import itertools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.readers import PartStats, part
 from dataaudit.corpus.readers.part import column_digest

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.corpus.readers import lines, plan_parts
 from dataaudit.corpus.readers.lines import WHOLE, plan_compressed
@@ -120,6 +120,7 @@ def test_text_has_no_column_for_the_source(read, file):
     assert read(file, "text", source="source").failure == ("source_column_missing", "source")
 
 
+@pytest.mark.stores
 @pytest.mark.parametrize("unit", ["file", "line", "paragraph"])
 def test_a_giant_text_is_counted_in_a_few_megabytes(tmp_path, peak_bytes, unit):
     """Of 200 MB without an end of line only the length is kept."""

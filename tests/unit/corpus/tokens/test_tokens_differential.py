@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from levels import thinned
+from lanes import thinned
 
 from dataaudit.corpus.tokens import inspect_risks, load_encoder, probes, resolve_tokenizer
 from dataaudit.corpus.tokens.probes import added_literals
+
+pytestmark = pytest.mark.stores
 
 SCRIPTS = {
     "english": ("It's 10:30 -- we'll SEE what they've done, don't you? (Perhaps.)  Two  spaces.\n\n\n\tTabbed\r\n"),

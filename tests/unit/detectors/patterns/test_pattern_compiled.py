@@ -61,6 +61,7 @@ def _matches(database) -> list:
     return sorted(found)
 
 
+@pytest.mark.judges
 def test_a_second_process_compiles_and_parses_nothing(folder):
     first, second = _process(), _process()
     assert first["compiled"] == 2, "the prefilters and the context words"

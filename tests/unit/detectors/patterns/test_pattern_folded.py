@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from twins.patterns import _HYPHENS, _SCRIPTS, _SPACES, _with_plain_spaces
 
 from dataaudit.detectors.patterns.folded import Folded
@@ -29,6 +29,7 @@ def test_a_text_without_such_letters_is_not_copied():
     assert Folded(text).text is text
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("sign", SIGNS)
 def test_signs_are_folded_as_the_twin_folds_them_beside_every_letter(sign):
     beside = [*"09)(=a.@ ", "\u0669", "\u3042"]

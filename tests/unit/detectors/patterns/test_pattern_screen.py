@@ -1,7 +1,8 @@
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from patterns_made import batch_of, listed, plainly, registry_of
 
 from dataaudit.detectors.findings import Tier
@@ -118,6 +119,7 @@ def test_no_document_and_empty_documents_have_no_findings():
         assert batch.keyed.shape == (0, 16)
 
 
+@pytest.mark.judges
 def test_a_finding_across_the_edge_of_a_block_is_found_once():
     for shift in (1, 5, 9, 20):
         text = " " * (65536 - shift) + "ticket 1234-5678 a.b@cc.de"

@@ -7,7 +7,7 @@ import phonenumbers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from stdnum import numdb
 
 from dataaudit.detectors.pii import contacts, payments

@@ -19,6 +19,7 @@ def find(text):
     ]
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize(("entity", "tier", "reserved", "before", "value", "after"), FOUND)
 def test_an_entity_is_found_with_its_tier_and_its_place(entity, tier, reserved, before, value, after):
     assert (entity, tier, reserved, value) in find(before + value + after)

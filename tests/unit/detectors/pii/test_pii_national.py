@@ -9,7 +9,7 @@ from string import ascii_uppercase
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.pii.national import NATIONAL

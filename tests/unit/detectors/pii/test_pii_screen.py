@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples, sample, thinned
+from lanes import examples, sample, thinned
 from pii_cases import FOUND, MISSED
 from twins.patterns import PlainFinding, find_plainly
 
@@ -70,6 +70,7 @@ def test_the_screen_agrees_with_its_twin_on_any_text(text):
     assert found_in(text.encode()) == plainly(text.encode())
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize(("entity", "index", "rule"), RULES, ids=[f"{name}-{rule.name}" for name, _, rule in RULES])
 @settings(max_examples=examples(12), deadline=None)
 @given(data=st.data())
@@ -122,6 +123,7 @@ def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(t
     assert [text[one.start : one.end] for one in found if one.entity == "EMAIL_ADDRESS"] == ([value] if value else [])
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize(
     "piece",
     sample(

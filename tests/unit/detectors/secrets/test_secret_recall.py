@@ -62,6 +62,7 @@ def found_at(registry, text, start, end):
     return [one for one in found if one.start < end and one.end > start and not one.reserved]
 
 
+@pytest.mark.judges
 @pytest.mark.parametrize("kind", KINDS)
 def test_at_least_99_of_100_secrets_of_a_kind_are_found(registry, kind):
     missed = sum(not found_at(registry, *made) for made in documents(kind, NUM_DOCUMENTS))

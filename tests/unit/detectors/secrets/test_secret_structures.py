@@ -8,7 +8,7 @@ import made_secrets as made
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
 from dataaudit.detectors.secrets import pem, validators

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 
 from dataaudit.detectors.toxicity.judge import LENGTHS, STRETCH, batches, draw, window_limit, windows_of
 

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 from hypothesis import given, settings
-from levels import examples
+from lanes import examples
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 
 from dataaudit.gate.verdict import State

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given, settings
 from junitparser import Error, Failure, JUnitXml, Skipped
-from levels import examples
+from lanes import examples
 from lxml import etree
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 
@@ -108,6 +108,7 @@ def test_hostile_names_are_text_for_every_parser(name):
     assert {one.tag for one in tree.iter()} <= known
 
 
+@pytest.mark.tables
 def test_the_bytes_do_not_depend_on_lxml():
     """Where only the standard library is installed the file holds the same."""
     code = (

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import sarif_pydantic
 from hypothesis import given, settings
-from levels import examples
+from lanes import examples
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 from sarif import loader
 

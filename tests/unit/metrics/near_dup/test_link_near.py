@@ -115,6 +115,7 @@ def test_no_leak_is_lost_to_a_limit_whatever_the_order_of_splits(held_out_first,
     assert leaked == near
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize("bits", [1, 3, 8, 12])
 def test_sets_are_in_every_partition_that_needs_them(bits, tmp_path):
     (tmp_path / "a").mkdir()

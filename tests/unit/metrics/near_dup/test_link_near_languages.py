@@ -37,6 +37,7 @@ def code(generator):
     return [line + "\n" for line in generator.sample([line for line in lines if line.strip()], 40)]
 
 
+@pytest.mark.tables
 @pytest.mark.parametrize(("make", "joint"), [(english, " "), (russian, " "), (chinese, ""), (code, "")])
 def test_pairs_at_the_threshold_are_found_and_what_is_found_is_right(make, joint, tmp_path):
     """Recall at least 0.99 at true similarity 0.8 and more, precision at least 0.999."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from made_counts import TIERS, TOKENS, Doc, docs, judge, make_found, share
 from made_manifest import make, shard
 from shown import shown, told
@@ -194,6 +194,7 @@ FOUND = st.lists(st.tuples(st.just("pii"), st.sampled_from("ABC"), st.sampled_fr
 KIND = st.tuples(st.integers(1, 9), st.builds(Doc, st.integers(0, 2), st.sampled_from(["x", "y"]), FOUND))
 
 
+@pytest.mark.tables
 @settings(max_examples=examples(40), deadline=None)
 @given(st.lists(KIND, min_size=1, max_size=6))
 def test_no_small_count_is_a_sum_or_difference_of_what_is_shown(tmp_path_factory, kinds):

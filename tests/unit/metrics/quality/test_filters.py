@@ -54,6 +54,7 @@ def test_rules_decide_as_plain_fractions_do(documents):
     assert [found - {RUN} for found in verdicts(texts)] == expected
 
 
+@pytest.mark.tables
 def test_the_slow_twin_agrees_on_every_case():
     """The thresholds are written down twice."""
     texts = [text for pair in CASES.values() for side in pair for text in side]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from levels import examples
+from lanes import examples
 from repeats_made import repeats_of, spell, true_occurrences, true_windows
 
 from dataaudit.kernels.winnow import SPAN

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from levels import thinned
+from lanes import thinned
 from repeats_made import batch_of, spell
 
 from dataaudit.atomic import DamagedFileError

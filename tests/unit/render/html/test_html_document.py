@@ -127,6 +127,7 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.tables
 def test_the_command_writes_one_file_and_one_line(tmp_path):
     """What was written and how large it is; nothing else is left in the folder."""
     out = tmp_path / "report.html"
@@ -169,6 +170,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path, monkeypatch, out):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.tables
 def test_a_verdict_of_the_gate_is_shown_as_it_was_given(tmp_path):
     """Beside a policy, or of another manifest, it is refused."""
     other = make_hostile(tmp_path / "other", payloads=False)

@@ -1,0 +1,80 @@
+"""Print the parts of the tests that CI runs: those that the change of the last day reaches, and another in turn.
+
+    python tests/reached.py
+
+The last day is the one before the newest commit. The turn follows the date and the number of commits, so that every
+part runs again within few days whatever changes. A part is reached by its paths below, or by a test file of its own.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from pathlib import Path
+
+from lanes import ALWAYS, PARTS, part_of_file
+
+ROOT = Path(__file__).resolve().parents[1]
+REACHED_BY = {
+    "kills": """
+        dataaudit/engine/ dataaudit/interrupts.py dataaudit/atomic.py dataaudit/guarded.py dataaudit/lean.py
+        dataaudit/kept.py dataaudit/corpus/readers/ dataaudit/api/
+    """,
+    "stores": "dataaudit/corpus/ dataaudit/addresses.py dataaudit/engine/",
+    "judges": "dataaudit/detectors/ dataaudit/annotators/ dataaudit/samples/ dataaudit/errors.py dataaudit/text.py",
+    "torch": "dataaudit/training/ dataaudit/vitals/ dataaudit/runlog/ examples/ pipelines/demo_train.py",
+    "tables": """
+        dataaudit/metrics/ dataaudit/kernels/ dataaudit/link/ dataaudit/stages/ dataaudit/manifest/ dataaudit/gate/
+        dataaudit/diff/ dataaudit/quarantine/ dataaudit/report/ dataaudit/render/ dataaudit/export/ dataaudit/cli/
+        dataaudit/config.py docs/ mkdocs.yml
+    """,
+}
+"""Beginnings of the paths whose change a part guards against."""
+EVERYTHING = ("pyproject.toml", "requirements", "constraints.txt", "Makefile", ".ci/", "tests/conftest.py")
+
+
+EMPTY = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+"""What git calls the tree without files."""
+
+
+def git(*arguments):
+    """Return what git prints."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def reached(paths):
+    """Return the parts that a change of some paths reaches."""
+    found = set()
+    for path in paths:
+        if path.startswith(EVERYTHING):
+            return set(PARTS)
+        found |= {part for part, beginnings in REACHED_BY.items() if path.startswith((*beginnings.split(),))}
+        if path.startswith("tests/") and path.endswith(".py") and (ROOT / path).exists():
+            found.add(part_of_file((ROOT / path).read_text(encoding="utf-8")))
+    return found - {ALWAYS}
+
+
+def in_turn(left, day, commits):
+    """Return the part among some whose turn it is, or none."""
+    return left[(day + commits) % len(left)] if left else None
+
+
+def main():
+    """Print the parts, separated by blanks; why goes to stderr."""
+    if git("rev-parse", "--is-shallow-repository") == "true":
+        print("this clone is shallow: CI has to see the change of the last day: git fetch --unshallow", file=sys.stderr)
+        return 2
+    newest = int(git("log", "-1", "--format=%ct"))
+    before = git("rev-list", "-1", f"--before={newest - 24 * 3600}", "HEAD") or EMPTY
+    by_change = reached(git("diff", "--name-only", before, "HEAD").splitlines())
+    day = dt.datetime.fromtimestamp(newest, dt.UTC).toordinal()
+    turn = in_turn([part for part in PARTS if part not in by_change], day, int(git("rev-list", "--count", "HEAD")))
+    print(f"reached by the change since {before[:8]}: {', '.join(sorted(by_change)) or 'none'}", file=sys.stderr)
+    print(f"in turn: {turn or 'none is left'}", file=sys.stderr)
+    print(*(part for part in PARTS if part in by_change or part == turn))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
