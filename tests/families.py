@@ -3,14 +3,14 @@
     python tests/families.py parts kills,torch     # or `all`; what `make test-ci` runs
     python tests/families.py release               # what `make test-all` runs
 
-A release run that was broken off or failed goes on with the families that have not passed yet. When all have passed,
-its lines in `tests/passed.txt` are new, as are those of the parts when all of them have passed in one run.
+What has passed stands in `tests/passed.txt`, a line a family: of the parts when all have passed in one run, of a
+release run as it goes. A release run that was broken off or failed goes on with the families that have no line yet;
+when all have one, the next run starts anew.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import subprocess
 import sys
@@ -21,8 +21,6 @@ from lanes import ALWAYS, PARTS, VARIABLE, WHOLE_RUN
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests/passed.txt"
-STATE = ROOT / ".test-all.json"
-"""What has passed of a release run that is not complete; git ignores it."""
 FRAMEWORKS = ("mosaicml-streaming", "litdata", "megatron-core", "ai2-olmo-core", "torchtitan")
 SHARED = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
@@ -66,39 +64,45 @@ def commit():
     return at + ("+" if changed else "")
 
 
-def write_down(kind, passed):
-    """Renew the lines of a kind of run in the record: date, commit and minutes of each family."""
+def recorded(kind):
+    """Return the lines of a kind of run, by family: date, commit and minutes."""
     lines = RECORD.read_text("utf-8").splitlines() if RECORD.exists() else []
-    total = sum(minutes for *_, minutes in passed.values())
-    new = [f"{kind}: all passed, {total:.1f} min", *(
-        f"{kind}: {name}: {day}, commit {at}, {minutes} min" for name, (day, at, minutes) in passed.items()
-    )]  # fmt: skip
-    kept = [line for line in lines if line.partition(":")[0] != kind]
-    RECORD.write_text("\n".join([*kept, *new]) + "\n", encoding="utf-8")
-    print("\n".join(new))
+    parted = [line.split(": ") for line in lines]
+    return {found[1]: found[2] for found in parted if len(found) == 3 and found[0] == kind}
 
 
-def run(kind, families, passed, *, whole, save=None):
-    """Run the families that have not passed; return the exit code."""
+def write_down(kind, passed, number):
+    """Renew the lines of a kind of run in the record; the first says how many families of all have passed."""
+    lines = RECORD.read_text("utf-8").splitlines() if RECORD.exists() else []
+    minutes = sum(float(said.split()[-2]) for said in passed.values())
+    said = "all" if len(passed) == number else f"{len(passed)} of {number}"
+    new = [f"{kind}: {said} passed, {minutes:.1f} min", *(f"{kind}: {name}: {said}" for name, said in passed.items())]
+    RECORD.write_text(
+        "".join(f"{line}\n" for line in [*(line for line in lines if not line.startswith(f"{kind}:")), *new]), "utf-8"
+    )
+
+
+def run(kind, families, *, resume):
+    """Run families; return the exit code. With resume those that the record names are left out, and each is written down."""
+    passed = recorded(kind) if resume else {}
+    passed = (
+        {} if passed.keys() >= families.keys() else {name: said for name, said in passed.items() if name in families}
+    )
     failed = []
     for name, (command, variables) in families.items():
         if name in passed:
             print(f"== {name}: passed before, {passed[name]}", flush=True)
-            continue
-        minutes = ran(name, command, variables)
-        if minutes is None:
+        elif (minutes := ran(name, command, variables)) is None:
             failed.append(name)
         else:
-            passed[name] = (f"{dt.datetime.now(dt.UTC):%F}", commit(), minutes)
-            if save:
-                save.write_text(json.dumps(passed), encoding="utf-8")
+            passed[name] = f"{dt.datetime.now(dt.UTC):%F}, commit {commit()}, {minutes} min"
+            if resume:
+                write_down(kind, passed, len(families))
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
         return 1
-    if whole:
-        write_down(kind, passed)
-    if save:
-        save.unlink(missing_ok=True)
+    if not resume and families.keys() == parts().keys():
+        write_down(kind, passed, len(families))
     return 0
 
 
@@ -112,10 +116,9 @@ def main(arguments):
                 expected = ", ".join([*every, "all"])
                 print(f"PART: expected some of {expected}, found {', '.join(unknown)}", file=sys.stderr)
                 return 2
-            return run("test-ci", {name: every[name] for name in chosen}, {}, whole=len(chosen) == len(every))
+            return run("test-ci", {name: every[name] for name in chosen}, resume=False)
         case ["release"]:
-            passed = json.loads(STATE.read_bytes()) if STATE.exists() else {}
-            return run("test-all", release(), passed, whole=True, save=STATE)
+            return run("test-all", release(), resume=True)
     print(__doc__, file=sys.stderr)
     return 2
 

@@ -89,16 +89,18 @@ def test_a_part_that_does_not_exist_is_refused(capsys):
 
 def test_a_release_run_goes_on_where_it_stopped(tmp_path, monkeypatch, capsys):
     """A family that failed is run again, those that passed are not; the record has a line for each."""
-    monkeypatch.setattr(families, "RECORD", tmp_path / "passed.txt")
-    (tmp_path / "passed.txt").write_text("test-ci: all passed, 9.0 min\ntest-all: old\n", encoding="utf-8")
-    save, passed = tmp_path / "state.json", {}
-    family = {"first": (("true",), {}), "second": (("test", "-e", str(tmp_path / "mended")), {})}
-    assert families.run("test-all", family, passed, whole=True, save=save) == 1
-    assert [*passed] == ["first"]
+    record = tmp_path / "passed.txt"
+    monkeypatch.setattr(families, "RECORD", record)
+    record.write_text("test-ci: all passed, 9.0 min\ntest-all: all passed, 1.0 min\n", encoding="utf-8")
+    two = {"first": (("true",), {}), "second": (("test", "-e", str(tmp_path / "mended")), {})}
+    assert families.run("test-all", two, resume=True) == 1
+    lines = record.read_text("utf-8").splitlines()
+    assert lines[:2] == ["test-ci: all passed, 9.0 min", "test-all: 1 of 2 passed, 0.0 min"]
     (tmp_path / "mended").touch()
-    assert families.run("test-all", family, passed, whole=True, save=save) == 0
+    assert families.run("test-all", two, resume=True) == 0
     assert "first: passed before" in capsys.readouterr().out
-    lines = (tmp_path / "passed.txt").read_text("utf-8").splitlines()
+    lines = record.read_text("utf-8").splitlines()
     assert lines[:2] == ["test-ci: all passed, 9.0 min", "test-all: all passed, 0.0 min"]
-    assert [line.split(":")[1].strip() for line in lines[2:]] == ["first", "second"]
-    assert not save.exists()
+    assert [line.split(": ")[1] for line in lines[2:]] == ["first", "second"]
+    assert families.run("test-all", two, resume=True) == 0
+    assert "passed before" not in capsys.readouterr().out

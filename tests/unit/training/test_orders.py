@@ -415,7 +415,7 @@ def frameworks_cache(corpus, folder):
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore")  # of other people's libraries
 class TestTheLibrariesThemselves:
-    """What their own code read is what is found; each in the environment of `make test-megatron-core`, ..., that has it."""
+    """What their own code read is what is found; each in the environment of its `make test-...`."""
 
     @there("megatron")
     def test_megatron(self, corpus, tmp_path):

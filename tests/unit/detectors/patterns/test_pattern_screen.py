@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -153,4 +155,4 @@ def test_no_representation_shows_a_candidate():
     )
     PatternScreen(registry=registry).find(*batch_of(["ticket 1234-5678"]))
     assert seen
-    assert not any("1234" in text for text in seen)
+    assert not any("1234" in re.sub("0x[0-9a-f]+", "", text) for text in seen), "addresses have any digits"
