@@ -83,11 +83,9 @@ def write_down(kind, passed, number):
 
 
 def run(kind, families, *, resume):
-    """Run families; return the exit code. With resume those that the record names are left out, and each is written down."""
+    """Run families, with resume those alone that the record does not name; return the exit code."""
     passed = recorded(kind) if resume else {}
-    passed = (
-        {} if passed.keys() >= families.keys() else {name: said for name, said in passed.items() if name in families}
-    )
+    passed = {} if passed.keys() >= families.keys() else {name: passed[name] for name in families if name in passed}
     failed = []
     for name, (command, variables) in families.items():
         if name in passed:

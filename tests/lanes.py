@@ -15,11 +15,11 @@ import pytest
 
 ALWAYS, WHOLE_RUN, BENCHMARKS = "always", "whole", "benchmarks"
 PARTS = {
-    "kills": "workers, builds and child processes that are killed, an existing scheduler",
-    "stores": "remote stores and their faults, a state folder that was harmed",
-    "judges": "the judges of toxicity and personal data, and that no text leaves",
+    "kills": "workers, builds and child processes that are killed or crash, an existing scheduler",
+    "stores": "remote stores and their faults, harmed state folders, input formats, one id for a corpus",
+    "judges": "the judges of toxicity and personal data, that no text leaves, extras, exports, pages in a browser",
     "torch": "training and vitals with torch",
-    "tables": "wide tables of cases, the site and the report in a browser",
+    "tables": "wide tables of cases, whole builds of each metric",
 }
 """What each part guards."""
 _MARKS = (*PARTS, BENCHMARKS)

@@ -298,7 +298,7 @@ def built(tmp_path_factory):
     return load_manifest(folder / "m")
 
 
-@pytest.mark.tables
+@pytest.mark.judges
 class TestMetricsPage:
     def told(self, *, judged: bool = False) -> dict[tuple[str, str], list[str]]:
         """Return the page's rows by metric and statistic: of any build, or of one with judges."""

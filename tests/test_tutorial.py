@@ -74,7 +74,7 @@ def _settled(text):
     return text
 
 
-@pytest.mark.tables
+@pytest.mark.judges
 def test_the_commands_print_what_the_page_shows(tmp_path):
     """From the first file to the report: exit codes and output."""
     assert _settled(followed(tmp_path)) == _settled(PAGE.read_text("utf-8"))

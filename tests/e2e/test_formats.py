@@ -84,7 +84,6 @@ def test_every_format_gives_the_same_numbers_and_the_same_rows(whole):
     assert first["documents", "with_nul", ()][0] == 8
 
 
-@pytest.mark.tables
 def test_parts_of_every_format_change_nothing(every_format, whole, tmp_path):
     """Whole files and parts of a few kilobytes give the same id, compressed files among them."""
     summary = whole[0]

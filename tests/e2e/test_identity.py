@@ -16,7 +16,7 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.stages import STAGES
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.stores
 
 
 def test_a_file_listed_twice_is_two_shards(tmp_path):

@@ -7,7 +7,7 @@ import random
 
 import pytest
 from corpus import rows, write_jsonl
-from lanes import workers
+from lanes import thinned, workers
 from running import build, metric, run
 
 from dataaudit.errors import ManifestError
@@ -15,6 +15,8 @@ from dataaudit.manifest.verify import verify
 from dataaudit.metrics.repeats.index import RepeatIndex
 
 pytestmark = pytest.mark.tables
+
+PLANTED = thinned(60_000, few=6_000)
 
 CONFIG = """
 splits:
@@ -163,20 +165,21 @@ def test_nothing_repeats(tmp_path):
 
 
 @pytest.mark.tables
-def test_a_sentence_planted_sixty_thousand_times_is_the_top_hotspot(tmp_path):
-    """As in Lee et al. 2021 (arXiv 2107.06499): 61 words, found with their exact count."""
+def test_a_sentence_planted_thousands_of_times_is_the_top_hotspot(tmp_path):
+    """As in Lee et al. 2021 (arXiv 2107.06499), 60,000 times in a whole run: 61 words, found with their exact count."""
     rng = random.Random(4)
     sentence = words(rng, 61)
     for part in range(4):
         texts = [
-            f"{' '.join(words(rng, 12))} {dressed(rng, sentence)} {' '.join(words(rng, 12))}" for _ in range(15_000)
+            f"{' '.join(words(rng, 12))} {dressed(rng, sentence)} {' '.join(words(rng, 12))}"
+            for _ in range(PLANTED // 4)
         ]
         write_jsonl(tmp_path / "train" / f"{part}.jsonl", rows(texts, "s"))
     write_jsonl(tmp_path / "val" / "v.jsonl", rows(["quite new"], "s"))
     _, manifest = build(write_config(tmp_path), *workers(2), manifest=tmp_path / "m", timeout=600)
     (top,) = manifest.table("hotspots").to_pylist()
-    assert (top["hotspot"], top["words"], top["documents"], top["occurrences"]) == (1, 61, 60_000, 60_000)
-    assert manifest.table("hotspot_members").num_rows == 60_000
+    assert (top["hotspot"], top["words"], top["documents"], top["occurrences"]) == (1, 61, PLANTED, PLANTED)
+    assert manifest.table("hotspot_members").num_rows == PLANTED
 
 
 def test_the_index_finds_the_documents_that_share_words_with_a_text(tmp_path):

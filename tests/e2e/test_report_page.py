@@ -21,7 +21,7 @@ from dataaudit.render.html.document import render
 from dataaudit.report.inputs import difference_of
 from dataaudit.report.page import page_of
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.judges
 
 ROWS = """
 const rows = document.querySelectorAll("#all-shards tbody tr:not(.space)");

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from browser import requests_of, started, waited
 
-pytestmark = pytest.mark.tables
+pytestmark = pytest.mark.judges
 
 pytest.importorskip("material", reason="needs mkdocs-material: the dependency group `docs`")
 ROOT = Path(__file__).parents[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 
@@ -137,6 +138,7 @@ def test_any_verdict_has_safe_pages_within_the_limits(made):
     assert len(step_summary(made).encode()) <= SUMMARY_BYTES
 
 
+@functools.cache
 def large():
     """Return a verdict whose every part is too long for a comment."""
     long = "\U0001f4a9" * 400
