@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from lanes import sample
+from lanes import sample, thinned
 
 torch = pytest.importorskip("torch", reason="gradients are of torch")
 
@@ -222,7 +222,11 @@ def accumulated(model, runs, batches, norms=None):
 
 
 COMPILED = [
-    *((backend, kind) for backend in (None, "eager", "aot_eager", "inductor") for kind in (None, "saved")),
+    *(
+        (backend, kind)
+        for backend in (None, "eager", "aot_eager", *thinned(["inductor"], few=[]))
+        for kind in (None, "saved")
+    ),
 ]
 
 

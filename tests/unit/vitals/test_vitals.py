@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="vitals are of torch")
 
 import vitals_models as made  # noqa: E402
+from lanes import thinned  # noqa: E402
 
 from dataaudit.errors import ConfigError  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
@@ -24,6 +25,9 @@ from dataaudit.vitals.vitals import Vitals  # noqa: E402
 pytestmark = pytest.mark.torch
 OWN_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 COMPILED = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+
+INDUCTOR = thinned(["inductor"], few=[])
+"""Its compiler takes a minute of CPU a model: one model in the part, all in a whole run."""
 
 
 def model_of(family, **options):
@@ -52,9 +56,12 @@ CASES = [
     *(pytest.param(family, "eager", "aot_eager", marks=COMPILED) for family in ("llama", "gpt2", "qwen3", "mixtral")),
     *(
         pytest.param(family, "sdpa", "inductor", marks=COMPILED)
-        for family in ("llama", "gpt2", "qwen3", "mixtral", "multihead", "mapped")
+        for family in ("llama", *thinned(["gpt2", "qwen3", "mixtral", "multihead", "mapped"], few=[]))
     ),
-    *(pytest.param(family, "eager", "inductor", marks=COMPILED) for family in ("llama", "gemma2", "gpt_oss")),
+    *(
+        pytest.param(family, "eager", "inductor", marks=COMPILED)
+        for family in thinned(["llama", "gemma2", "gpt_oss"], few=[])
+    ),
 ]
 
 
@@ -75,7 +82,7 @@ def test_training_that_is_looked_at_has_the_same_bits(family, function, backend)
         ("llama", None),
         pytest.param("mapped", "aot_eager", marks=[COMPILED, pytest.mark.filterwarnings("ignore:The .grad attribute")]),
         pytest.param("llama", "aot_eager", marks=COMPILED),
-        pytest.param("llama", "inductor", marks=COMPILED),
+        *(pytest.param("llama", backend, marks=COMPILED) for backend in INDUCTOR),
     ],
 )
 def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
@@ -98,7 +105,7 @@ def test_checkpointing_changes_neither_bits_nor_what_is_seen(family, backend):
     [
         ("llama", None),
         *((family, None) for family in ("gpt2", "qwen3", "mixtral", "multihead")),
-        *(pytest.param("llama", backend, marks=COMPILED) for backend in ("aot_eager", "inductor")),
+        *(pytest.param("llama", backend, marks=COMPILED) for backend in ("aot_eager", *INDUCTOR)),
     ],
 )
 def test_mixed_precision_changes_no_bit(family, backend):
@@ -380,7 +387,7 @@ def test_measuring_moves_without_compiling_again():
     assert sorted({row[0] for row in sink.values if row[1] == "attn_entropy"}) == [4, 8], sink.events
 
 
-@pytest.mark.parametrize("backend", [None, "aot_eager", "inductor"])
+@pytest.mark.parametrize("backend", [None, "aot_eager", *INDUCTOR])
 def test_two_ranks_are_looked_at_each_and_train_as_before(tmp_path, backend):
     """DDP by gloo: the buckets of its hooks stay as they are."""
     code = f"""
