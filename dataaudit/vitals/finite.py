@@ -40,8 +40,9 @@ def state_finite(
     held = [
         one.flatten()[step % STRIDE % one.numel() :: STRIDE]
         for parameter in parameters
-        for one in optimizer.state.get(parameter, {}).values()
+        for name, one in optimizer.state.get(parameter, {}).items()
         if isinstance(one, torch.Tensor) and one.is_floating_point() and one.shape == parameter.shape and one.numel()
+        if name != "step"  # of a scalar parameter it has the same shape, and may lie on the host
     ]
     if not held:
         return None
