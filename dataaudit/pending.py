@@ -40,7 +40,7 @@ class Pending:
 
     def numpy(self) -> np.ndarray:
         """Return the array; wait until it is here."""
-        if self._event is not None:
+        if self._event is not None and not self._event.query():
             self._event.synchronize()
         found: np.ndarray = self._host.numpy()
         return found

@@ -56,9 +56,9 @@ def by_sdpa(machine: Machine, name: str) -> tuple[str, dict[str, float]]:
     if not hasattr(SDPBackend, name):
         raise NotApplicable("this torch has no such back end")
     backend = getattr(SDPBackend, name)
-    probe = [
-        torch.zeros(1, 1, 16, 16, dtype=torch.bfloat16, device=machine.device, requires_grad=True) for _ in range(3)
-    ]
+    width, _, heads, _, rows, length = SIZES[_size(machine)]
+    kind = {"dtype": torch.bfloat16, "device": machine.device, "requires_grad": True}
+    probe = [torch.zeros(rows, heads, length, width // heads, **kind) for _ in range(3)]
     try:
         with sdpa_kernel([backend]):
             nn.functional.scaled_dot_product_attention(*probe, is_causal=True).sum().backward()
