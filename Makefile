@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo demo-train test test-ci test-all dist-check check lint docs format lock judges clean
+.PHONY: demo demo-train test test-ci test-all dist-check gpu-check check lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -99,6 +99,12 @@ $(addprefix test-,$(FRAMEWORKS)): test-%: $(VENV)/.judges
 # Wheel and sdist, into dist/: built, looked through, and used in a fresh environment of every Python that is here.
 dist-check: | $(VENV)/bin/python
 	$(BIN)/python tests/dist_check.py
+
+# What only a GPU shows, within six minutes: no environment, no network; docs/howto/gpu-check.md says what it needs.
+# `make gpu-check DRY=1` runs all of it, small, on a CPU.
+OUT ?= gpu-check
+gpu-check:
+	PYTHONPATH=".:tests:$$PYTHONPATH" $(PYTHON) -m gpu --out "$(OUT)" $(if $(DRY),--dry-run)
 
 # What a change to some files touches: make check dataaudit/text.py docs/reference/gate.md
 ifeq (check,$(firstword $(MAKECMDGOALS)))

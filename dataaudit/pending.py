@@ -1,8 +1,11 @@
-"""Arrays that may still be on their way from a device: what a loop hands over without waiting."""
+"""What a device has not done yet when a loop goes on: arrays on their way to the host, and how long its work took."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -37,7 +40,42 @@ class Pending:
 
     def numpy(self) -> np.ndarray:
         """Return the array; wait until it is here."""
-        if self._event is not None:
+        if self._event is not None and not self._event.query():
             self._event.synchronize()
         found: np.ndarray = self._host.numpy()
         return found
+
+
+class Laps:
+    """Seconds that steps take, by the clock of the device that does their work.
+
+    A host that hands work to a GPU is ahead of it: what it measures by its own clock is not the step that it is in.
+
+    Args:
+        device: Of torch.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._first = device, self._mark_of(device)
+        self._waiting: deque[tuple[int, int, Any, Any]] = deque()
+
+    def begin(self) -> None:
+        """Mark the begin of a step."""
+        self._first = self._mark_of(self._device)
+
+    def end(self, step: int, every: int) -> Iterator[tuple[int, int, float]]:
+        """Mark the end of a step, with its number and cadence; yield these and the seconds of all that are done."""
+        self._waiting.append((step, every, self._first, self._mark_of(self._device)))
+        while self._waiting and (self._device.type != "cuda" or self._waiting[0][3].query()):
+            step, every, first, last = self._waiting.popleft()
+            yield step, every, first.elapsed_time(last) / 1e3 if self._device.type == "cuda" else last - first
+
+    @staticmethod
+    def _mark_of(device: torch.device) -> Any:
+        if device.type != "cuda":
+            return time.perf_counter()
+        import torch
+
+        event = torch.Event(device=device, enable_timing=True)
+        event.record()
+        return event

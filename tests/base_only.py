@@ -12,12 +12,32 @@ import io
 import json
 import runpy
 import sys
-from importlib.metadata import packages_distributions
+from importlib.metadata import PackageNotFoundError, packages_distributions, requires
 
 
 def plain(name):
     """Return the normal form of a distribution's name."""
     return name.lower().replace("_", "-").replace(".", "-")
+
+
+def closure(names):
+    """Return distributions with all that they bring along."""
+    from packaging.requirements import Requirement  # whoever hides it asked before
+
+    found, left = set(), list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            try:
+                lines = requires(name) or ()
+            except PackageNotFoundError:  # of another platform
+                continue
+            wanted = [
+                one for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate({"extra": ""})
+            ]
+            left += [plain(one.name) for one in wanted]
+    return found
 
 
 class Filter:

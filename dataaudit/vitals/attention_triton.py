@@ -5,6 +5,8 @@ grows by d, l becomes exp(-d) l, and a becomes exp(-d)(a - d l). Then lse = m + 
 log l - a / l (the online softmax of Milakov and Gimelshein 2018, arXiv 1805.02867, with one sum more).
 
 Products are exact and sums are in float32: values below float32 fit into TF32, float32 itself is multiplied as such.
+
+The compiler, unlike the interpreter, evaluates annotations of arguments: it refuses names that are not Triton's own.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _NO_MASK, _HIDES, _ADDED = 0, 1, 2
 
 
 @triton.jit
-def _add_block(largest: Any, total: Any, moment: Any, logits: Any) -> Any:
+def _add_block(largest: tl.tensor, total: tl.tensor, moment: tl.tensor, logits: tl.tensor) -> Any:
     """Return the three running numbers of rows with a block of logits more."""
     higher = tl.maximum(largest, tl.max(logits, 1))
     level = tl.where(higher == float("-inf"), 0.0, higher)
@@ -37,30 +39,30 @@ def _add_block(largest: Any, total: Any, moment: Any, logits: Any) -> Any:
 
 @triton.jit(do_not_specialize=["length", "keys", "window"])
 def _online(
-    query: Any,
-    key: Any,
-    mask: Any,
-    found: Any,
-    query_batch: Any,
-    query_head: Any,
-    query_row: Any,
-    query_width: Any,
-    key_batch: Any,
-    key_head: Any,
-    key_row: Any,
-    key_width: Any,
-    mask_batch: Any,
-    mask_head: Any,
-    mask_row: Any,
-    mask_key: Any,
-    length: Any,
-    keys: Any,
-    heads: Any,
-    group: Any,
-    scale: Any,
-    softcap: Any,
-    window: Any,
-    hides_from: Any,
+    query: tl.tensor,
+    key: tl.tensor,
+    mask: tl.tensor,
+    found: tl.tensor,
+    query_batch: tl.tensor,
+    query_head: tl.tensor,
+    query_row: tl.tensor,
+    query_width: tl.tensor,
+    key_batch: tl.tensor,
+    key_head: tl.tensor,
+    key_row: tl.tensor,
+    key_width: tl.tensor,
+    mask_batch: tl.tensor,
+    mask_head: tl.tensor,
+    mask_row: tl.tensor,
+    mask_key: tl.tensor,
+    length: tl.tensor,
+    keys: tl.tensor,
+    heads: tl.tensor,
+    group: tl.tensor,
+    scale: tl.tensor,
+    softcap: tl.tensor,
+    window: tl.tensor,
+    hides_from: tl.tensor,
     width: tl.constexpr,
     padded: tl.constexpr,
     causal: tl.constexpr,
@@ -155,31 +157,33 @@ def online_pass(
         strides = given.stride()
         kind = _HIDES if mask.dtype == torch.bool else _ADDED
         hides_from = 0.0 if mask.dtype == torch.bool else torch.finfo(mask.dtype).min / 2
-    _online[(triton.cdiv(length, block), batch * heads)](
-        query,
-        key,
-        given,
-        found,
-        *query.stride(),
-        *key.stride(),
-        *strides,
-        length,
-        keys,
-        heads,
-        heads // key.shape[1],
-        scale,
-        1.0 if softcap is None else softcap,
-        keys if window is None else window,
-        hides_from,
-        width=width,
-        padded=padded,
-        causal=causal,
-        has_window=window is not None,
-        has_softcap=softcap is not None,
-        mask_kind=kind,
-        precision="ieee" if query.dtype == torch.float32 else "tf32",
-        block=block,
-    )
+    run = _online[(triton.cdiv(length, block), batch * heads)]
+    with torch.cuda.device_of(query):  # Triton starts a kernel on the current device, wherever its tensors are
+        run(
+            query,
+            key,
+            given,
+            found,
+            *query.stride(),
+            *key.stride(),
+            *strides,
+            length,
+            keys,
+            heads,
+            heads // key.shape[1],
+            scale,
+            1.0 if softcap is None else softcap,
+            keys if window is None else window,
+            hides_from,
+            width=width,
+            padded=padded,
+            causal=causal,
+            has_window=window is not None,
+            has_softcap=softcap is not None,
+            mask_kind=kind,
+            precision="ieee" if query.dtype == torch.float32 else "tf32",
+            block=block,
+        )
     largest, lse, entropy, count = found
     bound = rounding(query, repeated(key, heads), scale, lse)
     return seen_rows(count, largest, largest, lse, bound, entropy, bound)

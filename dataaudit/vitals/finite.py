@@ -40,13 +40,16 @@ def state_finite(
     held = [
         one.flatten()[step % STRIDE % one.numel() :: STRIDE]
         for parameter in parameters
-        for one in optimizer.state.get(parameter, {}).values()
+        for name, one in optimizer.state.get(parameter, {}).items()
         if isinstance(one, torch.Tensor) and one.is_floating_point() and one.shape == parameter.shape and one.numel()
+        if name != "step"  # of a scalar parameter it has the same shape, and may lie on the host
     ]
     if not held:
         return None
-    with torch.no_grad():
-        return torch.stack([one.isfinite().all() for one in held]).float().mean()
+    with torch.no_grad():  # a few kernels for all tensors: some for each would be thousands
+        samples = torch.cat(held).split([len(one) for one in held])
+        largest = torch._foreach_norm(samples, math.inf)  # noqa: SLF001 - what clip_grad_norm_ takes norms with
+        return torch.stack(largest).isfinite().float().mean()
 
 
 class GradientsFinite:

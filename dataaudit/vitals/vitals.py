@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import math
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from torch import nn
 
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
-from dataaudit.pending import Pending
+from dataaudit.pending import Laps, Pending
 from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import micro_batches, weights
 from dataaudit.vitals.alarms import Alarms
@@ -122,7 +121,7 @@ class Vitals:
         """What is alarmed of, and why what is not."""
         elements = [sum(one.numel() for one in own) for _, own in self._weights.groups]
         self._cadence = Cadence(elements or [1], self.config.preset)
-        self._began = 0.0
+        self._laps = Laps(device)
         self._first_weight = len(tap_columns(self._taps))
         width = len(self.columns) + len(self._weights.groups) + 1
         self._ring = torch.full((self.config.interval, width), torch.nan, device=device)
@@ -284,7 +283,7 @@ class Vitals:
 
     def _begin(self) -> None:
         number = self.steps + 1
-        self._began = time.perf_counter()
+        self._laps.begin()
         looks = self._cadence.looks(number)
         every = {-1, *(one.index for one in self.structure.layers)} if looks else set()
         layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
@@ -327,9 +326,10 @@ class Vitals:
         self._held.append(number)
         self._held_seen.append(np.append(np.array(self._taps.watch.seen) > 0, False)[self._places])
         if self.config.adapt:
-            seconds = time.perf_counter() - self._began
-            if (said := self._cadence.see(number, seconds)) is not None:
-                self._say(number, "cadence", said)
+            for step, every, seconds in self._laps.end(number, self._cadence.budget.every):
+                known = every == self._cadence.budget.every  # a time that came after the cadence changed says nothing
+                if known and (said := self._cadence.see(step, seconds)) is not None:
+                    self._say(step, "cadence", said)
         if self._numbers:
             self._log(number)
         if len(self._held) == self.config.interval:

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from importlib.metadata import PackageNotFoundError, packages_distributions, requires
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from base_only import plain
+from base_only import closure, plain
 from packaging.requirements import Requirement
 
 from dataaudit.corpus.tokenfiles.maps import SCHEMA, write_map
@@ -127,24 +127,6 @@ def distributions(extra=""):
             found |= {name for one in requirement.extras for name in distributions(one)}
         elif requirement.marker is None or requirement.marker.evaluate():
             found.add(plain(requirement.name))
-    return found
-
-
-def closure(names):
-    """Return distributions with all that they bring along."""
-    found, left = set(), list(names)
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            try:
-                lines = requires(name) or ()
-            except PackageNotFoundError:  # of another platform
-                continue
-            wanted = [
-                one for one in map(Requirement, lines) if one.marker is None or one.marker.evaluate({"extra": ""})
-            ]
-            left += [plain(one.name) for one in wanted]
     return found
 
 

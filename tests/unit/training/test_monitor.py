@@ -166,34 +166,6 @@ def test_no_operator_of_a_step_waits_for_the_device(rows, corpus, tmp_path, how)
             run(rows, monitor, how, steps=18, optimizer=torch.optim.SGD, feed=feed)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-@pytest.mark.parametrize("how", ["losses", "logits", "hidden"])
-def test_no_step_waits_for_a_gpu(rows, corpus, tmp_path, how):
-    model, feed = (
-        Model().cuda(),
-        [{name: one.cuda() for name, one in batch.items()} for batch in list(batches(rows))[:18]],
-    )
-    with TrainingMonitor(tmp_path / "run", corpus) as monitor:
-        for number, batch in enumerate(feed):
-            torch.cuda.set_sync_debug_mode("error" if number else "default")
-            hidden = model.hidden(batch["input_ids"])
-            logits, labels = model.head(hidden), batch["labels"]
-            losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(
-                labels.shape
-            )
-            given = {"losses": {"losses": losses}, "logits": {"logits": logits, "labels": labels}}
-            given |= {"hidden": {"hidden": hidden, "head": model.head, "labels": labels}}
-            monitor.batch(batch["tags"], **given[how])
-            losses.mean().backward()
-            monitor.step(losses.mean())
-        torch.cuda.set_sync_debug_mode("default")
-    steps = load_run(tmp_path / "run").table("steps").to_pylist()
-    scored = [row for row in steps if row["scored"]]
-    assert len(scored) == (1 if how == "hidden" else 18)
-    for row in scored:
-        assert row["loss_sum"] / row["scored"] == pytest.approx(row["user_loss"], rel=1e-5)
-
-
 @pytest.mark.parametrize("inner", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_log_holds_the_losses_of_its_stretches(made, corpus, tmp_path, inner, workers):
@@ -635,6 +607,28 @@ def test_a_monitor_takes_what_vitals_see_and_a_resumed_run_replaces_it(rows, cor
     of_rows = {("attn_entropy", "mean"), ("attn_entropy", "normalised")}
     entropy = [row for row in log.table("values").to_pylist() if (row["metric"], row["stat"]) in of_rows]
     assert len(entropy) == 10 * 2 * 2 * 2
+
+
+def test_every_module_of_the_loop_and_of_vitals_imports_beside_a_few_packages():
+    """But for those that are named after a library, and the kernel that is Triton's."""
+    code = f"""
+import importlib, pkgutil, sys
+sys.path[:0] = {sys.path!r}
+from base_only import hide
+hide({NODE!r})
+import dataaudit.training, dataaudit.vitals
+for package in (dataaudit.training, dataaudit.vitals):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        try:
+            importlib.import_module(module.name)
+        except ImportError as error:
+            print(module.name, error.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout.splitlines() == [
+        "dataaudit.training.loaders.trainer transformers",
+        "dataaudit.vitals.attention_triton triton",
+    ], done.stderr
 
 
 def test_vitals_run_beside_torch_and_a_few_packages_alone(tmp_path):

@@ -152,7 +152,7 @@ def test_operators_run_on_a_device_that_is_not_there(watch, dtype, monkeypatch):
                 softcap,
             )
         assert watch.seen == [1, 1, 2]
-        weights = [held(8, 4, dtype=torch.float32) for _ in range(3)]
+        weights = [held(*shape, dtype=torch.float32) for shape in ((8, 4), (8, 4), ())]
         for one in weights:
             one.grad = torch.empty_like(one)
         norms.std(weights)

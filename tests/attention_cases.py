@@ -47,3 +47,27 @@ def made(shape, dtype, masked, size, offset=0.0):
         lowest = torch.finfo(torch.float32).min
         given["mask"] = torch.zeros(mask.shape).masked_fill(~mask, lowest) if masked == "added" else mask
     return query, key, visible, given
+
+
+def hold(found, true, visible):
+    """Assert that statistics keep their bounds, and hold no more than float32 and the dtype's rounding in them.
+
+    Returns:
+        The largest error, in bounds.
+    """
+    largest, lse, entropy = true
+    known = ~np.isnan(entropy)
+    assert (found.keys.numpy() == visible.sum(-1).numpy()).all(), "rows see other keys"
+    assert (np.isnan(found.entropy.numpy()) == ~known).all(), "another row sees no key"
+    slack, bound = found.lse_bound.numpy()[known], found.bound.numpy()[known]
+    errors = {
+        "entropy": np.abs(found.entropy.numpy() - entropy)[known] / bound,
+        "log-sum-exp": np.abs(found.lse.numpy() - lse)[known] / slack,
+        "lower end of the largest logit": (found.lowest_max.numpy() - largest)[known] / slack,
+        "upper end of the largest logit": (largest - found.highest_max.numpy())[known] / slack,
+    }
+    worst = {name: float(error.max(initial=0.0)) for name, error in errors.items()}
+    for name, error in worst.items():
+        assert error <= 1, f"{name}: {error:.3g} times its bound from float64"
+    assert not (slack > 2**-13 + 1e-3).any(), "a bound is too wide"
+    return max(worst.values())
