@@ -17,6 +17,7 @@ import click
 from dataaudit.addresses import is_address
 from dataaudit.errors import DataAuditError, ExitCode, limit_hint
 from dataaudit.gate.ready import policy_path
+from dataaudit.manifest.stored import is_stored
 from dataaudit.text import clean_message
 
 _DEBUG = "DATAAUDIT_DEBUG"
@@ -32,7 +33,19 @@ class _Local(click.Path):
         return super().convert(value, param, ctx)
 
 
+class _ManifestFolder(_Local):
+    """The folder of a manifest; one in a store is fetched, and its folder here is the value."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if is_stored(value):
+            from dataaudit.manifest.fetching import fetch_manifest
+
+            return fetch_manifest(value)
+        return super().convert(value, param, ctx)
+
+
 FOLDER = _Local(path_type=Path)
+MANIFEST = _ManifestFolder(path_type=Path)
 
 
 class Group(click.Group):
