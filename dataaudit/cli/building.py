@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, note, print_text
+from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, TARGET, block, chosen_samples, note, print_text
 from dataaudit.cli.signing import IDENTITY, KEY, signed_line, signing_of
 from dataaudit.interrupts import signals_taken
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 @click.option(
     "--manifest",
     "target",
-    type=FOLDER,
+    type=TARGET,
     required=True,
-    metavar="DIR",
-    help="Folder to publish; an old manifest there is replaced.",
+    metavar="DIR|s3://...",
+    help="Folder or address in S3 to publish; an old manifest there is replaced.",
 )
 @click.option(
     "--tokenizer",
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 def build(
     own_process: bool,
     inputs: tuple[str, ...],
-    target: Path,
+    target: Path | str,
     tokenizer: str | None,
     text: str | None,
     reference: str | None,
@@ -117,7 +117,7 @@ def build(
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)
-    seal = None if signing is None else _seal_of(signing, target)
+    seal = None if signing is None else _seal_of(signing, Path(target))
     with signals_taken():
         result = api.build(
             inputs,
@@ -137,11 +137,12 @@ def build(
             rehash=rehash,
             progress="warnings" if quiet else True,
         )
-    print_text(build_summary(result, target, as_json=as_json))
+    folder = result.manifest.folder
+    print_text(build_summary(result, folder, as_json=as_json))
     if seal is not None:
         from dataaudit.manifest.attestation import sign_manifest
 
-        note(signed_line(target, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
+        note(signed_line(folder, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
     sys.exit(result.exit_code)
 
 

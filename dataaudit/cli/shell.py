@@ -44,7 +44,15 @@ class _ManifestFolder(_Local):
         return super().convert(value, param, ctx)
 
 
+class _Target(_Local):
+    """Where a manifest is published: a folder, or an address in S3, which stays text."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_stored(value) else super().convert(value, param, ctx)
+
+
 FOLDER = _Local(path_type=Path)
+TARGET = _Target(path_type=Path)
 MANIFEST = _ManifestFolder(path_type=Path)
 
 

@@ -122,6 +122,7 @@ def sign(folder: Path, key: Path | None, *, identity: bool) -> None:
 def signed_line(folder: Path, label: str, how: str) -> str:
     """Return what is printed of a manifest that was signed."""
     from dataaudit.manifest.replace import ATTESTATION
+    from dataaudit.manifest.stored import shown
     from dataaudit.text import clean
 
-    return f"{clean(str(folder / ATTESTATION))}: {clean(label)}, {how}\n"
+    return f"{clean(shown(folder / ATTESTATION))}: {clean(label)}, {how}\n"

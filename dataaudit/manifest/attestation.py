@@ -27,6 +27,7 @@ from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
 from dataaudit.manifest.signing import Seal, lies_in
+from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.trust import STATEMENT, BadStatement, Signer, read_statement, signed_payload
 from dataaudit.manifest.verify import check_bytes, verify
@@ -111,6 +112,10 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
             " the manifest is as it was, not signed",
             f"Mend that, then run `dataaudit sign {manifest.place}`: nothing is built again.",
         ) from None
+    if place_of(manifest.folder) is not None:
+        from dataaudit.manifest.storing import put_signature
+
+        put_signature(manifest)
     return how
 
 
