@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataaudit.errors import ConfigError, DataAuditError, ManifestError, StoreError
+from dataaudit.extras import require
 from dataaudit.guarded import Guarded
 
 _T = TypeVar("_T")
@@ -119,7 +120,7 @@ def stored_place(given: str) -> StoredPlace:
 
     Raises:
         ConfigError: It has no bucket, or keys, or a prefix that no build writes to; it is not repeated, as it may hold
-            a secret.
+            a secret. Or s3fs is not installed.
     """
     bucket, _, prefix = given[len(SCHEME) :].partition("/")
     if "@" in bucket:
@@ -132,6 +133,7 @@ def stored_place(given: str) -> StoredPlace:
             f"expected the address of a manifest, {SCHEME}BUCKET/PREFIX, found another that starts with {SCHEME}",
             "The prefix is the name of a folder: no empty part, no `..`, none of `?`, `#`, `*`.",
         )
+    require(f"a manifest at {SCHEME}", "s3")
     return StoredPlace(bucket=bucket, prefix=prefix)
 
 
@@ -161,7 +163,7 @@ def failure(what: str, error: OSError) -> DataAuditError:
         error: Of :meth:`StoredPlace.patiently`.
     """
     if isinstance(error, PermissionError | FileNotFoundError):
-        return ManifestError(f"{what}: {str(error.strerror).lower()}", _HELP)
+        return ManifestError(f"{what}: {error.strerror}", _HELP)
     return StoreError(f"{what}: {error.strerror}", f"Run the same command again. {_HELP}")
 
 
