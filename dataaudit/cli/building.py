@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem",
+        "dataaudit build corpus.yaml --manifest s3://bucket/manifests/2026-11",
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     "--memory-limit", metavar="SIZE", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
 )
 @click.option(
-    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default."
+    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default, of one in S3 here."
 )
 @click.option(
     "--shard-timeout",

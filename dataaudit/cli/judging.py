@@ -25,6 +25,7 @@ from dataaudit.text import clean
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --baseline manifests/2026-10",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --junit junit.xml --sarif findings.sarif",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --require-signature --public-key build.pub",
+                "dataaudit gate s3://bucket/manifests/2026-11 --policy gate.yaml",
             ),
             block(
                 "Exit codes:",

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         "dataaudit show manifests/first --section languages",
         "dataaudit show manifests/first --metric exact_dup_rate",
         "dataaudit show manifests/first --json | jq .splits",
+        "dataaudit show s3://bucket/manifests/first",
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
