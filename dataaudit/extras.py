@@ -57,7 +57,7 @@ EXTRAS: Mapping[str, Extra] = {
         purpose="export lsh, openlineage and verdict", modules=("datasketch", "in_toto_attestation", "openlineage")
     ),
     "sign": Extra(purpose="verdicts signed with an identity instead of a key", modules=("sigstore",)),
-    "s3": Extra(purpose="shards in S3", modules=("s3fs",), needs=("build",)),
+    "s3": Extra(purpose="manifests in S3; with `build`, shards in S3", modules=("s3fs",)),
     "http": Extra(purpose="shards on web servers", modules=("aiohttp",), needs=("build",)),
     "hf": Extra(purpose="rows of Hugging Face datasets, streamed", modules=("datasets",), needs=("build",)),
     "toxicity": Extra(purpose="the judge of toxicity", modules=("detoxify", "torch", "transformers"), needs=("build",)),

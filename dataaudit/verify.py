@@ -17,6 +17,7 @@ from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
 from dataaudit.extras import require
 from dataaudit.manifest.attestation import Attestation, check_attestation
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.stored import shown
 from dataaudit.manifest.trust import CODES, SignedVerdict, Signer, Trust, check_trust
 from dataaudit.manifest.uri import STREAMED
 from dataaudit.manifest.verify import Problem, verify
@@ -209,7 +210,7 @@ def _json(verdict: _Verdict, code: ExitCode) -> str:
         }
     return t.as_json(
         {
-            "manifest": str(verdict.folder),
+            "manifest": shown(verdict.folder),
             "id": verdict.id,
             "well": not verdict.problems,
             "exit_code": int(code),
@@ -251,7 +252,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
         pairs.append(("shards", "not read; --data hashes them again"))
     problems = [(problem.code, t.clean(problem.text)) for problem in verdict.problems]
     return page(
-        f"{t.clean(str(verdict.folder))}: {state}",
+        f"{t.clean(shown(verdict.folder))}: {state}",
         facts(pairs, width),
         section("Signed verdict", [] if verdict.signed is None else facts(_verdict_pairs(verdict.signed), width)),
         section("Problems", facts(problems, width)),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from dataaudit.addresses import is_address
 from dataaudit.errors import ConfigError
+from dataaudit.manifest.stored import is_stored
 
 if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer
@@ -32,6 +33,21 @@ def path_of(value: PathLike, name: str) -> Path:
     if isinstance(value, str | os.PathLike):
         return Path(value)
     raise TypeError(f"{name}: expected a path, found {type(value).__name__}")
+
+
+def manifest_path(value: PathLike, name: str) -> Path:
+    """Return the folder of a manifest; of one in a store, the folder that it is fetched into.
+
+    Raises:
+        ConfigError: It is another address, or s3fs is not installed.
+        ManifestError, StoreError: It cannot be fetched.
+        TypeError: It is no path.
+    """
+    if is_stored(value):
+        from dataaudit.manifest.fetching import fetch_manifest
+
+        return fetch_manifest(os.fspath(value))
+    return path_of(value, name)
 
 
 def optional_path(value: PathLike | None, name: str) -> Path | None:

@@ -15,12 +15,14 @@ from dataaudit.api.arguments import PathLike, optional_path, path_of, texts_of
 from dataaudit.api.loading import Manifest, load
 from dataaudit.errors import ConfigError, ExitCode, ManifestError, ManifestMismatch
 from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.stored import is_stored, shown
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.setup import Prepared
+    from dataaudit.manifest.storing import Publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def build(
     Args:
         inputs: File of a config (``.yaml``, ``.yml``); or one or several paths, folders, globs or addresses of data,
             of which splits and columns are inferred; or a config as a mapping, as the file would say it.
-        manifest: Folder to publish; an old manifest there is replaced.
+        manifest: Folder to publish, or an address in S3; an old manifest there is replaced.
         tokenizer: ``tokenizer.json``, ``.tiktoken``, SentencePiece ``.model``, hub id or ``default``; the config's when
             None.
         text: Text column, when building from paths; inferred when None.
@@ -107,7 +109,7 @@ def build(
             thread each, of the same versions, that see the folders of the manifest and of the state.
         memory_limit: Memory of a local worker: bytes, ``"2GiB"``, or ``"auto"`` for an even share.
         isolate: With ``workers=0``, whether what can crash a process is read in a child; a debugger wants False.
-        state: Folder of partial results; ``.dataaudit`` beside the manifest when None.
+        state: Folder of partial results; ``.dataaudit`` beside the manifest when None, for S3 in the current folder.
         shard_timeout: Seconds that a part of a shard may take before it counts as stuck.
         hmac_key: Key of 16 bytes or more, or a file of it; findings get digests under it.
         quarantine: Quarantine list: the shards and documents that it holds back today are in no number.
@@ -137,7 +139,7 @@ def build(
     """
     from dataaudit.engine.build import build as run
     from dataaudit.engine.cluster import ClusterChoice, check_client
-    from dataaudit.engine.job import BuildOptions
+    from dataaudit.engine.job import STATE_FOLDER, BuildOptions
     from dataaudit.quarantine.list import load_quarantine
 
     given = {"workers": workers, "scheduler": scheduler, "client": client}
@@ -149,12 +151,13 @@ def build(
         raise ConfigError(f"workers: expected 0 or more, found {workers}")
     if client is not None:
         check_client(client)
-    target = path_of(manifest, "manifest")
+    publication = _publication(manifest)
+    target = path_of(manifest, "manifest") if publication is None else publication.folder
     before, unread = _before(target)
     asked = None if samples is None else (samples[0], path_of(samples[1], "samples"))
     options = BuildOptions(
         target=target,
-        state=optional_path(state, "state"),
+        state=Path(STATE_FOLDER) if state is None and publication is not None else optional_path(state, "state"),
         fresh=fresh,
         rehash=rehash,
         unit_seconds=shard_timeout,
@@ -168,19 +171,23 @@ def build(
         if unread:
             reported.note(unread, important=True)
         if before is not None and quarantine is None and before.run.quarantine is not None:
-            said = f"{target} was built with a quarantine list, and no list is given now: nothing is held back"
+            said = f"{shown(target)} was built with a quarantine list, and no list is given now: nothing is held back"
             reported.note(said, important=True)
         prepared = _prepared(inputs, base, tokenizer=tokenizer, text=text, reference=reference, note=reported.note)
         sample = None if asked is None else _sampling(*asked, options)
         result = run(
             prepared.config, prepared.base, root_at_base=prepared.root_at_base, options=options, progress=reported
         )
+        if publication is not None:
+            from dataaudit.manifest.storing import publish_stored
+
+            publish_stored(publication)
         if sample is not None:
             sample(result.paths, reported)
     published = load(target)
     if published.id != result.id:
         raise ManifestMismatch(
-            f"{target}: this build published {result.id}, found {published.id}",
+            f"{shown(target)}: this build published {result.id}, found {published.id}",
             "Another build has replaced it; give each build a folder of its own.",
         )
     return Build(
@@ -193,6 +200,17 @@ def build(
         held_back_documents=result.held_back_documents,
         warnings=tuple(reported.warnings),
     )
+
+
+def _publication(manifest: PathLike) -> Publication | None:
+    """Return what publishes into a store, which is asked before hours of work; None for a folder."""
+    if not is_stored(manifest):
+        return None
+    from dataaudit.extras import require
+    from dataaudit.manifest.storing import begin_publication
+
+    require("build", "build")
+    return begin_publication(os.fspath(manifest))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import Day, PathLike, day_of, optional_path, path_of, signer_of
+from dataaudit.api.arguments import Day, PathLike, day_of, manifest_path, optional_path, path_of, signer_of
 from dataaudit.api.loading import load
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
@@ -132,7 +132,7 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
     from dataaudit.diff.compare import load_pair
     from dataaudit.metrics.pii.cells import hidden_records
 
-    sides = [one if isinstance(one, LoadedManifest) else path_of(one, "manifest") for one in (old, new)]
+    sides = [one if isinstance(one, LoadedManifest) else manifest_path(one, "manifest") for one in (old, new)]
     return load_pair(sides[0], sides[1], hidden=hidden_records)
 
 
@@ -183,7 +183,7 @@ def report(
 
     path = path_of(out, "out")
     given = Given(
-        baseline=optional_path(baseline, "baseline"),
+        baseline=None if baseline is None else manifest_path(baseline, "baseline"),
         policy=None if policy is None else policy_path(path_of(policy, "policy")),
         verdict=verdict if isinstance(verdict, Verdict) else optional_path(verdict, "verdict"),
         quarantine=optional_path(quarantine, "quarantine"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from dataaudit.api.arguments import PathLike, path_of
+from dataaudit.api.arguments import PathLike, manifest_path
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
 from dataaudit.manifest.load import load_manifest
@@ -42,7 +42,7 @@ class Manifest(LoadedManifest):
         if metric is not None and metric not in METRICS:
             held = self.metric_rows().names("metric")
             if metric not in held:
-                raise ConfigError(f"{self.folder} has no metric `{metric}`{nearest(metric, held)}")
+                raise ConfigError(f"{self.place} has no metric `{metric}`{nearest(metric, held)}")
         return LoadedManifest.metrics(self, metric, stat, scope)
 
     def pandas(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:
@@ -105,7 +105,7 @@ def load(folder: PathLike | LoadedManifest) -> Manifest:
     """Load a manifest: its head is read and checked against its id, tables are read when they are asked for.
 
     Args:
-        folder: Folder of the manifest; a loaded one is returned as it is.
+        folder: Folder of the manifest, or its address in S3; a loaded one is returned as it is.
 
     Returns:
         The manifest. It reads and checks each table once, as long as no more than half a gigabyte is kept.
@@ -121,7 +121,7 @@ def load(folder: PathLike | LoadedManifest) -> Manifest:
     """
     if isinstance(folder, Manifest):
         return folder
-    found = folder if isinstance(folder, LoadedManifest) else load_manifest(path_of(folder, "manifest"))
+    found = folder if isinstance(folder, LoadedManifest) else load_manifest(manifest_path(folder, "manifest"))
     return Manifest(**{one.name: getattr(found, one.name) for one in fields(found) if one.init})
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, note, print_text
+from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, TARGET, block, chosen_samples, note, print_text
 from dataaudit.cli.signing import IDENTITY, KEY, signed_line, signing_of
 from dataaudit.interrupts import signals_taken
 
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem",
+        "dataaudit build corpus.yaml --manifest s3://bucket/manifests/2026-11",
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
 @click.option(
     "--manifest",
     "target",
-    type=FOLDER,
+    type=TARGET,
     required=True,
-    metavar="DIR",
-    help="Folder to publish; an old manifest there is replaced.",
+    metavar="DIR|s3://...",
+    help="Folder or address in S3 to publish; an old manifest there is replaced.",
 )
 @click.option(
     "--tokenizer",
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     "--memory-limit", metavar="SIZE", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
 )
 @click.option(
-    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default."
+    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default, of one in S3 here."
 )
 @click.option(
     "--shard-timeout",
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
 def build(
     own_process: bool,
     inputs: tuple[str, ...],
-    target: Path,
+    target: Path | str,
     tokenizer: str | None,
     text: str | None,
     reference: str | None,
@@ -117,7 +118,7 @@ def build(
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
     signing = signing_of(sign_it, key, identity)
-    seal = None if signing is None else _seal_of(signing, target)
+    seal = None if signing is None else _seal_of(signing, Path(target))
     with signals_taken():
         result = api.build(
             inputs,
@@ -137,11 +138,12 @@ def build(
             rehash=rehash,
             progress="warnings" if quiet else True,
         )
-    print_text(build_summary(result, target, as_json=as_json))
+    folder = result.manifest.folder
+    print_text(build_summary(result, folder, as_json=as_json))
     if seal is not None:
         from dataaudit.manifest.attestation import sign_manifest
 
-        note(signed_line(target, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
+        note(signed_line(folder, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
     sys.exit(result.exit_code)
 
 

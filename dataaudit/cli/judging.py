@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without_pandas
+from dataaudit.cli.shell import FOLDER, MANIFEST, POLICY, block, note, print_text, without_pandas
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
 from dataaudit.text import clean
@@ -25,6 +25,7 @@ from dataaudit.text import clean
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --baseline manifests/2026-10",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --junit junit.xml --sarif findings.sarif",
                 "dataaudit gate manifests/2026-11 --policy gate.yaml --require-signature --public-key build.pub",
+                "dataaudit gate s3://bucket/manifests/2026-11 --policy gate.yaml",
             ),
             block(
                 "Exit codes:",
@@ -37,7 +38,7 @@ from dataaudit.text import clean
         )
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.option(
     "--policy",
     type=POLICY,
@@ -45,7 +46,7 @@ from dataaudit.text import clean
     metavar="FILE",
     help="The rules: a file, or a policy that is ready: release-gate, strict, canary.",
 )
-@click.option("--baseline", type=FOLDER, metavar="DIR", help="Older manifest that rules of change compare with.")
+@click.option("--baseline", type=MANIFEST, metavar="DIR", help="Older manifest that rules of change compare with.")
 @REQUIRE_SIGNATURE
 @signer_options
 @click.option(
@@ -170,7 +171,7 @@ def policy() -> None:
         )
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.option("--out", type=FOLDER, metavar="FILE", help="Where to write it; printed by default.")
 @click.option("--force", is_flag=True, help="Replace the file of --out when it is there already.")
 @without_pandas
@@ -210,8 +211,8 @@ def draft(folder: Path, out: Path | None, *, force: bool) -> None:
         )
     ),
 )
-@click.argument("old", type=FOLDER, metavar="OLD")
-@click.argument("new", type=FOLDER, metavar="NEW")
+@click.argument("old", type=MANIFEST, metavar="OLD")
+@click.argument("new", type=MANIFEST, metavar="NEW")
 @click.option(
     "--format",
     "form",
@@ -246,10 +247,10 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
         "dataaudit report manifests/new --out report.html --baseline manifests/old --policy strict",
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="[DIR]", required=False)
+@click.argument("folder", type=MANIFEST, metavar="[DIR]", required=False)
 @click.option("--run", type=FOLDER, metavar="RUNLOG", help="A run log, in place of a manifest.")
 @click.option("--out", type=FOLDER, metavar="FILE.html", required=True, help="Where to write it.")
-@click.option("--baseline", type=FOLDER, metavar="OLD", help="Older manifest: the report says what changed.")
+@click.option("--baseline", type=MANIFEST, metavar="OLD", help="Older manifest: the report says what changed.")
 @click.option("--policy", type=POLICY, metavar="POLICY.yaml", help="Policy to judge by.")
 @click.option(
     "--verdict",

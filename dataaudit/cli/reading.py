@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, SAMPLES, SAMPLES_DIR, block, chosen_samples, print_text, without_pandas
+from dataaudit.cli.shell import (
+    FOLDER,
+    MANIFEST,
+    POLICY,
+    SAMPLES,
+    SAMPLES_DIR,
+    block,
+    chosen_samples,
+    print_text,
+    without_pandas,
+)
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
 
@@ -25,9 +35,10 @@ if TYPE_CHECKING:
         "dataaudit show manifests/first --section languages",
         "dataaudit show manifests/first --metric exact_dup_rate",
         "dataaudit show manifests/first --json | jq .splits",
+        "dataaudit show s3://bucket/manifests/first",
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.option("--all", "whole", is_flag=True, help="Every table.")
 @click.option("--section", metavar="NAME", help="One part of them.")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
@@ -56,7 +67,7 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
         "dataaudit inspect manifests/first 3:1207 --samples 5 --samples-dir ~/samples",
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.argument("place", metavar="SHARD[:ROW]")
 @SAMPLES
 @SAMPLES_DIR
@@ -92,7 +103,7 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
         "dataaudit verify manifests/first --signature verdict.dsse.json --public-key release.pub",
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.option("--data", is_flag=True, help="Hash the shards again too.")
 @click.option("--root", metavar="DIR", help="Where the shards lie now, a folder or an address; with --data.")
 @click.option("--signature", type=FOLDER, metavar="FILE", help="A signed verdict: it has to be PASSED, and of DIR.")

@@ -17,6 +17,7 @@ import click
 from dataaudit.addresses import is_address
 from dataaudit.errors import DataAuditError, ExitCode, limit_hint
 from dataaudit.gate.ready import policy_path
+from dataaudit.manifest.stored import is_stored
 from dataaudit.text import clean_message
 
 _DEBUG = "DATAAUDIT_DEBUG"
@@ -26,13 +27,39 @@ _Args = ParamSpec("_Args")
 class _Local(click.Path):
     """A path on this machine: an address is not taken for the name of a folder, which would hold what it holds."""
 
+    expected = "a path on this machine is expected"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, str) and is_address(value):
-            self.fail(f"a path on this machine is expected, {value!r} is an address", param, ctx)
+            self.fail(f"{self.expected}, {value!r} is an address", param, ctx)
         return super().convert(value, param, ctx)
 
 
+class _ManifestFolder(_Local):
+    """The folder of a manifest; one in a store is fetched, and its folder here is the value."""
+
+    expected = f"{_Local.expected}, or s3://BUCKET/PREFIX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if is_stored(value):
+            from dataaudit.manifest.fetching import fetch_manifest
+
+            return fetch_manifest(value)
+        return super().convert(value, param, ctx)
+
+
+class _Target(_Local):
+    """Where a manifest is published: a folder, or an address in S3, which stays text."""
+
+    expected = f"{_Local.expected}, or s3://BUCKET/PREFIX"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if is_stored(value) else super().convert(value, param, ctx)
+
+
 FOLDER = _Local(path_type=Path)
+TARGET = _Target(path_type=Path)
+MANIFEST = _ManifestFolder(path_type=Path)
 
 
 class Group(click.Group):

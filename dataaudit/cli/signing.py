@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dataaudit.cli.shell import FOLDER, block, print_text
+from dataaudit.cli.shell import FOLDER, MANIFEST, block, print_text
 from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
         )
     ),
 )
-@click.argument("folder", type=FOLDER, metavar="DIR")
+@click.argument("folder", type=MANIFEST, metavar="DIR")
 @KEY
 @IDENTITY
 def sign(folder: Path, key: Path | None, *, identity: bool) -> None:
@@ -122,6 +122,7 @@ def sign(folder: Path, key: Path | None, *, identity: bool) -> None:
 def signed_line(folder: Path, label: str, how: str) -> str:
     """Return what is printed of a manifest that was signed."""
     from dataaudit.manifest.replace import ATTESTATION
+    from dataaudit.manifest.stored import shown
     from dataaudit.text import clean
 
-    return f"{clean(str(folder / ATTESTATION))}: {clean(label)}, {how}\n"
+    return f"{clean(shown(folder / ATTESTATION))}: {clean(label)}, {how}\n"

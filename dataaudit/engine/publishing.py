@@ -41,6 +41,7 @@ from dataaudit.manifest.core import (
 )
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
+from dataaudit.manifest.stored import shown
 from dataaudit.metrics.registry import by_stage
 from dataaudit.stages.base import parameters
 from dataaudit.stages.partial import Partial
@@ -113,7 +114,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     )
     if whole.documents == 0 and (job.options.target / POINTER).is_file():
         raise NothingEvaluated(
-            f"no shard entered the numbers; the manifest at {job.options.target} was kept as it was",
+            f"no shard entered the numbers; the manifest at {shown(job.options.target)} was kept as it was",
             f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
             " build into a new folder to look at the ledger.",
         )

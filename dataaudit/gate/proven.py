@@ -29,7 +29,7 @@ def check_proof(path: Path, manifest: Manifest, lists: Sequence[ListSeen]) -> No
     if problem:
         raise ManifestMismatch(
             f"the record of token files {clean(str(path))} {problem}",
-            f"Run `dataaudit map FILE... --manifest {clean(str(manifest.folder))}` again, with the list in force.",
+            f"Run `dataaudit map FILE... --manifest {clean(manifest.place)}` again, with the list in force.",
         )
 
 

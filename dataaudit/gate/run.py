@@ -81,7 +81,7 @@ def judge(
     for one in (manifest, baseline) if policy.require_bytes else ():
         if one is not None and not one.holds_bytes:
             raise ManifestMismatch(
-                f"the policy {policy.policy} asks for manifests that say what their bytes are, and {one.folder} is of"
+                f"the policy {policy.policy} asks for manifests that say what their bytes are, and {one.place} is of"
                 f" version {one.written_as} of the format, which does not",
                 "Build it again.",
             )

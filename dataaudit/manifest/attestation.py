@@ -27,6 +27,7 @@ from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
 from dataaudit.manifest.signing import Seal, lies_in
+from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.trust import STATEMENT, BadStatement, Signer, read_statement, signed_payload
 from dataaudit.manifest.verify import check_bytes, verify
@@ -89,7 +90,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
     """
     if problems := verify(manifest):
         raise ManifestMismatch(
-            f"the manifest {manifest.folder} is not signed, as it is not what was published: {problems[0].text}",
+            f"the manifest {manifest.place} is not signed, as it is not what was published: {problems[0].text}",
             "`dataaudit verify` lists every problem; restore the folder or build again.",
         )
     data, how = seal.sign(attestation(manifest))
@@ -98,7 +99,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
         with alone_in(folder.parent):
             if hashlib.sha256((folder / POINTER).read_bytes()).hexdigest() != manifest.pointer_sha256:
                 raise ManifestMismatch(
-                    f"the manifest {manifest.folder} was replaced while it was signed; the new one is not signed",
+                    f"the manifest {manifest.place} was replaced while it was signed; the new one is not signed",
                     "Sign it again.",
                 )
             with replacing(folder / ATTESTATION) as file:
@@ -107,10 +108,14 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
             sync_folder(folder)
     except OSError as error:
         raise ConfigError(
-            f"{manifest.folder / ATTESTATION} cannot be written: {error.strerror or type(error).__name__};"
+            f"{manifest.place}/{ATTESTATION} cannot be written: {error.strerror or type(error).__name__};"
             " the manifest is as it was, not signed",
-            f"Mend that, then run `dataaudit sign {manifest.folder}`: nothing is built again.",
+            f"Mend that, then run `dataaudit sign {manifest.place}`: nothing is built again.",
         ) from None
+    if place_of(manifest.folder) is not None:
+        from dataaudit.manifest.storing import put_signature
+
+        put_signature(manifest)
     return how
 
 
@@ -143,11 +148,11 @@ def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
     """
     found = check_attestation(manifest, signer)
     if found.problem:
-        raise SignatureRefused(f"the manifest {manifest.folder} is not believed: {found.problem}", _SIGN)
+        raise SignatureRefused(f"the manifest {manifest.place} is not believed: {found.problem}", _SIGN)
     if problems := check_bytes(manifest, [table_file(name) for name in TABLES]):
         more = f", and {len(problems) - 1:,} more" if len(problems) > 1 else ""
         raise SignatureRefused(
-            f"the manifest {manifest.folder} is signed, its files are others: {problems[0].text}{more}",
+            f"the manifest {manifest.place} is signed, its files are others: {problems[0].text}{more}",
             "Restore the files or build again; `dataaudit verify` lists all.",
         )
     return replace(manifest, signed_by=found.signer)

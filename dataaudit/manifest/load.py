@@ -23,6 +23,7 @@ from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
+from dataaudit.manifest.stored import shown
 from dataaudit.manifest.upgrade import BYTES_SINCE, readable, upgraded_document
 from dataaudit.regular import read_regular
 
@@ -96,6 +97,11 @@ class Manifest:
         return self._reader.read_rows()
 
     @property
+    def place(self) -> str:
+        """Where it lies, as people know it: its folder, or the address in a store that it was fetched from."""
+        return shown(self.folder)
+
+    @property
     def holds_bytes(self) -> bool:
         """Whether it says what the bytes of its files are: from version 2 on."""
         return self.written_as >= BYTES_SINCE
@@ -161,9 +167,9 @@ def load_manifest(folder: Path) -> Manifest:
         ManifestError: Absent, not JSON, of another schema, or with a key that is unknown or stands twice.
         ManifestMismatch: The id is not the digest of the core.
     """
-    path = folder / POINTER
+    path = shown(folder / POINTER)
     try:
-        data = _read_pointer(path)
+        data = _read_pointer(folder / POINTER)
         document = orjson.loads(data)
     except OSError as error:
         raise _absent(folder, error) from None
@@ -232,15 +238,17 @@ def _absent(folder: Path, error: OSError) -> ManifestError:
     held = hidden_copy(folder.absolute()) if not folder.exists() else None
     if held is not None:
         return ManifestError(
-            f"no manifest at {folder}: a publish was killed as it replaced it; the manifest lies in {held}",
+            f"no manifest at {shown(folder)}: a publish was killed as it replaced it; the manifest lies in {held}",
             f"Build again, which puts it back first, or rename it yourself: mv {held} {folder}",
         )
     has_none = folder.is_dir() and isinstance(error, FileNotFoundError)
     reason = "the folder has none" if has_none else (error.strerror or str(error)).lower()
-    return ManifestError(f"no manifest at {folder}: {reason}", "`dataaudit build ... --manifest DIR` writes one.")
+    return ManifestError(
+        f"no manifest at {shown(folder)}: {reason}", "`dataaudit build ... --manifest DIR` writes one."
+    )
 
 
-def _check_schema(document: Any, path: Path) -> int:
+def _check_schema(document: Any, path: str) -> int:
     """Return the schema version of a pointer."""
     core = document.get("core") if isinstance(document, dict) else None
     schema = core.get("schema") if isinstance(core, dict) else None

@@ -29,6 +29,7 @@ from dataaudit.manifest.files import file_record, open_file, table_file
 from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.metric_rows import TEXTS, MetricRows
 from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.stored import shown
 from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.manifest.upgrade import BYTES_SINCE, is_as_written, upgraded_table
 from dataaudit.yamlfile import nearest
@@ -69,6 +70,11 @@ class TableReader:
 
     _rows: list[MetricRows] = field(default_factory=list, init=False, repr=False, compare=False)
     """The metric records, once they were read."""
+
+    @property
+    def place(self) -> str:
+        """Where the manifest lies, as people know it."""
+        return shown(self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what it reads, and neither the lock nor what it keeps."""
@@ -157,13 +163,13 @@ class TableReader:
             except ManifestError as error:
                 failure = error
             except (OSError, pa.ArrowException) as error:
-                failure = ManifestError(f"{what} of {self.folder} cannot be read: {_first_line(error)}", RESTORE)
+                failure = ManifestError(f"{what} of {self.place} cannot be read: {_first_line(error)}", RESTORE)
             except ValueError as error:
-                failure = ManifestError(f"{what} of {self.folder}: {error}", RESTORE)
+                failure = ManifestError(f"{what} of {self.place}: {error}", RESTORE)
             now, after = _pointer_state(self.folder)
             if now not in (None, self.id):
                 raise ManifestError(
-                    f"the manifest {self.folder} was replaced while it was read: loaded was {self.id}, there is {now}",
+                    f"the manifest {self.place} was replaced while it was read: loaded was {self.id}, there is {now}",
                     "Load it again.",
                 )
             if before == after:
@@ -176,7 +182,7 @@ class TableReader:
         """Return columns of a table, and others that are held or cost little; its rows have their digest."""
         record = self.records.get(name)
         if record is None and is_as_written(name, self.written_as):
-            raise ManifestError(f"the core of {self.folder} names no table {name}", "Build again.")
+            raise ManifestError(f"the core of {self.place} names no table {name}", "Build again.")
         if record is None or not is_as_written(name, self.written_as):
             table, written = self._read_whole(name, checked=True)
             if record is not None and written is not None:
@@ -222,7 +228,7 @@ class TableReader:
         if name != "shards":
             return is_sorted(TABLES[name], column, unique=True)
         if not np.array_equal(numbers := column("shard").to_numpy(), np.arange(len(numbers))):
-            raise ManifestMismatch(f"table shards of {self.folder}: its rows are not numbered 0, 1, 2, ...", _VERIFY)
+            raise ManifestMismatch(f"table shards of {self.place}: its rows are not numbered 0, 1, 2, ...", _VERIFY)
         return True
 
     def _sorted(self, name: str, table: pa.Table) -> pa.Table:
@@ -294,10 +300,10 @@ class TableReader:
         if self.written_as < BYTES_SINCE:
             return
         if name not in self.files:
-            raise ManifestError(f"the run of {self.folder} names no file {name}", "Build again.")
+            raise ManifestError(f"the run of {self.place} names no file {name}", "Build again.")
         if (found := file_record(file)) != (held := self.files[name]):
             raise ManifestMismatch(
-                f"{name} of {self.folder} is not the file that was published: the run says {held.size} bytes, sha256"
+                f"{name} of {self.place} is not the file that was published: the run says {held.size} bytes, sha256"
                 f" {held.sha256}, found {found.size} bytes, {found.sha256}",
                 _VERIFY,
             )
@@ -305,7 +311,7 @@ class TableReader:
     def _expect_schema(self, name: str, found: pa.Schema) -> None:
         if not found.equals(TABLES[name].schema):
             raise ManifestError(
-                f"table {name} of {self.folder} has not the columns of schema version {SCHEMA_VERSION}: "
+                f"table {name} of {self.place} has not the columns of schema version {SCHEMA_VERSION}: "
                 + _differences(TABLES[name].schema, found),
                 RESTORE,
             )
@@ -314,7 +320,7 @@ class TableReader:
         """Hold the digest of a table's rows against the one in the core."""
         if found != record.digest:
             raise ManifestMismatch(
-                f"table {name} of {self.folder}: its rows are not those that the manifest was published with; the core"
+                f"table {name} of {self.place}: its rows are not those that the manifest was published with; the core"
                 f" says {record.digest}, found {found}",
                 _VERIFY,
             )

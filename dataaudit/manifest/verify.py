@@ -20,6 +20,7 @@ from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.statistics import wrong_statistics
+from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.upgrade import is_as_written
 from dataaudit.manifest.uri import is_canonical, relative_path
@@ -139,6 +140,10 @@ def check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
     """
     if not manifest.holds_bytes:
         return []
+    if place_of(manifest.folder) is not None:
+        from dataaudit.manifest.fetching import fetch_rest
+
+        fetch_rest(manifest)
     own = {table_file(name) for name in TABLES}
     below = set(files_below(manifest.folder))
     listed = {name for name in manifest.run.files if name not in own}

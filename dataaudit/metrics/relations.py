@@ -63,7 +63,7 @@ def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) ->
         more = f"\n  and {len(problems) - _NAMED:,} more" if len(problems) > _NAMED else ""
         listed = "".join(f"\n  - {clean(problem.text, 300)}" for problem in problems[:_NAMED])
         raise ManifestMismatch(
-            f"the manifest {manifest.folder} contradicts itself:{listed}{more}",
+            f"the manifest {manifest.place} contradicts itself:{listed}{more}",
             "A table was edited: restore it or build again; `dataaudit verify` lists all.",
         )
 

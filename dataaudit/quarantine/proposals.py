@@ -267,7 +267,7 @@ def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author
     """
     if manifest.id != verdict.subject.id:
         raise ManifestError(
-            f"the manifest {manifest.folder} was replaced while it was judged, or is another one: the verdict is of"
+            f"the manifest {manifest.place} was replaced while it was judged, or is another one: the verdict is of"
             f" {verdict.subject.id}, this is {manifest.id}",
             "Run the gate again.",
         )

@@ -54,7 +54,7 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
         "judged": shard_judged(manifest, found.shard),
         "duplicates": _duplicates(manifest, found.shard, names),
     }
-    return t.as_json(value) if as_json else render_shard(value, manifest.folder)
+    return t.as_json(value) if as_json else render_shard(value, manifest.place)
 
 
 def _shard(manifest: Manifest, ordinal: int, names: ShardNames) -> dict[str, Any]:

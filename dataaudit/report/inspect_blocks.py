@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from dataaudit.metrics.disclosure import BELOW, ROUNDED, SHARED, WITHHELD
@@ -33,7 +32,7 @@ Known = dict[str, Any]
 """Of :mod:`dataaudit.report.inspect`."""
 
 
-def render_shard(value: Known, folder: Path) -> str:
+def render_shard(value: Known, folder: str) -> str:
     """Return a shard's facts, what is unusual about it, its losses and duplicates."""
     shard = value["shard"]
     blocks: list[Block] = [Facts(pairs=tuple(_identity(shard)))]
@@ -46,7 +45,7 @@ def render_shard(value: Known, folder: Path) -> str:
     blocks += _losses(shard["losses"])
     if shard["documents"]:
         blocks += [block for kind, found in value["duplicates"].items() for block in _duplicates(kind, found)]
-        command = f"dataaudit inspect {shlex.quote(str(folder))} {shard['shard']}:ROW"
+        command = f"dataaudit inspect {shlex.quote(folder)} {shard['shard']}:ROW"
         blocks.append(Prose(text=say("One document: {}", Name(command, 10_000))))
     return render(_title(shard), _filled(blocks), most=_ROWS, rest=_REST)
 

@@ -96,7 +96,7 @@ def _facts(manifest: Manifest) -> str:
 def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
     records = sorted(manifest.metrics(name), key=_order)
     if not records:
-        raise ConfigError(f"{manifest.folder} has no metric `{name}`{nearest(name, metric_names(manifest))}")
+        raise ConfigError(f"{manifest.place} has no metric `{name}`{nearest(name, metric_names(manifest))}")
     hidden = hidden_records(manifest, records)
     records = [record for index, record in enumerate(records) if index not in hidden]
     if as_json:

@@ -9,6 +9,7 @@ from typing import Any
 from dataaudit import text as t
 from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.stored import shown
 from dataaudit.metrics.meanings import exit_text
 from dataaudit.metrics.volume.facts import overview
 from dataaudit.render.cells import shortened, wrap
@@ -32,7 +33,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
     manifest = load_manifest(target)
     if manifest.id != result.id:
         raise ManifestMismatch(
-            f"{target}: this build published {result.id}, found {manifest.id}",
+            f"{shown(target)}: this build published {result.id}, found {manifest.id}",
             "Another build has replaced it; give each build a folder of its own.",
         )
     code = int(result.exit_code)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import shutil
-import subprocess
 import sys
-import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from base_only import closure, plain
+from installs import PROJECT, ROOT, distributions, run
 from packaging.requirements import Requirement
 
 from dataaudit.corpus.tokenfiles.maps import SCHEMA, write_map
@@ -26,8 +25,6 @@ from dataaudit.runlog.writer import RankWriter, create_run
 
 pytestmark = pytest.mark.judges
 
-ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DEMO = str(ROOT / "manifests/demo")
 POLICY = str(ROOT / "pipelines/release-gate.yaml")
 NOTEBOOK = f"""
@@ -116,35 +113,6 @@ REFUSED = {
     ("verify", DEMO, "--signature", "../verdict.dsse.json", "--identity", "a@b", "--issuer", "https://c"): "sign",
 }
 """Commands and the extra that they ask for."""
-
-
-def distributions(extra=""):
-    """Return the names that pyproject asks for in the base, or in an extra with those that it names."""
-    lines = PROJECT["optional-dependencies"][extra] if extra else PROJECT["dependencies"]
-    found = set()
-    for requirement in map(Requirement, lines):
-        if requirement.name == "dataaudit":
-            found |= {name for one in requirement.extras for name in distributions(one)}
-        elif requirement.marker is None or requirement.marker.evaluate():
-            found.add(plain(requirement.name))
-    return found
-
-
-def run(folder, commands, extras=()):
-    """Run commands in one process that finds the base and some extras only, or everything for None."""
-    wanted = set() if extras is None else distributions().union(*map(distributions, extras))
-    asked = {"allowed": None if extras is None else sorted(closure(wanted)), "commands": commands}
-    folder.mkdir()
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests/base_only.py"), json.dumps(asked)],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, is_text, locate_all
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest
 from dataaudit.corpus.storage.hub import RowsPath, load_splits, uri_of
-from dataaudit.corpus.storage.remote import as_os_error
 from dataaudit.errors import ConfigError
+from dataaudit.stores import as_os_error
 
 _ROWS_AT_ONCE = 256
 _NETWORK = (

@@ -19,9 +19,10 @@ import pyarrow as pa
 
 from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat, parse_address, scheme_of
 from dataaudit.corpus.storage.hub import RowsPath, stat_rows
-from dataaudit.corpus.storage.remote import open_object, run, stat_remote, submit
+from dataaudit.corpus.storage.remote import open_object, stat_remote
 from dataaudit.manifest.uri import relative_path
 from dataaudit.regular import expect_regular, open_regular
+from dataaudit.stores import run, submit
 
 _REMOTE_BUFFER_BYTES = 4 << 20
 

@@ -16,11 +16,11 @@ from typing import Any, Self
 
 from dataaudit.config import DatasetSource
 from dataaudit.corpus.storage.address import Access, RemoteStat
-from dataaudit.corpus.storage.remote import http_status, silence_libraries
 from dataaudit.errors import ConfigError, StoreError
 from dataaudit.extras import require
 from dataaudit.guarded import Guarded
 from dataaudit.manifest.uri import STREAMED
+from dataaudit.stores import http_status, silence_libraries
 
 _LOCAL_PREFIXES = ("/", "./", "../", "~")
 _NO_ANSWER = frozenset(

@@ -13,20 +13,10 @@ from typing import Any
 
 from dataaudit.corpus.storage.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
 from dataaudit.corpus.storage.listing import Entry, Identity, Lister, has_glob
-from dataaudit.corpus.storage.remote import (
-    BodyError,
-    NoCredentialsError,
-    ask,
-    filesystem,
-    has_own,
-    name_in,
-    patiently,
-    run,
-    stat_of,
-    stat_remote,
-)
+from dataaudit.corpus.storage.remote import filesystem, name_in, patiently, stat_of, stat_remote
 from dataaudit.errors import ConfigError, StoreError
 from dataaudit.manifest.uri import encode_path
+from dataaudit.stores import BodyError, NoCredentialsError, ask, has_own, run
 
 _ALONE = 2
 """Files of one folder that are asked for by name; for more, the folder is listed once."""

@@ -138,7 +138,7 @@ def overview(manifest: Manifest) -> Overview:
         dataset=core.dataset.name,
         version=core.dataset.version,
         id=manifest.id,
-        manifest=str(manifest.folder),
+        manifest=manifest.place,
         tool=f"{core.tool.name} {core.tool.version}",
         built=manifest.run.finished,
         parents=core.parents,

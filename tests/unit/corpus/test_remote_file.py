@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataaudit import stores
 from dataaudit.corpus.storage import files, remote
 from dataaudit.corpus.storage.address import Access, RemotePath
 from dataaudit.corpus.storage.files import arrow_buffer_bytes, arrow_source, open_binary, read_until, stored_bytes
-from dataaudit.corpus.storage.remote import BodyError, open_object, stat_remote
+from dataaudit.corpus.storage.remote import open_object, stat_remote
+from dataaudit.stores import BodyError, run
 
 DATA = bytes(range(256)) * 40
 PATH = RemotePath("memory://r/a", "memory://r/a", Access(timeout_seconds=1, retries=0))
@@ -199,7 +201,7 @@ def flaky(monkeypatch):
     def make(*faults, retries=2):
         made = Flaky(*faults)
         monkeypatch.setattr(remote, "filesystem", lambda path: made)
-        monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
+        monkeypatch.setattr(stores, "_FIRST_PAUSE_SECONDS", 0.001)
         return made, RemotePath("s3://b/k", "s3://b/k", Access(timeout_seconds=0.2, retries=retries))
 
     return make
@@ -260,7 +262,7 @@ def test_a_store_that_is_silent_fails_in_time(flaky, monkeypatch):
 
 def test_a_handle_that_failed_is_opened_anew(monkeypatch):
     """A filesystem that is not asynchronous keeps a handle; after a failure it is another one."""
-    monkeypatch.setattr(remote, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(stores, "_FIRST_PAUSE_SECONDS", 0.001)
     path = RemotePath("memory://r/a", "memory://r/a", Access(retries=1))
     opened = open_object(path)
     kind = type(fsspec.filesystem("memory"))
@@ -274,7 +276,7 @@ def test_a_handle_that_failed_is_opened_anew(monkeypatch):
         return original(self, name, *args, **kwargs)
 
     monkeypatch.setattr(kind, "open", failing)
-    assert remote.run(opened.fetch(3, 9)) == DATA[3:9]
-    assert remote.run(opened.fetch(5, 7)) == DATA[5:7]
+    assert run(opened.fetch(3, 9)) == DATA[3:9]
+    assert run(opened.fetch(5, 7)) == DATA[5:7]
     assert len(opened_names) == 2
-    assert remote.run(opened.stat()) == stat_remote(PATH)
+    assert run(opened.stat()) == stat_remote(PATH)

@@ -10,10 +10,11 @@ import sys
 import fsspec
 import pytest
 
-from dataaudit.corpus.storage import remote
+from dataaudit import stores
 from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
-from dataaudit.corpus.storage.remote import BodyError, _chosen, _web_validator, as_os_error, filesystem, stat_of
+from dataaudit.corpus.storage.remote import _chosen, _web_validator, filesystem, stat_of
 from dataaudit.errors import MissingExtra
+from dataaudit.stores import BodyError, as_os_error
 
 WHEN = dt.datetime(2026, 11, 21, 12, tzinfo=dt.UTC)
 WHEN_NS = int(WHEN.timestamp()) * 10**9
@@ -103,7 +104,7 @@ def of_botocore(status):
         (of_botocore(500), OSError, errno.EIO),
         (FileNotFoundError("secret"), FileNotFoundError, errno.ENOENT),
         (PermissionError("secret"), PermissionError, errno.EACCES),
-        (type("NoCredentialsError", (Exception,), {})("secret"), remote.NoCredentialsError, errno.EACCES),
+        (type("NoCredentialsError", (Exception,), {})("secret"), stores.NoCredentialsError, errno.EACCES),
         (TimeoutError(), OSError, errno.EIO),
         (ValueError("secret"), OSError, errno.EIO),
     ],
@@ -120,7 +121,7 @@ def test_every_error_has_a_number_and_no_word_of_the_library(error, kind, number
 def test_the_extra_of_a_store_that_is_not_installed_is_named(scheme, module, extra, monkeypatch):
     """With the line to type; no traceback."""
     monkeypatch.setitem(sys.modules, module, None)
-    remote._filesystem.cache_clear()
+    stores._filesystem.cache_clear()
     with pytest.raises(MissingExtra, match=rf"reading {scheme}:// .*: pip install 'dataaudit\[{extra}\]'$"):
         filesystem(RemotePath(f"{scheme}://b/k", "", Access()))
 
@@ -132,8 +133,8 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
         raise ImportError("secret")
 
     monkeypatch.setattr(fsspec, "get_filesystem_class", absent)
-    remote._filesystem.cache_clear()
-    with pytest.raises(remote.ConfigError) as caught:
+    stores._filesystem.cache_clear()
+    with pytest.raises(stores.ConfigError) as caught:
         filesystem(RemotePath("gs://b/k", "", Access()))
     assert "gcsfs" in caught.value.hint
     assert "secret" not in str(caught.value)
@@ -144,7 +145,7 @@ def test_one_filesystem_serves_a_process_and_another_process_has_its_own(monkeyp
     path = RemotePath("s3://b/k", "s3://b/k", Access())
     first = filesystem(path)
     assert filesystem(RemotePath("s3://c/l", "s3://c/l", Access())) is first
-    monkeypatch.setattr(remote.os, "getpid", lambda: -1)
+    monkeypatch.setattr(stores.os, "getpid", lambda: -1)
     assert filesystem(path) is not first
     assert (first.retries, first.config_kwargs["read_timeout"]) == (1, 30.0)
 
@@ -169,7 +170,7 @@ def test_the_users_own_fsspec_configuration_counts(monkeypatch):
     from fsspec.config import conf
 
     monkeypatch.setitem(conf, "s3", {"anon": True, "config_kwargs": {"read_timeout": 7}})
-    made = remote._filesystem.__wrapped__(0, 0, "s3", "", Access())
+    made = stores._filesystem.__wrapped__(0, 0, "s3", "", 30.0)
     assert made.anon
     assert made.config_kwargs["read_timeout"] == 7
     assert made.config_kwargs["retries"]["total_max_attempts"] == 1

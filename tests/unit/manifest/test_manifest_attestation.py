@@ -406,7 +406,7 @@ def test_a_private_key_is_not_published(place):
         (["sign", "{m}", "--key", "{place}"], "cannot be read: expected a file, found a folder"),
         (["sign", "{m}", "--key", "{place}/build.pub"], "damaged key, or another kind of file"),
         (["sign", "{place}/nowhere", "--key", "{place}/build.pem"], "no manifest at"),
-        (["sign", "s3://bucket/m", "--key", "{place}/build.pem"], "a path on this machine is expected"),
+        (["sign", "gs://bucket/m", "--key", "{place}/build.pem"], "a path on this machine is expected"),
         (["gate", "{m}", "--policy", "{place}/policy.yaml", "--require-signature"], "--require-signature needs either"),
         (["gate", "{m}", "--policy", "{place}/policy.yaml", "--identity", "a"], "--identity and --issuer go together"),
         (["gate", "{m}", "--policy", "{place}/policy.yaml", "--issuer", "a"], "a signature needs either --public-key"),
