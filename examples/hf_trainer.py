@@ -35,9 +35,8 @@ def main(manifest: str, run: Path, steps: int) -> None:
         report_to=[],
     )
     trainer = Trainer(model, arguments, train_dataset=rows, data_collator=TaggedCollator())
-    audit_trainer(trainer, run, corpus)
-    folder = arguments.output_dir
-    trainer.train(resume_from_checkpoint=get_last_checkpoint(folder) if Path(folder).exists() else None)
+    audit_trainer(trainer, run, corpus, resume=True)
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(arguments.output_dir))
     print(f"{trainer.state.global_step} steps; dataaudit attribute {run} --manifest {manifest}")
 
 

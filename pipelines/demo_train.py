@@ -192,8 +192,7 @@ class Loop:
     def __init__(self, manifest: Path, *, policy: str, quarantine: Path | None, seed: int) -> None:
         torch.manual_seed(seed)
         self.corpus = open_manifest(manifest, require="passed", policy=policy, quarantine=quarantine)
-        self.encoder = byte_encoder(end=0)
-        documents = Documents(self.corpus, "train", self.encoder)
+        documents = Documents(self.corpus, "train", byte_encoder(end=0))
         self.rows = PackedDocuments(
             documents, CONTEXT, seed=seed, epochs=2, order="interleaved", open_shards=OPEN_SHARDS
         )
@@ -285,7 +284,6 @@ def train(arguments: argparse.Namespace) -> None:
             resume=arguments.run.exists(),
             planned_tokens=arguments.steps * ROWS * CONTEXT,
             optimizer=loop.optimizer,
-            tokenizer=loop.encoder.name,
         ) as monitor,
         Vitals(loop.model, loop.optimizer, settings, [monitor]) as vitals,
     ):

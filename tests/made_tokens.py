@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from dataaudit import api
 
 END = "<|endoftext|>"
+OFF = dict.fromkeys(("near_dup", "toxicity", "pii", "secrets", "repeats", "filters", "language"), False)
 CODES = {"uint16": (8, "H"), "int32": (4, "i"), "uint32": (None, "I")}
 _WORDS = [
     "data",
@@ -55,9 +56,10 @@ class Corpus:
     Args:
         folder: Where to make it.
         number: Documents of a shard.
+        stages: Of the build; those that these texts say nothing to are left out.
     """
 
-    def __init__(self, folder, number):
+    def __init__(self, folder, number, stages=OFF):
         self.folder, self.manifest = folder, folder / "m"
         (folder / "data").mkdir(parents=True)
         every = [texts(number, seed) for seed in range(4)]
@@ -74,14 +76,13 @@ class Corpus:
         }
         self.tokenizer = self._train(every[0] + every[1])
         self.end = self.tokenizer.token_to_id(END)
-        off = dict.fromkeys(("near_dup", "toxicity", "pii", "secrets", "repeats", "filters", "language"), False)
         config = {
             "splits": {
                 "train": {"paths": ["data/[abc].*"], "text": "text", "source": {"column": "source"}},
                 "val": {"paths": ["data/v.jsonl"], "text": "text", "source": {"constant": "v"}, "held_out": True},
             },
             "tokenizer": "tiny.json",
-            "stages": off,
+            "stages": stages,
         }
         api.build(config, self.manifest, base=folder, workers=0, isolate=False)
 

@@ -79,7 +79,7 @@ class TestFormatPage:
             for field in spec.schema:
                 assert field.metadata[b"meaning"].strip(), (spec.name, field.name)
 
-    @pytest.mark.parametrize("number", range(3))
+    @pytest.mark.parametrize("number", range(len(blocks(page("docs/reference/format.md"), "python"))))
     def test_python_examples_run(self, number, capsys):
         """Each example works on the golden manifest, the verification by hand among them."""
         example = blocks(page("docs/reference/format.md"), "python")[number]
@@ -377,3 +377,35 @@ def test_the_example_of_the_leakage_page_lists_the_documents_to_remove(tmp_path)
     exec(compile(example, "example", "exec"), names)  # noqa: S102
     found = names["remove"].select(["split", "uri", "shard", "row"]).to_pylist()
     assert [tuple(one.values()) for one in found] == [("train", "a.jsonl", 0, 7), ("train", "b.jsonl", 1, 4)]
+
+
+PYTHON = {
+    "docs/concepts/duplicates.md": "look-ups in files of a build, which tests/e2e/test_repeats.py does",
+    "docs/concepts/leakage.md": "tests/test_docs_pages.py",
+    "docs/howto/cluster.md": "no loop; it needs a cluster",
+    "docs/howto/quarantine.md": "tests/unit/quarantine/test_quarantine_docs.py",
+    "docs/howto/queries.md": "tests/test_queries.py",
+    "docs/reference/api.md": "tests/test_api_page.py",
+    "docs/reference/format.md": "tests/test_docs_pages.py",
+    "docs/tutorial.md": "tests/test_tutorial.py",
+} | dict.fromkeys(
+    (
+        "docs/howto/reconstruct.md",
+        "docs/howto/replay.md",
+        "docs/howto/token-files.md",
+        "docs/howto/training-loaders.md",
+        "docs/reference/training-open.md",
+        "docs/training.md",
+        "docs/vitals.md",
+    ),
+    "tests/unit/training/test_examples.py",
+)
+"""By page: the test that runs its blocks of Python, or why none does."""
+
+
+def test_every_page_with_python_has_a_test_that_runs_it_or_a_reason():
+    pages = [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+    assert {str(one.relative_to(ROOT)) for one in pages if "```python" in one.read_text("utf-8")} == set(PYTHON)
+    for name, test in PYTHON.items():
+        if test.endswith(".py") and " " not in test:
+            assert name in page(test), f"{test} does not name {name}"

@@ -46,6 +46,8 @@ class Corpus:
     """Memory-mapped; a row a shard, its number the shard's ordinal: :data:`dataaudit.training.shardtable.SCHEMA`."""
     drops: np.ndarray = field(init=False, repr=False, compare=False)
     """int64[documents to skip], sorted and memory-mapped: ``shard << 40 | row``."""
+    encoders: dict[str, bool] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """Those whose tokens this process reads, by name: whether they count tokens as the audit did."""
     _about: About = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -105,6 +107,31 @@ class Corpus:
         an entry of it ends.
         """
         return MappingProxyType(dict(self._about.digests))
+
+    @property
+    def tokenizer(self) -> str:
+        """Whose ids this process reads: the manifest's tokenizer's digest, or the encoder's name; empty: not known."""
+        name, same = next(iter(self.encoders.items())) if len(self.encoders) == 1 else ("", False)
+        return self.digests["tokenizer"] if same else name
+
+    def add_encoder(self, name: str, shards: np.ndarray, documents: np.ndarray, tokens: np.ndarray) -> None:
+        """Keep whose tokens are read, and whether they are as many as the audit counted.
+
+        Documents may have one or two special tokens more, all of them alike. Shards that lack documents say nothing.
+
+        Args:
+            name: Of the encoder.
+            shards: int64[n] ordinals.
+            documents: int64[n] documents of each.
+            tokens: int64[n] tokens of these.
+        """
+        there, audited = (self.table[column].to_numpy()[shards] for column in ("documents", "tokens"))
+        whole = (documents == there) & [not len(self.dropped(shard)) for shard in shards.tolist()]
+        documents, more = documents[whole], (tokens - audited)[whole]
+        named = name.endswith(self.digests["tokenizer"])
+        if named or documents.any():
+            same = named or any((more == special * documents).all() for special in range(3))
+            self.encoders[name] = same and self.encoders.get(name, True)
 
     def path(self, shard: int) -> str:
         """Return what opens a shard's file; of a remote one an address that the readers know as such.

@@ -123,9 +123,11 @@ class Documents:
         """int64[shards + 1] index of the first document of each."""
         self._starts: list[int] = self.starts.tolist()
         self._held = np.array([bool(held) for held in table["held"].to_pylist()], dtype=bool)[self.shards]
-        self._paths = [
-            self._prepare(int(one)) if not held else None for one, held in zip(self.shards, self._held, strict=True)
-        ]
+        kept = np.flatnonzero(~self._held)
+        prepared = [self._prepare(shard) for shard in self.shards[kept].tolist()]
+        self._paths = {place: path for place, (path, _) in zip(kept.tolist(), prepared, strict=True)}
+        tokens = np.array([number for _, number in prepared], dtype=np.int64)
+        corpus.add_encoder(encoder.name, self.shards[kept], counts[kept], tokens)
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -184,7 +186,7 @@ class Documents:
         """Open the encoded documents of a shard."""
         held = self._maps.get(place)
         if held is None:
-            path = self._paths[place]
+            path = self._paths.get(place)
             if path is None:
                 raise LookupError(f"shard {int(self.shards[place])} is held back")
             batch = pa.ipc.open_file(pa.memory_map(os.fspath(path))).get_batch(0)
@@ -202,8 +204,8 @@ class Documents:
             self._maps[place] = held
         return held
 
-    def _prepare(self, ordinal: int) -> Path:
-        """Return the file with a shard's encoded documents; encode them where that was not done yet."""
+    def _prepare(self, ordinal: int) -> tuple[Path, int]:
+        """Return the file with a shard's encoded documents, and their tokens; encode them where that is not done."""
         row = self.corpus.table.slice(ordinal, 1).to_pylist()[0]
         fields = self.corpus.fields(ordinal)
         decides = {
@@ -220,7 +222,8 @@ class Documents:
                 with replacing(path) as file, pa.ipc.new_file(file, batch.schema) as stream:
                     stream.write_batch(batch)
             with pa.memory_map(os.fspath(path)) as file, pa.ipc.open_file(file) as stream:
-                found = stream.get_batch(0).num_rows
+                batch = stream.get_batch(0)
+                found, tokens = batch.num_rows, len(batch["tokens"].values)
         except (OSError, pa.ArrowException) as error:
             reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
             raise ConfigError(
@@ -231,7 +234,7 @@ class Documents:
                 f"{row['split']}/{row['uri']}: {found:,} documents are read, {row['documents']:,} were audited",
                 "The file is not the one that was audited: build again, or restore it.",
             )
-        return path
+        return path, tokens
 
     def _encoded(self, row: dict[str, Any], fields: FieldRule) -> pa.RecordBatch:
         rows: list[np.ndarray] = []

@@ -41,7 +41,7 @@ class LoopReplay:
 
     Args:
         rows: The data set of the run, read in its own order.
-        batch_rows: Rows of a micro-batch.
+        batch_rows: Rows of a micro-batch; the last one of the data set may have fewer.
         micro_batches: Micro-batches of a step.
         manifest: Folder of the manifest, for the languages of its shards; without it controls are not matched in them.
         checkpoints: By step: what ``restore`` is called with, a path for one.
@@ -101,10 +101,12 @@ class LoopReplay:
         return [collate([self._rows[one] for one in held]) for held in self._held(step)]
 
     def _held(self, step: int) -> list[range]:
-        first = (step - 1) * self._micro_batches * self._batch_rows
-        size = self._batch_rows
-        found = [range(first + one * size, first + (one + 1) * size) for one in range(self._micro_batches)]
-        if step < 1 or found[-1].stop > len(self._rows):
+        size, last = self._batch_rows, len(self._rows)
+        first = (step - 1) * self._micro_batches * size
+        found = [
+            range(at, min(at + size, last)) for at in range(first, min(first + self._micro_batches * size, last), size)
+        ]
+        if step < 1 or not found:
             raise ConfigError(f"step {step:,} reads rows beyond the {len(self._rows):,} of the replay's data set")
         return found
 

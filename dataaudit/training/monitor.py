@@ -98,7 +98,8 @@ class TrainingMonitor:
         optimizer: Of the loop, one or several: learning rates, skipped updates and whether its state is finite.
         scaler: The loop's ``GradScaler``: its scale, overflows, and whether it unscaled before the norm was taken.
         scheduler: Of the learning rate: a jump at a resume that it explains is none.
-        tokenizer: Whose ids the labels are, where they are not the manifest's tokenizer's; its name.
+        tokenizer: Whose ids the labels are; its name. By default that of the documents or the token file of the
+            corpus, which is the manifest's where it counts as many tokens.
         profile_every: Steps between two steps that torch's profiler looks at: how much of them is communication and
             how much computing. A profiled step is slower and waits for the device, so none is unless it is asked for.
 
@@ -190,7 +191,7 @@ class TrainingMonitor:
             "ranks": self.ranks,
             "notes": list(corpus.notes),
         }
-        told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer, "shift": shift}
+        told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer or corpus.tokenizer, "shift": shift}
         detail["told"] = told
         self.add_event(self.steps, began, detail)
 

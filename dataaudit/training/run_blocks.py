@@ -73,7 +73,8 @@ def data_points(found: TrainedOn) -> Iterator[Point]:
     for drift in found.drift:
         if drift.mark in ("beyond", "unknown"):
             of: Line = say(" of {}", Name(drift.source)) if drift.source else ""
-            words = "Tokens trained on{} are {} from those audited, {}: other ids, or not these documents."
+            words = "Tokens trained on{} are {} from those audited, {}: they are not of these documents, or of a"
+            words += " tokenizer that `TrainingMonitor(tokenizer=)` does not name."
             chance = "chance not known" if drift.kl_bias is None else say("chance gives {}", nats(drift.kl_bias))
             tone = "bad" if drift.mark == "beyond" else "warn"
             yield _point(say(words, of, nats(drift.kl), chance), "trained", tone)

@@ -123,6 +123,9 @@ class TokenFile:
         self._places = np.stack(
             [table[name].to_numpy().astype(np.int64) for name in ("shard", "row", "source")], axis=1
         )
+        shards, of, documents = np.unique(self._places[:, 0], return_inverse=True, return_counts=True)
+        tokens = np.bincount(of, self._ends - self._begins).astype(np.int64)
+        corpus.add_encoder(said.get("encoder", ""), shards, documents, tokens)
         rows = (self._total - (shift == "outer")) // context
         if rows < 1:
             raise ConfigError(f"{self.path} holds {self._total:,} tokens, a row takes {context + (shift == 'outer'):,}")

@@ -234,3 +234,5 @@ def _check(documents: Documents, content: Content) -> None:
             f"text is kept by byte_encoder() without an end token; these documents are those of `{encoder.name}`",
             "Documents(corpus, split, byte_encoder())",
         )
+    if content == "text":
+        documents.corpus.encoders[""] = False  # whose ids the labels will be is not known

@@ -129,6 +129,8 @@ def written_of(folder: str | os.PathLike[str], corpus: Corpus) -> Path:
             f"the records of {folder} were written of another opening: {', '.join(differ)}",
             "Write them again from this one.",
         )
+    tokenizer = said.get("tokenizer", "")
+    corpus.encoders[tokenizer] = tokenizer == corpus.digests["tokenizer"]
     return Path(folder)
 
 
@@ -150,7 +152,7 @@ def _whole(folder: Path, corpus: Corpus) -> Iterator[Path]:
     try:
         part.mkdir(parents=True)
         yield part
-        write_whole(part / _ABOUT, json.dumps(_about(corpus), indent=1).encode())
+        write_whole(part / _ABOUT, json.dumps({**_about(corpus), "tokenizer": corpus.tokenizer}, indent=1).encode())
         part.rename(folder)
     except OSError as error:
         raise ConfigError(

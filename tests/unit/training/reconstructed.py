@@ -23,10 +23,11 @@ class Tokenized(Corpus):
     Args:
         folder: Where to make it.
         number: Documents of a shard.
+        more: As of :class:`made_tokens.Corpus`.
     """
 
-    def __init__(self, folder, number):
-        super().__init__(folder, number)
+    def __init__(self, folder, number, **more):
+        super().__init__(folder, number, **more)
         how = ("--format", "megatron", "--workers", 0, "--quiet", "--split", "train", "--split", "val")
         done = call("tokenize", self.manifest, "--out", folder / "tokens", *how)
         assert done.exit_code == 0, done.output

@@ -111,6 +111,7 @@ def test_documents_that_are_padded_or_joined_are_their_documents(made, documents
 @pytest.mark.parametrize("shift", ["inner", "outer"])
 def test_packed_rows_of_datasets_are_their_documents(made, texts, tmp_path, shift):
     named = tagged_dataset(texts, content="text", cache=tmp_path)
+    assert texts.corpus.tokenizer == ""  # who encodes the texts is not known
     encoded = named.map(lambda record: {"input_ids": [*list(record["text"].encode()), 0]})
     tagged = encoded.map(tag_tokens_batched, batched=True).select_columns(["input_ids", "tag_document", "tag_token"])
     rows = tagged.shuffle(seed=0).map(packed, batched=True, batch_size=100)

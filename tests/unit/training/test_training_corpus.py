@@ -21,6 +21,9 @@ from training_world import PASSING, World, lines, row_of
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
 from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError
+from dataaudit.runlog.reader import load_run
+from dataaudit.training import Documents, Encoder, TokenFile, TrainingMonitor, write_tokens
+from dataaudit.training.run_facts import told_of
 from dataaudit.training.shardtable import METRICS, SCHEMA, listed_places, rows_in, share
 
 ROOT = Path(__file__).parents[3]
@@ -109,6 +112,44 @@ def test_the_file_is_written_once_and_anew_when_it_was_damaged(tmp_path):
     corpus.file.unlink()
     with pytest.raises(ConfigError, match=r"cannot be read: .*\n  Open the manifest again"):
         pickle.loads(pickle.dumps(corpus))
+
+
+def counting(tokens, name="mine"):
+    """Return an encoder of so many tokens a document; the audit of these counted ten."""
+    return Encoder(encode=lambda _: [1] * tokens, name=name, vocab=2)
+
+
+@pytest.mark.parametrize("tokens", [9, 10, 11, 12, 13])
+def test_an_encoder_that_counts_as_the_audit_did_is_the_manifests(tmp_path, tokens):
+    """Up to two special tokens a document aside; by the file that was written of it, too."""
+    world = World(tmp_path)
+    corpus, again = world.open(), world.open()
+    assert corpus.tokenizer == ""
+    write_tokens(Documents(corpus, "train", counting(tokens)), tmp_path / "t.bin")
+    TokenFile(tmp_path / "t.bin", again, context=4)
+    same = tokens in (10, 11, 12)
+    assert corpus.tokenizer == again.tokenizer == (corpus.digests["tokenizer"] if same else "mine")
+
+
+def test_whose_ids_are_read_is_not_known_of_several_encoders_and_of_shards_that_lack_documents(tmp_path):
+    world = World(tmp_path)
+    corpus = world.open(quarantine=world.hold("train/a.jsonl:3", "train/b.jsonl:3", "train/c.jsonl:3"))
+    Documents(corpus, "train", counting(10))
+    assert corpus.tokenizer == ""
+    corpus = world.open()
+    Documents(corpus, "train", counting(9))
+    Documents(corpus, "train", counting(10, "another"))
+    assert corpus.tokenizer == ""
+
+
+def test_a_run_says_whose_ids_it_reads_unless_it_is_told_otherwise(tmp_path):
+    """An encoder that has the digest of the manifest's tokenizer in its name is that."""
+    corpus = World(tmp_path).open()
+    Documents(corpus, "train", counting(9, f"mine {corpus.digests['tokenizer']}"))
+    for tokenizer, expected in (("", corpus.digests["tokenizer"]), ("bytes", "bytes")):
+        with TrainingMonitor(tmp_path / f"run{tokenizer}", corpus, tokenizer=tokenizer):
+            pass
+        assert told_of(load_run(tmp_path / f"run{tokenizer}").table("events"))["tokenizer"] == expected
 
 
 def test_many_may_open_it_at_once(tmp_path):
