@@ -21,8 +21,8 @@ from dataaudit.manifest.place import find_place
 from dataaudit.runlog.format import RUN_FILE
 from dataaudit.training.attribution import Data
 from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
-from dataaudit.training.direct_test import ALPHA, Direct, direct
-from dataaudit.training.event_test import alpha_of_look
+from dataaudit.training.direct_comparison import ALPHA, Direct, direct
+from dataaudit.training.event_permutation import alpha_of_look
 from dataaudit.training.findings import (
     ArmFound,
     ArmMean,
