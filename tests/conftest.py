@@ -10,7 +10,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from levels import LEVEL, examples
+from levels import HIGHER, LEVEL, examples
 
 from dataaudit.gate import policy
 from dataaudit.kernels.ready import are_compiled, compile_all
@@ -34,10 +34,9 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """Leave out what belongs to a higher level."""
-    higher = {"test": {"ci", "judges", "torch", "all"}, "ci": {"all"}, "all": set()}[LEVEL]
     kept, left = [], []
     for item in items:
-        (left if any(item.get_closest_marker(mark) for mark in higher) else kept).append(item)
+        (left if any(item.get_closest_marker(mark) for mark in HIGHER[LEVEL]) else kept).append(item)
     if left:
         config.hook.pytest_deselected(items=left)
         items[:] = kept

@@ -13,6 +13,8 @@ LEVEL = os.environ.get("DATAAUDIT_TEST_LEVEL", "test")
 if LEVEL not in LEVELS:
     raise SystemExit(f"DATAAUDIT_TEST_LEVEL: expected one of {', '.join(LEVELS)}, found {LEVEL}")
 WHOLE = LEVEL == "all"
+HIGHER = {"test": {"ci", "judges", "torch", "all"}, "ci": {"all"}, "all": set()}
+"""Marks of the tests that belong to a higher level, by level."""
 
 
 def examples(whole):
