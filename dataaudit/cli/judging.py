@@ -12,6 +12,7 @@ import click
 from dataaudit.cli.shell import FOLDER, POLICY, block, note, print_text, without_pandas
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
+from dataaudit.gate.ready import READY
 from dataaudit.text import clean
 
 
@@ -148,7 +149,27 @@ def gate(
     sys.exit(verdict.exit_code)
 
 
+class _Policies(click.Group):
+    """Sends who names a policy in place of a command to the gate."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named."""
+        from dataaudit.yamlfile import nearest
+
+        meant = nearest(args[0], READY).partition(" (known")[0]
+        if args[0] not in self.commands and meant:
+            raise click.UsageError(
+                f"{args[0]} is no command{meant}: `dataaudit gate DIR --policy NAME` judges by a policy."
+                f" With the package come {', '.join(READY)}.",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
+    cls=_Policies,
     short_help="Draft a policy from what a manifest measured.",
     epilog=block("Examples:", "dataaudit policy draft manifests/first --out policy.yaml"),
 )

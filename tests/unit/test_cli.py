@@ -162,6 +162,14 @@ def test_the_version_is_the_packages():
         (["build", "x", "--manifest", "m", "--workers", "-1"], "-1 is not in the range x>=0"),
         (["build", "x", "--manifest", "m", "--workers", "1", "--scheduler", "tcp://h:1"], "exclude each other"),
         (["verify", "/nowhere", "--root", "/"], "without --data"),
+        (
+            ["gate", "/nowhere", "--policy", "relase-gate"],
+            "(did you mean `release-gate`?)\n  Name a file, or a policy that",
+        ),
+        (["gate", "/nowhere", "--policy", "nothing.yaml"], "comes with the package: canary, release-gate, strict."),
+        (["policy", "relase-gate"], "(did you mean `release-gate`?): `dataaudit gate DIR --policy NAME` judges"),
+        (["policy", "strict"], "With the package come canary, release-gate, strict."),
+        (["policy", "drft"], "Did you mean 'draft'"),
         (["show", "/nowhere/\x1b[31m\u202e"], "/nowhere/\\x1b[31m\\u202e"),
     ],
 )
