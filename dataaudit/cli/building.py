@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, block, chosen_samples, note, print_text
-from dataaudit.cli.signing import IDENTITY, KEY, signed_line, signing_of
+from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, chosen_samples, ending, note, print_text
+from dataaudit.cli.signing import IDENTITY, KEY, signed, signing_of
 from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Scan a corpus and publish its manifest.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit build data/train data/val --manifest manifests/first",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem",
+        codes={
+            0: "published, and everything was read",
+            1: "another build took the place of this one before it was read or signed",
+            2: "wrong use or config, or a key that cannot sign",
+            3: "published, but something could not be read; or the workers or a store cannot do the work",
+            4: "nothing was evaluated: no document entered the numbers",
+            130: "interrupted; the same command goes on",
+        },
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
@@ -141,7 +148,7 @@ def build(
     if seal is not None:
         from dataaudit.manifest.attestation import sign_manifest
 
-        note(signed_line(target, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
+        note(signed(target, result.manifest, sign_manifest(result.manifest, seal)).shown(as_json=False))
     sys.exit(result.exit_code)
 
 
