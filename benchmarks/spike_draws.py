@@ -11,7 +11,7 @@ from spike_corpus import shuffle_buffer
 from spike_logs import BLOCK_ROWS, Log
 
 from dataaudit.training.exposure import Exposure, exposure_of
-from dataaudit.training.residual_test import Documents
+from dataaudit.training.residual_outliers import Documents
 from dataaudit.training.spikes import GAP
 
 CHUNK = 50

@@ -20,7 +20,7 @@ from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.accounting import Stretches
 from dataaudit.training.attribution import Data
-from dataaudit.training.residual_test import Documents, document_residuals
+from dataaudit.training.residual_outliers import Documents, document_residuals
 
 BLOCK_ROWS = 8
 COLUMNS = {

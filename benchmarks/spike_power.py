@@ -35,11 +35,11 @@ from spike_rules import RULES, alarms
 
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.training.attribution import attribute
-from dataaudit.training.event_test import alpha_of_look, event_test
+from dataaudit.training.event_permutation import alpha_of_look, event_test
 from dataaudit.training.evidence import event_test_of
 from dataaudit.training.exposure import exposure_of
 from dataaudit.training.findings import Attribution, EventTestFound
-from dataaudit.training.residual_test import residual_test
+from dataaudit.training.residual_outliers import residual_test
 from dataaudit.training.spikes import GAP
 
 ORDERS = ("shuffled", "buffered", "sequential")

@@ -11,14 +11,13 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, settings
-from lanes import ALWAYS, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
+from lanes import ALWAYS, NEEDS_TORCH, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
 
 from dataaudit.gate import policy
 from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.metrics import relations
 
 pytest_plugins = ["time_left"]
-NEEDS_TORCH = {"judges", "torch"}
 # Texts are wrapped as for a pipe, whatever terminal the tests run in; a test of narrow or wide ones says its width.
 os.environ["COLUMNS"] = "100"
 settings.register_profile(

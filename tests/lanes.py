@@ -22,6 +22,7 @@ PARTS = {
     "tables": "wide tables of cases, whole builds of each metric",
 }
 """What each part guards."""
+NEEDS_TORCH = ("judges", "torch")
 _MARKS = (*PARTS, BENCHMARKS)
 
 VARIABLE = "DATAAUDIT_TESTS"

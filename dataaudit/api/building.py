@@ -123,7 +123,8 @@ def build(
         The manifest, with what became of the run. Shards that could not be read are no error: see ``exit_code``.
 
     Raises:
-        ConfigError: An argument, the config or a path in it is wrong, or the list leaves nothing of a split.
+        ConfigError: An argument, the config or a path in it is wrong, the list leaves nothing of a split, or the script
+            starts workers without the guard.
         QuarantineError: The quarantine list is absent, damaged or of a newer version.
         TokenizerError: The tokenizer cannot be found or read.
         DetectorError: A detector cannot be found or read.
@@ -137,6 +138,9 @@ def build(
         >>> build("corpus.yaml", "manifests/first", workers=0).exit_code
         <ExitCode.PASS: 0>
     """
+    from dataaudit.engine.main_guard import end_if_restarted
+
+    end_if_restarted(workers if scheduler is None and client is None else 0)
     from dataaudit.engine.build import build as run
     from dataaudit.engine.cluster import ClusterChoice, check_client
     from dataaudit.engine.job import STATE_FOLDER, BuildOptions

@@ -10,29 +10,23 @@ from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, inspect, schema, show, verify
-from dataaudit.cli.shell import Group, block
+from dataaudit.cli.shell import Group, ending
 from dataaudit.cli.signing import sign
 from dataaudit.cli.tokens import map_, tokenize
 from dataaudit.cli.training import attribute, reconstruct
 
-_EPILOG = "\n\n".join(
-    (
-        block(
-            "Start here:",
-            "dataaudit doctor",
-            "dataaudit build data/train data/val --manifest manifests/first",
-            "dataaudit show manifests/first",
-        ),
-        block(
-            "Exit codes:",
-            "  0  pass, warnings included",
-            "  1  a budget is exceeded, or a manifest disagrees with itself or with the data",
-            "  2  wrong use or config",
-            "  3  could not evaluate: unread bytes, lost workers",
-            "  4  nothing was evaluated",
-            "130  interrupted",
-        ),
-    )
+_EPILOG = ending(
+    "dataaudit doctor",
+    "dataaudit build data/train data/val --manifest manifests/first",
+    "dataaudit show manifests/first",
+    title="Start here:",
+    codes={
+        0: "pass, warnings included",
+        1: "a budget is exceeded, or a manifest disagrees with itself or with the data",
+        2: "wrong use or config",
+        3: "could not evaluate: unread bytes, lost workers",
+        4: "nothing was evaluated",
+    },
 )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, TARGET, block, chosen_samples, note, print_text
-from dataaudit.cli.signing import IDENTITY, KEY, signed_line, signing_of
+from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, TARGET, chosen_samples, ending, note, print_text
+from dataaudit.cli.signing import IDENTITY, KEY, signed, signing_of
 from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
@@ -18,13 +18,20 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Scan a corpus and publish its manifest.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit build data/train data/val --manifest manifests/first",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem",
         "dataaudit build corpus.yaml --manifest s3://bucket/manifests/2026-11",
+        codes={
+            0: "published, and everything was read",
+            1: "another build took the place of this one before it was read or signed",
+            2: "wrong use or config, or a key that cannot sign",
+            3: "published, but something could not be read; or the workers or a store cannot do the work",
+            4: "nothing was evaluated: no document entered the numbers",
+            130: "interrupted; the same command goes on",
+        },
     ),
 )
 @click.argument("inputs", nargs=-1, required=True, metavar="CONFIG.yaml | PATHS...")
@@ -54,7 +61,10 @@ if TYPE_CHECKING:
     "--memory-limit", metavar="SIZE", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
 )
 @click.option(
-    "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default, of one in S3 here."
+    "--state",
+    type=FOLDER,
+    metavar="DIR",
+    help="Folder of partial results; .dataaudit beside the manifest by default, here for a manifest in S3.",
 )
 @click.option(
     "--shard-timeout",
@@ -143,7 +153,7 @@ def build(
     if seal is not None:
         from dataaudit.manifest.attestation import sign_manifest
 
-        note(signed_line(folder, result.manifest.core.dataset.label, sign_manifest(result.manifest, seal)))
+        note(signed(folder, result.manifest, sign_manifest(result.manifest, seal)).shown(as_json=False))
     sys.exit(result.exit_code)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, block, print_text
+from dataaudit.cli.shell import FOLDER, JSON, POLICY, ending, print_text
 from dataaudit.cli.signing import IDENTITY, KEY, signer_of, signing_of
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
@@ -14,11 +14,15 @@ _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="W
 
 @click.group(
     short_help="Write a manifest in other programs' formats.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit export croissant manifests/first --out croissant.json --metadata about.yaml",
         "dataaudit export card manifests/first --update README.md",
         "dataaudit export verdict manifests/first --policy policy.yaml --out verdict.json",
+        codes={
+            0: "it is written",
+            1: "the manifest contradicts itself",
+            3: "a quarantine list is damaged, or sigstore's services do not answer",
+        },
     ),
 )
 def export() -> None:
@@ -28,29 +32,39 @@ def export() -> None:
 @export.command(
     name="lsh",
     short_help="An index of datasketch, of the stored signatures.",
-    epilog=block("Examples:", "dataaudit export lsh manifests/first --out first.lsh"),
+    epilog=ending(
+        "dataaudit export lsh manifests/first --out first.lsh",
+        codes={
+            0: "it is written",
+            1: "the manifest contradicts itself",
+        },
+    ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @_OUT
-def export_lsh(folder: Path, out: Path) -> None:
+@JSON
+def export_lsh(folder: Path, out: Path, *, as_json: bool) -> None:
     """Write a pickled datasketch.MinHashLSH whose keys are shard:row.
 
     The manifest has to keep signatures: `stages: {near_dup: {signatures: true}}` in the config.
     """
     from dataaudit.export.lsh import export_lsh as write
 
-    print_text(write(folder, out))
+    print_text(write(folder, out).shown(as_json=as_json))
 
 
 @export.command(
     name="croissant",
     short_help="Croissant 1.1 with RAI fields, for catalogues and loaders.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit export croissant manifests/first --out croissant.json --metadata about.yaml",
         "dataaudit export croissant manifests/first --out croissant.json --license CC-BY-4.0 \\",
         "  --url https://example.org/corpus --creator 'Example Org' --date-published 2026-11-22 \\",
         "  --description 'Web text of 2026.'",
+        codes={
+            0: "it is written",
+            1: "the manifest contradicts itself",
+        },
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
@@ -62,6 +76,7 @@ def export_lsh(folder: Path, out: Path) -> None:
 @click.option("--description", metavar="TEXT", help="What the dataset is.")
 @click.option("--date-published", metavar="DATE", help="Such as 2026-11-22.")
 @click.option("--cite-as", metavar="TEXT", help="A citation, BibTeX if possible; recommended.")
+@JSON
 def export_croissant(
     folder: Path,
     out: Path,
@@ -72,6 +87,8 @@ def export_croissant(
     description: str | None,
     date_published: str | None,
     cite_as: str | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Write Croissant 1.1 with fields of responsible AI: files with digests, columns, provenance, what was found.
 
@@ -87,17 +104,20 @@ def export_croissant(
         "date_published": date_published,
         "cite_as": cite_as,
     }
-    print_text(write(folder, out, metadata, given))
+    print_text(write(folder, out, metadata, given).shown(as_json=as_json))
 
 
 @export.command(
     name="openlineage",
     short_help="A run event of OpenLineage, with data-quality facets.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit export openlineage manifests/first --out openlineage.ndjson",
         "dataaudit export openlineage manifests/first --out openlineage.ndjson --verdict gate.json \\",
         "  --namespace s3://corpora",
+        codes={
+            0: "it is written",
+            1: "the manifest contradicts itself",
+        },
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
@@ -105,21 +125,28 @@ def export_croissant(
 @click.option("--verdict", type=FOLDER, metavar="FILE", help="The gate's gate.json: its rules become assertions.")
 @click.option("--namespace", default="dataaudit", show_default=True, help="Of job and datasets.")
 @click.option("--run-id", metavar="UUID", help="Of the run; by default it follows from the manifest's id.")
-def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None) -> None:
+@JSON
+def export_openlineage(
+    folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None, *, as_json: bool
+) -> None:
     """Write one COMPLETE event: what was read, what it holds, what the gate said. The same manifest, the same bytes."""
     from dataaudit.export.openlineage import export_openlineage as write
 
-    print_text(write(folder, out, verdict, namespace, run_id))
+    print_text(write(folder, out, verdict, namespace, run_id).shown(as_json=as_json))
 
 
 @export.command(
     name="verdict",
     short_help="What the gate says, as an in-toto statement, signed or not.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit export verdict manifests/first --policy policy.yaml --out verdict.json",
         "dataaudit export verdict manifests/first --policy policy.yaml --baseline manifests/old \\",
         "  --out verdict.dsse.json --sign --key release.pem",
+        codes={
+            0: "it is written, PASSED or FAILED",
+            1: "the manifest contradicts itself, is not signed as asked, or releases what a list holds back",
+            3: "a quarantine list is damaged, or sigstore's services do not answer",
+        },
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
@@ -144,6 +171,7 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
 @click.option("--public-key", type=FOLDER, metavar="FILE", help="Key that has to have signed DIR by attestation.json.")
 @click.option("--signed-by", metavar="WHO", help="Or: identity that has to have signed it with sigstore.")
 @click.option("--issuer", metavar="URL", help="Who has to vouch for that identity.")
+@JSON
 def export_verdict(
     folder: Path,
     policy: Path,
@@ -162,6 +190,7 @@ def export_verdict(
     *,
     sign: bool,
     identity: bool,
+    as_json: bool,
 ) -> None:
     """Judge DIR and write the verdict as an in-toto statement with SLSA's verification summary.
 
@@ -171,39 +200,33 @@ def export_verdict(
     from dataaudit.export.verdict import About, judge_and_export
 
     about = About(time=time, policy_uri=policy_uri, resource_uri=resource_uri, verifier=verifier)
-    print_text(
-        judge_and_export(
-            folder,
-            policy,
-            baseline,
-            out,
-            fail_on,
-            about,
-            signing_of(sign, key, identity),
-            signer_of(None, public_key, signed_by, issuer),
-            quarantine_list,
-        )
-    )
+    signing, signer = signing_of(sign, key, identity), signer_of(None, public_key, signed_by, issuer)
+    done = judge_and_export(folder, policy, baseline, out, fail_on, about, signing, signer, quarantine_list)
+    print_text(done.shown(as_json=as_json))
 
 
 @export.command(
     name="card",
     short_help="A section for a dataset card of the Hugging Face hub.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit export card manifests/first",
         "dataaudit export card manifests/first --out README.md",
         "dataaudit export card manifests/first --update README.md",
+        codes={
+            0: "it is written",
+            1: "the manifest contradicts itself",
+        },
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @click.option("--out", type=FOLDER, metavar="FILE", help="Write a card with metadata and section; printed when absent.")
 @click.option("--update", type=FOLDER, metavar="FILE", help="Replace the section between its markers in this card.")
-def export_card(folder: Path, out: Path | None, update: Path | None) -> None:
+@JSON
+def export_card(folder: Path, out: Path | None, update: Path | None, *, as_json: bool) -> None:
     """Write a dataset card: YAML metadata, and a section of numbers between two markers.
 
     --update replaces only what stands between the markers, or adds the section at the end; every other byte stays.
     """
     from dataaudit.export.card import export_card as write
 
-    print_text(write(folder, out, update))
+    print_text(write(folder, out, update).shown(as_json=as_json))

@@ -9,33 +9,27 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, MANIFEST, POLICY, block, note, print_text, without_pandas
+from dataaudit.cli.shell import FOLDER, JSON, MANIFEST, POLICY, ending, note, print_text, without_pandas
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
-from dataaudit.text import clean
+from dataaudit.gate.ready import READY
 
 
 @click.command(
     short_help="Judge a manifest by a policy: pass or fail.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit gate manifests/2026-11 --policy release-gate",
-                "dataaudit gate manifests/2026-11 --policy gate.yaml --baseline manifests/2026-10",
-                "dataaudit gate manifests/2026-11 --policy gate.yaml --junit junit.xml --sarif findings.sarif",
-                "dataaudit gate manifests/2026-11 --policy gate.yaml --require-signature --public-key build.pub",
-                "dataaudit gate s3://bucket/manifests/2026-11 --policy gate.yaml",
-            ),
-            block(
-                "Exit codes:",
-                "0  every rule holds, or only warns",
-                "1  a budget is exceeded, or a waiver has expired; a manifest was changed, or is not signed",
-                "2  the policy is wrong",
-                "3  a required rule could not be judged: unread shards, a missing metric or baseline",
-                "4  nothing was judged",
-            ),
-        )
+    epilog=ending(
+        "dataaudit gate manifests/2026-11 --policy release-gate",
+        "dataaudit gate manifests/2026-11 --policy gate.yaml --baseline manifests/2026-10",
+        "dataaudit gate manifests/2026-11 --policy gate.yaml --junit junit.xml --sarif findings.sarif",
+        "dataaudit gate manifests/2026-11 --policy gate.yaml --require-signature --public-key build.pub",
+        "dataaudit gate s3://bucket/manifests/2026-11 --policy gate.yaml",
+        codes={
+            0: "every rule holds, or only warns",
+            1: "a budget is exceeded, or a waiver has expired; a manifest was changed, or is not signed",
+            2: "the policy is wrong",
+            3: "a required rule could not be judged: unread shards, a missing metric or baseline",
+            4: "nothing was judged",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
@@ -149,9 +143,35 @@ def gate(
     sys.exit(verdict.exit_code)
 
 
+class _Policies(click.Group):
+    """Sends who names a policy in place of a command to the gate."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is named."""
+        from dataaudit.yamlfile import nearest
+
+        meant = nearest(args[0], READY).partition(" (known")[0]
+        if args[0] not in self.commands and meant:
+            raise click.UsageError(
+                f"{args[0]} is no command{meant}: `dataaudit gate DIR --policy NAME` judges by a policy."
+                f" With the package come {', '.join(READY)}.",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+
 @click.group(
+    cls=_Policies,
     short_help="Draft a policy from what a manifest measured.",
-    epilog=block("Examples:", "dataaudit policy draft manifests/first --out policy.yaml"),
+    epilog=ending(
+        "dataaudit policy draft manifests/first --out policy.yaml",
+        codes={
+            0: "it is written",
+            1: "a table is not the one that was published",
+        },
+    ),
 )
 def policy() -> None:
     """Policies say what a manifest has to keep: docs/reference/gate.md. `dataaudit gate` judges by them."""
@@ -159,23 +179,23 @@ def policy() -> None:
 
 @policy.command(
     short_help="Write a first policy, its limits drawn from a manifest.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit policy draft manifests/first",
-                "dataaudit policy draft manifests/first --out policy.yaml",
-                "dataaudit gate manifests/second --policy policy.yaml --baseline manifests/first",
-            ),
-            block("Exit codes:", "0  it is written", "2  the manifest cannot be read, or the file is there already"),
-        )
+    epilog=ending(
+        "dataaudit policy draft manifests/first",
+        "dataaudit policy draft manifests/first --out policy.yaml",
+        "dataaudit gate manifests/second --policy policy.yaml --baseline manifests/first",
+        codes={
+            0: "it is written",
+            1: "a table is not the one that was published",
+            2: "the manifest cannot be read, or the file is there already",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.option("--out", type=FOLDER, metavar="FILE", help="Where to write it; printed by default.")
 @click.option("--force", is_flag=True, help="Replace the file of --out when it is there already.")
+@JSON
 @without_pandas
-def draft(folder: Path, out: Path | None, *, force: bool) -> None:
+def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None:
     """Write a commented policy: release-gate's bounds, then limits drawn from what the manifest measured.
 
     Drawn limits are the measured numbers with their intervals, rounded outward to two digits, so the manifest passes;
@@ -183,32 +203,34 @@ def draft(folder: Path, out: Path | None, *, force: bool) -> None:
     draft does not pass. The same manifest gives the same bytes.
     """
     from dataaudit.gate.draft import draft as drafted
+    from dataaudit.gate.policy import parse_policy
     from dataaudit.gate.writers.files import check_files, write_file
     from dataaudit.manifest.load import load_manifest
+    from dataaudit.render.result import Written
 
     check_files({"--out": out}, folders=(folder,))
     if out is not None and out.is_file() and not force:
         raise ConfigError(f"--out: {out} is there already", "Give another name, or --force to replace it.")
-    text = drafted(load_manifest(folder))
-    if out is None:
-        print_text(text)
-        return
-    write_file(out, text.encode("utf-8"))
-    print_text(f"{clean(str(out))}: a draft; read every limit, then gate by it\n")
+    manifest = load_manifest(folder)
+    data = drafted(manifest).encode("utf-8")
+    if out is not None:
+        write_file(out, data)
+    facts = {"manifest": manifest.id, "rules": len(parse_policy(data.decode(), where="the draft").rules)}
+    words = "a draft; read every limit, then gate by it"
+    print_text(Written(file=out, data=data, words=words, facts=facts).shown(as_json=as_json))
 
 
 @click.command(
     short_help="Say what changed between two manifests.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit diff manifests/2026-10 manifests/2026-11",
-                "dataaudit diff manifests/2026-10 manifests/2026-11 --format md > comment.md",
-                "dataaudit diff manifests/2026-10 manifests/2026-11 --json | jq .proposal",
-            ),
-            block("Exit codes:", "  0  both are the same", "  1  they differ", "  2  one cannot be read"),
-        )
+    epilog=ending(
+        "dataaudit diff manifests/2026-10 manifests/2026-11",
+        "dataaudit diff manifests/2026-10 manifests/2026-11 --format md > comment.md",
+        "dataaudit diff manifests/2026-10 manifests/2026-11 --json | jq .proposal",
+        codes={
+            0: "both are the same",
+            1: "they differ",
+            2: "one cannot be read",
+        },
     ),
 )
 @click.argument("old", type=MANIFEST, metavar="OLD")
@@ -240,11 +262,15 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
 
 @click.command(
     short_help="Write one HTML file of a manifest, or of a training run.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit report manifests/first --out report.html",
         "dataaudit report --run runs/7 --out run.html",
         "dataaudit report manifests/new --out report.html --baseline manifests/old --policy strict",
+        codes={
+            0: "it is written, whatever it shows",
+            1: "the manifest contradicts itself, or is not signed as asked",
+            4: "the run log holds nothing",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="[DIR]", required=False)

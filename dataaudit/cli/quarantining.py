@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, block, print_text
+from dataaudit.cli.shell import FOLDER, JSON, ending, print_text
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -45,17 +45,21 @@ UNTIL = click.option("--until", metavar="DAY", callback=_day, help="Last day, UT
 ON = click.option(
     "--on", metavar="DAY", callback=_day, help="Day, UTC, that expiries are held against; today by default."
 )
-JSON = click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
 _FORMATS = click.Choice(["list", "datatrove", "hf"])
 
 
 @click.group(
     short_help="The list of shards and documents that loaders leave out.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit quarantine add quarantine.jsonl --manifest manifests/first train/part-3.parquet --reason spam",
         "dataaudit quarantine list",
         "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --documents",
+        codes={
+            0: "done",
+            1: "a table of the manifest is not the one that was published",
+            3: "lines of the list cannot be read or are lost, or the drop list is known to lack something",
+            4: "no shard is left",
+        },
     ),
 )
 def quarantine() -> None:
@@ -69,8 +73,13 @@ def quarantine() -> None:
 @quarantine.command(
     name="list",
     short_help="What is held back, and why.",
-    epilog=block(
-        "Examples:", "dataaudit quarantine list", "dataaudit quarantine list quarantine.jsonl --all --json | jq .counts"
+    epilog=ending(
+        "dataaudit quarantine list",
+        "dataaudit quarantine list quarantine.jsonl --all --json | jq .counts",
+        codes={
+            0: "printed",
+            3: "lines of the list cannot be read or are lost",
+        },
     ),
 )
 @click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
@@ -97,11 +106,14 @@ def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everyt
 
 @quarantine.command(
     short_help="Hold shards or documents back.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit quarantine add quarantine.jsonl --manifest manifests/first 14 --reason drift --until 2026-12-31",
         "dataaudit quarantine add quarantine.jsonl --manifest manifests/first train/a.parquet:1207 --reason secret",
         "dataaudit quarantine add quarantine.jsonl sha256:$(sha256sum < bad.parquet | cut -c1-64) --reason spike",
+        codes={
+            0: "added, or there already",
+            1: "a table of the manifest is not the one that was published",
+        },
     ),
 )
 @FILE
@@ -129,10 +141,12 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
 
 @quarantine.command(
     short_help="End entries, or turn proposals down.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason repaired",
         "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason repaired",
+        codes={
+            0: "lifted",
+        },
     ),
 )
 @FILE
@@ -153,10 +167,13 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
 @quarantine.command(
     name="propose",
     short_help="Propose what a training run's log and its replay found.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit attribute runs/7b --manifest manifests/first --replay train.py:replay",
         "dataaudit quarantine propose quarantine.jsonl --run runs/7b --manifest manifests/first",
+        codes={
+            0: "proposed, or nothing to propose",
+            1: "a table of the manifest is not the one that was published",
+        },
     ),
 )
 @FILE
@@ -181,10 +198,12 @@ def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_
 
 @quarantine.command(
     short_help="Put proposals in force.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit quarantine accept quarantine.jsonl 3f2a91",
         "dataaudit quarantine accept quarantine.jsonl --all --until 2026-12-31",
+        codes={
+            0: "in force",
+        },
     ),
 )
 @FILE
@@ -207,10 +226,12 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
 
 @quarantine.command(
     short_help="Pass over lines that cannot be read or are lost.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit quarantine dismiss quarantine.jsonl 17 --reason killed-writer",
         "dataaudit quarantine dismiss quarantine.jsonl sha256:3f2a... --reason lost-in-a-merge",
+        codes={
+            0: "dismissed",
+        },
     ),
 )
 @FILE
@@ -235,11 +256,16 @@ def dismiss(
 
 @quarantine.command(
     short_help="Write what loaders read: lists of shards, documents to drop.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean",
         "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --format hf --documents",
         "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --documents --from overlap",
+        codes={
+            0: "written",
+            1: "a table of the manifest is not the one that was published",
+            3: "the drop list is known to lack something, or lines of the list cannot be read",
+            4: "no shard is left",
+        },
     ),
 )
 @FILE

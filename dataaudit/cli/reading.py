@@ -14,8 +14,8 @@ from dataaudit.cli.shell import (
     POLICY,
     SAMPLES,
     SAMPLES_DIR,
-    block,
     chosen_samples,
+    ending,
     print_text,
     without_pandas,
 )
@@ -28,14 +28,17 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Print what stands out of a manifest, or its tables.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit show manifests/first",
         "dataaudit show manifests/first --all",
         "dataaudit show manifests/first --section languages",
         "dataaudit show manifests/first --metric exact_dup_rate",
         "dataaudit show manifests/first --json | jq .splits",
         "dataaudit show s3://bucket/manifests/first",
+        codes={
+            0: "printed",
+            1: "a table is not the one that was published",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
@@ -59,12 +62,16 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
 
 @click.command(
     short_help="Explain one shard, or one document.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit inspect manifests/first 3",
         "dataaudit inspect manifests/first train/part-00003.jsonl.zst",
         "dataaudit inspect manifests/first 3:1207",
         "dataaudit inspect manifests/first 3:1207 --samples 5 --samples-dir ~/samples",
+        codes={
+            0: "printed",
+            1: "a table is not the one that was published",
+            3: "a store of the samples does not answer, or the system fails",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
@@ -94,13 +101,17 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
 
 @click.command(
     short_help="Check a manifest, and the shards on request.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit verify manifests/first",
         "dataaudit verify manifests/first --data",
         "dataaudit verify manifests/first --data --root /mnt/copy/of/the/data",
         "dataaudit verify manifests/first --require-signature --public-key build.pub",
         "dataaudit verify manifests/first --signature verdict.dsse.json --public-key release.pub",
+        codes={
+            0: "all is well",
+            1: "the manifest disagrees with itself, its data or its signature",
+            3: "the quarantine list has lost lines since, or a store does not answer",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
@@ -186,10 +197,13 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
 
 @click.command(
     short_help="Say what is installed and what is missing.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit doctor",
         "dataaudit doctor --json | jq '.checks[] | select(.state != \"ok\")'",
+        codes={
+            0: "what is installed works",
+            2: "something that is installed is broken",
+        },
     ),
 )
 @click.option(
@@ -215,11 +229,13 @@ def doctor(state: Path, *, as_json: bool) -> None:
 
 @click.command(
     short_help="Print JSON Schemas of config and manifest.",
-    epilog=block(
-        "Examples:",
+    epilog=ending(
         "dataaudit schema",
         "dataaudit schema config > dataaudit-config.schema.json",
         "dataaudit schema --out manifests/schema",
+        codes={
+            0: "printed, or written",
+        },
     ),
 )
 @click.argument("name", required=False)

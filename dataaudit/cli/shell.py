@@ -8,15 +8,16 @@ import functools
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, ParamSpec
 
 import click
+from click.shell_completion import CompletionItem
 
 from dataaudit.addresses import is_address
 from dataaudit.errors import DataAuditError, ExitCode, limit_hint
-from dataaudit.gate.ready import policy_path
+from dataaudit.gate.ready import READY, policy_path
 from dataaudit.manifest.stored import is_stored
 from dataaudit.text import clean_message
 
@@ -203,6 +204,11 @@ class _Policy(_Local):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         return policy_path(Path(os.fsdecode(super().convert(value, param, ctx))))
 
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the policies that come with the package and begin so; else a shell completes files."""
+        ready = [CompletionItem(name) for name in READY if name.startswith(incomplete)]
+        return ready or super().shell_complete(ctx, param, incomplete)
+
 
 POLICY = _Policy(path_type=Path)
 
@@ -229,6 +235,14 @@ def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] 
     raise click.UsageError("--samples N and --samples-dir DIR go together: how many, and where they may be written.")
 
 
-def block(title: str, *lines: str) -> str:
-    """Return a paragraph of help that click leaves as it is."""
-    return "\b\n" + "\n".join([title, *(f"  {line}" for line in lines)])
+JSON = click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+
+
+def ending(*examples: str, codes: Mapping[int, str], title: str = "Examples:") -> str:
+    """Return the end of a command's help: calls, and the exit codes that it can return, each with what it means."""
+    every = {2: "wrong use, or what is named is absent or damaged", 3: "the system fails, as by a full disk", **codes}
+    lines = [f"{code:>3}  {words}" for code, words in sorted({130: "interrupted", **every}.items())]
+    return "\n\n".join(
+        "\b\n" + "\n".join([head, *(f"  {line}" for line in body)])  # click leaves such a paragraph as it is
+        for head, body in ((title, examples), ("Exit codes:", lines))
+    )

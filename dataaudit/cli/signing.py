@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dataaudit.cli.shell import FOLDER, MANIFEST, block, print_text
+from dataaudit.cli.shell import FOLDER, JSON, MANIFEST, ending, print_text
 from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dataaudit.manifest.load import Manifest
     from dataaudit.manifest.signing import Signing
     from dataaudit.manifest.trust import Signer
+    from dataaudit.render.result import Written
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 KEY = click.option("--key", type=FOLDER, metavar="FILE", help="Private key, ed25519 or ECDSA, PEM.")
@@ -81,28 +83,23 @@ def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
 
 @click.command(
     short_help="Sign a manifest: whose it is.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit sign manifests/first --key build.pem",
-                "dataaudit sign manifests/first --identity",
-                "dataaudit gate manifests/first --policy release-gate --require-signature --public-key build.pub",
-            ),
-            block(
-                "Exit codes:",
-                "0  it is signed",
-                "1  the manifest is not as it was published, and is not signed",
-                "2  there is no manifest, the key cannot be used, or the signature not be written",
-                "3  sigstore's services do not answer",
-            ),
-        )
+    epilog=ending(
+        "dataaudit sign manifests/first --key build.pem",
+        "dataaudit sign manifests/first --identity",
+        "dataaudit gate manifests/first --policy release-gate --require-signature --public-key build.pub",
+        codes={
+            0: "it is signed",
+            1: "the manifest is not as it was published, and is not signed",
+            2: "there is no manifest, the key cannot be used, or the signature not be written",
+            3: "sigstore's services do not answer",
+        },
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
 @KEY
 @IDENTITY
-def sign(folder: Path, key: Path | None, *, identity: bool) -> None:
+@JSON
+def sign(folder: Path, key: Path | None, *, identity: bool, as_json: bool) -> None:
     """Check a manifest whole and write attestation.json into its folder: a signature of its id and of manifest.json.
 
     Sign where the manifest was built: a signature says whose it is, and who can write the folder before can forge it.
@@ -116,13 +113,16 @@ def sign(folder: Path, key: Path | None, *, identity: bool) -> None:
 
     seal = seal_of(Signing(key=key), folder)
     manifest = load_manifest(folder)
-    print_text(signed_line(folder, manifest.core.dataset.label, sign_manifest(manifest, seal)))
+    print_text(signed(folder, manifest, sign_manifest(manifest, seal)).shown(as_json=as_json))
 
 
-def signed_line(folder: Path, label: str, how: str) -> str:
-    """Return what is printed of a manifest that was signed."""
+def signed(folder: Path, manifest: Manifest, how: str) -> Written:
+    """Return the signature of a manifest, which lies in its folder by now."""
     from dataaudit.manifest.replace import ATTESTATION
     from dataaudit.manifest.stored import shown
+    from dataaudit.render.result import Written
     from dataaudit.text import clean
 
-    return f"{clean(shown(folder / ATTESTATION))}: {clean(label)}, {how}\n"
+    file, dataset = folder / ATTESTATION, clean(manifest.core.dataset.label)
+    facts = {"manifest": manifest.id, "dataset": dataset, "signature": how}
+    return Written(file=shown(file), data=file.read_bytes(), words=f"{dataset}, {how}", facts=facts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, block, print_text
+from dataaudit.cli.shell import FOLDER, POLICY, ending, print_text
 from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
@@ -50,22 +50,16 @@ def _running(manifest: Path, state: Path | None, workers: int | None, scheduler:
 
 @click.command(
     short_help="Write token files of a manifest's documents, with their map.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit tokenize manifests/2026-11 --out tokens --format megatron --policy release-gate",
-                "dataaudit tokenize manifests/2026-11 --out tokens --format flat --split train --end-token '</s>'",
-            ),
-            block(
-                "Exit codes:",
-                "  0  written, or there already",
-                "  1  the manifest does not pass, or a shard is not the one that was audited",
-                "  2  wrong use",
-                "  3  the workers cannot do the work",
-                "130  interrupted; the same command goes on",
-            ),
-        )
+    epilog=ending(
+        "dataaudit tokenize manifests/2026-11 --out tokens --format megatron --policy release-gate",
+        "dataaudit tokenize manifests/2026-11 --out tokens --format flat --split train --end-token '</s>'",
+        codes={
+            0: "written, or there already",
+            1: "the manifest does not pass, or a shard is not the one that was audited",
+            2: "wrong use",
+            3: "the workers cannot do the work",
+            130: "interrupted; the same command goes on",
+        },
     ),
 )
 @click.argument("manifest", type=FOLDER, metavar="MANIFEST")
@@ -162,23 +156,17 @@ def tokenize(
 @click.command(
     "map",
     short_help="Prove that token files hold the documents that a manifest audited.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit map tokens/train.bin --manifest manifests/2026-11",
-                "dataaudit map a_text_document.bin b_text_document.bin --manifest manifests/2026-11 --any-order",
-                "dataaudit map train.bin --manifest manifests/2026-11 --dtype uint16 --end-token 50256 --json",
-            ),
-            block(
-                "Exit codes:",
-                "  0  the files hold what was audited, and nothing else",
-                "  1  they do not: the record says which documents; or a shard is not the one that was audited",
-                "  2  wrong use: a file is absent, empty, cut or damaged, or the tokenizer is another one",
-                "  3  the workers cannot do the work",
-                "130  interrupted; the same command goes on",
-            ),
-        )
+    epilog=ending(
+        "dataaudit map tokens/train.bin --manifest manifests/2026-11",
+        "dataaudit map a_text_document.bin b_text_document.bin --manifest manifests/2026-11 --any-order",
+        "dataaudit map train.bin --manifest manifests/2026-11 --dtype uint16 --end-token 50256 --json",
+        codes={
+            0: "the files hold what was audited, and nothing else",
+            1: "they do not: the record says which documents; or a shard is not the one that was audited",
+            2: "wrong use: a file is absent, empty, cut or damaged, or the tokenizer is another one",
+            3: "the workers cannot do the work",
+            130: "interrupted; the same command goes on",
+        },
     ),
 )
 @click.argument("files", type=FOLDER, nargs=-1, required=True, metavar="FILE...")

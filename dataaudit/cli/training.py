@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from dataaudit.cli.shell import FOLDER, block, note, print_text
+from dataaudit.cli.shell import FOLDER, ending, note, print_text
 
 if TYPE_CHECKING:
     from dataaudit.training.orders.choice import Kind
@@ -16,26 +16,20 @@ if TYPE_CHECKING:
 
 @click.command(
     short_help="Name the shard behind a spike of a run's loss.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit attribute runs/7b --manifest manifests/2026-11",
-                "dataaudit attribute runs/7b --manifest manifests/2026-11 --step 312",
-                "dataaudit attribute runs/7b --manifest manifests/2026-11 --picture spike.png",
-                "dataaudit attribute runs/7b --manifest manifests/2026-11 --json | jq '.episodes[].found.name'",
-                "dataaudit attribute runs/7b --manifest manifests/2026-11 --replay train.py:replay",
-                "dataaudit attribute trainer_log.csv --loss-column train_loss",
-            ),
-            block(
-                "Exit codes:",
-                "0  nothing to explain",
-                "1  a block or a shard held the excess of an episode, or a replay proposes one",
-                "2  wrong use: no run log, or another manifest than the run's",
-                "3  there are episodes, and none can be told: why stands in the first line; of a table, any episode",
-                "4  no data: no step, or too few for a line",
-            ),
-        )
+    epilog=ending(
+        "dataaudit attribute runs/7b --manifest manifests/2026-11",
+        "dataaudit attribute runs/7b --manifest manifests/2026-11 --step 312",
+        "dataaudit attribute runs/7b --manifest manifests/2026-11 --picture spike.png",
+        "dataaudit attribute runs/7b --manifest manifests/2026-11 --json | jq '.episodes[].found.name'",
+        "dataaudit attribute runs/7b --manifest manifests/2026-11 --replay train.py:replay",
+        "dataaudit attribute trainer_log.csv --loss-column train_loss",
+        codes={
+            0: "nothing to explain",
+            1: "a block or a shard held the excess of an episode, or a replay proposes one",
+            2: "wrong use: no run log, or another manifest than the run's",
+            3: "there are episodes, and none can be told: why stands in the first line; of a table, any episode",
+            4: "no data: no step, or too few for a line",
+        },
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")
@@ -132,26 +126,20 @@ def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) ->
 
 @click.command(
     short_help="Write the run log of a run without one, from its saved order and its losses.",
-    epilog="\n\n".join(
-        (
-            block(
-                "Examples:",
-                "dataaudit reconstruct runs/7b --manifest manifests/2026-11 --order megatron --index cache \\",
-                "    --file tokens/train.bin --batch 1024 --rampup 32 32 2000000 --steps 1-40000 --losses log.csv",
-                "dataaudit reconstruct runs/gpt --manifest manifests/2026-11 --order nanogpt --state rng.pt \\",
-                "    --file train.bin --context 1024 --micro-batch 12 --accumulate 40 --steps 0-999 --losses log.csv",
-                "dataaudit reconstruct runs/olmo --manifest manifests/2026-11 --order olmo --context 2048 \\",
-                "    --batch 512 --index global_indices_dataset_size91210_epoch1_seed0_v1.npy \\",
-                "    --file a.bin --file b.bin --steps 1-178 --losses log.csv",
-                "dataaudit attribute runs/7b --manifest manifests/2026-11",
-            ),
-            block(
-                "Exit codes:",
-                "0  written",
-                "1  the token files are of another manifest",
-                "2  wrong use: an order is absent, damaged, or does not fit the files or the steps",
-            ),
-        )
+    epilog=ending(
+        "dataaudit reconstruct runs/7b --manifest manifests/2026-11 --order megatron --index cache \\",
+        "    --file tokens/train.bin --batch 1024 --rampup 32 32 2000000 --steps 1-40000 --losses log.csv",
+        "dataaudit reconstruct runs/gpt --manifest manifests/2026-11 --order nanogpt --state rng.pt \\",
+        "    --file train.bin --context 1024 --micro-batch 12 --accumulate 40 --steps 0-999 --losses log.csv",
+        "dataaudit reconstruct runs/olmo --manifest manifests/2026-11 --order olmo --context 2048 \\",
+        "    --batch 512 --index global_indices_dataset_size91210_epoch1_seed0_v1.npy \\",
+        "    --file a.bin --file b.bin --steps 1-178 --losses log.csv",
+        "dataaudit attribute runs/7b --manifest manifests/2026-11",
+        codes={
+            0: "written",
+            1: "the token files are of another manifest",
+            2: "wrong use: an order is absent, damaged, or does not fit the files or the steps",
+        },
     ),
 )
 @click.argument("runlog", type=FOLDER, metavar="RUNLOG")

@@ -22,6 +22,7 @@ from typing import Any
 from dataaudit.engine.admission import Newcomers, Terms, check_workers, terms_of
 from dataaudit.engine.alone import end_child
 from dataaudit.engine.child import ONE_THREAD
+from dataaudit.engine.main_guard import check_guard, workers_report
 from dataaudit.errors import ClusterError, ConfigError
 from dataaudit.interrupts import signals_held
 
@@ -206,20 +207,22 @@ def _refuse_shared(workers: Mapping[str, Any], where: str, remedy: str) -> None:
 
 
 @contextmanager
-def _nothing_imported_from_here() -> Iterator[None]:
-    """Keep processes that start meanwhile from importing from the folder that a build runs in (an `enum.py` of a user).
+def _environment_of_workers() -> Iterator[Path]:
+    """Set what processes that start meanwhile go by; yield where one reports that it runs an unguarded script.
 
-    A worker has the module path of this process as soon as it runs, so what is found here is found there.
+    They import nothing from the folder that a build runs in (an `enum.py` of a user). A worker has the module path of
+    this process as soon as it runs, so what is found here is found there.
     """
-    before = os.environ.get(_SAFE_PATH)
-    os.environ[_SAFE_PATH] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(_SAFE_PATH, None)
-        else:
-            os.environ[_SAFE_PATH] = before
+    own = {_SAFE_PATH: "1"}
+    with workers_report(own) as reported:
+        before = {name: os.environ[name] for name in own if name in os.environ}
+        os.environ.update(own)
+        try:
+            yield reported
+        finally:
+            for name in own:
+                os.environ.pop(name, None)
+            os.environ.update(before)
 
 
 def _start_local(
@@ -227,7 +230,7 @@ def _start_local(
 ) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
     os.environ.update(ONE_THREAD)
-    stack.enter_context(_nothing_imported_from_here())
+    reported = stack.enter_context(_environment_of_workers())
     num_workers = choice.workers or dask.system.CPU_COUNT
     limit = choice.memory_limit
     local = distributed.LocalCluster(
@@ -247,7 +250,8 @@ def _start_local(
     deadline = time.monotonic() + _START_SECONDS
     while True:
         with contextlib.suppress(TimeoutError):
-            client.wait_for_workers(num_workers, timeout=3)
+            client.wait_for_workers(num_workers, timeout=1)
+        check_guard(reported, num_workers)
         alive = starting.heal()
         if alive == num_workers or (alive and time.monotonic() > deadline - _START_SECONDS / 2):
             return replace(_connected(client, terms), num_workers=num_workers, local=local)

@@ -22,6 +22,7 @@ from dataaudit.metrics.language.facts import section as language_section
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.facts import Overview, mixture, overview, splits_table
 from dataaudit.render.markdown import code, lines_of, markdown, table
+from dataaudit.render.result import Written
 from dataaudit.yamlfile import NAME_PATTERN, read_named
 
 BEGIN = "<!-- dataaudit:begin -->"
@@ -44,8 +45,8 @@ _ROWS = 20
 """Rows of a table of sources or languages at most."""
 
 
-def export_card(folder: Path, out: Path | None, update: Path | None) -> str:
-    """Write or update a card; return what to print: the card itself when no file is named.
+def export_card(folder: Path, out: Path | None, update: Path | None) -> Written:
+    """Write or update a card; return it, and where it was written if a file is named.
 
     Args:
         folder: The manifest.
@@ -66,13 +67,15 @@ def export_card(folder: Path, out: Path | None, update: Path | None) -> str:
         new = replaced(old, inner, str(update))
         if new != old:
             write_file(update, new, folder, option="--update")
-        return f"{t.clean(str(update))}: {'the section is new' if new != old else 'nothing has changed'}\n"
+        facts = {"manifest": manifest.id, "changed": new != old}
+        words = "the section is new" if new != old else "nothing has changed"
+        return Written(file=update, data=new, words=words, facts=facts)
     name = manifest.core.dataset.name
-    text = f"{metadata(manifest)}\n# {name if re.match(NAME_PATTERN, name) else code(name)}\n\n{inner}"
-    if out is None:
-        return text
-    write_file(out, text.encode(), folder)
-    return f"{t.clean(str(out))}: a card with metadata and the section of {manifest.id}\n"
+    data = f"{metadata(manifest)}\n# {name if re.match(NAME_PATTERN, name) else code(name)}\n\n{inner}".encode()
+    if out is not None:
+        write_file(out, data, folder)
+    words = f"a card with metadata and the section of {manifest.id}"
+    return Written(file=out, data=data, words=words, facts={"manifest": manifest.id})
 
 
 def replaced(card: bytes, inner: str, where: str) -> bytes:

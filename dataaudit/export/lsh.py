@@ -16,12 +16,13 @@ from dataaudit.export.output import write_file
 from dataaudit.extras import require
 from dataaudit.manifest.minhash import STAGE, read_signatures, signature_settings
 from dataaudit.metrics.relations import load_consistent
+from dataaudit.render.result import Written
 
 SCHEME, SEED = "affine32", 1
 
 
-def export_lsh(folder: Path, out: Path) -> str:
-    """Write the index; return a line that says what it holds.
+def export_lsh(folder: Path, out: Path) -> Written:
+    """Write the index; return what it holds.
 
     Raises:
         ManifestError: There is no manifest, it is damaged, or it keeps no signatures.
@@ -47,5 +48,8 @@ def export_lsh(folder: Path, out: Path) -> str:
                 sketch = MinHash(seed=SEED, hashvalues=signature, permutations=permutations, scheme=SCHEME)
                 session.insert(f"{shard}:{row}", sketch, check_duplication=False)
         documents += table.num_rows
-    write_file(out, pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL), folder)
-    return f"{out}: {documents:,} documents in {bands} bands of {rows} values, keys shard:row\n"
+    data = pickle.dumps(index, protocol=pickle.HIGHEST_PROTOCOL)
+    write_file(out, data, folder)
+    facts = {"manifest": manifest.id, "documents": documents, "bands": bands, "band_rows": rows}
+    words = f"{documents:,} documents in {bands} bands of {rows} values, keys shard:row"
+    return Written(file=out, data=data, words=words, facts=facts)

@@ -27,6 +27,7 @@ from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.replace import POINTER
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.facts import UNREAD
+from dataaudit.render.result import Written
 
 _QUANTILES = {"p1": "0.01", "p5": "0.05", "p25": "0.25", "p50": "0.5", "p75": "0.75", "p95": "0.95", "p99": "0.99"}
 PRODUCER = f"{PROGRAM}:release:{__version__}"
@@ -42,8 +43,8 @@ _SEVERITY = {"fail": "error", "warn": "warn"}
 _NAME_LIMIT = 200
 
 
-def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None) -> str:
-    """Write the event as one line of JSON; return a line that says what was written.
+def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None) -> Written:
+    """Write the event as one line of JSON; return what was written.
 
     Args:
         folder: The manifest.
@@ -59,12 +60,14 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
     require("export openlineage", "export")
     manifest = load_consistent(folder)
     checks = () if verdict is None else read_checks(verdict, manifest.id)
-    line = event_json(manifest, checks, namespace, run_id)
-    write_file(out, line.encode("ascii") + b"\n", folder)
+    data = event_json(manifest, checks, namespace, run_id).encode("ascii") + b"\n"
+    write_file(out, data, folder)
     said = (
         f"{t.plural(len(checks), 'rule')} as assertions, as gate.json says: not judged here" if checks else "no verdict"
     )
-    return f"{t.clean(str(out))}: one event, run {run_uuid(manifest, run_id)}, {said}\n"
+    run = run_uuid(manifest, run_id)
+    facts = {"manifest": manifest.id, "run": run, "rules": len(checks)}
+    return Written(file=out, data=data, words=f"one event, run {run}, {said}", facts=facts)
 
 
 def event_json(manifest: Manifest, checks: Sequence[Check], namespace: str, run_id: str | None = None) -> str:

@@ -23,6 +23,7 @@ from dataaudit.manifest.core import PROGRAM, VERDICT_LISTS, dataset_uri, digest_
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.signing import Signing, seal_of
 from dataaudit.manifest.trust import EXTENSION, FAILED, LEVEL, PASSED, PREDICATE, SLSA_VERSION, VERIFIER, Signer
+from dataaudit.render.result import Written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def judge_and_export(
     signing: Signing | None,
     signer: Signer | None = None,
     quarantine: Path | None = None,
-) -> str:
+) -> Written:
     """Judge a manifest and write the verdict; waivers are held against the day of the statement.
 
     Args:
@@ -82,8 +83,8 @@ def judge_and_export(
 
 def export_verdict(
     verdict: Verdict, manifest: Manifest, baseline: Manifest | None, out: Path, about: About, signing: Signing | None
-) -> str:
-    """Write the statement of a verdict, or an envelope or bundle with it; return a line that says what was written.
+) -> Written:
+    """Write the statement of a verdict, or an envelope or bundle with it; return what was written.
 
     Args:
         verdict: Of the gate.
@@ -112,9 +113,9 @@ def export_verdict(
     data, how = (payload + b"\n", "not signed") if seal is None else seal.sign(payload)
     write_file(out, data, manifest.folder)
     result = PASSED if verdict.passed else FAILED
-    return (
-        f"{t.clean(str(out))}: {result}, {t.clean(manifest.core.dataset.label)} by {t.clean(verdict.policy)}; {how}\n"
-    )
+    dataset, policy = t.clean(manifest.core.dataset.label), t.clean(verdict.policy)
+    facts = {"manifest": manifest.id, "dataset": dataset, "policy": policy, "result": result, "signature": how}
+    return Written(file=out, data=data, words=f"{result}, {dataset} by {policy}; {how}", facts=facts)
 
 
 def statement(

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import PydanticCustomError
 
 from dataaudit.errors import ConfigError
+from dataaudit.gate.ready import READY
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.regular import read_regular
 from dataaudit.text import clean
@@ -386,7 +387,9 @@ def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None
         text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"the policy {path} cannot be read: {reason}") from None
+        meant = nearest(str(path), READY).partition(" (known")[0] if isinstance(error, FileNotFoundError) else ""
+        hint = f"Name a file, or a policy that comes with the package: {', '.join(READY)}."
+        raise ConfigError(f"the policy {path} cannot be read: {reason}{meant}", hint) from None
     return parse_policy(text, where=str(path), more=more, on=on).from_folder(path.parent)
 
 

@@ -63,7 +63,7 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
     Args:
         path: The file.
         decide: Gets the contents, returns the entries to add, perhaps none.
-        create: Whether a file is made when there is none.
+        create: Whether a file is made when there is none, also for no entry: an empty file is a list.
 
     Returns:
         The entries, which are on disk now.
@@ -78,9 +78,10 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
         with _opened(path, flags, fcntl.LOCK_EX) as (descriptor, locked):
             try:
                 return _decided(descriptor, path, decide, locked=locked)
-            finally:  # an empty file would be a list that holds nothing
+            except BaseException:  # an empty file would be a list that holds nothing
                 if made and locked and os.fstat(descriptor).st_size == 0:
                     path.unlink(missing_ok=True)
+                raise
     except FileNotFoundError:
         raise _absent(path) from None
     except OSError as error:

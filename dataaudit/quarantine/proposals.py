@@ -201,7 +201,7 @@ def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Au
     """Append the proposals of a verdict to a list.
 
     Args:
-        path: The list; it is made when there is none and something is proposed.
+        path: The list; it is made when there is none, and empty when nothing is proposed.
         verdict: What a policy said of the manifest.
         manifest: The manifest.
         author: Who ran the gate.
@@ -216,8 +216,6 @@ def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Au
     concerned = any(True for result in verdict.rules for _ in _failed(result))
     rows = manifest.table("shards", COLUMNS).to_pylist() if concerned else []
     found = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
-    if not found.requests:
-        return Change(added=()), found
     return propose(path, found.requests, author), found
 
 

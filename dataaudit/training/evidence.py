@@ -14,7 +14,7 @@ from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.curve import curve_of, judge
 from dataaudit.training.deciding import FEW_SHARDS
-from dataaudit.training.event_test import LAG, EventTest, alpha_of_look, event_test
+from dataaudit.training.event_permutation import LAG, EventTest, alpha_of_look, event_test
 from dataaudit.training.expected_curve import collapse, scaling_law
 from dataaudit.training.exposure import exposure_of
 from dataaudit.training.findings import (
@@ -28,7 +28,7 @@ from dataaudit.training.findings import (
     SourceLosses,
     number,
 )
-from dataaudit.training.residual_test import document_residuals, residual_test
+from dataaudit.training.residual_outliers import document_residuals, residual_test
 from dataaudit.training.source_losses import source_curves, source_losses
 
 if TYPE_CHECKING:

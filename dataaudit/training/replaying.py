@@ -21,8 +21,8 @@ from dataaudit.manifest.place import find_place
 from dataaudit.runlog.format import RUN_FILE
 from dataaudit.training.attribution import Data
 from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
-from dataaudit.training.direct_test import ALPHA, Direct, direct
-from dataaudit.training.event_test import alpha_of_look
+from dataaudit.training.direct_comparison import ALPHA, Direct, direct
+from dataaudit.training.event_permutation import alpha_of_look
 from dataaudit.training.findings import (
     ArmFound,
     ArmMean,
@@ -78,8 +78,11 @@ def load_replay(name: str, manifest: Path, log: Path) -> Replay:
 
 
 def _module(name: str) -> Any:
-    if not name.endswith(".py"):
-        sys.path[:0] = [] if os.getcwd() in sys.path else [os.getcwd()]
+    """Import a module of the current folder, or a file as ``python FILE.py`` does: its folder comes first, for good."""
+    is_file = name.endswith(".py")
+    folder = os.path.dirname(os.path.abspath(name)) if is_file else os.getcwd()
+    sys.path[:0] = [] if folder == sys.path[0] else [folder]
+    if not is_file:
         return importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(Path(name).stem, name)
     if spec is None or spec.loader is None:

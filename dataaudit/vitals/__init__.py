@@ -18,8 +18,14 @@ if not TYPE_CHECKING:  # alarms and baselines are of NumPy alone: the package it
 
     def __getattr__(name: str) -> object:
         """Import a name when it is first asked for."""
+        import sys
         from importlib import import_module
 
-        if name not in __all__:
-            raise AttributeError(f"module 'dataaudit.vitals' has no attribute {name!r}")
+        if name not in __all__:  # Python names the nearest of __dir__
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         return getattr(import_module(f"dataaudit.vitals.{_HOMES.get(name, 'vitals')}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that are for use, whether imported yet or not."""
+    return sorted(__all__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -28,6 +29,11 @@ from dataaudit.errors import (
 ROOT = Path(__file__).parents[2]
 PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
 PAGE = ROOT / "docs/reference/cli.md"
+COMPLETION = {
+    "bash 4.4 or newer": ('eval "$(_DATAAUDIT_COMPLETE=bash_source dataaudit)"', "~/.bashrc"),
+    "zsh": ('eval "$(_DATAAUDIT_COMPLETE=zsh_source dataaudit)"', "~/.zshrc"),
+    "fish": ("_DATAAUDIT_COMPLETE=fish_source dataaudit | source", "~/.config/fish/completions/dataaudit.fish"),
+}
 TEXT = "canary-4f1c the quick brown fox jumps over the lazy dog"
 HEAVY = ("dask", "distributed", "pyarrow", "numpy", "pydantic", "rich", "tokenizers", "torch", "gigatoken")
 SCANS = ("dask", "distributed", "numba", "torch", "jinja2", "bokeh")
@@ -42,6 +48,17 @@ def commands():
         inner = command.commands if isinstance(command, click.Group) else {}
         found |= {f"{name} {one}": inner[one] for one in inner} or {name: command}
     return found
+
+
+def groups():
+    """Return every group of commands by name."""
+    return {name: command for name, command in cli.main.commands.items() if isinstance(command, click.Group)}
+
+
+def codes_of(command):
+    """Return the exit codes that the help of a command lists, in their order."""
+    _, _, listed = command.epilog.partition("Exit codes:\n")
+    return [int(code) for code in re.findall(r"^  +(\d+)  \S", listed, re.MULTILINE)]
 
 
 def run(*arguments, **more):
@@ -62,13 +79,18 @@ def page():
         "",
         "What each command prints with `--help`. This page is written by `python tests/unit/test_cli.py`.",
         "",
+        "## Completion in a shell",
+        "",
+        "Press Tab to complete commands, options, files and names of policies. One line switches it on:",
+        "",
+        *(f"- {shell}: `{line}` in `{file}`" for shell, (line, file) in COMPLETION.items()),
+        "",
     ]
-    known = commands()
-    shown = {"dataaudit": cli.main} | {f"dataaudit {name}": command for name, command in known.items()}
-    for name, command in shown.items():
-        context = click.Context(command, info_name=name, terminal_width=100)
+    for name, command in {"": cli.main, **groups(), **commands()}.items():
+        title = f"dataaudit {name}".rstrip()
+        context = click.Context(command, info_name=title, terminal_width=100)
         context.help_option_names = ["-h", "--help"]
-        parts += [f"## {name}", "", "```text", command.get_help(context), "```", ""]
+        parts += [f"## {title}", "", "```text", command.get_help(context), "```", ""]
     return "\n".join(parts)
 
 
@@ -112,6 +134,137 @@ def test_every_command_has_help_and_an_example():
         assert command.short_help
         for parameter in command.params:
             assert isinstance(parameter, click.Argument) or parameter.help, (name, parameter.name)
+
+
+def test_every_command_prints_json_when_asked():
+    """One object, for programs."""
+    without = [name for name, command in commands().items() if not any("--json" in one.opts for one in command.params)]
+    assert without == []
+
+
+def test_what_is_written_is_printed_as_one_json_object(tmp_path, monkeypatch, keys):
+    """File, size, digest and manifest of what `export`, `sign` and `policy draft` write; else the text itself."""
+    shutil.copytree(DEMO, tmp_path / "m")
+    monkeypatch.chdir(tmp_path)
+    key = keys / "key.pem"
+    calls = {
+        "export croissant": ({"files", "sets_of_files", "record_sets"}, DAMAGED["export croissant"][1:]),
+        "export openlineage": ({"run", "rules"}, ["--out", "events"]),
+        "export verdict": (
+            {"dataset", "policy", "result", "signature"},
+            ["--out", "verdict", "--policy", "strict", "--sign", "--key", key],
+        ),
+        "export card": (set(), ["--out", "README.md"]),
+        "export card --update": ({"changed"}, ["README.md"]),
+        "policy draft": ({"rules"}, ["--out", "policy.yaml"]),
+        "sign": ({"dataset", "signature"}, ["--key", key]),
+    }
+    for name, (own, more) in calls.items():
+        done = invoke(*name.partition(" --")[0].split(), "m", *(["--update"] if "--" in name else []), *more, "--json")
+        assert (done.exit_code, done.stderr) == (0, ""), name
+        said = json.loads(done.stdout)
+        data = Path(said["file"]).read_bytes()
+        assert (said["bytes"], said["sha256"]) == (len(data), hashlib.sha256(data).hexdigest()), name
+        assert said["manifest"] == json.loads((tmp_path / "m/manifest.json").read_text())["id"]
+        assert set(said) == {"file", "bytes", "sha256", "manifest"} | own, name
+    for name in ("export card", "policy draft"):
+        plain, said = (invoke(*name.split(), "m", *more) for more in ([], ["--json"]))
+        assert json.loads(said.stdout)["text"] == plain.stdout
+        assert "file" not in json.loads(said.stdout)
+
+
+def test_every_help_lists_the_exit_codes_that_the_command_can_return():
+    """Everything can be wrong use, fail by the system and be interrupted; a group lists what its commands do."""
+    for name, command in commands().items():
+        codes = codes_of(command)
+        assert codes == sorted({0, 2, 3, 130, *codes}), name
+        assert set(codes) <= {0, 1, 2, 3, 4, 130}, name
+    for name, group in groups().items():
+        own = {code for inner, command in commands().items() if inner.split()[0] == name for code in codes_of(command)}
+        assert codes_of(group) == sorted(own), name
+    assert codes_of(cli.main) == [0, 1, 2, 3, 4, 130]
+
+
+DAMAGED = {
+    "sign": ["m", "--key", "key.pem"],
+    "show": ["m"],
+    "inspect": ["m", "0"],
+    "verify": ["m"],
+    "gate": ["m", "--policy", "release-gate"],
+    "policy draft": ["m"],
+    "quarantine add": ["list.jsonl", "0", "--manifest", "m", "--reason", "x", "--who", "tester"],
+    "quarantine apply": ["empty.jsonl", "--manifest", "m", "--out", "applied"],
+    "report": ["m", "--out", "r.html"],
+    "export lsh": ["m", "--out", "x"],
+    "export croissant": [
+        "m",
+        "--out",
+        "x",
+        "--license",
+        "MIT",
+        "--url",
+        "https://a.example",
+        "--creator",
+        "A",
+        "--description",
+        "B",
+        "--date-published",
+        "2026-11-22",
+    ],
+    "export openlineage": ["m", "--out", "x"],
+    "export verdict": ["m", "--out", "x", "--policy", "release-gate"],
+    "export card": ["m"],
+    "tokenize": ["m", "--out", "t", "--format", "flat"],
+    "map": ["data.jsonl", "--manifest", "m", "--dtype", "uint16"],
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_changed_table_is_exit_code_1_where_the_help_says_so(name, tmp_path, monkeypatch, keys):
+    """Every command that reads a manifest refuses one whose tables were written again."""
+    import pyarrow.parquet as pq
+
+    shutil.copytree(DEMO, tmp_path / "m")
+    for path in (tmp_path / "m").glob("*.parquet"):
+        pq.write_table(pq.read_table(path).replace_schema_metadata({"edited": "yes"}), path)
+    (tmp_path / "data.jsonl").write_text(json.dumps({"text": TEXT}) + "\n")
+    (tmp_path / "empty.jsonl").touch()
+    shutil.copy(keys / "key.pem", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = invoke(*name.split(), *DAMAGED[name])
+    assert done.exit_code == 1, done.output
+    assert 1 in codes_of(commands()[name])
+
+
+def test_the_commands_that_never_return_1_read_no_manifest():
+    """The test above is of all others, but for those that read a run log beside it, and two whose 1 is another."""
+    listed = {name for name, command in commands().items() if 1 in codes_of(command)}
+    assert listed - set(DAMAGED) == {"attribute", "build", "diff", "reconstruct", "quarantine propose"}
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["ga"], ["gate"]),
+        (["quarantine", "ac"], ["accept"]),
+        (["gate", "--qua"], ["--quarantine", "--quarantine-list"]),
+        (["gate", "m", "--policy", "rel"], ["release-gate"]),
+    ],
+)
+def test_bash_completes_commands_options_and_policies(words, found):
+    """By the line that the page says."""
+    line, _ = COMPLETION["bash 4.4 or newer"]
+    shell = f"""
+    {line}
+    COMP_WORDS=(dataaudit {" ".join(words)}); COMP_CWORD={len(words)}
+    _dataaudit_completion dataaudit
+    printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    path = f"{Path(PROGRAM).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", shell], capture_output=True, text=True, check=False, env=os.environ | {"PATH": path}
+    )
+    assert (done.stdout.split(), done.stderr) == (found, "")
 
 
 def test_the_page_of_the_command_line_is_in_step():
@@ -163,6 +316,14 @@ def test_the_version_is_the_packages():
         (["build", "x", "--manifest", "m", "--workers", "-1"], "-1 is not in the range x>=0"),
         (["build", "x", "--manifest", "m", "--workers", "1", "--scheduler", "tcp://h:1"], "exclude each other"),
         (["verify", "/nowhere", "--root", "/"], "without --data"),
+        (
+            ["gate", "/nowhere", "--policy", "relase-gate"],
+            "(did you mean `release-gate`?)\n  Name a file, or a policy that",
+        ),
+        (["gate", "/nowhere", "--policy", "nothing.yaml"], "comes with the package: canary, release-gate, strict."),
+        (["policy", "relase-gate"], "(did you mean `release-gate`?): `dataaudit gate DIR --policy NAME` judges"),
+        (["policy", "strict"], "With the package come canary, release-gate, strict."),
+        (["policy", "drft"], "Did you mean 'draft'"),
         (["show", "/nowhere/\x1b[31m\u202e"], "/nowhere/\\x1b[31m\\u202e"),
     ],
 )

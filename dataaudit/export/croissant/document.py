@@ -24,6 +24,7 @@ from dataaudit.manifest.core import manifest_uri
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.language.facts import languages
 from dataaudit.metrics.relations import load_consistent
+from dataaudit.render.result import Written
 
 _SEMVER = re.compile(r"^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$")
 _LEAST_SHARE = 0.001
@@ -47,8 +48,8 @@ _MANY = {
 """Fields of responsible AI that take several texts; the others take one."""
 
 
-def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapping[str, Any]) -> str:
-    """Write a manifest as Croissant; return a line that says what was written.
+def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapping[str, Any]) -> Written:
+    """Write a manifest as Croissant; return what was written.
 
     Args:
         folder: The manifest.
@@ -63,15 +64,19 @@ def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapp
     about = about_of(metadata, given)
     manifest = load_consistent(folder)
     document = croissant(manifest, about)
-    write_file(out, as_json_ld(document), folder)
+    data = as_json_ld(document)
+    write_file(out, data, folder)
     files, sets = (
         sum(one["@type"] == f"cr:{kind}" for one in document["distribution"]) for kind in ("FileObject", "FileSet")
     )
-    return (
-        f"{t.clean(str(out))}: Croissant 1.1 of {t.clean(manifest.core.dataset.name)}"
-        f" {t.clean(manifest.core.dataset.version)}: {t.plural(files, 'file')} with sha256, {t.plural(sets, 'set')} of"
-        f" files, {t.plural(len(document['recordSet']) - 1, 'record set')}\n"
+    record_sets = len(document["recordSet"]) - 1
+    words = (
+        f"Croissant 1.1 of {t.clean(manifest.core.dataset.name)} {t.clean(manifest.core.dataset.version)}:"
+        f" {t.plural(files, 'file')} with sha256, {t.plural(sets, 'set')} of files,"
+        f" {t.plural(record_sets, 'record set')}"
     )
+    facts = {"manifest": manifest.id, "files": files, "sets_of_files": sets, "record_sets": record_sets}
+    return Written(file=out, data=data, words=words, facts=facts)
 
 
 def as_json_ld(document: Mapping[str, Any]) -> bytes:

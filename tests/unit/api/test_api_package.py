@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
-
-import dataaudit
 
 ROOT = Path(__file__).parents[3]
 BASE = (
@@ -124,12 +123,33 @@ def test_a_function_is_callable_whatever_was_imported_before(before, tmp_path):
     assert said == ""
 
 
-def test_an_unknown_name_is_an_attribute_error():
-    """It says the name and the package, so that Python can name the nearest."""
-    with pytest.raises(AttributeError, match="no attribute 'biuld'") as caught:
-        dataaudit.__getattr__("biuld")
-    assert caught.value.obj is dataaudit
-    assert "build" in dir(caught.value.obj)
+FRONTS = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts)
+    for path in ROOT.glob("dataaudit/**/__init__.py")
+    if "def __getattr__(" in path.read_text()
+)
+"""Packages that import their names when these are first asked for."""
+
+
+@pytest.mark.parametrize("name", FRONTS)
+def test_a_lazy_front_lists_its_names_and_an_unknown_one_is_an_attribute_error(name, tmp_path):
+    """Before anything of it is imported; the error says name and package, so that Python can name the nearest."""
+    said = python(f"import {name} as front\nprint(*dir(front), dir(front) == sorted(front.__all__))", tmp_path)
+    *names, same = said.split()
+    assert same == "True"
+    front = importlib.import_module(name)
+    wrong = names[0][:-1] + "_"
+    with pytest.raises(AttributeError, match=f"module '{name}' has no attribute '{wrong}'") as caught:
+        getattr(front, wrong)
+    assert (caught.value.name, caught.value.obj) == (wrong, front)
+    if name == "dataaudit.vitals":
+        pytest.importorskip("torch", reason="most of vitals are of torch")
+    assert all(getattr(front, one) is not None for one in names)
+
+
+def test_the_lazy_fronts_are_found():
+    """The test above is of both."""
+    assert FRONTS == ["dataaudit", "dataaudit.vitals"]
 
 
 def test_the_package_says_that_it_is_typed():

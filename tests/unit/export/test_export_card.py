@@ -69,9 +69,9 @@ def test_the_section_names_the_manifest(demo):
 def test_an_update_twice_gives_the_same_bytes(tmp_path):
     path = tmp_path / "README.md"
     path.write_bytes(b"---\nlicense: mit\n---\n# Mine\n\nText.\n")
-    assert "the section is new" in export_card(DEMO, None, path)
+    assert "the section is new" in export_card(DEMO, None, path).words
     first = path.read_bytes()
-    assert "nothing has changed" in export_card(DEMO, None, path)
+    assert "nothing has changed" in export_card(DEMO, None, path).words
     assert path.read_bytes() == first
     assert first.startswith(b"---\nlicense: mit\n---\n# Mine\n\nText.\n\n<!-- dataaudit:begin -->\n")
     assert DatasetCard.load(path).data.license == "mit"
@@ -146,7 +146,7 @@ def test_hostile_names_stay_within_their_code_spans(tmp_path, name):
 
 def test_what_was_not_looked_for_is_said(tmp_path):
     make(tmp_path / "m", [shard("a")])
-    shown = export_card(tmp_path / "m", None, None)
+    shown = export_card(tmp_path / "m", None, None).data.decode()
     assert "- Personal data was not searched for." in shown
     assert "- Secrets (keys, tokens, passwords) were not searched for." in shown
     assert "### Toxicity" not in shown

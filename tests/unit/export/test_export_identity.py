@@ -143,7 +143,7 @@ def test_an_identity_signs_the_same_statement(manifest, tmp_path, monkeypatch):
     monkeypatch.setattr(oidc, "detect_credential", lambda: "of the job")
     monkeypatch.setattr(oidc, "IdentityToken", str)
     done = export_verdict(verdict_of(manifest), manifest, None, tmp_path / "v", About(time=TIME), Signing())
-    assert "signed by an identity" in done
+    assert "signed by an identity" in done.words
     assert tokens == ["of the job"]
     assert signed[0]._inner.predicate["verificationResult"] == "PASSED"
     payload = base64.b64decode(json.loads((tmp_path / "v").read_bytes())["payload"])

@@ -221,7 +221,7 @@ def test_verify_takes_a_signed_verdict_of_the_manifest(place, manifest, signed):
 def test_verify_refuses_a_failed_verdict(place, manifest, tmp_path):
     out = tmp_path / "v"
     verdict = verdict_of(manifest, rule_result("duplicates", State.FAILED))
-    assert "FAILED" in export_verdict(verdict, manifest, None, out, About(), Signing(key=place / "key.pem"))
+    assert "FAILED" in export_verdict(verdict, manifest, None, out, About(), Signing(key=place / "key.pem")).words
     done = run("verify", place / "m", "--signature", out, "--public-key", place / "key.pub")
     assert done.exit_code == 1
     assert "the verdict is FAILED, expected PASSED" in done.output

@@ -116,12 +116,13 @@ def test_a_shard_without_a_digest_is_passed_over():
 
 
 def test_proposals_are_written_once_and_hold_when_accepted(tmp_path):
-    """Night after night the same verdict adds nothing; no verdict makes an empty file."""
+    """Night after night the same verdict adds nothing; a verdict that proposes nothing still makes the list."""
     make(tmp_path / "m", ROWS)
     manifest = load_manifest(tmp_path / "m")
     path = tmp_path / "q.jsonl"
     write_proposals(path, verdict(), manifest, AUTHOR)
-    assert not path.exists()
+    assert path.read_bytes() == b""
+    assert read(path).entries == ()
     change, _ = write_proposals(path, verdict(case("dups", 1), case("drift", 1)), manifest, AUTHOR)
     assert len(change.added) == 2
     again, _ = write_proposals(path, verdict(case("dups", 1), subject="sha256:" + "2" * 64), manifest, AUTHOR)

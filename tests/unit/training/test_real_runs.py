@@ -15,9 +15,9 @@ import pytest
 from lanes import thinned
 
 from dataaudit.training.attribution import attribute
-from dataaudit.training.event_test import event_test
+from dataaudit.training.event_permutation import event_test
 from dataaudit.training.exposure import exposure_of
-from dataaudit.training.residual_test import residual_test
+from dataaudit.training.residual_outliers import residual_test
 
 ROOT = Path(__file__).parents[3]
 RUNS = Path(__file__).parent / "runs"

@@ -8,7 +8,7 @@ from lanes import thinned
 from scipy import stats
 
 from dataaudit.training.accounting import Stretches
-from dataaudit.training.residual_test import (
+from dataaudit.training.residual_outliers import (
     Documents,
     document_residuals,
     fit_tail,

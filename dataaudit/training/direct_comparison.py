@@ -24,7 +24,7 @@ import numpy as np
 
 from dataaudit.training.findings import DirectOutcome, DirectReason
 from dataaudit.training.replay import Floats, Ints, Mask, Replay, first_reads
-from dataaudit.training.residual_test import LEAST_DOCUMENTS, variance_between
+from dataaudit.training.residual_outliers import LEAST_DOCUMENTS, variance_between
 from dataaudit.vitals.tails import student_quantile
 
 CHECKPOINTS = 3

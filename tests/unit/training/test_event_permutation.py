@@ -8,7 +8,7 @@ import pyarrow.compute
 import pytest
 from lanes import thinned
 
-from dataaudit.training.event_test import alpha_of_look, event_test
+from dataaudit.training.event_permutation import alpha_of_look, event_test
 from dataaudit.training.exposure import exposure_of
 
 BLOCK_ROWS, SHARDS, DOCUMENTS = 4, 6, 40

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from lanes import sample, thinned
 
-from dataaudit.training.direct_test import compare_units, direct, one_sided
+from dataaudit.training.direct_comparison import compare_units, direct, one_sided
 from dataaudit.training.replay import Candidates
 
 DOCUMENTS = 12
