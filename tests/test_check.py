@@ -37,7 +37,7 @@ def touched(*files):
         ("dataaudit/metrics/near_dup/stage.py", "test_stages.py"),
         ("dataaudit/metrics/registry.py", "test_new_family.py"),
         ("dataaudit/corpus/readers/text.py", "test_reader_text.py"),
-        ("tests/made_manifest.py", "test_diff_plain.py"),
+        ("tests/made_verdict.py", "test_markdown_page.py"),
         ("docs/reference/gate.md", "test_gate_policy.py"),
     ],
 )
