@@ -17,7 +17,7 @@
     +-- RunLogError                a run log is absent, damaged or of an unknown schema
     +-- TagsError                  a batch has no tags, or tags that do not fit it
     +-- ClusterError               the Dask cluster cannot do the work                   (3)
-    +-- StoreError                 a remote store does not answer, so the shards are not known (3)
+    +-- StoreError                 a remote store does not answer, so what it holds is not known (3)
     +-- NothingEvaluated           no document was read; an older manifest was kept      (4)
     +-- BuildInterrupted           Ctrl-C or SIGTERM; the state left behind is resumable (130)
 
@@ -147,7 +147,7 @@ class ClusterError(DataAuditError):
 
 
 class StoreError(DataAuditError):
-    """A remote store does not answer while the shards are listed: what is missing cannot be known."""
+    """A remote store does not answer: what it holds cannot be known."""
 
     exit_code = ExitCode.NOT_EVALUATED
 

@@ -225,7 +225,7 @@ def as_os_error(error: BaseException, path: str) -> OSError:
     detail = f"{kind} {status}" if status else kind
     if isinstance(error, BodyError):
         detail = str(error)
-    return OSError(errno.EIO, f"reading failed ({detail})", shown)
+    return OSError(errno.EIO, f"the request failed ({detail})", shown)
 
 
 def http_status(error: BaseException) -> int:

@@ -129,10 +129,11 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
         >>> diff("manifests/demo", "manifests/demo").equal
         True
     """
-    from dataaudit.diff.compare import load_pair
+    from dataaudit.diff.compare import load_pair, no_mismatch
     from dataaudit.metrics.pii.cells import hidden_records
 
-    sides = [one if isinstance(one, LoadedManifest) else manifest_path(one, "manifest") for one in (old, new)]
+    with no_mismatch():
+        sides = [one if isinstance(one, LoadedManifest) else manifest_path(one, "manifest") for one in (old, new)]
     return load_pair(sides[0], sides[1], hidden=hidden_records)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, MANIFEST, POLICY, ending, note, print_text, without_pandas
+from dataaudit.cli.shell import FOLDER, JSON, MANIFEST, POLICY, SIDE, ending, note, print_text, without_pandas
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
 from dataaudit.gate.ready import READY
@@ -233,8 +233,8 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
         },
     ),
 )
-@click.argument("old", type=MANIFEST, metavar="OLD")
-@click.argument("new", type=MANIFEST, metavar="NEW")
+@click.argument("old", type=SIDE, metavar="OLD")
+@click.argument("new", type=SIDE, metavar="NEW")
 @click.option(
     "--format",
     "form",

@@ -49,6 +49,18 @@ class _ManifestFolder(_Local):
         return super().convert(value, param, ctx)
 
 
+class _Side(_ManifestFolder):
+    """A manifest that is compared."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not is_stored(value):
+            return super().convert(value, param, ctx)
+        from dataaudit.diff.compare import no_mismatch
+
+        with no_mismatch():
+            return super().convert(value, param, ctx)
+
+
 class _Target(_Local):
     """Where a manifest is published: a folder, or an address in S3, which stays text."""
 
@@ -61,6 +73,7 @@ class _Target(_Local):
 FOLDER = _Local(path_type=Path)
 TARGET = _Target(path_type=Path)
 MANIFEST = _ManifestFolder(path_type=Path)
+SIDE = _Side(path_type=Path)
 
 
 class Group(click.Group):

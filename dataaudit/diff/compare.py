@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,19 @@ def _text(held: Mapping[tuple[str, str], object], key: tuple[str, str]) -> str |
     return canonical_json(held[key]).decode() if key in held else None
 
 
+@contextmanager
+def no_mismatch() -> Iterator[None]:
+    """Let no mismatch out of a comparison: its exit code would read as a difference.
+
+    Raises:
+        ManifestError: In place of a :class:`ManifestMismatch` in the block.
+    """
+    try:
+        yield
+    except ManifestMismatch as error:
+        raise ManifestError(error.message, error.hint) from None
+
+
 def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> Difference:
     """Load two manifests, as far as they are not loaded yet, and compare them.
 
@@ -265,11 +279,8 @@ def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> 
         hidden: As in :func:`dataaudit.diff.compare.compare`.
 
     Raises:
-        ManifestError: One is absent, damaged, or not what it was published as. Never a mismatch, whose exit code would
-            read as a difference.
+        ManifestError: One is absent, damaged, or not what it was published as; never a mismatch.
     """
-    try:
+    with no_mismatch():
         sides = [load_manifest(one) if isinstance(one, Path) else one for one in (old, new)]
         return compare(sides[0], sides[1], hidden=hidden)
-    except ManifestMismatch as error:
-        raise ManifestError(error.message, error.hint) from None

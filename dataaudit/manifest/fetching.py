@@ -16,9 +16,10 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.core import FileRecord
 from dataaudit.manifest.files import FOLDERS
@@ -30,6 +31,9 @@ from dataaudit.stores import BodyError, run
 MOST_POINTER_BYTES = 1 << 28
 """A pointer has some hundred bytes for each shard with signatures."""
 MOST_SIGNATURE_BYTES = 1 << 20
+_FETCHED: dict[tuple[StoredPlace, str], Path] = {}
+"""Folders of this process that have a whole manifest, by its address and the digest of its pointer: who asks for an
+address again and again fetches what is new."""
 _AT_ONCE = 8
 """Files that are fetched at the same time."""
 _PIECE_BYTES = 1 << 20
@@ -55,6 +59,10 @@ def fetch_manifest(address: str) -> Path:
     place = stored_place(address)
     folder, _ = fetch_pointer(place)
     manifest = load_manifest(folder)
+    known = _FETCHED.get((place, manifest.pointer_sha256))
+    if known is not None and known.is_dir():
+        shutil.rmtree(folder.parent)
+        manifest = load_manifest(folder := known)
     if not manifest.holds_bytes:
         raise ManifestError(
             f"the manifest {place} is of version {manifest.written_as}, which names no bytes of its files",
@@ -65,7 +73,8 @@ def fetch_manifest(address: str) -> Path:
     if signature is None:
         signature = _read(place, ATTESTATION, MOST_SIGNATURE_BYTES)
     if signature is not None:
-        (folder / ATTESTATION).write_bytes(signature.body)
+        write_whole(folder / ATTESTATION, signature.body)
+    _FETCHED[place, manifest.pointer_sha256] = folder
     return folder
 
 
@@ -83,9 +92,7 @@ def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[P
         raise ManifestError(
             f"no manifest at {place}: there is no {POINTER}", f"`dataaudit build ... --manifest {place}` writes one."
         )
-    above = Path(tempfile.mkdtemp(prefix="dataaudit-"))
-    atexit.register(_remove, above, os.getpid())
-    folder = above / "manifest"
+    folder = Path(tempfile.mkdtemp(dir=_own_folder(os.getpid()))) / "manifest"
     show_as(folder, place)
     if found is not None:
         folder.mkdir()
@@ -104,7 +111,15 @@ def fetch_rest(manifest: Manifest) -> None:
     _fetch_files(place, manifest, [name for name in manifest.run.files if _BELOW.fullmatch(name)])
 
 
-def _remove(folder: Path, process: int) -> None:
+@cache
+def _own_folder(process: int) -> str:
+    """Return the folder of what a process fetches, which it removes when it ends; none of its children does."""
+    folder = tempfile.mkdtemp(prefix="dataaudit-")
+    atexit.register(_remove, folder, process)
+    return folder
+
+
+def _remove(folder: str, process: int) -> None:
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -125,7 +140,7 @@ def _fetch_files(place: StoredPlace, manifest: Manifest, names: Iterable[str]) -
     size, free = sum(one.size for one in records.values()), shutil.disk_usage(manifest.folder).free
     if size > free:
         raise ConfigError(
-            f"the manifest {place} has {size:,} bytes to fetch, and {manifest.folder.parent.parent} has {free:,} free",
+            f"the manifest {place} has {size:,} bytes to fetch, and {tempfile.gettempdir()} has {free:,} free",
             "Free space there, or name another folder by TMPDIR.",
         )
     try:

@@ -42,6 +42,7 @@ from dataaudit.errors import ConfigError, StoreError
 from dataaudit.extras import require
 from dataaudit.guarded import Guarded
 from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.stored import shown
 from dataaudit.yamlfile import read_named
 
 PHRASE_FROM = "DATAAUDIT_KEY_PASSWORD"
@@ -385,7 +386,7 @@ def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tup
     with Guarded() as call:
         bundle = Bundle.from_json(data)
     if call.error is not None:
-        raise BadEnvelope(f"{path} is no sigstore bundle: {_reason(call.error)}")
+        raise BadEnvelope(f"{shown(path)} is no sigstore bundle: {_reason(call.error)}")
     with Guarded() as call:
         verifier = Verifier.production()
     if call.error is not None:

@@ -266,6 +266,12 @@ def test_the_base_and_s3fs_are_enough(store, tmp_path):
     assert report["code"] == 0, report["err"]
 
 
+def test_a_manifest_that_names_no_bytes_of_its_files_is_not_fetched(store):
+    """One of version 1."""
+    store.copy(ROOT / "tests/compat/v1", "team", "old/")
+    assert "is of version 1, which names no bytes of its files" in run("show", "s3://team/old", expect=2)[1]
+
+
 @pytest.mark.parametrize(
     ("address", "says"),
     [
@@ -319,6 +325,9 @@ def test_an_object_that_is_not_what_the_pointer_names_is_not_read(store):
         _, err = run("show", "s3://team/harmed", expect=1)
         assert f"s3://team/{key} is not the sources.parquet that was published: " in err
         assert says in err
+        run("diff", DEMO, "s3://team/harmed", expect=2)  # 1 says that manifests differ
+    with pytest.raises(ManifestError):
+        api.diff(DEMO, "s3://team/harmed")
     store.client().delete_object(Bucket="team", Key=key)
     assert f"no object objects/{record['sha256']}" in run("show", "s3://team/harmed", expect=2)[1]
 
@@ -327,7 +336,7 @@ def test_a_pointer_is_not_trusted_with_this_machine(store, tmp_path, monkeypatch
     """Names that lead out of the folder, sizes that no disk has, a pointer without end, one that is no JSON."""
     pointer, temporary = json.loads((DEMO / "manifest.json").read_bytes()), tmp_path / "tmp"
     temporary.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setattr("dataaudit.manifest.fetching._own_folder", lambda _: str(temporary))
     evil = b"evil"
     store.client().put_object(Bucket="team", Key=f"evil/objects/{hashlib.sha256(evil).hexdigest()}", Body=evil)
     for name in ("../evil.parquet", "signatures/../../evil", "/evil.parquet", "evil", "signatures/.evil"):
@@ -363,6 +372,9 @@ def test_python_reads_and_publishes_by_address(store, corpora, monkeypatch, tmp_
     assert api.diff("s3://team/python", loaded).equal
     assert api.gate("s3://team/python", POLICY, baseline="s3://team/python").subject.id == built.id
     assert (tmp_path / ".dataaudit").is_dir()
+    store.proxy.clear()
+    assert api.load("s3://team/python").folder == loaded.folder
+    assert len(store.proxy.log) == 3, "the pointer, and that it has no signature under either name"
     with pytest.raises(ManifestError, match="no manifest at s3://team/none"):
         api.load("s3://team/none")
 

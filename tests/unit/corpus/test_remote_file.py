@@ -222,7 +222,7 @@ def test_what_passes_is_tried_again(flaky, fault):
 def test_what_stays_is_an_input_error_without_the_librarys_words(flaky, fault):
     """With an errno, so that no reader takes it for damage of the file, and picklable."""
     made, path = flaky(None, *[fault] * 9)
-    with open_binary(path) as file, pytest.raises(OSError, match="reading failed") as caught:
+    with open_binary(path) as file, pytest.raises(OSError, match="the request failed") as caught:
         whole(file)
     error = pickle.loads(pickle.dumps(caught.value))
     assert error.errno == errno.EIO
