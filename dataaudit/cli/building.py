@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         "dataaudit build corpus.yaml --manifest s3://bucket/manifests/2026-11",
         codes={
             0: "published, and everything was read",
-            1: "another build took the place of this one before it was read or signed",
+            1: "another build published in S3 first, or took the place of this one before it was read or signed",
             2: "wrong use or config, or a key that cannot sign",
             3: "published, but something could not be read; or the workers or a store cannot do the work",
             4: "nothing was evaluated: no document entered the numbers",
