@@ -28,7 +28,7 @@ except ConfigError as error:
 """
 
 
-@pytest.mark.cluster
+@pytest.mark.kills
 def test_workers_that_run_a_script_again_are_refused_with_the_lines_to_type(tmp_path):
     """The message names the script and the guard; no worker is waited for, and none prints anything of its own."""
     (tmp_path / "data").mkdir()
