@@ -30,14 +30,14 @@ def options(doc: str | None, **given: Any) -> argparse.Namespace:
 
     Args:
         doc: The text of ``--help``.
-        given: ``name=type`` is an argument, ``name=[type]`` several. Of an option the value is the default, or
-            ``(type, default, *choices)``; it takes several values where the default is a list.
+        given: ``name=type`` is an argument, ``name=[type]`` several, ``[type, ...]`` any number. Of an option the value
+            is the default, or ``(type, default, *choices)``; it takes several values where the default is a list.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, value in given.items():
         several = isinstance(value, list)
         if isinstance(kind := value[0] if several else value, type):
-            parser.add_argument(name, type=kind, **({"nargs": "+"} if several else {}))
+            parser.add_argument(name, type=kind, **({"nargs": "*" if ... in value else "+"} if several else {}))
         elif value is False:
             parser.add_argument(f"--{name.replace('_', '-')}", action="store_true")
         else:
@@ -51,7 +51,7 @@ def options(doc: str | None, **given: Any) -> argparse.Namespace:
 def head(*names: object) -> None:
     """Print the head of a table: its first column is text, the others are numbers."""
     row(*names)
-    row("---", *["--:"] * (len(names) - 1))
+    print("|---|" + "--:|" * (len(names) - 1))
 
 
 def row(*cells: object) -> None:

@@ -178,7 +178,7 @@ def print_edits(pairs: list[Pairs], clean: list[str], hosts: list[str]) -> None:
 
 def print_short(pairs: list[Pairs], clean: list[str], hosts: list[str]) -> None:
     """Print recall of short questions by form, then how many stand in clean text."""
-    sentences = [one for text, _ in sum(pairs, []) for one in re.split(r"(?<=[.!?])\s+", text)]
+    sentences = [one for own in pairs for text, _ in own for one in re.split(r"(?<=[.!?])\s+", text)]
     questions = list(dict.fromkeys(one for one in sentences if one.endswith("?") and 8 <= len(one.split()) <= 12))
     matcher, items = indexed([[(question, None) for question in questions]])
     counted = np.isin(items.judged[:, 0], ITSELF)

@@ -19,7 +19,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from common import build, head, megabytes, options, row, text_files
 
-FORMS = ["one-file", *(f"{kind}-{size}" for kind in ("groups", "batches", "files", "tables") for size in (1_000, 10, 1))]
+FORMS = [
+    "one-file",
+    *(f"{kind}-{size}" for kind in ("groups", "batches", "files", "tables") for size in (1_000, 10, 1)),
+]
 """`groups-N` is Parquet with row groups of N rows, `batches-N` an Arrow file with record batches, `files-N` JSON lines
 with N documents a file, `tables-N` Parquet files with as many."""
 CHARACTERS = 900
@@ -66,9 +69,7 @@ def write(folder: Path, texts: list[str], form: str) -> int:
 def main() -> None:
     """Build every form in turn and print the table."""
     folder = Path(tempfile.gettempdir())
-    given = options(
-        __doc__, texts=Path, documents=20_000, forms=(str, FORMS, *FORMS), rounds=1, folder=(Path, folder)
-    )
+    given = options(__doc__, texts=Path, documents=20_000, forms=(str, FORMS, *FORMS), rounds=1, folder=(Path, folder))
     texts = documents(given.texts, given.documents)
     seconds: dict[str, list[float]] = {form: [] for form in given.forms}
     with tempfile.TemporaryDirectory(dir=given.folder) as name:
