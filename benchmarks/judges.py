@@ -217,6 +217,7 @@ def checkpoint(package: Path, out: Path) -> None:
     config = {"dataset": {"args": {"classes": ["toxic"]}}, "arch": {"args": arguments | {"num_classes": 1}}}
     state = {name: torch.from_numpy(np.array(value, dtype=np.float32)) for name, value in weights.items()}
     torch.save({"config": config, "state_dict": state}, out / "bert-tiny.ckpt")
+    print(out / "bert-tiny.ckpt")
 
 
 def main() -> None:

@@ -245,6 +245,7 @@ def make(path: Path, each: int = 12) -> None:
                 span = {"entity_type": kind, "start_position": first, "end_position": first + len(shown)}
                 items.append({"full_text": sentence.replace("{}", shown), "spans": [span]})
     path.write_text(json.dumps(items), encoding="utf-8")
+    print(f"{len(items)} texts in {path}")
 
 
 def main() -> None:
