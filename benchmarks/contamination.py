@@ -1,27 +1,31 @@
-"""Evaluation items planted in real documents, in many ways of editing: how many are found, what is flagged by chance.
+"""Evaluation items planted in real documents, edited in many ways: how many are found, what is flagged by chance.
 
-    python benchmarks/contamination.py FOLDER SET.jsonl:QUESTION:ANSWER [SET.jsonl.gz:QUESTION:ANSWER ...]
+    python benchmarks/contamination.py FOLDER SET.jsonl:QUESTION:ANSWER [SET.jsonl.gz:QUESTION:ANSWER ...] [--short]
 
 FOLDER holds shards with a column `text`. Every item is planted twice for each way of editing: between two documents,
-and in the middle of one. Then all documents are searched as they are, and the time of each step is taken.
+and in the middle of a document. Then all documents are searched as they are, and the time of each step is taken.
+`--short`: the items are the sentences of 8 to 12 words of the sets that end with a question mark, without answers, in
+the middle of a document, in other forms. Made after them are questions in which each word of four letters and more is
+replaced by a word of another question, fifty of each: those that are found stand there by chance.
 """
 
 from __future__ import annotations
 
-import argparse
+import html
 import random
 import re
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from filters import read_texts
+from common import buffers, head, megabytes, options, read_texts, row
 
 from dataaudit.corpus.protected.held_out import index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
-from dataaudit.corpus.protected.items import Items, Judged, index_items
+from dataaudit.corpus.protected.items import ITSELF, Items, Judged, index_items
 from dataaudit.corpus.protected.match_batch import MatchBatch
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.corpus.protected.sets import ItemFields, read_items
@@ -29,15 +33,26 @@ from dataaudit.kernels.items import Finder
 from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.words import split_words
 
-RNG = random.Random(1)
+RNG, FORM_RNG = random.Random(1), random.Random(1)
+"""Of edits and places, and of forms."""
 BATCH_BYTES = 4 << 20
 VERBATIM = 0
+LOOKALIKES = str.maketrans("aeopcx", "\u0430\u0435\u043e\u0440\u0441\u0445")
+OPTIONS = ("the first of them", "none of the above", "both at once", "only on Sundays")
+Edit = Callable[[str], str]
+Pairs = list[tuple[str, str]]
+"""Questions and answers."""
 
 
-def edits(vocabulary: list[str]) -> dict[str, Callable[[str], str]]:
+def each(change: Callable[[str], str]) -> Edit:
+    """Return an edit that changes each word."""
+    return lambda text: " ".join(map(change, text.split()))
+
+
+def edits(vocabulary: list[str]) -> dict[str, Edit]:
     """Return the ways of editing a text."""
 
-    def each(change: Callable[[int, str], list[str]]) -> Callable[[str], str]:
+    def places(change: Callable[[int, str], list[str]]) -> Edit:
         return lambda text: " ".join(new for place, word in enumerate(text.split()) for new in change(place, word))
 
     def by_chance(word: str, instead: list[str]) -> list[str]:
@@ -51,25 +66,44 @@ def edits(vocabulary: list[str]) -> dict[str, Callable[[str], str]]:
             r"[;:!?$\"()]|(?<!\d)[.,]|[.,](?!\d)", lambda _: RNG.choice((" ", " - ", " ; ")), text
         ),
         "numbers changed": lambda text: re.sub(r"\d+", lambda _: str(RNG.randrange(1, 9_999)), text),
-        "each tenth word replaced": each(lambda place, word: [RNG.choice(vocabulary) if place % 10 == 9 else word]),
-        "one in ten replaced": each(lambda _, word: by_chance(word, [RNG.choice(vocabulary)])),
-        "one in ten deleted": each(lambda _, word: by_chance(word, [])),
-        "one in ten followed by another": each(lambda _, word: by_chance(word, [word, RNG.choice(vocabulary)])),
+        "each tenth word replaced": places(lambda place, word: [RNG.choice(vocabulary) if place % 10 == 9 else word]),
+        "one in ten replaced": places(lambda _, word: by_chance(word, [RNG.choice(vocabulary)])),
+        "one in ten deleted": places(lambda _, word: by_chance(word, [])),
+        "one in ten followed by another": places(lambda _, word: by_chance(word, [word, RNG.choice(vocabulary)])),
+    }
+
+
+def forms() -> dict[str, Edit]:
+    """Return the ways of writing a short question; the last two do not keep its words."""
+
+    def with_options(text: str) -> str:
+        chosen = FORM_RNG.sample(OPTIONS, FORM_RNG.randrange(2, 5))
+        return text + "".join(f"\n{letter}) {option}" for letter, option in zip("ABCD", chosen, strict=False))
+
+    return {
+        "as it is": str,
+        "upper case": str.upper,
+        "re-wrapped": lambda text: text.replace(" ", "\n"),
+        "homoglyphs": lambda text: text.translate(LOOKALIKES),
+        "HTML entities": lambda text: html.escape(text).replace("$", "&#36;").replace("\u2019", "&rsquo;"),
+        "HTML entities, escaped twice": lambda text: html.escape(html.escape(text)),
+        "HTML tags around words": each(lambda word: f"<b class='x'>{word}</b>"),
+        "HTML tags inside words": lambda text: re.sub(r"\b([A-Za-z])(?=[a-z])", r"<i>\1</i>", text),
+        "TeX commands": each(lambda word: f"\\textbf{{{word}}}"),
+        "TeX numbers": lambda text: re.sub(r"\$?(\d+(?:[.,]\d+)*)", r"$\1$", text).replace(",", "{,}"),
+        "Markdown marks": each(lambda word: f"**{word}**"),
+        "Markdown links": each(lambda word: f"[{word}](https://example.org/{len(word)}?q=1)"),
+        "line breaks and quotes escaped": lambda text: text.replace(" ", "\\n").replace("'", "\\'"),
+        "options behind it": with_options,
+        "one word replaced": lambda text: text.replace(FORM_RNG.choice(text.split()), "other"),
+        "numbers changed": lambda text: re.sub(r"\d+", lambda found: str(int(found[0]) + 1), text),
     }
 
 
 def search(matcher: Matcher, texts: list[str]) -> MatchBatch:
     """Search texts."""
-    values, bounds = as_buffers(texts)
+    values, bounds = buffers(texts)
     return matcher.match(split_words(values, bounds), values, bounds)
-
-
-def as_buffers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the UTF-8 of texts and their offsets."""
-    encoded = [text.encode() for text in texts]
-    bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(text) for text in encoded], out=bounds[1:])
-    return np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds
 
 
 def planted(hosts: list[str], text: str, *, inside: bool) -> str:
@@ -82,7 +116,7 @@ def planted(hosts: list[str], text: str, *, inside: bool) -> str:
     return " ".join([*words[:place], text, *words[place:]])
 
 
-def recall(matcher: Matcher, items: Items, texts: list[tuple[str, str]], hosts: list[str], inside: bool) -> list[str]:
+def recall(matcher: Matcher, items: Items, texts: Pairs, hosts: list[str], *, inside: bool) -> list[str]:
     """Return the shares of questions and answers that are found, and found verbatim."""
     found = search(matcher, [planted(hosts, f"{question}\n{answer}", inside=inside) for question, answer in texts])
     tiers = {(item, part): tier for document, _, item, part, tier, *_ in found.items.tolist() if item == document}
@@ -91,66 +125,92 @@ def recall(matcher: Matcher, items: Items, texts: list[tuple[str, str]], hosts: 
         for judged in ([Judged.INDEXED], [Judged.SHORT, Judged.CONTEXT]):
             own = np.flatnonzero(np.isin(items.judged[:, part], judged)).tolist()
             hit = [tiers.get((item, part), 9) for item in own]
-            if own:
-                cells.append(f"{np.mean([tier < 9 for tier in hit]):.3f} ({np.mean([t == VERBATIM for t in hit]):.3f})")
-            else:
-                cells.append("-")
+            shares = np.mean([tier < 9 for tier in hit] or 0), np.mean([tier == VERBATIM for tier in hit] or 0)
+            cells.append("{:.3f} ({:.3f})".format(*shares) if own else "-")
     return cells
 
 
 def batches(texts: list[str]) -> Iterator[list[str]]:
-    """Yield texts as a build's batches hold them."""
-    held: list[str] = []
+    """Yield texts as the batches of a build."""
+    batch: list[str] = []
     for text in texts:
-        held.append(text)
-        if sum(map(len, held)) >= BATCH_BYTES:
-            yield held
-            held = []
-    if held:
-        yield held
+        batch.append(text)
+        if sum(map(len, batch)) >= BATCH_BYTES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
-def main() -> None:
-    """Measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("sets", nargs="+")
-    given = parser.parse_args()
-    pairs = []
-    for one in given.sets:
-        path, question, answer = one.rsplit(":", 2)
-        found = read_items([path], ItemFields(question=question, answer=answer))
-        pairs.append([(item.question, item.answer or "") for item in found.items])
+def indexed(pairs: list[list[tuple[str, str | None]]]) -> tuple[Matcher, Items]:
+    """Return what finds the questions and answers of some sets."""
     items = index_items(pairs)
-    matcher = Matcher(ProtectedIndex(held_out=index_held_out([], 10), items=items))
-    clean = read_texts(given.folder, 1 << 60)
-    hosts = [text for text in clean[:1_500] if 500 < len(text) < 50_000]
+    return Matcher(ProtectedIndex(held_out=index_held_out([], 10), items=items)), items
+
+
+def print_edits(pairs: list[Pairs], clean: list[str], hosts: list[str]) -> None:
+    """Print recall by edit, then what is flagged in clean text, and the time of each step."""
+    matcher, items = indexed(pairs)
     vocabulary = [word for host in hosts[:200] for word in re.findall(r"\w+", host)]
     texts = [pairs[number][place] for number, place in zip(items.sets.tolist(), items.numbers.tolist(), strict=True)]
     print(f"{len(texts):,} items; share found (verbatim)")
-    print("| edit | where | questions | short ones | answers | short ones |\n|---|---|--:|--:|--:|--:|")
+    head("edit", "where", "questions", "short questions", "answers", "short answers")
     for name, edit in edits(vocabulary).items():
         edited = [(edit(question), edit(answer)) for question, answer in texts]
         for inside in (False, True):
-            cells = recall(matcher, items, edited, hosts, inside)
-            print(f"| {name} | {'inside' if inside else 'apart'} | {' | '.join(cells)} |")
-    flagged, size, spent = 0, 0, {"words": 0.0, "normal form": 0.0, "seeds": 0.0}
+            row(name, "inside" if inside else "apart", *recall(matcher, items, edited, hosts, inside=inside))
+    flagged, size, spent = 0, 0, Counter[str]()
     finder = Finder(items.seeds)
     for batch in batches(clean):
-        values, bounds = as_buffers(batch)
+        values, bounds = buffers(batch)
         start = time.process_time()
         words = split_words(values, bounds)
         middle = time.process_time()
         plain = normal_words(words, values, bounds)
         then = time.process_time()
         finder.find(plain.hashes, plain.offsets)
-        spent["words"] += middle - start
-        spent["normal form"] += then - middle
-        spent["seeds"] += time.process_time() - then
+        spent.update({"words": middle - start, "normal form": then - middle, "seeds": time.process_time() - then})
         flagged += len(set(matcher.match(words, values, bounds).items[:, 0].tolist()))
         size += len(values)
     speeds = ", ".join(f"{name} {1e9 * seconds / size:.2f} ms/MB" for name, seconds in spent.items())
     print(f"clean: {flagged:,} of {len(clean):,} documents flagged, {size / 1e6:,.0f} MB; {speeds}")
+
+
+def print_short(pairs: list[Pairs], clean: list[str], hosts: list[str]) -> None:
+    """Print recall of short questions by form, then how many stand in clean text."""
+    sentences = [one for own in pairs for text, _ in own for one in re.split(r"(?<=[.!?])\s+", text)]
+    questions = list(dict.fromkeys(one for one in sentences if one.endswith("?") and 8 <= len(one.split()) <= 12))
+    matcher, items = indexed([[(question, None) for question in questions]])
+    counted = np.isin(items.judged[:, 0], ITSELF)
+    kinds = Counter(Judged(code).name.lower() for code in items.judged[:, 0].tolist())
+    print(f"{len(questions):,} questions of 8 to 12 words: {dict(kinds)}")
+    head("form", "of the findable, found", "of the others, found")
+    for name, form in forms().items():
+        pages = [planted(hosts, form(questions[number]), inside=True) for number in items.numbers.tolist()]
+        rows = search(matcher, pages).items
+        hit = np.zeros(len(counted), dtype=bool)
+        hit[rows[rows[:, 0] == rows[:, 2], 2]] = True
+        row(name, *(f"{hit[own].mean():.3f}" if own.any() else "-" for own in (counted, ~counted)))
+    pool = [word for question in questions for word in re.findall(r"[A-Za-z]{4,}", question)]
+    made = [re.sub(r"[A-Za-z]{4,}", lambda _: FORM_RNG.choice(pool), one) for one in questions for _ in range(50)]
+    for what, of in (("questions of the sets", questions), ("questions made after them", made)):
+        matcher, items = indexed([[(question, None) for question in of]])
+        found = {item for batch in batches(clean) for item in search(matcher, batch).items[:, 2].tolist()}
+        findable = int(np.isin(items.judged[:, 0], ITSELF).sum())
+        print(f"{what}: {len(found):,} of {findable:,} findable stand in {megabytes(clean):,.0f} MB of clean text")
+
+
+def main() -> None:
+    """Measure, print."""
+    given = options(__doc__, folder=Path, sets=[str], short=False)
+    pairs = []
+    for described in given.sets:
+        path, question, answer = described.rsplit(":", 2)
+        found = read_items([path], ItemFields(question=question, answer=answer))
+        pairs.append([(item.question, item.answer or "") for item in found.items])
+    clean = read_texts(given.folder)
+    hosts = [text for text in clean[:1_500] if 500 < len(text) < 50_000]
+    (print_short if given.short else print_edits)(pairs, clean, hosts)
 
 
 if __name__ == "__main__":

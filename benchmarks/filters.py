@@ -14,7 +14,6 @@ filters, as somebody runs them, against datatrove's defaults; its settings are t
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from shard_batches import shard_batches
+from common import head, megabytes, need, options, read_texts, row
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.metrics.quality.stage import Filters
@@ -30,15 +29,6 @@ from dataaudit.metrics.quality.stage import Filters
 SETS = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 _TOP = ((2, 0.20), (3, 0.18), (4, 0.16))
 _REPEATED = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
-
-
-def read_texts(folder: Path, wanted: int) -> list[str]:
-    """Return documents taken evenly from all shards."""
-    texts: list[str] = []
-    for batch in shard_batches(folder):
-        texts += batch.texts.to_pylist()
-    chosen = np.unique(np.linspace(0, len(texts) - 1, min(wanted, len(texts))).astype(int))
-    return [texts[place] for place in chosen]
 
 
 class Peer:
@@ -254,13 +244,13 @@ def whole_table(texts: list[str]) -> list[tuple[str, str, float, float, float]]:
     for place, text in enumerate(texts):
         peer.cut(text)
         page = "{" in text or "lorem ipsum" in text.lower()
-        for row, (name, label, one) in enumerate(made):
+        for number, (name, label, one) in enumerate(made):
             try:
-                verdicts[row, place] = one.filter(Document(text=text, id="")) is not True
+                verdicts[number, place] = one.filter(Document(text=text, id="")) is not True
             except ZeroDivisionError:  # a document without words
-                verdicts[row, place] = False
+                verdicts[number, place] = False
             if name == "c4" and "anywhere" in label:
-                verdicts[row, place] |= page
+                verdicts[number, place] |= page
     ours, _ = our_verdicts(texts)
     whole = {
         name: np.any([held for rule, held in ours.items() if rule.startswith(f"{name}.")], axis=0) for name in SETS
@@ -273,30 +263,23 @@ def whole_table(texts: list[str]) -> list[tuple[str, str, float, float, float]]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--documents", type=int, default=10_000)
-    parser.add_argument("--ours", action="store_true", help="time ours alone")
-    parser.add_argument("--whole", action="store_true", help="whole filters against datatrove's defaults")
-    given = parser.parse_args()
+    given = options(__doc__, folder=Path, documents=10_000, whole=False)
+    need("datatrove")
+    need("spacy")
     texts = read_texts(given.folder, given.documents)
-    size = sum(len(text.encode()) for text in texts) / 1e6
+    size = megabytes(texts)
     print(f"{len(texts):,} documents, {size:,.1f} MB")
-    if given.ours:
-        print(f"{our_verdicts(texts)[1] * 1000 / size:.2f} ms of CPU a MB")
-        return
     if given.whole:
-        print("| filter | datatrove with | agreement | dataaudit rejects | datatrove rejects |\n|---|---|--:|--:|--:|")
-        for name, label, agreement, our_rate, their_rate in whole_table(texts):
-            print(f"| `{name}` | {label} | {agreement:.2%} | {our_rate:.2%} | {their_rate:.2%} |", flush=True)
+        head("filter, datatrove with", "agreement", "dataaudit rejects", "datatrove rejects")
+        for name, label, *shares in whole_table(texts):
+            row(f"`{name}`, {label}", *(f"{share:.2%}" for share in shares))
         return
     rows, ours, theirs = agreement_table(texts)
-    print("| rule | agreement | dataaudit rejects | datatrove rejects |\n|---|--:|--:|--:|")
-    for rule, agreement, our_rate, their_rate in rows:
-        print(f"| `{rule}` | {agreement:.2%} | {our_rate:.2%} | {their_rate:.2%} |")
-    print(
-        f"\nCPU: {ours * 1000 / size:.2f} against {theirs * 1000 / size:,.0f} ms a MB, {theirs / ours:,.0f} times less"
-    )
+    head("rule", "agreement", "dataaudit rejects", "datatrove rejects")
+    for rule, *shares in rows:
+        row(f"`{rule}`", *(f"{share:.2%}" for share in shares))
+    ms_each = f"{ours * 1000 / size:.2f} against {theirs * 1000 / size:,.0f} ms a MB"
+    print(f"\nCPU: {ms_each}, {theirs / ours:,.0f} times less")
 
 
 if __name__ == "__main__":

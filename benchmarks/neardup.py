@@ -12,7 +12,6 @@ rensa's flat batch call. Times are CPU times of this process, the median of the 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import os
 import re
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from filters import read_texts
+from common import has, head, megabytes, options, read_texts, row
 
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
@@ -49,9 +48,11 @@ def ours(texts: pa.LargeStringArray) -> np.ndarray:
 
 
 def peers(texts: list[str], array: pa.LargeStringArray) -> dict[str, Callable[[], Any]]:
-    """Return what is timed, by name, of those that are installed."""
+    """Return what is timed, by name, of the peers that are installed."""
     found: dict[str, Callable[[], Any]] = {}
-    try:
+    offsets, values = text_buffers(array)
+    words = split_words(values, offsets)
+    if has("datasketch", "datasketch"):
         from datasketch import MinHash
 
         def datasketch() -> list[Any]:
@@ -62,39 +63,31 @@ def peers(texts: list[str], array: pa.LargeStringArray) -> dict[str, Callable[[]
                 made.append(one)
             return made
 
-        found["datasketch 2, update_batch, Python shingles"] = datasketch
-    except ImportError:
-        pass
-    try:
+        found["datasketch, `update_batch`, Python shingles"] = datasketch
+    if has("rensa"):
         from rensa import RMinHash
 
-        offsets, values = text_buffers(array)
-        words = split_words(values, offsets)
         wide, bounds = shingle_hashes(words.hashes, words.offsets, ngram=NGRAM)
         flat, places = fold(wide).astype(np.uint64), bounds.astype(np.uint64)
-        found["rensa, digest_matrix_from_token_sets, Python shingles"] = lambda: RMinHash.digest_matrix_from_token_sets(
-            [set(shingles(text)) for text in texts], NUM_PERM, 1
+        rounds = itertools.count(1)  # other values each time: what rensa has seen before it does not compute again
+        found["rensa, `digest_matrix_from_token_sets`, Python shingles"] = lambda: (
+            RMinHash.digest_matrix_from_token_sets([set(shingles(text)) for text in texts], NUM_PERM, 1)
         )
-        found["rensa, digest_matrix_from_token_byte_sets, Python shingles"] = lambda: (
+        found["rensa, `digest_matrix_from_token_byte_sets`, Python shingles"] = lambda: (
             RMinHash.digest_matrix_from_token_byte_sets(
                 [[shingle.encode() for shingle in set(shingles(text))] for text in texts], NUM_PERM, 1
             )
         )
-        rounds = itertools.count(1)  # other values each time: what rensa has seen before it does not compute again
         found["rensa, flat hashes of shingles at hand"] = lambda: RMinHash.digest_matrix_from_flat_token_hashes(
             flat ^ np.uint64(next(rounds)), places, NUM_PERM, 1
         )
-        found["dataaudit, words at hand"] = lambda: sketch(words.hashes, words.offsets, ngram=NGRAM, num_perm=NUM_PERM)
-    except ImportError:
-        pass
-    try:
+    if has("datatrove") and has("nltk", "nltk"):
         from datatrove.pipeline.dedup.minhash import MinhashConfig, MinhashDedupSignature
 
         step = MinhashDedupSignature("unused", MinhashConfig())
         step.get_signature(step.get_shingles(texts[0]))
         found["datatrove, signature step"] = lambda: [step.get_signature(step.get_shingles(text)) for text in texts]
-    except (ImportError, LookupError):
-        pass
+    found["dataaudit, words at hand"] = lambda: sketch(words.hashes, words.offsets, ngram=NGRAM, num_perm=NUM_PERM)
     return found
 
 
@@ -107,27 +100,24 @@ def cpu_seconds(call: Callable[[], Any]) -> float:
 
 def main() -> None:
     """Print a table of speeds and ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--documents", type=int, default=300)
-    parser.add_argument("--rounds", type=int, default=3)
-    arguments = parser.parse_args()
+    given = options(__doc__, folder=Path, documents=300, rounds=3)
     os.environ["RAYON_NUM_THREADS"] = "1"  # before rensa is imported
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    texts = read_texts(arguments.folder, arguments.documents)
+    texts = read_texts(given.folder, given.documents)
+    size = megabytes(texts)
     array = pa.array(texts, pa.large_string())
-    size = sum(len(text.encode()) for text in texts) / 1e6
     ours(array.slice(0, 2))  # compile
     calls: dict[str, Callable[[], Any]] = {"dataaudit, from text": lambda: ours(array)} | peers(texts, array)
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(arguments.rounds):
+    for _ in range(given.rounds):
         for name, call in calls.items():
             seconds[name].append(cpu_seconds(call))
     print(f"{len(texts):,} documents, {size:.1f} MB")
+    head("signatures", "MB/s", "times as long as dataaudit from text")
     base = statistics.median(seconds["dataaudit, from text"])
     for name, times in seconds.items():
         middle = statistics.median(times)
-        print(f"{name:<62}{size / middle:>10.2f} MB/s{middle / base:>9.1f} x the time of dataaudit from text")
+        row(name, f"{size / middle:.2f}", f"{middle / base:.1f}")
 
 
 if __name__ == "__main__":

@@ -3,18 +3,19 @@
     python benchmarks/pii.py labelled FILE.json [--presidio PYTHON]
     python benchmarks/pii.py regions
     python benchmarks/pii.py corpus SHARD.jsonl.zst ... [--most-mb 100]
-    python benchmarks/pii.py make FILE.json                 (with a Python that has faker)
+    python benchmarks/pii.py speed SHARD.jsonl.zst ... --presidio PYTHON [--documents 600]
+    python benchmarks/pii.py make FILE.json                (needs faker)
 
 `labelled` reads a list of {full_text, spans: [{entity_type, start_position, end_position}]}. A gold span is found when
 a finding of its type overlaps it; a finding is right when it overlaps a gold span of its type. PYTHON is an interpreter
 with presidio-analyzer: its default recognizers for English run with a blank pipeline over the same texts, and both are
 timed by CPU, the middle of three runs. `regions` looks for the example numbers that phonenumbers has of all regions.
-`make` writes a labelled file of 30 locales. Prints Markdown, of misses only their number.
+`speed` takes the first 2,600 characters of English documents. `make` writes a labelled file of 30 locales. Prints
+Markdown, of misses only their number.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import subprocess
@@ -22,6 +23,12 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+
+from backports import zstd
+from common import buffers, head, megabytes, need, options, read_batches, row
+
+from dataaudit.detectors.patterns.screen import PatternScreen
+from dataaudit.detectors.pii import load_pii
 
 TYPES = (
     "EMAIL_ADDRESS",
@@ -48,6 +55,24 @@ SENTENCES = {
     "MAC_ADDRESS": ("device {} joined", "mac={}"),
     "DATE_OF_BIRTH": ("born on {}", "Date of birth: {}", "DOB {}"),
 }
+PRESIDIO = """
+import json, spacy, sys, time
+from presidio_analyzer import AnalyzerEngine
+from presidio_analyzer.nlp_engine import SpacyNlpEngine
+class Blank(SpacyNlpEngine):
+    def load(self):
+        self.nlp = {"en": spacy.blank("en")}
+texts = json.load(sys.stdin)
+analyzer = AnalyzerEngine(nlp_engine=Blank(), supported_languages=["en"])
+analyzer.analyze("warm up 1.1.1.1", "en")
+times = []
+for _ in range(3):
+    started = time.process_time()
+    found = [[(r.entity_type, r.start, r.end, 0) for r in analyzer.analyze(text, "en")] for text in texts]
+    times.append(time.process_time() - started)
+json.dump({"found": found, "seconds": sorted(times)[1]}, sys.stdout)
+"""
+"""Answers texts on stdin with presidio's findings, in an environment that has presidio-analyzer."""
 PASSAGE = 2600
 """Characters of a document whose time is taken."""
 Span = tuple[str, int, int, int]
@@ -65,15 +90,8 @@ def read_labelled(path: Path) -> list[tuple[str, list[Span]]]:
 
 def ours(texts: list[str]) -> tuple[list[list[Span]], float]:
     """Return the findings of each text, and the CPU seconds."""
-    import numpy as np
-
-    from dataaudit.detectors.patterns.screen import PatternScreen
-    from dataaudit.detectors.pii import load_pii
-
     screen = PatternScreen(registry=load_pii())
-    encoded = [text.encode() for text in texts]
-    values = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    offsets = np.concatenate([[0], np.cumsum([len(one) for one in encoded])]).astype(np.int64)
+    values, offsets = buffers(texts)
     screen.find(values, offsets)
     times = []
     for _ in range(3):
@@ -83,38 +101,15 @@ def ours(texts: list[str]) -> tuple[list[list[Span]], float]:
     seconds = sorted(times)[1]
     found: list[list[Span]] = [[] for _ in texts]
     for place, document in enumerate(batch.documents.tolist()):
-        raw = encoded[document]
+        raw = texts[document].encode()
         first, last = (len(raw[: edges[place]].decode()) for edges in (batch.starts, batch.ends))
         found[document].append((batch.entities[batch.codes[place]], first, last, int(batch.tiers[place])))
     return found, seconds
 
 
-def as_presidio() -> None:
-    """Answer a JSON list of texts on stdin with presidio's findings: runs in presidio's own environment."""
-    import spacy
-    from presidio_analyzer import AnalyzerEngine
-    from presidio_analyzer.nlp_engine import SpacyNlpEngine
-
-    class Blank(SpacyNlpEngine):
-        def load(self) -> None:
-            self.nlp = {"en": spacy.blank("en")}
-
-    texts = json.load(sys.stdin)
-    analyzer = AnalyzerEngine(nlp_engine=Blank(), supported_languages=["en"])
-    analyzer.analyze("warm up 1.1.1.1", "en")
-    times = []
-    for _ in range(3):
-        started = time.process_time()
-        found = [[(r.entity_type, r.start, r.end, 0) for r in analyzer.analyze(text, "en")] for text in texts]
-        times.append(time.process_time() - started)
-    json.dump({"found": found, "seconds": sorted(times)[1]}, sys.stdout)
-
-
 def peers(python: str, texts: list[str]) -> tuple[list[list[Span]], float]:
     """Run presidio over the texts in its own environment."""
-    done = subprocess.run(
-        [python, __file__, "as-presidio"], input=json.dumps(texts), capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([python, "-c", PRESIDIO], input=json.dumps(texts), capture_output=True, text=True, check=True)
     answer = json.loads(done.stdout[done.stdout.index('{"found"') :])
     return answer["found"], answer["seconds"]
 
@@ -143,21 +138,22 @@ def labelled(path: Path, python: str | None) -> None:
     texts, gold = [text for text, _ in items], [spans for _, spans in items]
     found, seconds = ours(texts)
     other, other_seconds = peers(python, texts) if python else ([[] for _ in texts], 0.0)
-    print("| type | spans | recall | precision | missed | by tier (v / c / p) | presidio: recall | precision |")
-    print("|---|---|---|---|---|---|---|---|")
-    kinds = sorted({one[0] for spans in gold for one in spans})
-    shipped = {one[0] for spans in found for one in spans} | set(TYPES)
-    for kind in (kind for kind in kinds if kind in shipped):
+    head("type", "spans", "recall", "precision", "missed", "by tier (v / c / p)", "presidio: recall", "precision")
+    kinds = {one[0] for spans in gold for one in spans}
+    for kind in sorted(kinds & ({one[0] for spans in found for one in spans} | set(TYPES))):
         spans, hits, said, right, tiers = scores(gold, found, kind)
         _, hits2, said2, right2, _ = scores(gold, other, kind)
-        theirs = f"{hits2 / spans:.3f} | {right2 / said2 if said2 else 0:.3f}" if python else "- | -"
-        print(
-            f"| {kind} | {spans:,} | {hits / spans:.3f} | {right / said if said else 0:.3f} | {spans - hits} "
-            f"| {' / '.join(map(str, tiers))} | {theirs} |"
-        )
-    size = sum(len(text.encode()) for text in texts) / 1e6
+        theirs = (f"{hits2 / spans:.3f}", f"{right2 / max(1, said2):.3f}") if python else ("-", "-")
+        shares = f"{hits / spans:.3f}", f"{right / max(1, said):.3f}"
+        row(kind, f"{spans:,}", *shares, spans - hits, " / ".join(map(str, tiers)), *theirs)
+    print_speed(texts, seconds, other_seconds)
+
+
+def print_speed(texts: list[str], seconds: float, other: float) -> None:
+    """Print both CPU times a MB."""
+    size = megabytes(texts)
     print(f"\n{len(texts):,} texts, {size:.2f} MB: {seconds / size * 1e3:.1f} ms/MB of CPU", end="")
-    print(f"; presidio {other_seconds / size * 1e3:,.0f} ms/MB, {other_seconds / seconds:,.0f} times" if python else "")
+    print(f"; presidio {other / size * 1e3:,.0f} ms/MB, {other / seconds:,.0f} times" if other else "")
 
 
 def regions() -> None:
@@ -171,7 +167,7 @@ def regions() -> None:
         for kind in kinds
         if (one := library.example_number_for_type(region, kind)) is not None
     ]
-    print("| format | numbers | recall with a word | without |\n|---|---|---|---|")
+    head("format", "numbers", "recall with a word", "without")
     formats = library.PhoneNumberFormat
     for name, form in (
         ("E.164", formats.E164),
@@ -184,62 +180,35 @@ def regions() -> None:
         for sentence in ("My phone number is {}.", "Jane Roe, {}\n"):
             found, _ = ours([sentence.format(one) for one in shown])
             shares.append(sum(any(one[0] == "PHONE_NUMBER" for one in spans) for spans in found) / len(shown))
-        print(f"| {name} | {len(shown)} | {shares[0]:.3f} | {shares[1]:.3f} |")
+        row(name, len(shown), *(f"{share:.3f}" for share in shares))
 
 
 def corpus(paths: list[Path], most_mb: float) -> None:
-    """Print hits for 100 MB by entity and tier, and CPU time, on shards of JSON lines with a field `text`."""
-    import numpy as np
-    from backports import zstd
-
-    from dataaudit.detectors.patterns.screen import PatternScreen
-    from dataaudit.detectors.pii import load_pii
-
+    """Print hits for 100 MB by entity and tier, and CPU time, on shards with a column `text`."""
     screen = PatternScreen(registry=load_pii())
     hits: Counter[tuple[str, int, bool]] = Counter()
-    num_bytes, seconds, truncated, batch_texts = 0, 0.0, 0, []
-
-    def flush() -> None:
-        nonlocal seconds, truncated
-        values = np.frombuffer(b"".join(batch_texts), dtype=np.uint8)
-        offsets = np.concatenate([[0], np.cumsum([len(one) for one in batch_texts])]).astype(np.int64)
+    size, seconds, truncated = 0.0, 0.0, 0
+    screen.find(*buffers(["warm up"]))
+    for batch in read_batches(*paths):
+        values, offsets = buffers(batch.texts.to_pylist())
         started = time.process_time()
-        batch = screen.find(values, offsets)
+        found = screen.find(values, offsets)
         seconds += time.process_time() - started
-        truncated += int(batch.truncated.sum())
-        hits.update(
-            (batch.entities[code], int(tier), bool(reserved))
-            for code, tier, reserved in zip(batch.codes, batch.tiers, batch.reserved, strict=True)
-        )
-        batch_texts.clear()
-
-    screen.find(np.frombuffer(b"warm up", dtype=np.uint8), np.array([0, 7], dtype=np.int64))
-    for path in paths:
-        with zstd.open(path, "rt", encoding="utf-8") as lines:
-            for line in lines:
-                text = json.loads(line)["text"].encode()
-                num_bytes += len(text)
-                batch_texts.append(text)
-                if len(batch_texts) >= 512:
-                    flush()
-                if num_bytes > most_mb * 1e6:
-                    break
-        if num_bytes > most_mb * 1e6:
+        truncated += int(found.truncated.sum())
+        codes = found.codes.tolist(), found.tiers.tolist(), found.reserved.tolist()
+        hits.update((found.entities[code], tier, reserved) for code, tier, reserved in zip(*codes, strict=True))
+        size += len(values) / 1e6
+        if size > most_mb:
             break
-    flush()
-    size = num_bytes / 1e6
-    print("| entity | validated | contextual | pattern | reserved |\n|---|---|---|---|---|")
+    head("entity", "validated", "contextual", "pattern", "reserved")
     for name in sorted({entity for entity, _, _ in hits}):
-        cells = [sum(n for (e, t, r), n in hits.items() if e == name and t == tier and not r) for tier in range(3)]
-        cells.append(sum(n for (e, _, r), n in hits.items() if e == name and r))
-        print(f"| {name} | " + " | ".join(f"{n * 100 / size:,.0f}" for n in cells) + " |")
+        cells = [hits[name, tier, False] for tier in range(3)] + [sum(hits[name, tier, True] for tier in range(3))]
+        row(name, *(f"{number * 100 / size:,.0f}" for number in cells))
     print(f"\n{size:.0f} MB: {seconds / size * 1e3:.1f} ms/MB of CPU, {truncated} documents not read to their end")
 
 
 def speed(paths: list[Path], python: str, documents: int) -> None:
     """Print CPU time beside presidio's on the beginnings of documents, of shards of JSON lines."""
-    from backports import zstd
-
     texts: list[str] = []
     for path in paths:
         with zstd.open(path, "rt", encoding="utf-8") as lines:
@@ -247,16 +216,12 @@ def speed(paths: list[Path], python: str, documents: int) -> None:
             own = [record["text"][:PASSAGE] for record in records if record.get("lang") in {None, "en"}]
         texts += own[:: max(1, len(own) * len(paths) // documents)]
     texts = [text for text in texts if text.strip()][:documents]
-    (_, seconds), (_, other) = ours(texts), peers(python, texts)
-    size = sum(len(text.encode()) for text in texts) / 1e6
-    print(
-        f"{len(texts):,} texts, {size:.2f} MB: {seconds / size * 1e3:.1f} ms/MB of CPU;"
-        f" presidio {other / size * 1e3:,.0f} ms/MB, {other / seconds:,.0f} times"
-    )
+    print_speed(texts, ours(texts)[1], peers(python, texts)[1])
 
 
 def make(path: Path, each: int = 12) -> None:
     """Write a labelled file of made values in 30 locales."""
+    need("faker", "faker")
     from faker import Faker
 
     rng = random.Random(5)
@@ -280,34 +245,20 @@ def make(path: Path, each: int = 12) -> None:
                 span = {"entity_type": kind, "start_position": first, "end_position": first + len(shown)}
                 items.append({"full_text": sentence.replace("{}", shown), "spans": [span]})
     path.write_text(json.dumps(items), encoding="utf-8")
+    print(f"{len(items)} texts in {path}")
 
 
 def main() -> None:
-    """Parse the command line and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("labelled")
-    one.add_argument("file", type=Path)
-    one.add_argument("--presidio")
-    two = commands.add_parser("corpus")
-    two.add_argument("shards", type=Path, nargs="+")
-    two.add_argument("--most-mb", type=float, default=100)
-    three = commands.add_parser("speed")
-    three.add_argument("shards", type=Path, nargs="+")
-    three.add_argument("--presidio", required=True)
-    three.add_argument("--documents", type=int, default=600)
-    commands.add_parser("make").add_argument("file", type=Path)
-    commands.add_parser("regions")
-    commands.add_parser("as-presidio")
-    given = parser.parse_args()
-    if given.command == "labelled":
-        labelled(given.file, given.presidio)
-    elif given.command == "corpus":
-        corpus(given.shards, given.most_mb)
-    elif given.command == "speed":
-        speed(given.shards, given.presidio, given.documents)
-    else:
-        {"make": lambda: make(given.file), "regions": regions, "as-presidio": as_presidio}[given.command]()
+    """Do what the first argument says."""
+    given = options(__doc__, kind=str, files=[Path, ...], presidio=(str, None), most_mb=100.0, documents=600)
+    kinds = {
+        "labelled": lambda: labelled(*given.files, given.presidio),
+        "regions": regions,
+        "corpus": lambda: corpus(given.files, given.most_mb),
+        "speed": lambda: speed(given.files, given.presidio or sys.executable, given.documents),
+        "make": lambda: make(*given.files),
+    }
+    kinds[given.kind]()
 
 
 if __name__ == "__main__":

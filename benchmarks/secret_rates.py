@@ -2,7 +2,7 @@
 
     python benchmarks/secret_rates.py FOLDER [--source linux-source-6.1] [--sample-megabytes 4] [--count 100]
     python benchmarks/secret_rates.py FOLDER --files      # any folder of text files: each is a document
-    python benchmarks/secret_rates.py --names             # recall of values behind plain names, and by gitleaks' rules
+    python benchmarks/secret_rates.py --names 10          # recall of values behind plain names, and by gitleaks' rules
 
 Recall is over secrets that the tests' makers write: random, with the checksums that issuers give them, in lines of
 code, config and logs. detect-secrets runs with all of its plugins and default filters over the same texts as files;
@@ -13,13 +13,14 @@ detect-secrets over a sample taken evenly, which is as slow as it is. Times are 
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+from common import head, need, options, read_batches, row, shards_below
 
 from dataaudit.detectors.findings import Tier
 from dataaudit.detectors.patterns.registry import Registry
@@ -30,7 +31,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, samples
 from made_assignments import ALPHABETS, SYNTAXES, Made, assignments
 from secret_kinds import KINDS, documents
-from shard_batches import shard_batches
 
 WEAK = {"Secret Keyword", "Base64 High Entropy String", "Hex High Entropy String"}
 SKIPPED = {"Public IP (ipv4)"}
@@ -41,7 +41,7 @@ LONG = 100_000
 
 def read_texts(folder: Path, source: str | None) -> Iterator[bytes]:
     """Yield the documents of all shards, of one source where it is named."""
-    for batch in shard_batches(folder, "source"):
+    for batch in read_batches(*shards_below(folder), source="source"):
         names = batch.sources().to_pylist()
         for text, name in zip(batch.texts.to_pylist(), names, strict=True):
             if source in {None, name}:
@@ -86,12 +86,12 @@ def recall(registry: Registry, kind: str, count: int) -> tuple[float, float, flo
 
 def print_recall(registry: Registry, count: int) -> None:
     """Print the table of kinds."""
-    print("| kind | entity | ours | tier | detect-secrets, by form | any |\n|---|---|--:|---|--:|--:|")
+    head("kind", "entity", "ours", "tier", "detect-secrets, by form", "any")
     rates = []
     for kind, (entity, _, _) in KINDS.items():
         ours, either, by_form, tier = recall(registry, kind, count)
         rates.append((ours, by_form, either))
-        print(f"| {kind} | `{entity}` | {ours:.2f} | {tier} | {by_form:.2f} | {either:.2f} |")
+        row(kind, f"`{entity}`", f"{ours:.2f}", tier, f"{by_form:.2f}", f"{either:.2f}")
     means = ", ".join(f"{sum(column) / len(rates):.3f}" for column in zip(*rates, strict=True))
     least = ", ".join(str(sum(rate >= 0.99 for rate in column)) for column in zip(*rates, strict=True))
     print(f"\n{len(KINDS)} kinds, {count} of each; ours, by form, any: mean {means}; 99 % are found of {least} kinds")
@@ -109,10 +109,10 @@ def print_names(registry: Registry, rounds: int) -> None:
     def share(made: list[Made]) -> float:
         return sum(is_found(registry, *one) for one in made) / len(made)
 
-    print(f"| syntax | {' | '.join(ALPHABETS)} |\n|---|{'--:|' * len(ALPHABETS)}")
+    head("syntax", *ALPHABETS)
     for syntax, lines in SYNTAXES.items():
         rates = [share(assignments(syntax, alphabet, rounds * len(lines), seed=9)) for alphabet in ALPHABETS]
-        print(f"| {syntax} | {' | '.join(f'{rate:.2f}' for rate in rates)} |")
+        row(syntax, *(f"{rate:.2f}" for rate in rates))
     for title, rules in (("with a form", NAMED), ("behind the service's name", ASSIGNED)):
         by_rule = {
             rule: share(samples(rule, rule.partition("-")[0] if rules is NAMED else first, maker, rounds))
@@ -164,28 +164,22 @@ def print_beside(registry: Registry, texts: list[bytes], megabytes: float) -> No
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?")
-    parser.add_argument("--source", default=None)
-    parser.add_argument("--files", action="store_true")
-    parser.add_argument("--names", action="store_true")
-    parser.add_argument("--sample-megabytes", type=float, default=4)
-    parser.add_argument("--count", type=int, default=100)
-    args = parser.parse_args()
-
-    from detect_secrets.settings import default_settings
-
+    given = options(
+        __doc__, folder=[Path, ...], source=(str, None), files=False, names=0, sample_megabytes=4.0, count=100
+    )
     registry = load_secrets()
-    if args.names:
-        print_names(registry, rounds=10)
-    if args.folder is None:
-        return
-    with default_settings():
-        if args.count:
-            print_recall(registry, args.count)
-        texts = list(read_files(args.folder) if args.files else read_texts(args.folder, args.source))
-        print_findings(registry, texts)
-        print_beside(registry, texts, args.sample_megabytes)
+    if given.names:
+        print_names(registry, rounds=given.names)
+    for folder in given.folder:
+        need("detect_secrets", "detect-secrets")
+        from detect_secrets.settings import default_settings
+
+        with default_settings():
+            if given.count:
+                print_recall(registry, given.count)
+            texts = list(read_files(folder) if given.files else read_texts(folder, given.source))
+            print_findings(registry, texts)
+            print_beside(registry, texts, given.sample_megabytes)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What a shard costs the driver when there are very many, over a simulated store of results.
 
     python benchmarks/simulated_shards.py TEXTS [--shards 10000 100000] [--workers 1] [--stages NAME ...] [--folder DIR]
-        [--profile FILE]
 
 The build is the real one (plan, packs, gathering, link steps, sums, finalizing, publishing), and so are its workers.
 Two things are put in its place. Files: a few templates of real text stand for all shards, each under as many paths as
@@ -16,11 +15,8 @@ of the state folder; then the exponents from one size to the next.
 
 from __future__ import annotations
 
-import argparse
-import cProfile
 import hashlib
 import json
-import math
 import os
 import resource
 import subprocess
@@ -35,7 +31,8 @@ from pathlib import Path
 from typing import Any, Self
 from unittest.mock import patch
 
-from many_shards import paragraphs, write_shards
+from common import exponents, options
+from many_shards import paragraphs, state_files, write_shards
 
 from dataaudit.engine import build as building
 from dataaudit.engine.packs import Item, read_pack, stored_name
@@ -182,7 +179,7 @@ def print_nothing(_: str) -> None:
     """Take a note."""
 
 
-def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str, stages: Sequence[str]) -> dict[str, Any]:
+def run_one(texts: Path, shards: int, workers: int, work: Path, stages: Sequence[str]) -> dict[str, Any]:
     """Build one manifest in this process, of some stages or all of them; return its costs."""
     from dataaudit.corpus.shards import Discovery, Shard
     from dataaudit.engine import probing
@@ -229,18 +226,11 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str, st
 
     options = BuildOptions(target=work / "manifest", state=work / "state", cluster=ClusterChoice(workers=workers))
     begun = time.perf_counter()
-    profiler = cProfile.Profile() if profile else None
-    if profiler:
-        profiler.enable()
     with Sampled() as memory, Progress(tell=tell) as progress:
         built = building.build(config, given.base, root_at_base=given.root_at_base, options=options, progress=progress)
-    if profiler:
-        profiler.disable()
-        profiler.dump_stats(profile)
     tell("after the last line")
     seconds = time.perf_counter() - begun
     own, below = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    files = [(Path(above) / name).stat().st_size for above, _, names in os.walk(work / "state") for name in names]
     driver = own.ru_utime + own.ru_stime
     return {
         "shards": shards,
@@ -249,8 +239,7 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str, st
         "driver_cpu_s": driver,
         "cpu_s": driver + below.ru_utime + below.ru_stime,
         "driver_mb": own.ru_maxrss / 1024,
-        "state_files": len(files),
-        "state_mb": sum(files) / 1e6,
+        **state_files(work / "state"),
         "driver_cpu_by_phase_s": {name: round(value, 1) for name, value in phases.items() if value >= 0.5},
         "driver_own_mb": memory.largest / 1024,
         "driver_own_mb_by_phase": {name: value // 1024 for name, value in peaks.items()},
@@ -259,20 +248,18 @@ def run_one(texts: Path, shards: int, workers: int, work: Path, profile: str, st
 
 def main() -> None:
     """Run and print a line of JSON a size, then the exponents."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("texts", type=Path)
-    parser.add_argument("--shards", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument(
-        "--stages", nargs="*", default=[], choices=list(by_stage()), help="beside volume; all that are on when left out"
+    given = options(
+        __doc__,
+        texts=Path,
+        shards=[10_000, 100_000],
+        workers=1,
+        stages=(str, [], *by_stage()),
+        folder=(Path, Path(tempfile.gettempdir())),
+        here=False,
     )
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--profile", default="", help="file for the driver's profile, of the last size")
-    parser.add_argument("--here", action="store_true", help="run one size in this process")
-    given = parser.parse_args()
     if given.here:
         with tempfile.TemporaryDirectory(dir=given.folder) as name:
-            found = run_one(given.texts, given.shards[0], given.workers, Path(name), given.profile, given.stages)
+            found = run_one(given.texts, given.shards[0], given.workers, Path(name), given.stages)
         print(json.dumps({key: round(value, 2) if isinstance(value, float) else value for key, value in found.items()}))
         return
     here = Path(__file__)
@@ -281,22 +268,20 @@ def main() -> None:
     for shards in sorted(given.shards):
         command = [sys.executable, "-c", "import simulated_shards; simulated_shards.main()", str(given.texts)]
         command += ["--shards", str(shards), "--workers", str(given.workers), "--folder", str(given.folder)]
-        command += ["--here", "--profile", given.profile, "--stages", *given.stages]
+        command += ["--here", "--stages", *given.stages]
         ended = subprocess.run(
             command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True, check=True
         )
         print(ended.stdout, end="", flush=True)
         costs.append(json.loads(ended.stdout.splitlines()[-1]))
     for before, after in pairwise(costs):
-        ratio = math.log(after["shards"] / before["shards"])
-        kinds = ("driver_cpu_s", "cpu_s", "driver_mb", "state_files")
-        exponents = {kind: round(math.log(after[kind] / before[kind]) / ratio, 3) for kind in kinds}
+        powers = exponents(before, after, "shards", ("driver_cpu_s", "cpu_s", "driver_mb", "state_files"))
         more = after["shards"] - before["shards"]
         each = {
             "driver_kb": round(1024 * (after["driver_mb"] - before["driver_mb"]) / more, 2),
             "driver_ms": round(1000 * (after["driver_cpu_s"] - before["driver_cpu_s"]) / more, 3),
         }
-        print(json.dumps({"exponent": exponents, "each_more_shard": each}))
+        print(json.dumps({"exponent": powers, "each_more_shard": each}))
 
 
 if __name__ == "__main__":

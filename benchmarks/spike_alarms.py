@@ -1,23 +1,27 @@
-"""How often the detector of spikes flags curves without a spike, by noise and k: `python benchmarks/spike_alarms.py`.
+"""How often the detector of spikes flags curves without a spike, by noise and k.
+
+    python benchmarks/spike_alarms.py [--steps 2500] [--long 20000]
 
 Healthy curves fall as 2.5 + 5 / sqrt(t + 20), with noise of a standard deviation about 0.04; 8 of 2,500 steps each.
-Prints flags above the band, below it, and changes of level, per 10,000 steps; and what a step costs. Then the same for
-the band that follows from the run, in 4 curves of 20,000 steps, from step 1,061 on: k at the end, false alarms above,
+Prints flags above the band, below it, and changes of level, per 10,000 steps. Then the same for the band that follows
+from the run, in 4 curves of 20,000 steps, from step 1,061 on: k at the end, false alarms above,
 and below (clusters of flags) per 10,000 steps, and what the detector itself claims of the last curve.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from common import head, options, row
 
 from dataaudit.training.spikes import GAP, SpikeDetector
 
-STEPS, CURVES, SD = 2_500, 8, 0.04
+CURVES, LONG_CURVES, SD = 8, 4, 0.04
 WIDTHS = (6.0, 7.0, 8.0, 10.0)
-LONG, LONG_CURVES, FROM = 20_000, 4, 1_061
+KINDS = ("loss_spike", "loss_dip", "level_shift")
+FROM = 1_061
 Random = np.random.Generator
 
 
@@ -55,50 +59,48 @@ NOISES: dict[str, Callable[[Random, int], np.ndarray]] = {
 }
 
 
+def curves(noise: Callable[[Random, int], np.ndarray], number: int, steps: int) -> Iterator[list[float]]:
+    """Yield healthy curves with a noise."""
+    for seed in range(number):
+        trend = 2.5 + 5 * (np.arange(steps) + 21.0) ** -0.5
+        yield (trend + SD * noise(np.random.default_rng(seed), steps)).tolist()
+
+
+def long_alarms(noise: Callable[[Random, int], np.ndarray], steps: int) -> tuple[str, str, str]:
+    """Return k at the end, false alarms above and below, and what the detector claims, of the band from the run."""
+    widths, alarms = [], {1: 0, -1: 0}
+    for values in curves(noise, LONG_CURVES, steps):
+        detector, last = SpikeDetector(), {1: -steps, -1: -steps}
+        for at, value in enumerate(values, 1):
+            verdict = detector.see(at, value)
+            if verdict.flagged and at >= FROM:
+                side = 1 if verdict.distance > 0 else -1
+                alarms[side] += at - last[side] > GAP + 1
+                last[side] = at
+        widths.append(detector.k)
+    scale, rates = 1e4 / (LONG_CURVES * (steps - FROM + 1)), detector.alarm_rates()
+    claimed = [f"{1e4 * part:.1f}" for part in (rates[0].value, rates[0].low, rates[0].high)] if rates else ["-"] * 3
+    sides = f"{alarms[1] * scale:.1f} / {alarms[-1] * scale:.1f}"
+    return f"{min(widths):.1f} to {max(widths):.1f}", sides, "{} ({} to {})".format(*claimed)
+
+
 def main() -> None:
-    """Print the table."""
-    step = np.arange(1, STEPS + 1)
-    print(f"{'noise':<32}" + "".join(f"{f'k = {k:g}':>16}" for k in WIDTHS))
-    spent = 0.0
+    """Print both tables."""
+    given = options(__doc__, steps=2_500, long=20_000)
+    head("noise", *(f"k = {k:g}" for k in WIDTHS))
     for name, noise in NOISES.items():
         cells = []
         for k in WIDTHS:
-            said: list[str] = []
-            for seed in range(CURVES):
-                values = 2.5 + 5 * (step + 20.0) ** -0.5 + SD * noise(np.random.default_rng(seed), STEPS)
-                detector, begun = SpikeDetector(k=k, rate=None), time.perf_counter()
-                said += [detector.see(at, value).kind for at, value in enumerate(values.tolist(), 1)]
-                spent += time.perf_counter() - begun
-            scale = 1e4 / len(said)
-            cells.append(
-                " / ".join(f"{said.count(kind) * scale:g}" for kind in ("loss_spike", "loss_dip", "level_shift"))
-            )
-        print(f"{name:<32}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
-    print(f"\n{'noise':<32}{'k at the end':>24}{'above / below':>16}{'claimed above':>24}")
+            found: Counter[str] = Counter()
+            for values in curves(noise, CURVES, given.steps):
+                detector = SpikeDetector(k=k, rate=None)
+                found.update(detector.see(at, value).kind for at, value in enumerate(values, 1))
+            cells.append(" / ".join(f"{1e4 * found[kind] / (CURVES * given.steps):g}" for kind in KINDS))
+        row(name, *cells)
+    print()
+    head("noise", "k at the end", "above / below", "claimed above")
     for name, noise in NOISES.items():
-        widths, alarms = [], {1: 0, -1: 0}
-        for seed in range(LONG_CURVES):
-            values = 2.5 + 5 * (np.arange(LONG) + 21.0) ** -0.5 + SD * noise(np.random.default_rng(seed), LONG)
-            detector, last = SpikeDetector(), {1: -LONG, -1: -LONG}
-            for at, value in enumerate(values.tolist(), 1):
-                verdict = detector.see(at, value)
-                if verdict.flagged and at >= FROM:
-                    side = 1 if verdict.distance > 0 else -1
-                    alarms[side] += at - last[side] > GAP + 1
-                    last[side] = at
-            widths.append(detector.k)
-        scale = 1e4 / (LONG_CURVES * (LONG - FROM + 1))
-        rates = detector.alarm_rates()
-        claimed = (
-            f"{rates[0].value * 1e4:.1f} ({rates[0].low * 1e4:.1f} to {rates[0].high * 1e4:.1f})" if rates else "-"
-        )
-        cells = (
-            f"{min(widths):.1f} to {max(widths):.1f}",
-            f"{alarms[1] * scale:.1f} / {alarms[-1] * scale:.1f}",
-            claimed,
-        )
-        print(f"{name:<32}{cells[0]:>24}{cells[1]:>16}{cells[2]:>24}", flush=True)
-    print(f"{1e6 * spent / (len(NOISES) * len(WIDTHS) * CURVES * STEPS):.0f} microseconds a step")
+        row(name, *long_alarms(noise, given.long))
 
 
 if __name__ == "__main__":

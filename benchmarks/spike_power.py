@@ -9,7 +9,7 @@ of Clopper and Pearson, 95 %.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from common import head, options, row
 from spike_corpus import FAULTS
 from spike_draws import (
     many_blocks,
@@ -60,21 +61,12 @@ Random = np.random.Generator
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", type=Path)
-    parser.add_argument("--part", nargs="*", choices=sorted(PARTS), default=list(PARTS))
-    parser.add_argument("--trials", type=int, default=60, help="of a cell of the tables of power")
-    parser.add_argument("--logs", type=int, default=299, help="resampled clean logs, and as many with a jump")
-    parser.add_argument("--relabelings", type=int, default=300)
-    arguments = parser.parse_args()
-    folders = sorted(
-        path for path in arguments.runs.iterdir() if path.suffix == ".npz" or (path / "truth.json").exists()
-    )
+    given = options(__doc__, runs=Path, part=(str, list(PARTS), *PARTS), trials=60, logs=299, relabelings=300)
+    folders = sorted(path for path in given.runs.iterdir() if path.suffix == ".npz" or (path / "truth.json").exists())
     logs = {path.stem: load(path) for path in folders}
-    for name in arguments.part:
+    for name in given.part:
         print(f"\n## {name}\n", flush=True)
-        for line in PARTS[name](logs, arguments):
-            print(line, flush=True)
+        PARTS[name](logs, given)
 
 
 def share(found: int, tried: int, confidence: float = 0.95) -> str:
@@ -143,10 +135,9 @@ def repeated(test: EventTestFound | None) -> bool:
     return any(one.episodes > 1 and one.p <= alpha_of_look(test.look, PROPOSED) for one in test.units)
 
 
-def runs_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
+def runs_part(logs: dict[str, Log], _: Namespace) -> None:
     """Real runs: what is found of what was planted, and what else is named."""
-    yield "| planted | order | runs | spikes seen | laid to it | its blocks odd | other blocks odd, a run |"
-    yield "|---|---|--:|--:|--:|--:|--:|"
+    head("planted", "order", "runs", "spikes seen", "laid to it", "its blocks odd", "other blocks odd, a run")
     seen_odd: Counter[tuple[int, int]] = Counter()
     for fault in ("", "jump", *FAULTS):
         for order in ORDERS:
@@ -165,16 +156,13 @@ def runs_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
                 other += len(names - set(log.blocks))
                 seen_odd.update(names - set(log.blocks))
             right_of = share(right, seen) if fault not in ("", "jump") else f"{right}"
-            yield (
-                f"| {fault or 'nothing'} | {order} | {len(chosen)} | {share(seen, spikes)} | {right_of}"
-                f" | {share(odd, blocks)} | {other / len(chosen):.1f} |"
-            )
+            shares = share(seen, spikes), right_of, share(odd, blocks)
+            row(fault or "nothing", order, len(chosen), *shares, f"{other / len(chosen):.1f}")
     again = sum(1 for one in seen_odd.values() if one > 1)
     times = sum(one for one in seen_odd.values() if one > 1)
-    yield ""
-    yield (
-        f"{sum(seen_odd.values())} times a block that was not planted is called odd: {len(seen_odd)} blocks, {again} of"
-        f" them in more than one run, which is {times} of the times."
+    print(
+        f"\n{sum(seen_odd.values())} times a block that was not planted is called odd: {len(seen_odd)} blocks, {again}"
+        f" of them in more than one run, which is {times} of the times."
     )
 
 
@@ -183,13 +171,10 @@ def kind_of(log: Log) -> str:
     return log.fault or ("jump" if log.jumps else "")
 
 
-def rules_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
+def rules_part(logs: dict[str, Log], _: Namespace) -> None:
     """Real runs: rules of others beside ours."""
-    yield (
-        "| rule | alarms of clean runs, per 10,000 steps: shuffled | buffered | sequential |"
-        " spikes of random bytes found | of other faults | of jumps |"
-    )
-    yield "|---|--:|--:|--:|--:|--:|--:|"
+    orders = ("alarms of clean runs, per 10,000 steps: shuffled", *ORDERS[1:])
+    head("rule", *orders, "spikes of random bytes found", "of other faults", "of jumps")
     for name in RULES:
         cells = []
         for order in ORDERS:
@@ -203,7 +188,7 @@ def rules_part(logs: dict[str, Log], _: argparse.Namespace) -> Iterator[str]:
             for first, last in planted_spikes(log):
                 events[kind].append(bool(((steps >= first) & (steps <= last)).any()))
         cells += [share(sum(one), len(one)) for one in events.values()]
-        yield f"| {name} | {' | '.join(cells)} |"
+        row(name, *cells)
 
 
 def _late(found: np.ndarray) -> np.ndarray:
@@ -213,45 +198,40 @@ def _late(found: np.ndarray) -> np.ndarray:
 # Clean runs, and runs whose learning rate jumps, resampled
 
 
-def clean_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def clean_part(logs: dict[str, Log], given: Namespace) -> None:
     """Clean runs: what is named."""
     clean = {order: [one for one in logs.values() if plain(one) and one.order == order] for order in ORDERS}
-    yield "| clean | n | excess laid to data | episodes follow data | a block odd | odd, a run |"
-    yield "|---|--:|--:|--:|--:|--:|"
+    head("clean", "n", "excess laid to data", "episodes follow data", "a block odd", "odd, a run")
     for order, chosen in clean.items():
-        yield _row(f"{order}, real", chosen)
+        print_row(f"{order}, real", chosen)
     for order, chosen in clean.items():
-        yield _row(f"{order}, resampled", _resampled(chosen, _part_of(arguments.logs, order)))
+        print_row(f"{order}, resampled", _resampled(chosen, _part_of(given.logs, order)))
 
 
-def jumps_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def jumps_part(logs: dict[str, Log], given: Namespace) -> None:
     """Runs whose learning rate jumps: what is named, and what the jump's own spike is laid to."""
     jumped = [one for one in logs.values() if one.jumps]
-    yield (
-        "| runs with a jump | n | jumps with a spike | laid to data | episodes follow data | a block odd | odd, a run |"
-    )
-    yield "|---|--:|--:|--:|--:|--:|--:|"
-    yield _row("all orders, real", jumped, jumps=True)
+    shown = ("jumps with a spike", "laid to data", "episodes follow data", "a block odd", "odd, a run")
+    head("runs with a jump", "n", *shown)
+    print_row("all orders, real", jumped, jumps=True)
     for order in ORDERS:
         clean = [one for one in logs.values() if plain(one) and one.order == order]
-        made = _resampled(clean, _part_of(arguments.logs, order), jumped)
-        yield _row(f"{order}, resampled", made, jumps=True)
+        made = _resampled(clean, _part_of(given.logs, order), jumped)
+        print_row(f"{order}, resampled", made, jumps=True)
 
 
-def repeated_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def repeated_part(logs: dict[str, Log], given: Namespace) -> None:
     """Clean logs of shuffled order, and ones with a jump: the event test alone."""
     clean = [one for one in logs.values() if plain(one) and one.order == "shuffled"]
-    yield "| shuffled, resampled | n | with an episode | episodes follow data | repeated |"
-    yield "|---|--:|--:|--:|--:|"
+    head("shuffled, resampled", "n", "with an episode", "episodes follow data", "repeated")
     for name, jumped in (("clean", []), ("learning rate jumps", [one for one in logs.values() if one.jumps])):
         tested = follows = proposed = number = 0
-        for log in _resampled(clean, arguments.logs, jumped):
+        for log in _resampled(clean, given.logs, jumped):
             data = data_of(log)
             said = event_test_of(data, [])
             number, tested = number + 1, tested + bool(data.judged.spikes)
             follows, proposed = follows + (said.outcome == "follows"), proposed + repeated(said)
-        cells = [share(one, number) for one in (tested, follows)]
-        yield f"| {name} | {number} | {' | '.join(cells)} | {share(proposed, number, 0.9)} |"
+        row(name, number, share(tested, number), share(follows, number), share(proposed, number, 0.9))
 
 
 def _part_of(logs: int, order: str) -> int:
@@ -267,7 +247,8 @@ def _resampled(clean: Sequence[Log], number: int, jumped: Sequence[Log] = ()) ->
         yield resampled(logs, random, jumped[int(random.integers(len(jumped)))] if jumped else None)
 
 
-def _row(name: str, logs: Iterable[Log], *, jumps: bool = False) -> str:
+def print_row(name: str, logs: Iterable[Log], *, jumps: bool = False) -> None:
+    """Print what is named in some runs."""
     said, seen, laid, made = Said(), 0, 0, 0
     for log in logs:
         found = attribute(data_of(log))
@@ -277,21 +258,20 @@ def _row(name: str, logs: Iterable[Log], *, jumps: bool = False) -> str:
             made, seen, laid = made + 1, seen + bool(own), laid + any(one.found is not None for one in own)
     first_cells = [share(seen, made), share(laid, seen)] if jumps else [share(said.found, said.runs)]
     cells = [*first_cells, *(share(one, said.runs) for one in (said.follows, said.odd))]
-    return f"| {name} | {said.runs} | {' | '.join(cells)} | {said.named / max(1, said.runs):.1f} |"
+    row(name, said.runs, *cells, f"{said.named / max(1, said.runs):.1f}")
 
 
 # Power of the residual test, resampled
 
 
-def residual_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def residual_part(logs: dict[str, Log], given: Namespace) -> None:
     """Power of the residual test by fault, order, share and batch size."""
     plans = [(1, 4, 1), (1, 8, 1), *((3, 8, times) for times in TIMES)]
     heads = [
         f"{blocks} of 528 blocks{', half' if documents < BLOCK_ROWS else ''}, {8 * times} rows"
         for blocks, documents, times in plans
     ]
-    yield f"| fault | order | bad documents | {' | '.join(heads)} |"
-    yield "|---|---|--:|" + "--:|" * len(plans)
+    head("fault", "order", "bad documents", *heads)
     for order in ORDERS:
         clean = {
             times: [
@@ -310,7 +290,7 @@ def residual_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterat
             for blocks, documents, times in plans:
                 bad = pooled([of_blocks(one, one.regrouped(times).documents()) for one in faulty])
                 found = 0
-                rounds = arguments.trials // blocks
+                rounds = given.trials // blocks
                 for trial in range(rounds):
                     random = np.random.default_rng([trial, blocks, times])
                     base = clean[times][trial % len(clean[times])]
@@ -318,13 +298,13 @@ def residual_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterat
                     odd = [one.unit for one in residual_test(made, seed=trial).units if one.discovered]
                     found += int(np.isin(chosen, odd).sum())
                 cells.append(share(found, rounds * blocks))
-            yield f"| {fault} | {order} | {len(bad.unit)} | {' | '.join(cells)} |"
+            row(fault, order, len(bad.unit), *cells)
 
 
 # Power of the event test, by draws
 
 
-def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def event_part(logs: dict[str, Log], given: Namespace) -> None:
     """Power of the event test: a block is followed by episodes, in orders of real documents.
 
     Documents and lengths are those of a real run, four passes. An episode begins 1 to 8 steps after a document of the
@@ -334,14 +314,13 @@ def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
     first = log["epoch"] == 0
     key = log["shard"][first] * log.rows + log["row"][first]
     lengths = np.bincount(key, log["targets"][first]).astype(np.int64)
-    shard, row = np.divmod(np.arange(len(lengths)), log.rows)
+    shard, place = np.divmod(np.arange(len(lengths)), log.rows)
     kept = lengths > 0
-    lengths, shard, row = lengths[kept], shard[kept], row[kept]
+    lengths, shard, place = lengths[kept], shard[kept], place[kept]
     starts = np.concatenate([[0], np.cumsum(np.bincount(shard))])
     batches = (8, 32, 128, 512)
-    yield f"| order | an episode after a read | {' | '.join(f'{one} rows' for one in batches)} |"
-    yield "|---|--:|" + "--:|" * len(batches)
-    trials = max(1, arguments.trials // 2)
+    head("order", "an episode after a read", *(f"{one} rows" for one in batches))
+    trials = max(1, given.trials // 2)
     for order in ORDERS:
         for chance in (0.1, 0.25, 1.0):
             cells = []
@@ -349,7 +328,7 @@ def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
                 found = untested = 0
                 for trial in range(trials):
                     random = np.random.default_rng([trial, rows, int(100 * chance)])
-                    exposure = read(order_of(order, starts, 4, trial), lengths, shard, row, rows, CONTEXT)
+                    exposure = read(order_of(order, starts, 4, trial), lengths, shard, place, rows, CONTEXT)
                     unit = int(random.choice(exposure.units[exposure.units >= 0]))
                     onsets = onsets_after(exposure, unit, chance, random)
                     flagged = np.unique(np.concatenate([onsets, onsets + 1]))
@@ -359,49 +338,41 @@ def event_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[
                     found += any(one.unit in (unit, -1 - (unit >> 40)) and one.p <= 0.05 for one in said.units)
                     untested += unit in said.not_identifiable
                 cells.append(share(found, trials) + (f" ({untested} not identifiable)" if untested else ""))
-            yield f"| {order} | {chance:g} | {' | '.join(cells)} |"
+            row(order, f"{chance:g}", *cells)
 
 
 # p-values of relabelled runs
 
 
-def uniform_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def uniform_part(logs: dict[str, Log], given: Namespace) -> None:
     """How often p is at most a when names of documents are permuted, of one packed and one masked clean run."""
     levels = (0.001, 0.002, 0.005, 0.01, 0.02)
     heads = [f"p ≤ {one:g}" for one in levels]
-    yield f"| residual test, relabelled within sources | p-values | {' | '.join(heads)} | runs with an outlier |"
-    yield "|---|--:|" + "--:|" * (len(levels) + 1)
+    head("residual test, relabelled within sources", "p-values", *heads, "runs with an outlier")
     chosen = {
         masked: next(one for one in logs.values() if one.order == "shuffled" and plain(one) and one.masked == masked)
         for masked in (False, True)
     }
     for masked, log in chosen.items():
         counts, tested, outliers = Counter[float](), 0, 0
-        for one in range(arguments.relabelings):
+        for one in range(given.relabelings):
             made = relabelled(log, np.random.default_rng(one), within_source=True)
             said = residual_test(made.documents(), seed=one)
             tested += said.tested
             outliers += any(unit.discovered for unit in said.units)
             counts.update(level for level in levels for unit in said.units if unit.p <= level)
         cells = [f"{counts[level] / tested:.4f}" for level in levels]
-        yield (
-            f"| {'masked' if masked else 'packed'} | {tested:,} | {' | '.join(cells)}"
-            f" | {share(outliers, arguments.relabelings)} |"
-        )
+        row("masked" if masked else "packed", f"{tested:,}", *cells, share(outliers, given.relabelings))
     levels = (0.05, 0.1, 0.25, 0.5, 0.75)
-    yield ""
-    yield (
-        "| event test, relabelled, the 12 highest steps as episodes | p-values | "
-        + " | ".join(f"p ≤ {one:g}" for one in levels)
-        + " |"
-    )
-    yield "|---|--:|" + "--:|" * len(levels)
+    print()
+    heads = [f"p ≤ {one:g}" for one in levels]
+    head("event test, relabelled, the 12 highest steps as episodes", "p-values", *heads)
     for masked, log in chosen.items():
         above = log.curve - trend(log.curve)
         above[:100] = -np.inf
         onsets = np.sort(np.argsort(-above)[:12])
         smallest = []
-        for one in range(arguments.relabelings):
+        for one in range(given.relabelings):
             made = relabelled(log, np.random.default_rng([one, 1]), within_source=False)
             steps = np.arange(1, made.steps + 1)
             zero = np.zeros(len(made["step"]), dtype=np.int64)
@@ -414,19 +385,18 @@ def uniform_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterato
             said = event_test(exposure, onsets, onsets, random_order=True, orders=199, seed=one)
             smallest.append(said.units[0].p)
         cells = [f"{np.mean(np.array(smallest) <= level):.3f}" for level in levels]
-        yield f"| {'masked' if masked else 'packed'} | {len(smallest)} | {' | '.join(cells)} |"
+        row("masked" if masked else "packed", len(smallest), *cells)
 
 
 # False discoveries
 
 
-def discoveries_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Iterator[str]:
+def discoveries_part(logs: dict[str, Log], given: Namespace) -> None:
     """False discoveries among 10,000 blocks of 8 documents, 20 of them bad: documents of real runs, drawn again."""
     shuffled = [one for one in logs.values() if one.order == "shuffled" and not one.masked]
     clean = pooled([one.documents() for one in shuffled if plain(one)])
-    yield "| what is drawn | fault | rounds | found of 20 | false discoveries |"
-    yield "|---|---|--:|--:|--:|"
-    rounds = max(3, arguments.trials // 6)
+    head("what is drawn", "fault", "rounds", "found of 20", "false discoveries")
+    rounds = max(3, given.trials // 6)
     for name in ("documents of their source", "whole blocks"):
         for fault in FAULTS:
             faulty = [of_blocks(one, one.documents()) for one in shuffled if one.fault == fault]
@@ -438,7 +408,7 @@ def discoveries_part(logs: dict[str, Log], arguments: argparse.Namespace) -> Ite
                 said = [unit.unit for unit in residual_test(made, seed=one).units if unit.discovered]
                 found += sum(1 for unit in said if unit < 20)
                 wrong.append(sum(1 for unit in said if unit >= 20) / max(1, len(said)))
-            yield f"| {name} | {fault} | {rounds} | {share(found, 20 * rounds)} | {np.mean(wrong):.3f} |"
+            row(name, fault, rounds, share(found, 20 * rounds), f"{np.mean(wrong):.3f}")
 
 
 PARTS = {

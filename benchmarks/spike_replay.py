@@ -1,6 +1,6 @@
 """Spikes of the state and spikes of the data, told apart by replay: small GPTs, ten runs of each kind and seed.
 
-    python benchmarks/spike_replay.py --runs 10 --out /tmp/spike-replay
+    python benchmarks/spike_replay.py OUT [--runs 10] [--kinds data rate moments clean]
 
 A model of one layer (about 30,000 weights, dropout, AdamW, a schedule) reads 40 shards of made words one after another.
 ``data``: one shard has random letters, 60 documents in a burst. ``rate``: the learning rate is a hundred times as high
@@ -11,7 +11,6 @@ that are there already are not made again.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import shutil
@@ -20,6 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
+from common import options
 
 from dataaudit.training.attribution import attribute, load_data
 from dataaudit.training.replaying import replayed
@@ -27,27 +27,23 @@ from dataaudit.training.replaying import replayed
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "unit/training")]
 world = importlib.import_module("replay_world")
-KINDS = ("data", "rate", "moments", "clean")
+KINDS = ["data", "rate", "moments", "clean"]
 BAD, SPIKE = 30, 100
 
 
 def main() -> None:
     """Run what the command line says."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--kinds", default=",".join(KINDS))
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
+    given = options(__doc__, out=Path, runs=10, kinds=KINDS)
     torch.set_num_threads(1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for seed in range(arguments.runs):
-        for kind in arguments.kinds.split(","):
-            file = arguments.out / f"{kind}-{seed}.json"
+    given.out.mkdir(parents=True, exist_ok=True)
+    for seed in range(given.runs):
+        for kind in given.kinds:
+            file = given.out / f"{kind}-{seed}.json"
             if not file.exists():
-                file.write_text(json.dumps(one_run(arguments.out / f"{kind}-{seed}", kind, seed)))
+                file.write_text(json.dumps(one_run(given.out / f"{kind}-{seed}", kind, seed)))
             print(kind, seed, file.read_text(), flush=True)
     for kind in KINDS:
-        held = [json.loads(file.read_text()) for file in sorted(arguments.out.glob(f"{kind}-*.json"))]
+        held = [json.loads(file.read_text()) for file in sorted(given.out.glob(f"{kind}-*.json"))]
         for name in ("direct", "contagion", "proposed", "reproduced"):
             print(kind, name, dict(Counter(str(one[name]) for one in held)))
 

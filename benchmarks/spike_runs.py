@@ -1,6 +1,6 @@
 """Real runs for the study of spikes: small GPTs over bytes of text, clean, with faults, with a jump of the rate.
 
-    OMP_NUM_THREADS=1 python benchmarks/spike_runs.py --out FOLDER [--documentation /usr/share/doc] ...
+    OMP_NUM_THREADS=1 python benchmarks/spike_runs.py FOLDER [--documentation /usr/share/doc] [--limit 48] ...
 
 Trains one run after the other and goes on where it stopped: a run that is done has ``truth.json`` in its folder. Then
 `benchmarks/spike_power.py` reads them.
@@ -8,7 +8,6 @@ Trains one run after the other and goes on where it stopped: a run that is done 
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import subprocess
@@ -21,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from common import options
 from spike_corpus import BLOCK_ROWS, BLOCKS, FAULTS, SHARDS, Faulty, Rows, write_corpus
 from torch import nn
 from torch.nn import functional
@@ -133,7 +133,7 @@ def document_mask(tags: torch.Tensor) -> torch.Tensor:
     return ((document[:, :, None] == document[:, None, :]) & causal)[:, None]
 
 
-def train(run: Run, manifest: Path, folder: Path) -> None:
+def train(run: Run, manifest: Path, folder: Path, steps: int) -> None:
     """Train one run, and say beside its log what is true of it."""
     shutil.rmtree(folder, ignore_errors=True)
     torch.manual_seed(run.seed)
@@ -151,7 +151,7 @@ def train(run: Run, manifest: Path, folder: Path) -> None:
     began = time.monotonic()
     said: Literal["", "documents"] = "documents" if run.order == "shuffled" else ""
     with TrainingMonitor(folder, corpus, block_rows=BLOCK_ROWS, order=said) as monitor:
-        for step in range(STEPS):
+        for step in range(steps):
             batch = torch.utils.data.default_collate([rows[step * run.rows + one] for one in range(run.rows)])
             rate = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP_STEPS)
             rate *= run.jump if any(one <= step + 1 < one + JUMP_STEPS for one in jumps) else 1.0
@@ -185,10 +185,10 @@ def _planted(documents: Faulty, run: Run) -> list[tuple[int, int]]:
     return sorted((int(documents.shards[one]), int(drawn.integers(0, BLOCKS))) for one in chosen)
 
 
-def build(out: Path, arguments: argparse.Namespace) -> None:
+def build(out: Path, *folders: Path) -> None:
     """Write the corpus and its manifest."""
     data = out / "data" / "train"
-    decoys = write_corpus(data, arguments.documentation, arguments.manuals, arguments.checksums)
+    decoys = write_corpus(data, *folders)
     (out / "decoys.json").write_text(json.dumps(decoys) + "\n")
     config = {
         "dataset": {"name": "spike-power", "version": "1"},
@@ -204,20 +204,16 @@ def build(out: Path, arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     """Train what is not trained yet."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--documentation", type=Path, default=Path("/usr/share/doc"))
-    parser.add_argument("--manuals", type=Path, default=Path("/usr/share/man"))
-    parser.add_argument("--checksums", type=Path, default=Path("/var/lib/dpkg/info"))
-    parser.add_argument("--limit", type=int, help="runs at most")
-    arguments = parser.parse_args()
-    if not (arguments.out / "manifest").exists():
-        build(arguments.out, arguments)
+    folders = {"documentation": "/usr/share/doc", "manuals": "/usr/share/man", "checksums": "/var/lib/dpkg/info"}
+    places = {name: (Path, Path(place)) for name, place in folders.items()}
+    given = options(__doc__, out=Path, limit=(int, None), steps=STEPS, **places)
+    if not (given.out / "manifest").exists():
+        build(given.out, given.documentation, given.manuals, given.checksums)
         print(f"{sum(SHARDS.values()) * BLOCKS} blocks")
-    for run in list(runs())[: arguments.limit]:
-        folder = arguments.out / "runs" / run.name
+    for run in list(runs())[: given.limit]:
+        folder = given.out / "runs" / run.name
         if not (folder / "truth.json").exists():
-            train(run, arguments.out / "manifest", folder)
+            train(run, given.out / "manifest", folder, given.steps)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,33 @@
 """Token files of one corpus by `dataaudit tokenize`, datatrove's DocumentTokenizer, and Megatron's way, by turns.
 
-    python benchmarks/token_files.py SHARDS... --tokenizer tokenizer.json [--workers 2] [--rounds 3] [--peers PYTHON]
+    python benchmarks/token_files.py SHARDS... [--tokenizer tokenizer.json --end-token END] [--workers 2] [--rounds 3]
+        [--peers PYTHON]
 
 SHARDS are plain JSON lines with a column `text`. The manifest is built before, with the stage `volume` alone; each
 round of `tokenize` has the state folder of the build without what was encoded. Every way is a command, so starting it
 counts. Megatron's way is that of its `preprocess_data.py`: a pool of processes encodes lines by `tokenizers`, and one
-process writes what its writer writes. PYTHON is an interpreter with datatrove and tokenizers; without it only
-`tokenize` runs. The table shows seconds, tokens a second, and whether the `.bin` has the bytes of ours.
+process writes what its writer writes. PYTHON is an interpreter with datatrove and tokenizers, by default this one. The
+table shows median seconds, tokens a second, and whether the `.bin` has the bytes of ours.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
+from typing import Any
+
+from common import PROGRAM, has, head, options, row, run
 
 from dataaudit import api
+from dataaudit.corpus.tokens import resolve_tokenizer
+from dataaudit.metrics.registry import by_stage
+from dataaudit.metrics.stages import REQUIRED
 
+END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
+"""Of the default tokenizer."""
 DATATROVE = """
 import sys
 from datatrove.executor import LocalPipelineExecutor
@@ -60,46 +65,34 @@ if __name__ == "__main__":
 """
 
 
-def timed(command: list[str]) -> float:
-    """Run a command; return its seconds."""
-    began = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return time.perf_counter() - began
-
-
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shards", nargs="+", type=Path)
-    parser.add_argument("--tokenizer", required=True, type=Path)
-    parser.add_argument("--end-token", default="<|endoftext|>")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--peers", help="interpreter with datatrove and tokenizers")
-    given = parser.parse_args()
+    names = {"tokenizer": (Path, None), "end_token": END, "peers": sys.executable}
+    given = options(__doc__, shards=[Path], workers=2, rounds=3, **names)
     with tempfile.TemporaryDirectory() as made:
         measure(Path(made), given)
 
 
-def measure(folder: Path, given: argparse.Namespace) -> None:
+def measure(folder: Path, given: Any) -> None:
     """Measure in a folder of its own."""
     data = folder / "data"
     data.mkdir()
     for path in given.shards:
         shutil.copy(path, data)
-    stages = ("lengths", "exact_dup", "near_dup", "overlap", "repeats", "language", "filters", "toxicity", "pii")
-    off = dict.fromkeys((*stages, "secrets", "histogram", "padding"), False)
+    tokenizer = given.tokenizer or resolve_tokenizer(None, base_dir=folder, cache_dir=folder).path
     split = {"paths": ["data/*.jsonl"], "text": "text", "source": {"constant": "all"}}
-    config = {"splits": {"train": split}, "tokenizer": str(given.tokenizer.absolute()), "stages": off}
+    off = {name: False for name in by_stage() if name not in REQUIRED}
+    config = {"splits": {"train": split}, "tokenizer": str(tokenizer.absolute()), "stages": off}
     api.build(config, folder / "m", base=folder, workers=given.workers)
-    program = [str(Path(sys.executable).with_name("dataaudit")), "tokenize", str(folder / "m"), "--format", "megatron"]
-    program += ["--dtype", "int32", "--end-token", given.end_token, "--workers", str(given.workers), "--quiet"]
-    own = [str(data), "OUT", str(given.tokenizer.absolute()), str(given.workers), given.end_token]
-    ways = {"dataaudit tokenize": [*program, "--out", "OUT"]}
-    if given.peers:
-        for name, script in (("Megatron's way", MEGATRON), ("datatrove DocumentTokenizer", DATATROVE)):
-            (folder / f"{name.split()[0]}_way.py").write_text(script)
-            ways[name] = [given.peers, str(folder / f"{name.split()[0]}_way.py"), *own]
+    program = [PROGRAM, "tokenize", folder / "m", "--format", "megatron", "--dtype", "int32", "--quiet"]
+    ways = {"dataaudit tokenize": [*program, "--end-token", given.end_token, "--workers", given.workers, "--out", None]}
+    scripts = {"Megatron's way": MEGATRON}
+    if given.peers != sys.executable or has("datatrove"):
+        scripts["datatrove DocumentTokenizer"] = DATATROVE
+    for name, script in scripts.items():
+        (folder / f"{name.split()[0]}_way.py").write_text(script)
+        peer = [given.peers, folder / f"{name.split()[0]}_way.py", data, None]
+        ways[name] = [*peer, tokenizer.absolute(), given.workers, given.end_token]
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(given.rounds):
         for name, command in ways.items():
@@ -107,17 +100,20 @@ def measure(folder: Path, given: argparse.Namespace) -> None:
             out.mkdir()
             for known in (".dataaudit/tokens", ".dataaudit/partials/encoded"):
                 shutil.rmtree(folder / known, ignore_errors=True)
-            seconds[name].append(timed([str(out) if one == "OUT" else one for one in command]))
+            cost = run(*(out if part is None else part for part in command))
+            if cost.code:
+                raise SystemExit(f"{name} ended with code {cost.code}")
+            seconds[name].append(cost.wall_s)
     ours = (folder / "dataaudit tokenize 0/train.bin").read_bytes()
-    tokens = len(ours) // 4
-    print(
-        f"{tokens:,} tokens, {sum(path.stat().st_size for path in data.iterdir()) / 1e6:,.0f} MB, {given.rounds} rounds"
-    )
+    size = sum(path.stat().st_size for path in data.iterdir()) / 1e6
+    print(f"{len(ours) // 4:,} tokens, {size:,.0f} MB, {given.rounds} rounds")
+    head("way", "s", "million tokens/s", "bytes", "each round, s")
     for name, found in seconds.items():
         other = folder / f"{name} 0/train.bin"
-        same = "the same bytes" if other.exists() and other.read_bytes() == ours else "another form"
-        best = statistics.median(found)
-        print(f"{name:<28} {best:7.2f} s  {tokens / best / 1e6:7.2f} million tokens/s  {same}  {json.dumps(found)}")
+        same = "the same" if other.exists() and other.read_bytes() == ours else "another form"
+        middle = statistics.median(found)
+        speed = len(ours) / 4 / middle / 1e6
+        row(name, f"{middle:.2f}", f"{speed:.2f}", same, ", ".join(f"{each:.2f}" for each in found))
 
 
 if __name__ == "__main__":

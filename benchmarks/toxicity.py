@@ -1,7 +1,7 @@
 """The toxicity screen beside its peers: ranking, calibration, speed; and how often clean text is taken for toxic.
 
-    python benchmarks/toxicity.py --set surge=surge.csv:text:is_toxic:Toxic [--words list.txt] [--peer-bytes 60000]
-        [--clean docs=corpus/*.jsonl.zst] [--clean kernel=linux/kernel]
+    python benchmarks/toxicity.py --sets surge=surge.csv:text:is_toxic:Toxic ... [--words list.txt]
+        [--peer-bytes 60000] [--clean 'docs=corpus/*.jsonl.zst' kernel=linux/kernel]
 
 A set is NAME=FILE:TEXT COLUMN:LABEL COLUMN:LABEL OF TOXIC. Clean text is files of JSON lines with a field `text`, or a
 folder whose every `.c`, `.h`, `.py`, `.rst`, `.txt` file is a document; it is screened where its language is English.
@@ -13,7 +13,6 @@ where P >= 0.5, the expected calibration error over ten groups of equally many d
 
 from __future__ import annotations
 
-import argparse
 import csv
 import glob
 import json
@@ -23,11 +22,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from backports import zstd
+from common import buffers, has, head, megabytes, options, row
 from scipy.stats import rankdata
 
 from dataaudit.config import LanguageConfig
@@ -52,19 +53,21 @@ class Set:
     labels: np.ndarray
 
 
-def ours(screen: ToxicityScreen, texts: list[str], codes: np.ndarray | None = None) -> np.ndarray:
-    """Return P(toxic) of texts, English unless their language is given (1 is English, 0 another)."""
-    encoded = [text.encode("utf-8", "replace") for text in texts]
-    values, offsets = np.frombuffer(b"".join(encoded), dtype=np.uint8), np.cumsum([0, *map(len, encoded)])
-    count = len(texts)
-    languages = LanguageBatch(
+def languages(count: int, codes: np.ndarray | None = None) -> LanguageBatch:
+    """Return languages of documents: English unless they are given."""
+    return LanguageBatch(
         names=("other", "en", "und"),
         codes=np.ones(count, dtype=np.int32) if codes is None else codes,
         confidence=np.ones(count, dtype=np.float32),
         sampled=np.zeros(count, dtype=bool),
         agreeing=np.zeros(count, dtype=bool),
     )
-    found = screen.score(values, offsets.astype(np.int64), split_words(values, offsets.astype(np.int64)), languages)
+
+
+def ours(screen: ToxicityScreen, texts: list[str], codes: np.ndarray | None = None) -> np.ndarray:
+    """Return P(toxic) of texts, English unless their language is given (1 is English, 0 another)."""
+    values, offsets = buffers(texts)
+    found = screen.score(values, offsets, split_words(values, offsets), languages(len(texts), codes))
     tie_break = found.raw / (1 + np.abs(found.raw).max(initial=0)) * 1e-9  # the table has steps, the score has not
     return np.where(found.screened, found.probability + tie_break, -1.0)
 
@@ -72,19 +75,15 @@ def ours(screen: ToxicityScreen, texts: list[str], codes: np.ndarray | None = No
 def peers(words: Path | None) -> dict[str, Scorer]:
     """Return what can be imported."""
     found: dict[str, Scorer] = {}
-    try:
+    if has("profanity_check", "alt-profanity-check"):
         from profanity_check import predict_prob
 
         found["alt-profanity-check"] = lambda texts: np.asarray(predict_prob(texts))
-    except ImportError:
-        pass
-    try:
+    if has("better_profanity", "better_profanity"):
         from better_profanity import profanity
 
         profanity.load_censor_words()
         found["better_profanity"] = lambda texts: np.array([float(profanity.contains_profanity(one)) for one in texts])
-    except ImportError:
-        pass
     if words is not None:
         listed = [re.escape(line) for line in words.read_text("utf-8").lower().split("\n") if line.strip()]
         pattern = re.compile(rf"\b(?:{'|'.join(sorted(listed, key=len, reverse=True))})\b")
@@ -159,8 +158,7 @@ def timed(scorer: Scorer, texts: list[str]) -> tuple[np.ndarray, float]:
 
 def print_sets(sets: list[Set], scorers: dict[str, Scorer], peer_bytes: int) -> None:
     """Print the table of labelled sets."""
-    print("| set | documents | toxic | scorer | AUC | 95 % | best F1 | F1 at 0.5 | ECE | mean P | KB/s |")
-    print("|---|--:|--:|---|--:|---|--:|--:|--:|--:|--:|")
+    head("set", "scorer", "documents", "toxic", "AUC", "95 %", "best F1", "F1 at 0.5", "ECE", "mean P", "KB/s")
     for one in sets:
         for name, scorer in scorers.items():
             texts, labels = one.texts, one.labels
@@ -170,12 +168,16 @@ def print_sets(sets: list[Set], scorers: dict[str, Scorer], peer_bytes: int) -> 
             scores, speed = timed(scorer, texts)
             low, high = interval(scores, labels)
             chance = np.clip(scores, 0, 1)
-            print(
-                f"| {one.name} | {len(texts):,} | {labels.mean():.3f} | {name} | {area(scores, labels):.3f}"
-                f" | {low:.3f} to {high:.3f} | {best_f1(scores, labels):.2f} | {f1(scores >= 0.5, labels):.2f}"
-                f" | {calibration_error(chance, labels):.3f} | {chance.mean():.3f} | {speed:,.0f} |",
-                flush=True,
-            )
+            shares = [
+                f"{labels.mean():.3f}",
+                f"{area(scores, labels):.3f}",
+                f"{low:.3f} to {high:.3f}",
+                f"{best_f1(scores, labels):.2f}",
+                f"{f1(scores >= 0.5, labels):.2f}",
+                f"{calibration_error(chance, labels):.3f}",
+                f"{chance.mean():.3f}",
+            ]
+            row(one.name, name, f"{len(texts):,}", *shares, f"{speed:,.0f}")
 
 
 def print_clean(clean: list[tuple[str, list[str]]], screen: ToxicityScreen, scorers: dict[str, Scorer]) -> None:
@@ -183,8 +185,9 @@ def print_clean(clean: list[tuple[str, list[str]]], screen: ToxicityScreen, scor
     with tempfile.TemporaryDirectory() as folder:
         models = resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=Path(folder))
     detector = load_detector(models.chosen)
-    print("\n| clean text | MB | documents | in English | scorer | P >= 0.5 | P >= 0.1 | mean P | MB/s |")
-    print("|---|--:|--:|--:|---|--:|--:|--:|--:|")
+    print()
+    head("clean text", "scorer", "MB", "documents", "in English", "P >= 0.5", "P >= 0.1", "mean P", "MB/s")
+    speeds = []
     for name, texts in clean:
         codes, _ = detector.detect(pa.array(texts, pa.large_string()))
         known = np.array([{"en": 1, "und": 2}.get(code, 0) for code in models.chosen.languages], dtype=np.int32)[codes]
@@ -193,62 +196,32 @@ def print_clean(clean: list[tuple[str, list[str]]], screen: ToxicityScreen, scor
         for label, scorer in scorers.items():
             if label != "better_profanity":
                 scores, speed = timed(scorer, english)
-                size = sum(len(text.encode()) for text in english) / 1e6
-                print(
-                    f"| {name} | {size:.1f} | {len(texts):,} | {len(english):,} | {label}"
-                    f" | {(scores >= 0.5).mean():.4f} | {(scores >= 0.1).mean():.4f}"
-                    f" | {scores.mean():.4f} | {speed / 1000:.1f} |",
-                    flush=True,
-                )
-
-
-def print_speed(texts: list[str], screen: ToxicityScreen) -> None:
-    """Print CPU time a MB of the screen, with and without the words that other stages need anyway; first passes."""
-    encoded = [text.encode("utf-8", "replace") for text in texts]
-    values = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    ours(screen, ["warm"])
-    start = time.process_time()
-    words = split_words(values, offsets)
-    split = time.process_time()
-    count = len(texts)
-    english = LanguageBatch(
-        names=("en",),
-        codes=np.zeros(count, dtype=np.int32),
-        confidence=np.ones(count, dtype=np.float32),
-        sampled=np.zeros(count, dtype=bool),
-        agreeing=np.zeros(count, dtype=bool),
-    )
-    middle = time.process_time()
-    screen.score(values, offsets, words, english)
-    size = len(values) / 1e6
-    print(
-        f" words {(split - start) / size * 1e3:.1f} ms/MB,"
-        f" screen {(time.process_time() - middle) / size * 1e3:.1f} ms/MB"
-    )
+                sizes = f"{megabytes(english):.1f}", f"{len(texts):,}", f"{len(english):,}"
+                shares = (f"{share:.4f}" for share in ((scores >= 0.5).mean(), (scores >= 0.1).mean(), scores.mean()))
+                row(name, label, *sizes, *shares, f"{speed / 1000:.1f}")
+        values, offsets = buffers(texts)
+        times = [time.process_time()]
+        words = split_words(values, offsets)
+        times.append(time.process_time())
+        screen.score(values, offsets, words, languages(len(texts)))
+        times.append(time.process_time())
+        split, score = ((after - before) / len(values) * 1e9 for before, after in pairwise(times))
+        speeds.append(f"{name}: words {split:.1f} ms/MB, screen {score:.1f} ms/MB")
+    print("", *speeds, sep="\n")
 
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=FILE:TEXT:LABEL:TOXIC")
-    parser.add_argument("--clean", action="append", default=[], metavar="NAME=FILES")
-    parser.add_argument("--clean-bytes", type=int, default=20_000_000, help="of each clean text, about")
-    parser.add_argument("--words", type=Path, help="word list, one a line")
-    parser.add_argument("--peer-bytes", type=int, default=60_000, help="of a set that better_profanity sees")
-    given = parser.parse_args()
+    some = (str, [])
+    given = options(__doc__, sets=some, clean=some, clean_bytes=20_000_000, words=(Path, None), peer_bytes=60_000)
     screen = ToxicityScreen(find_screen())
     ours(screen, ["warm"])
     scorers = {"screen": partial(ours, screen), **peers(given.words)}
     print(f"screen {screen.model.version}, {screen.model.sha256[:12]}\n")
-    if given.set:
-        print_sets([read_set(one) for one in given.set], scorers, given.peer_bytes)
+    if given.sets:
+        print_sets([read_set(one) for one in given.sets], scorers, given.peer_bytes)
     if given.clean:
-        clean = [read_clean(one, given.clean_bytes) for one in given.clean]
-        print_clean(clean, screen, scorers)
-        for name, texts in clean:
-            print(f"\n{name}:", end="")
-            print_speed(texts, screen)
+        print_clean([read_clean(one, given.clean_bytes) for one in given.clean], screen, scorers)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ asked for, that is of all annotators and stages, and the power of the size with 
 
 from __future__ import annotations
 
-import argparse
 import base64
 import cProfile
 import json
@@ -23,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,8 @@ from unittest.mock import patch
 
 os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+from common import head, options, row
 
 from dataaudit import api
 from dataaudit.engine import work as worker
@@ -241,34 +243,25 @@ def cost_of_documents(
 
 def main() -> None:
     """Print the table as Markdown."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kb", type=int, nargs="+", default=[100, 200, 400])
-    parser.add_argument("--only", nargs="+", choices=list(MADE), default=list(MADE))
-    parser.add_argument("--steps", action="store_true")
-    arguments = parser.parse_args()
-    sizes = [kb * 1000 for kb in arguments.kb]
+    given = options(__doc__, kb=[100, 200, 400], only=(str, list(MADE), *MADE), steps=False)
+    sizes = [kb * 1000 for kb in given.kb]
     cost_of_documents(["a short text, for what is loaded once: a@example.org"], tell=lambda _: None)
-    texts = [MADE[name](size).encode()[:size].decode(errors="ignore") for name in arguments.only for size in sizes]
-    profiler = cProfile.Profile()
-    if arguments.steps:
-        profiler.enable()
+    texts = [MADE[name](size).encode()[:size].decode(errors="ignore") for name in given.only for size in sizes]
     seconds: list[float] = []
-    rest = cost_of_documents(texts, tell=seconds.append)
-    print("| input |" + "".join(f" {kb} kB, s |" for kb in arguments.kb) + " powers | s/MB | |")
-    print("|---|" + "--:|" * (len(sizes) + 2) + "---|")
-    for place, name in enumerate(arguments.only):
-        row = seconds[place * len(sizes) : (place + 1) * len(sizes)]
+    with cProfile.Profile() if given.steps else nullcontext() as profiler:
+        rest = cost_of_documents(texts, tell=seconds.append)
+    head("input", *(f"{kb} kB, s" for kb in given.kb), "powers", "s/MB", "")
+    for place, name in enumerate(given.only):
+        own = seconds[place * len(sizes) : (place + 1) * len(sizes)]
         powers = [
             math.log(max(more, NOISE_SECONDS) / max(less, NOISE_SECONDS)) / math.log(large / small)
-            for (less, more), (small, large) in zip(pairwise(row), pairwise(sizes), strict=True)
+            for (less, more), (small, large) in zip(pairwise(own), pairwise(sizes), strict=True)
         ]
         mark = "suspicious" if powers and min(powers) > SUSPICIOUS else ""
-        cells = "".join(f" {one:.3f} |" for one in row)
         shown = ", ".join(f"{power:.1f}" for power in powers)
-        print(f"| {name} |{cells} {shown} | {row[-1] / sizes[-1] * 1e6:.2f} | {mark} |")
+        row(name, *(f"{cost:.3f}" for cost in own), shown, f"{own[-1] / sizes[-1] * 1e6:.2f}", mark)
     print(f"\nThe rest of the build: {rest:.1f} s for {sum(map(len, texts)) / 1e6:.0f} million characters.")
-    if arguments.steps:
-        profiler.disable()
+    if profiler is not None:
         pstats.Stats(profiler, stream=sys.stdout).sort_stats("tottime").print_stats(25)
 
 
