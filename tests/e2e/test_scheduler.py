@@ -180,7 +180,7 @@ def test_workers_that_join_leave_and_die_change_nothing(tmp_path):
 
     Builds follow each other, each from nothing, for as long as the unrest lasts.
     """
-    write_corpus(tmp_path / "data", per_shard=700, shards=2)
+    write_corpus(tmp_path / "data", per_shard=thinned(700, few=150), shards=2)
     write_slow_tokenizer(tmp_path / "tokenizer.json")
     (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
     expected, _ = build(tmp_path / "config.yaml", "--state", tmp_path / "state", manifest=tmp_path / "m")
