@@ -8,6 +8,7 @@ Exit codes: 0 nothing failed, 1 something did, 2 wrong use: no GPU without ``--d
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -55,14 +56,18 @@ class Process:
 
     def look(self) -> None:
         """Read what it wrote; go on, or end it, where that is due."""
-        ended = self._process.poll()
+        # it is not reaped here: as long as it is not, its number is nobody else's, and `end` ends no other group
+        ended = os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) if self.parts else None
         self._read()
         now = time.monotonic()
         if ended is not None and self.parts:
-            if ended == NO_GPU and self.no_gpu:
+            self.end()
+            code = self._process.returncode
+            if code == NO_GPU and self.no_gpu:
+                self.parts.clear()
                 return
             if self._current or not self._begun:  # not where it ended after a part, because its GPU does no more for it
-                how = f"signal {signal.Signals(-ended).name}" if ended < 0 else f"exit code {ended}"
+                how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
                 self._leave_out(FAILED, f"its process ended ({how}); the log says more")
             self._start()
         elif self.parts and now > self.deadline:
@@ -75,9 +80,10 @@ class Process:
             self._start()
 
     def end(self) -> None:
-        """End the process, and those that it started."""
-        if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        """End the process, and those that it started: a compiler's outlive it."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._read()
 

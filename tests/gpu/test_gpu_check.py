@@ -53,12 +53,13 @@ def run(*arguments, first=(), **variables):
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(1_500)
 def test_a_dry_run_beside_a_few_packages_runs_every_part(tmp_path):
     pytest.importorskip("torch", reason="the check is of torch")
     pytest.importorskip("transformers", minversion="5", reason="a model of it is trained")
     allowed = {"dataaudit", *closure(BASE)}
     (tmp_path / "sitecustomize.py").write_text(f"from base_only import hide\nhide({allowed!r})\n")
-    done = run("--dry-run", "--out", tmp_path / "out", "--seconds", 560, first=(tmp_path,))
+    done = run("--dry-run", "--out", tmp_path / "out", "--seconds", 1_400, first=(tmp_path,))
     result = json.loads((tmp_path / "out" / "result.json").read_text())
     assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["result.json", "table.md"]
     rows = result["rows"]
@@ -85,6 +86,23 @@ def test_without_a_gpu_the_command_says_what_to_type(tmp_path):
     assert done.returncode == 2
     assert "there is no GPU (torch " in done.stderr
     assert "try `--dry-run`" in done.stderr
+
+
+@pytest.mark.torch
+def test_another_bit_and_another_head_than_the_planted_one_are_failures(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="the check is of torch")
+    from gpu import bits, faults
+    from gpu.checks import Machine
+
+    plain = {"loss of step 1": torch.tensor(1.5), "weight": torch.tensor([1.0, float("nan")])}
+    assert not bits.difference(plain, {name: one.clone() for name, one in plain.items()})
+    other = plain | {"loss of step 1": torch.nextafter(plain["loss of step 1"], torch.tensor(2.0))}
+    assert bits.difference(plain, other) == "1 of 2 tensors differ, loss of step 1 first, by 1.19e-07"
+    machine = Machine(dry=True, folder=tmp_path, deadline=float("inf"))
+    monkeypatch.setattr(faults, "_of_attention", lambda loop: loop.model.blocks[0].attention.qkv)
+    row = machine.attempt("faults", "head", faults.growing_head, machine)
+    assert row.status == FAILED
+    assert row.detail == "AssertionError: planted in layer 1, head 2; named: [(0, 2)]"
 
 
 def test_an_unknown_part_is_wrong_use():
