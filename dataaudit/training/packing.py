@@ -14,7 +14,7 @@ import numpy as np
 
 from dataaudit.errors import ConfigError
 from dataaudit.training.documents import Documents
-from dataaudit.training.tags import STRETCHES, window_tags
+from dataaudit.training.tags import needed_stretches, window_tags
 
 Order = Literal["shuffled", "interleaved", "sequential"]
 Shift = Literal["outer", "inner"]
@@ -34,7 +34,7 @@ class PackedDocuments:
         open_shards: Shards that are read at once when they are interleaved.
         shift: ``outer``: labels are the tokens after the inputs, and every label is a target. ``inner``: labels are the
             inputs, a model that shifts them itself has no use for the first one of a row.
-        stretches: Places for tags in a row.
+        stretches: Places for tags in a row; None: as many as the fullest row needs, from 16 to 256.
 
     Raises:
         ConfigError: No document is left, or they do not fill one row.
@@ -50,10 +50,12 @@ class PackedDocuments:
         order: Order = "shuffled",
         open_shards: int = 4,
         shift: Shift = "outer",
-        stretches: int = STRETCHES,
+        stretches: int | None = None,
     ) -> None:
-        check_sizes(context=context, epochs=epochs, stretches=stretches, open_shards=open_shards)
-        self.documents, self.context, self.stretches = documents, context, stretches
+        check_sizes(context=context, epochs=epochs, open_shards=open_shards)
+        if stretches is not None:
+            check_sizes(stretches=stretches)
+        self.documents, self.context = documents, context
         self.shift = check_shift(shift)
         orders = [
             ordered(documents, seed=seed, epoch=epoch, order=order, open_shards=open_shards) for epoch in range(epochs)
@@ -69,6 +71,7 @@ class PackedDocuments:
                 f"the documents that are left hold {total:,} tokens, a row takes {context + (shift == 'outer'):,}",
                 "Look at the shards that are held back, or take a shorter context.",
             )
+        self.stretches = stretches or needed_stretches(self.ends, int(shift == "outer"), context, self._rows)
 
     def __len__(self) -> int:
         return self._rows

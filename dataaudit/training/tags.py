@@ -21,9 +21,25 @@ SHARD, ROW, SOURCE, EPOCH, START, OFFSET, TARGETS = range(7)
 token of the document this label is, and how many of the labels are targets."""
 WIDTH = 7
 STRETCHES = 16
-"""Places of a row, unless another number is asked for."""
+"""Places of a row, at least, unless another number is asked for."""
+MOST_STRETCHES = 256
+"""Places of a row, at most, unless more are asked for: more of them would be larger than the row."""
 
-__all__ = ["MERGED", "STRETCHES", "UNUSED", "WIDTH", "empty_tags", "window_tags"]
+__all__ = ["MERGED", "STRETCHES", "UNUSED", "WIDTH", "empty_tags", "needed_stretches", "window_tags"]
+
+
+def needed_stretches(ends: np.ndarray, first: int, context: int, rows: int) -> int:
+    """Return how many places the fullest row needs, within :data:`STRETCHES` and :data:`MOST_STRETCHES`.
+
+    Args:
+        ends: int64[documents] the place in a stream after the last token of each.
+        first: Place of the first label of the first row.
+        context: Labels of a row.
+        rows: How many follow one another.
+    """
+    starts = first + context * np.arange(rows)
+    begun, done = (np.searchsorted(ends, at, "right") for at in (starts, starts + context - 1))
+    return int(np.clip((done - begun + 1).max(), STRETCHES, MOST_STRETCHES))
 
 
 def empty_tags(rows: int, stretches: int = STRETCHES) -> np.ndarray:

@@ -21,7 +21,7 @@ from dataaudit.runlog.parts import numbers
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents
 from dataaudit.training.packing import Shift, check_shift, check_sizes
-from dataaudit.training.tags import STRETCHES, empty_tags, window_tags
+from dataaudit.training.tags import empty_tags, needed_stretches, window_tags
 
 _WAITING_DOCUMENTS = 1_024
 
@@ -84,7 +84,7 @@ class TokenFile:
         epochs: Passes over the rows.
         shuffled: Whether rows stand in random order.
         shift: As of :class:`dataaudit.training.packing.PackedDocuments`.
-        stretches: Places for tags in a row.
+        stretches: As of :class:`dataaudit.training.packing.PackedDocuments`.
 
     Raises:
         ConfigError: The file or its map is absent or damaged, or too short for a row.
@@ -101,10 +101,12 @@ class TokenFile:
         epochs: int = 1,
         shuffled: bool = True,
         shift: Shift = "outer",
-        stretches: int = STRETCHES,
+        stretches: int | None = None,
     ) -> None:
-        check_sizes(context=context, epochs=epochs, stretches=stretches)
-        self.path, self.context, self.stretches = Path(path), context, stretches
+        check_sizes(context=context, epochs=epochs)
+        if stretches is not None:
+            check_sizes(stretches=stretches)
+        self.path, self.context = Path(path), context
         self.shift = check_shift(shift)
         table, said = read_map(self.path)
         if said["manifest"] != corpus.id:
@@ -129,6 +131,7 @@ class TokenFile:
         rows = (self._total - (shift == "outer")) // context
         if rows < 1:
             raise ConfigError(f"{self.path} holds {self._total:,} tokens, a row takes {context + (shift == 'outer'):,}")
+        self.stretches = stretches or needed_stretches(self._ends, int(shift == "outer"), context, rows)
         self.order = self._ordered(rows, corpus, seed, epochs, shuffled=shuffled)
         """int64[rows · epochs] number of the row of the file at each place."""
         self._rows = rows

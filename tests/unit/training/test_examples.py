@@ -41,7 +41,7 @@ def _one_thread():
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A corpus with token files that release-gate lets pass; its rows of 2,048 fill no whole number of batches."""
-    return Tokenized(tmp_path_factory.mktemp("corpus"), 250, stages={})
+    return Tokenized(tmp_path_factory.mktemp("corpus"), 100, stages={})
 
 
 @pytest.fixture
@@ -112,10 +112,10 @@ def gpt(vocabulary, heads=1):
 def own_loop():
     """Return what docs/vitals.md takes from the loop of its reader, and his model: of twelve heads."""
     corpus = open_manifest("manifests/2026-11", require="verified")
-    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), context=256, shift="inner")
+    rows = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), context=64, shift="inner")
     model = gpt(256, heads=12)
     given = {"model": model, "optimizer": torch.optim.AdamW(model.parameters()), "corpus": corpus}
-    return given | {"loader": torch.utils.data.DataLoader(rows, batch_size=8)}
+    return given | {"loader": torch.utils.data.DataLoader(torch.utils.data.Subset(rows, range(44)), batch_size=8)}
 
 
 def own_tokenizer(file="tiny.json"):
@@ -183,9 +183,9 @@ def test_the_loop_of_the_training_page_runs_to_its_end(place):
     assert (found.drift_reason, pointed_out) == ("other_tokenizer", [])
 
 
-def test_the_loop_of_the_vitals_page_runs_to_its_end_compiled(place, monkeypatch, capsys):
-    """By torch's front end alone: its compiler of C++ takes half a minute for the same graph."""
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
+def test_the_loop_of_the_vitals_page_runs_to_its_end(place, monkeypatch, capsys):
+    """Compiling is left out, as it takes half a minute; tests of vitals compare what is compiled, bit by bit."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, disable=True))
     given = own_loop()
     run("docs/vitals.md", given, slice(0, 1))
     trained(steps_of(given["loader"].dataset))
@@ -228,7 +228,7 @@ def test_the_trainer_of_the_loaders_page_runs_a_first_time_killed_early_and_agai
         assert [drift.mark for drift in found.drift if drift.mark not in ("", "perhaps")] == pointed_out == []
         assert found.drift_reason == ""
     kinds = [event["kind"] for event in load_run(Path("runs/7")).table("events").to_pylist()]
-    assert kinds == ["started", "closed", "started", "closed", "resumed", "closed"]
+    assert [kind for kind in kinds if kind != "closed"] == ["started", "started", "resumed"]
     assert sum(1 for _ in names["stream"]) == 2 * len(names["records"])
 
 
@@ -274,22 +274,26 @@ def test_the_example_of_megatron_files_trains_by_our_reader_or_is_replayed(corpu
     ways = {"run": False} | ({"own": True} if importlib.util.find_spec("megatron") else {})
     for name, megatron in ways.items():
         capsys.readouterr()
-        example.main(str(corpus.manifest), corpus.files[0], tmp_path / name, 3, megatron=megatron)
+        steps = len(corpus.tokens[0]) // (example.CONTEXT * example.ROWS) + 1  # beyond the end of an epoch
+        example.main(str(corpus.manifest), corpus.files[0], tmp_path / name, steps, megatron=megatron)
         printed = capsys.readouterr().out.replace("\\\n", " ").splitlines()
         if megatron:
             done = call(*printed[0].split()[1:])
             assert done.exit_code == 0, done.output
         log = load_run(tmp_path / name)
-        assert log.table("steps")["step"].to_pylist() == [1, 2, 3]
+        assert log.table("steps")["step"].to_pylist() == list(range(1, steps + 1))
         assert None not in log.table("steps")["user_loss"].to_pylist()
         assert corpus.labels(tmp_path / name)
         assert printed[-1] == f"dataaudit attribute {tmp_path / name} --manifest {corpus.manifest}"
 
 
 @pytest.mark.parametrize(("name", "short"), [("plain_loop", True), ("hf_trainer", False)])
-def test_an_example_trains_and_goes_on(corpus, place, name, short):
+def test_an_example_trains_and_goes_on_to_the_end_of_an_epoch(place, name, short):
     path, example = ROOT / "examples" / f"{name}.py", loaded(name)
-    for steps in (2, 3):
+    documents = Documents(open_manifest("manifests/2026-11", require="verified"), "train", byte_encoder(end=0))
+    rows = PackedDocuments(documents, context=256, shift="inner")
+    epoch = len(documents) // 8 if name == "plain_loop" else steps_of(rows, 16)
+    for steps in (2, epoch):
         example.main("manifests/2026-11", place / "run", steps)
         log = load_run(place / "run")
         assert log.table("steps")["step"].to_pylist() == list(range(1, steps + 1))

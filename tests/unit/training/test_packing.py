@@ -150,6 +150,21 @@ def test_what_does_not_fit_is_merged_and_counted(made, documents):
     assert merged == too_many[:, 1:, TARGETS].sum() > 0
 
 
+@pytest.mark.parametrize("shift", ["outer", "inner"])
+def test_a_row_has_a_place_for_each_document_of_the_fullest_one(documents, tmp_path, shift):
+    """Of packed rows and of a file; rows of few documents have sixteen places, and none has more than 256."""
+    path = write_tokens(documents, tmp_path / "t.bin")
+    for rows in (
+        PackedDocuments(documents, 16_384, shift=shift),
+        TokenFile(path, documents.corpus, 16_384, shift=shift),
+    ):
+        shards = np.stack([rows[index]["tags"][:, SHARD] for index in range(len(rows))])
+        assert rows.stretches == (shards != UNUSED).sum(axis=1).max() > 16
+        assert not (shards == MERGED).any()
+    assert PackedDocuments(documents, CONTEXT).stretches == 16
+    assert PackedDocuments(documents, int(documents.lengths.sum()) - 1).stretches == 256
+
+
 def slow_tags(documents, start, stop, stretches, first_target):
     """Return the tags of a window, label by label."""
     owners = [(name, place, number) for number, (name, length) in enumerate(documents) for place in range(length)]
