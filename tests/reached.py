@@ -26,7 +26,10 @@ REACHED_BY = {
         dataaudit/detectors/ dataaudit/annotators/ dataaudit/samples/ dataaudit/errors.py dataaudit/text.py
         dataaudit/export/ dataaudit/render/ dataaudit/report/ dataaudit/extras.py docs/ mkdocs.yml
     """,
-    "torch": "dataaudit/training/ dataaudit/vitals/ dataaudit/runlog/ examples/ pipelines/demo_train.py",
+    "torch": """
+        dataaudit/training/ dataaudit/vitals/ dataaudit/runlog/ dataaudit/pending.py examples/ pipelines/demo_train.py
+        tests/gpu/ tests/attention_cases.py
+    """,
     "tables": """
         dataaudit/metrics/ dataaudit/kernels/ dataaudit/link/ dataaudit/stages/ dataaudit/manifest/ dataaudit/gate/
         dataaudit/diff/ dataaudit/quarantine/ dataaudit/cli/ dataaudit/config.py
