@@ -443,6 +443,7 @@ def test_a_real_manifest_meets_its_published_schema(built):
     jsonschema.Draft202012Validator(schema).validate(json.loads((built[1] / "manifest.json").read_text()))
 
 
+@pytest.mark.judges
 def test_every_reading_command_works_on_a_real_manifest(built):
     """Text and JSON, for shards, rows, metrics and the check of the data; none shows a text of the corpus."""
     target = built[1]

@@ -158,6 +158,7 @@ def test_any_number_of_damaged_files_costs_a_rescan(corpus, runners, harm):
     assert again.scanned
 
 
+@pytest.mark.stores
 def test_a_flipped_bit_in_every_file_costs_one_build_and_one_message(corpus, runners):
     """All damage is looked for when some is met; the message is true and names files."""
     first, _ = run(corpus)
@@ -215,6 +216,7 @@ def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners,
     assert any("damaged" in note for note in manifest.run.notes)
 
 
+@pytest.mark.stores
 def test_the_cut_does_not_change_an_identity_with_losses(corpus, runners):
     """Bad records, with places, and a shard with too many of them: any cut gives one id."""
     bad = b"".join(b"not json\n" if number % 7 == 0 else b'{"text": "x"}\n' for number in range(400))
@@ -244,6 +246,7 @@ def test_the_encoder_that_is_taken_depends_on_the_corpus_alone(corpus, runners):
     assert run(corpus, state="another")[0].id == first.id
 
 
+@pytest.mark.stores
 def test_a_difference_in_a_shard_that_is_not_read_decides_nothing(corpus, runners):
     """Otherwise a rerun, which does not read that shard again, would have another id."""
     hopeless = (json.dumps(DIFFERS) + "\nno json\n").encode() * 100
@@ -255,6 +258,7 @@ def test_a_difference_in_a_shard_that_is_not_read_decides_nothing(corpus, runner
     assert (again.id, again.scanned) == (first.id, 0)
 
 
+@pytest.mark.stores
 def test_fresh_computes_everything_and_finds_the_same(corpus, runners):
     """Scan and link run again; the id does not change."""
     first, _ = run(corpus)
@@ -270,6 +274,7 @@ def test_fresh_computes_everything_and_finds_the_same(corpus, runners):
     assert ran >= {*first_steps, "link-exact", "second-pass", "partials", *near, *overlap, *repeats}
 
 
+@pytest.mark.stores
 def test_a_disk_that_fills_up_ends_the_build_and_blames_no_shard(corpus, runners, monkeypatch):
     """The outcome tells of the state folder; with space again, the same command ends as if nothing was."""
     expected, _ = run(corpus, state="another")

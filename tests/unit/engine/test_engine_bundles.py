@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 from packed import packs
 
@@ -77,6 +78,7 @@ def stored(state, unit):
     return found
 
 
+@pytest.mark.stores
 def test_what_parts_give_together_is_what_each_gives_alone(settings, tmp_path):
     """Partials, keyed rows, digests of rows, losses; of sources with marks in their names, of parts without any."""
     units = units_of(tmp_path / "in", settings.state)

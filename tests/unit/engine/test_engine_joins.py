@@ -62,6 +62,7 @@ def test_any_cut_gives_the_rows_of_each_shard(store, monkeypatch, most_files, mo
     assert list((store.root / "partials" / "link-keys").rglob(f"*.{FILES}")) == []
 
 
+@pytest.mark.stores
 def test_only_tasks_of_what_is_new_are_run(store, monkeypatch):
     """Unless all is asked for; tasks are known by the files that they have."""
     monkeypatch.setattr(joins, "MOST_FILES", 4)

@@ -148,6 +148,7 @@ def test_the_same_command_again_writes_nothing(written):
     assert (out / "train.bin").stat().st_size == 2 * sum(len(tokens) for _, tokens in written.documents())
 
 
+@pytest.mark.stores
 def test_what_a_list_holds_back_is_in_no_file(written, tmp_path):
     """Shards and single documents; and `map` names them when a file holds them."""
     listed = tmp_path / "list.jsonl"

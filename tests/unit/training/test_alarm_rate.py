@@ -116,6 +116,7 @@ def test_a_curve_without_noise_claims_nothing():
     assert not any(one.flagged for one in said)
 
 
+@pytest.mark.torch
 def test_the_band_follows_the_noise_of_the_run():
     """Narrower than 8 for normal noise, wider for Student's t with 3 degrees; alarms are about as rare as was asked."""
     calm, said = fed(curve(1, 4_000))

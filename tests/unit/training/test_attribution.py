@@ -582,6 +582,7 @@ class TestCommand:
         assert done.exit_code == 0
         assert "attribution.json cannot be written" in done.stderr
 
+    @pytest.mark.torch
     def test_a_picture(self, tmp_path, manifest):
         write_run(tmp_path / "run", manifest, Made(), bad_rows(SPIKE))
         done = command(tmp_path / "run", "--manifest", manifest, "--picture", tmp_path / "spike.png")

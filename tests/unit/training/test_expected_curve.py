@@ -162,6 +162,7 @@ class TestCommand:
         )
         return done.exit_code, done.output
 
+    @pytest.mark.torch
     def test_both_are_said(self, folder):
         code, printed = self.attributed(folder, "worse", "--reference", str(folder / "good"), "--json")
         found = json.loads(printed)

@@ -57,6 +57,7 @@ def test_samples_of_megatron_are_their_documents(corpus, tmp_path, epochs, extra
     assert passes == set(range(epochs))
 
 
+@pytest.mark.torch
 def test_a_blend_that_ramps_up_and_skips_goes_on_where_it_was(corpus, tmp_path):
     """Two files by weights, batches rounded down, steps that were skipped, the second half by a command of its own."""
     sets = [

@@ -55,6 +55,7 @@ def test_p_values_of_a_clean_run_are_uniform(effect):
     assert 3.5 <= np.mean(all_p) <= 6.5
 
 
+@pytest.mark.torch
 def test_few_discoveries_are_false_and_most_bad_blocks_are_found():
     """20 bad ones of 10,000, and 20 of 2,000 at several seeds: false discoveries among all, power."""
     random = np.random.default_rng(0)

@@ -88,6 +88,7 @@ def _copy(folder):
     return folder / "data"
 
 
+@pytest.mark.torch
 def test_it_is_pickled_as_paths_and_a_worker_maps_the_same_memory(tmp_path):
     """A few hundred bytes, and nothing of the tables is copied into the worker."""
     world = World(tmp_path)
@@ -152,6 +153,7 @@ def test_a_run_says_whose_ids_it_reads_unless_it_is_told_otherwise(tmp_path):
         assert told_of(load_run(tmp_path / f"run{tokenizer}").table("events"))["tokenizer"] == expected
 
 
+@pytest.mark.torch
 def test_many_may_open_it_at_once(tmp_path):
     """Each file appears whole, and once."""
     world = World(tmp_path)

@@ -291,6 +291,7 @@ def test_one_record_batch_is_held_at_a_time(tmp_path, peak_bytes):
     assert growth < 90 * MIB
 
 
+@pytest.mark.stores
 def test_a_dictionary_that_unfolds_to_gigabytes_is_read_in_pieces(tmp_path, peak_bytes):
     """A few long values that repeat take no room in the file; decoded, they must not be held all at once."""
     path = tmp_path / "shard.arrow"

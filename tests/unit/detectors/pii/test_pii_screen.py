@@ -148,6 +148,7 @@ def test_hostile_repetitions_are_bounded_and_said(piece):
     assert batch.truncated[0] or batch.documents.size < 20_000
 
 
+@pytest.mark.tables
 def test_megabytes_of_digits_are_read_without_findings():
     text = np.full(thinned(64, few=4) * 1024 * 1024, ord("7"), dtype=np.uint8)
     batch = SCREEN.find(text, np.array([0, text.size], dtype=np.int64))

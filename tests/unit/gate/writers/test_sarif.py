@@ -122,6 +122,7 @@ def test_only_web_addresses_are_help_links():
         assert ("helpUri" in descriptor) is linked, address
 
 
+@pytest.mark.tables
 def test_too_many_results_are_left_out_and_counted():
     """The worst of every rule stay."""
     noisy = many(100_000).rules[0]

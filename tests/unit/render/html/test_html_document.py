@@ -51,6 +51,7 @@ def invoke(*arguments):
     return CliRunner().invoke(cli.main, [str(argument) for argument in arguments])
 
 
+@pytest.mark.judges
 def test_the_same_manifest_gives_the_same_bytes(html, tmp_path):
     """Wherever the manifest lies and whatever was drawn before in this process."""
     copy = shutil.copytree(DEMO, tmp_path / "elsewhere")
@@ -74,6 +75,7 @@ def test_the_policy_names_every_script_and_lets_in_nothing_else(html):
     assert not re.search(r"<[^>]+ (style|on\w+)=", html.split("<body>")[1].split('<script type="application/json"')[0])
 
 
+@pytest.mark.judges
 def test_no_name_breaks_out_of_its_place(hostile):
     """There are exactly the scripts of the page, and the data parse."""
     found = scripts(hostile)
@@ -141,6 +143,7 @@ def test_the_command_writes_one_file_and_one_line(tmp_path):
     assert value["id"] == load_manifest(DEMO).id
 
 
+@pytest.mark.judges
 def test_a_verdict_beside_the_manifest_is_shown_and_one_of_another_is_refused(tmp_path):
     """A `gate.json` in the folder stands first, and is not taken for the verdict on another manifest."""
     folder = shutil.copytree(DEMO, tmp_path / "m")
