@@ -21,7 +21,7 @@ class Pending:
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        self._event = None
+        self._event: Any = None
         tensor = tensor.detach()
         if tensor.device.type == "cpu":
             self._host = tensor.clone()
@@ -31,8 +31,7 @@ class Pending:
         pinned = tensor.device.type == "cuda"
         self._host = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=pinned)
         self._host.copy_(tensor, non_blocking=True)
-        self._event = torch.Event(device=tensor.device)
-        self._event.record()
+        self._event = _recorded(tensor.device)
 
     def ready(self) -> bool:
         """Return whether the array is here."""
@@ -72,10 +71,13 @@ class Laps:
 
     @staticmethod
     def _mark_of(device: torch.device) -> Any:
-        if device.type != "cuda":
-            return time.perf_counter()
-        import torch
+        return _recorded(device, timing=True) if device.type == "cuda" else time.perf_counter()
 
-        event = torch.Event(device=device, enable_timing=True)
-        event.record()
-        return event
+
+def _recorded(device: torch.device, *, timing: bool = False) -> Any:
+    """Return an event behind all that a device was given, also where it is not the current one."""
+    import torch
+
+    event = torch.Event(device=device, enable_timing=timing)
+    event.record(torch.accelerator.current_stream(device))
+    return event

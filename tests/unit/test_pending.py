@@ -18,7 +18,8 @@ class Event:
         assert device.type == "cuda"
         assert enable_timing
 
-    def record(self):
+    def record(self, stream):
+        assert stream == "stream of cuda:1", "another device's stream says nothing of this one's work"
         self.at = Event.now
 
     def query(self):
@@ -31,8 +32,9 @@ class Event:
 
 def test_seconds_of_a_gpus_steps_come_when_it_has_done_them_with_the_cadence_they_had(monkeypatch):
     monkeypatch.setattr(torch, "Event", Event)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda device: f"stream of {device}")
     monkeypatch.setattr(Event, "now", 0.0)
-    laps, found = Laps(torch.device("cuda")), []
+    laps, found = Laps(torch.device("cuda:1")), []
     for step, (every, done) in enumerate(((1, 0.0), (1, 0.0), (2, 5.0), (2, 11.0)), 1):
         laps.begin()
         Event.now, Event.done = Event.now + 2 + step % 2, done
