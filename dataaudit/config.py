@@ -264,7 +264,7 @@ StageParameters = Annotated[
 
 
 class AuditConfig(_Strict):
-    """The whole configuration; see ``docs/reference/config.md``."""
+    """The whole configuration; see ``dataaudit explain config``."""
 
     dataset: Dataset = Dataset()
     splits: dict[Annotated[str, Field(pattern=NAME_PATTERN)], Split] = Field(
@@ -362,5 +362,5 @@ def parse_config(data: dict[str, Any], *, where: str) -> AuditConfig:
         problems = explain(error, AuditConfig)
         raise ConfigError(
             f"{where}: {len(problems)} problem(s)\n" + "\n".join(f"  - {line}" for line in problems),
-            "`dataaudit schema config` prints the JSON Schema, docs/reference/config.md explains each key.",
+            "`dataaudit schema config` prints the JSON Schema, `dataaudit explain config` says what each key means.",
         ) from None

@@ -250,6 +250,8 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
         pairs.append(("shards", "not read: the manifest has to be well first"))
     else:
         pairs.append(("shards", "not read; --data hashes them again"))
+    if verdict.problems:
+        pairs.append(("what to do", f"dataaudit explain {verdict.problems[0].code}"))
     problems = [(problem.code, t.clean(problem.text)) for problem in verdict.problems]
     return page(
         f"{t.clean(shown(verdict.folder))}: {state}",

@@ -18,7 +18,9 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
-from pathlib import Path
+from pathlib import Path, PurePath
+
+from dataaudit.explain import PAGES
 
 ROOT = Path(__file__).parents[1]
 DEMO = str(ROOT / "manifests/demo")
@@ -39,6 +41,7 @@ READS = (
     (0, ["quarantine", "apply", "list.jsonl", "--manifest", DEMO, "--out", "applied"]),
     (0, ["export", "card", DEMO]),
     (0, ["schema", "--out", "schemas"]),
+    (0, ["explain", "invalid_json"]),
     (0, ["doctor"]),
 )
 """Exit codes and commands of the base; the gate finds shards that were not read."""
@@ -88,13 +91,15 @@ def build(out, scratch):
 
 
 def look_through(sdist, wheel):
-    """Both hold files of the repository alone; the wheel the package and nothing else."""
+    """Both hold files of the repository alone; the wheel the package, policies and pages, and nothing else."""
     tracked = set(call(["git", "ls-files"], cwd=ROOT).split("\n"))
     with zipfile.ZipFile(wheel) as archive:
         inside = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = {name for name in tracked if name.startswith("dataaudit/")}
     policies = {f"dataaudit/policies/{name}.yaml" for name in ("canary", "release-gate", "strict")}
-    assert inside == package | policies, f"the wheel differs from the package: {sorted(inside ^ (package | policies))}"
+    pages = {f"dataaudit/{name}" for name in tracked for page in PAGES if PurePath(name).match(f"docs/{page}")}
+    expected = package | policies | pages
+    assert inside == expected, f"the wheel differs from the package: {sorted(inside ^ expected)}"
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()} - {"PKG-INFO"}
     assert package <= inside <= tracked, f"the sdist differs: {sorted((package - inside) | (inside - tracked))[:5]}"

@@ -1,8 +1,8 @@
-"""What notebooks and pipelines use: build, load, gate, failing, diff, quarantine, report, sign: docs/reference/api.md.
+"""What notebooks and pipelines use: build, load, gate, failing, diff, quarantine, report, sign.
 
-Every name is at the top of the package too: ``import dataaudit; dataaudit.load(DIR)``. Nothing here prints, ends the
-process or handles a signal. What a user can cause is a :class:`dataaudit.errors.DataAuditError`; an argument of a type
-that makes no sense is a TypeError.
+``dataaudit explain api`` shows each in use. Every name is at the top of the package too: ``import dataaudit;
+dataaudit.load(DIR)``. Nothing here prints, ends the process or handles a signal. What a user can cause is a
+:class:`dataaudit.errors.DataAuditError`; an argument of a type that makes no sense is a TypeError.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def gate(
     Args:
         manifest: A loaded manifest, or its folder.
         policy: File of a policy, the name of one that is ready (``release-gate``, ``strict``, ``canary``), or what
-            such a file says, as a mapping; docs/reference/gate.md explains it.
+            such a file says, as a mapping; ``dataaudit explain gate`` says more.
         baseline: An older manifest that rules of change compare with.
         fail_on: Least severity that stops a release: ``fail`` or ``warn``.
         on: The day, UTC, that waivers are held against; today when None.
@@ -97,7 +97,7 @@ def failing(
     Returns:
         A named tuple for each: ``rule``, ``metric``, ``split``, ``shard``, ``row``, ``kind``, ``certain``, ``why``; the
         rules in the policy's order, then shards, then rows. Nothing for a verdict that passes. What `--failing` of
-        ``dataaudit gate`` writes; docs/reference/gate.md says what each table lists.
+        ``dataaudit gate`` writes; ``dataaudit explain documents-that-broke-a-rule`` says what each table lists.
 
     Raises:
         ManifestMismatch: The verdict is of another manifest, or a table is not the published one.

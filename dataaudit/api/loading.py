@@ -31,7 +31,7 @@ class Manifest(LoadedManifest):
         """Return metric records, filtered by name, statistic and exact scope.
 
         Args:
-            metric: Name of the metric, as in docs/reference/metrics.md; all when None.
+            metric: Name of the metric, as in ``dataaudit explain metrics``; all when None.
             stat: Name of the statistic; all when None.
             scope: Split, source, language, ... that it speaks of; every scope when None.
 

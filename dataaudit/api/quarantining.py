@@ -40,7 +40,7 @@ def quarantine(file: PathLike = "quarantine.jsonl") -> QuarantineList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantineList:
-    """A list of shards and documents that loaders leave out; docs/howto/quarantine.md explains it.
+    """A list of shards and documents that loaders leave out; ``dataaudit explain quarantine`` says more.
 
     Every change says who answers for it: ``who``, else git's ``user.email``, else the user's name. It is on disk when
     the method returns.

@@ -9,7 +9,7 @@ from dataaudit.cli.building import build
 from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.quarantining import quarantine
-from dataaudit.cli.reading import doctor, inspect, schema, show, verify
+from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
 from dataaudit.cli.shell import Group, ending
 from dataaudit.cli.signing import sign
 from dataaudit.cli.tokens import map_, tokenize
@@ -57,6 +57,7 @@ _COMMANDS: tuple[click.Command, ...] = (
     tokenize,
     map_,
     doctor,
+    explain,
     schema,
 )
 for _command in _COMMANDS:

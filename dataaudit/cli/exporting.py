@@ -26,7 +26,7 @@ _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="W
     ),
 )
 def export() -> None:
-    """Write what a manifest holds in the format of another program: docs/howto/exports.md says what goes where."""
+    """Write what a manifest holds in the format of another program: `dataaudit explain exports` has each field."""
 
 
 @export.command(

@@ -174,7 +174,7 @@ class _Policies(click.Group):
     ),
 )
 def policy() -> None:
-    """Policies say what a manifest has to keep: docs/reference/gate.md. `dataaudit gate` judges by them."""
+    """Policies say what a manifest has to keep (`dataaudit explain gate`); `dataaudit gate` judges by them."""
 
 
 @policy.command(

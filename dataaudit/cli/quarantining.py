@@ -65,8 +65,8 @@ _FORMATS = click.Choice(["list", "datatrove", "hf"])
 def quarantine() -> None:
     """Keep a list of what is held back from training, and write what loaders read of it.
 
-    The list is a file of JSON lines that only grows: keep it in git, beside the config
-    (docs/howto/quarantine.md).
+    The list is a file of JSON lines that only grows: keep it in git, beside the config.
+    `dataaudit explain quarantine` says more.
     """
 
 

@@ -10,6 +10,7 @@ import click
 
 from dataaudit.cli.shell import (
     FOLDER,
+    JSON,
     MANIFEST,
     POLICY,
     SAMPLES,
@@ -84,7 +85,7 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
 
     SHARD is an ordinal, a URI or split/uri; ROW counts the records of the shard from 0, bad ones included. With
     --samples the words around findings are written, masked, to files
-    (docs/concepts/personal-data.md).
+    (`dataaudit explain samples`).
     """
     from dataaudit.report.inspect import inspect_place
 
@@ -246,3 +247,26 @@ def schema(name: str | None, out: Path | None, *, as_json: bool) -> None:
     from dataaudit.schemas import export_schemas
 
     print_text(export_schemas(name, out, as_json=as_json))
+
+
+@click.command(
+    short_help="Print the documentation of a code, a rule, a metric or a page.",
+    epilog=ending(
+        "dataaudit explain",
+        "dataaudit explain invalid_json",
+        "dataaudit explain exact_dup_rate",
+        "dataaudit explain robust_sd",
+        "dataaudit explain quarantine | less",
+        codes={0: "printed", 2: "nothing is explained under that name; the nearest are named"},
+    ),
+)
+@click.argument("name", required=False, metavar="[CODE|RULE|METRIC|PAGE]")
+@JSON
+def explain(name: str | None, *, as_json: bool) -> None:
+    """Print the section about a reason code, a key of a policy's rule, a metric, or any heading or page.
+
+    The text is that of the site, and comes with the package. Without a name, list every name that is explained.
+    """
+    from dataaudit.explain import explain as explained
+
+    print_text(explained(name, as_json=as_json))

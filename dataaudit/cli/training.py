@@ -74,7 +74,7 @@ def attribute(
     """Say which block or shard of the corpus held the excess when a run's loss rose, and how sure that is.
 
     An episode is a run of steps above the band around a robust line; its excess over what the healthy past predicts is
-    divided among the documents of its batches (docs/reference/attribution.md). What is found is also written to
+    divided among the documents of its batches (`dataaudit explain attribution`). What is found is also written to
     RUNLOG/attribution.json. No text of documents is read or shown.
 
     RUNLOG may be a table of another program, .csv, .tsv or .jsonl with a step and a loss: then spikes are found, and
@@ -210,7 +210,8 @@ def reconstruct(
     The order is read from what the trainer saved, or drawn again; the maps of the token files lead back to documents.
     `attribute` and `report --run` then read the log. Losses are those of steps, so the event test says whether episodes
     follow upon a block or shard; what divides the excess of a step needs losses of stretches, which are not there. Such
-    a log goes on with a further command from a later step, with another batch for one (docs/howto/reconstruct.md).
+    a log goes on with a further command from a later step, with another batch for one. `dataaudit explain
+    reconstruct` says more.
     """
     from dataclasses import asdict
 

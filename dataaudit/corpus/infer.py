@@ -1,6 +1,6 @@
 """Inference for builds without a config: splits from names, text and source from the first shard.
 
-Every case is listed in ``docs/reference/inputs.md``, and what was inferred is printed. Nothing is guessed twice:
+Every case is listed in ``dataaudit explain inputs``, and what was inferred is printed. Nothing is guessed twice:
 what is ambiguous is an error that names the choices.
 """
 

@@ -13,7 +13,7 @@ MAX_PLACES = 20
 
 
 class Reason(StrEnum):
-    """Reason codes of the ledger; public API, explained in ``docs/reference/losses.md``."""
+    """Reason codes of the ledger; public API, explained by ``dataaudit explain CODE``."""
 
     INVALID_UTF8 = "invalid_utf8"
     """A record's bytes are not UTF-8."""

@@ -147,7 +147,7 @@ class MetricChange:
     """Of the new side where there is one."""
     fate: MetricChangeKind
     reason: str = ""
-    """Code of why it cannot be compared, or why a side has no value; see docs/reference/diff.md."""
+    """Code of why it cannot be compared, or why a side has no value; see ``dataaudit explain diff``."""
     old: Number | None
     new: Number | None
     difference: float | None = None
@@ -292,7 +292,7 @@ class Difference(Result):
     hidden_metrics: int
     """Records that are not shown, because a small count may point at people."""
     metrics: tuple[MetricChange, ...]
-    """What matters most first: the order of docs/reference/diff.md."""
+    """What matters most first: the order of ``dataaudit explain diff``."""
     drifts: tuple[Drift, ...]
     """The dataset, splits, sources; those that moved most first among the sources."""
     unchanged_drifts: int

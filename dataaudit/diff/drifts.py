@@ -1,7 +1,7 @@
 """Drift: the token counts of both manifests against each other, of the dataset, its splits, and their sources.
 
 Divergence is what a build computes as ``token_kl_drift``, beside the least that chance gives; the definitions are those
-of docs/concepts/drift.md, and tests hold the numbers to a build's and to plain Python's.
+of ``dataaudit explain drift``, and tests hold the numbers to a build's and to plain Python's.
 """
 
 from __future__ import annotations

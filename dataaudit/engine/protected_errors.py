@@ -36,7 +36,7 @@ def unreadable(name: str, paths: Sequence[str], reason: Reason, place: str, numb
         said = f"its files ({listed}{more}) cannot be read"
     return ConfigError(
         f"protected.{name}: {said}: {reason} {place}".rstrip(),
-        "docs/reference/losses.md says what the code means; fix the file or leave the set out.",
+        f"`dataaudit explain {reason}` says what to do; fix the file or leave the set out.",
     )
 
 
@@ -52,7 +52,7 @@ def no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
     said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
     return ConfigError(
         f"protected.{name}: its files give no item: {said}",
-        "docs/reference/losses.md says what the codes mean; fix the files or leave the set out.",
+        "`dataaudit explain losses` says what the codes mean; fix the files or leave the set out.",
     )
 
 

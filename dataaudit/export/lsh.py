@@ -1,7 +1,8 @@
 """``dataaudit export lsh``: the signatures of a manifest as an index of datasketch that answers queries.
 
 The file is a pickled ``datasketch.MinHashLSH``, as datasketch itself keeps one; its keys are ``shard:row``. A query has
-to be made of the same shingles: ``dataaudit.kernels.minhash.sketch`` gives its values (docs/concepts/duplicates.md).
+to be made of the same shingles: ``dataaudit.kernels.minhash.sketch`` gives its values
+(``dataaudit explain later-corpora-and-other-programs``).
 """
 
 from __future__ import annotations

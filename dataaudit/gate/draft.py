@@ -146,7 +146,7 @@ def _head(facts: Facts) -> str:
         f"A draft from the manifest of {name(subject.name)} {name(subject.version)}, {subject.id}. Drawn limits are"
         f" the judged numbers, rounded outward to {_DIGITS} significant digits: the bound of an interval where there is"
         " one, of several parts that of the worst. Read every limit before you hold anybody to it."
-        " docs/reference/gate.md explains every key."
+        " `dataaudit explain gate` says what every key means."
     )
     digest = subject.id.rpartition(":")[2][:16]
     about = (f"policy: {_scalar(called)}", 'version: "1"', f"description: Drafted from the manifest {digest}.")

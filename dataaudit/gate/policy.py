@@ -104,7 +104,7 @@ class Rule(_Model):
     model_config = ConfigDict(json_schema_extra=_one_limit)
 
     name: Name
-    metric: Text = Field(description="Name of the metric, as in docs/reference/metrics.md.")
+    metric: Text = Field(description="Name of the metric, as `dataaudit explain metrics` lists them.")
     stat: Text = Field(description="Statistic of it; `*` stands for any text: `packed_*`.")
     unit: Text = Field(
         description="Unit of the metric, checked against the manifest: nobody mixes up percent and ratio."
@@ -163,7 +163,7 @@ class Rule(_Model):
     )
     owner: Text | None = None
     reason: Text | None = Field(default=None, description="Why the rule exists.")
-    runbook: Text | None = Field(default=None, description="Where the reader finds what to do: an address or a path.")
+    runbook: Text | None = Field(default=None, description="What to do: an address, a path or a command.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -71,7 +71,7 @@ class Case:
     """``split/uri`` where the scope is a shard."""
     state: State
     reason: str = ""
-    """Code, where the number could not be judged or is of a special kind; see docs/reference/gate.md."""
+    """Code, where the number could not be judged or is of a special kind; see ``dataaudit explain reasons``."""
     why: str = ""
     """What the manifest tells of why there is no number: ``stage secrets is off``."""
     unit: str = ""

@@ -55,7 +55,7 @@ COUNTS = (
     "duplicate_9_gram_chars",
     "duplicate_10_gram_chars",
 )
-"""Names of the columns, in order; docs/concepts/quality-rules.md says what each counts."""
+"""Names of the columns, in order; ``dataaudit explain quality-rules`` says what each counts."""
 
 NUM_COUNTS = len(COUNTS)
 

@@ -1,7 +1,7 @@
 """Who says that a manifest is theirs: ``attestation.json``, a signature that lies in the manifest's folder.
 
 Digests show damage and careless edits. Whoever can write the folder can compute digests and id anew, so only a
-signature by a key that they do not have shows their hand: docs/concepts/threat-model.md.
+signature by a key that they do not have shows their hand: ``dataaudit explain threat-model``.
 
 What is signed is an in-toto statement, version 1, with two subjects: the manifest, whose digest is its id, and the file
 ``manifest.json``, which holds the digests of everything else. The envelope is DSSE by a local key, or a sigstore

@@ -77,7 +77,7 @@ class Manifest:
         again. Threads may ask at the same time.
 
         Args:
-            name: One of the tables of docs/reference/inputs.md: ``shards``, ``metrics``, ``findings``, ...
+            name: One of the tables that ``dataaudit explain tables`` lists: ``shards``, ``metrics``, ``findings``, ...
             columns: Names of columns; all of them when None.
 
         Raises:
@@ -125,7 +125,7 @@ class Manifest:
         """Return metric records, filtered by name, statistic and exact scope.
 
         Args:
-            metric: Name of the metric, as in docs/reference/metrics.md; all when None.
+            metric: Name of the metric, as in ``dataaudit explain metrics``; all when None.
             stat: Name of the statistic; all when None.
             scope: Split, source, language, ... that it speaks of; every scope when None.
 

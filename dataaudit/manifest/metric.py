@@ -54,7 +54,7 @@ class Metric:
     """One metric record, a row of ``metrics.parquet``."""
 
     metric: str
-    """Name, as in docs/reference/metrics.md; public API."""
+    """Name, as in ``dataaudit explain metrics``; public API."""
     stat: str
     """Which statistic of the metric, for example ``p95`` or ``rate``; public API."""
     scope: Scope = field(default_factory=Scope)

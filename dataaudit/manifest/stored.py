@@ -25,7 +25,7 @@ SECONDS = 30.0
 """Silence after which a request counts as failed."""
 RETRIES = 3
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
-_HELP = "Credentials and the store's address come from the environment or its config files: docs/howto/remote.md."
+_HELP = "Credentials and the store's address come from the environment or its config files: `dataaudit explain remote`."
 _SHOWN: dict[Path, StoredPlace] = {}
 """Folders of this process that hold what was fetched, and from where."""
 

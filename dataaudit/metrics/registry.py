@@ -1,7 +1,7 @@
 """The families, and what is known of every metric and statistic that a manifest can hold.
 
 What reads a manifest (a policy, for one) can so tell a number that is missing from one that never was, and a name that
-is written wrongly from both. docs/reference/metrics.md says the same in words; a test holds the two together.
+is written wrongly from both. ``dataaudit explain metrics`` says the same in words; a test holds the two together.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def make_stages(chosen: dict[str, bool | dict[str, Any]]) -> tuple[Stage, ...]:
             made.append(stage)
     if problems:
         raise ConfigError(
-            problems[0] if len(problems) == 1 else _listed(problems), "See docs/reference/config.md#stages."
+            problems[0] if len(problems) == 1 else _listed(problems), "`dataaudit explain stages` lists them."
         )
     return tuple(made)
 

@@ -154,7 +154,7 @@ def load_run(folder: Path) -> RunLog:
     except OSError as error:
         raise RunLogError(
             f"no run log at {folder}: {(error.strerror or str(error)).lower()}",
-            "A `TrainingMonitor` writes one: docs/training.md.",
+            "A `TrainingMonitor` writes one: `dataaudit explain training`.",
         ) from None
     except (ValidationError, ValueError, AttributeError, TypeError):
         raise RunLogError(f"{path} is damaged", "Restore it: the tables beside it are of no use without it.") from None

@@ -1,6 +1,6 @@
 """Training on a corpus that passed: open it, tag batches, keep a run log, name the block behind a spike.
 
-Needs no torch until a tensor is handed over. ``dataaudit attribute`` reads the log: docs/training.md.
+Needs no torch until a tensor is handed over. ``dataaudit attribute`` reads the log: ``dataaudit explain training``.
 """
 
 from __future__ import annotations

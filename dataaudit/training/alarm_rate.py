@@ -8,7 +8,7 @@ healthy stretch, so the distribution is cut off where the band was, and what lie
 The posterior is computed on a grid: the scale's prior is flat in its logarithm, that of the shape is normal
 (0.05, 0.15), which says that tails of a loss are between those of a uniform distribution and of Student's t with some
 three degrees of freedom. The number of clusters is Poisson's, with Jeffreys' prior. Intervals are those of the
-posterior; how often they hold the true rate is measured (docs/reference/attribution.md).
+posterior; how often they hold the true rate is measured (``dataaudit explain detector``).
 """
 
 from __future__ import annotations

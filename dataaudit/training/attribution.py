@@ -209,7 +209,7 @@ def load_data(log: Path, manifest: Path, reference: Path | None = None) -> Data:
     if said is None:
         raise RunLogError(
             f"{log} is the log of a run that opened no manifest: its batches have no tags",
-            "Train on what `open_manifest` opens: docs/training.md.",
+            "Train on what `open_manifest` opens: `dataaudit explain training`.",
         )
     if said != found:
         raise RunLogError(

@@ -26,8 +26,8 @@ SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson"})
 _SHOWN = 20
 _UNTOLD = (
     "Which data the steps read is not in such a log, so nothing is divided among documents, no test of the data is run"
-    " and nothing can be proposed: train with a TrainingMonitor (docs/training.md). Steps that the log leaves out are"
-    " taken as not logged, and a spike between two of them is not seen."
+    " and nothing can be proposed: train with a TrainingMonitor (`dataaudit explain training`). Steps that the log"
+    " leaves out are taken as not logged, and a spike between two of them is not seen."
 )
 
 

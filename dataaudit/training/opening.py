@@ -1,7 +1,7 @@
 """``open_manifest``: the only way from a manifest to a training run, and what it refuses.
 
 What is refused is a :class:`dataaudit.errors.CorpusRefused` with the reason and the way out; the cases stand in
-docs/reference/training-open.md. A wrong call is a :class:`dataaudit.errors.ConfigError`.
+``dataaudit explain training-open``. A wrong call is a :class:`dataaudit.errors.ConfigError`.
 """
 
 from __future__ import annotations
@@ -368,7 +368,7 @@ def _signed(manifest: Manifest, demand: _Demand) -> Passed:
     if problems or said is None:
         raise CorpusRefused(
             f"the signed verdict does not count: {t.clean(problems[0].text)}",
-            "Train on what was signed, or have this manifest judged and signed: docs/howto/exports.md.",
+            "Train on what was signed, or have this manifest judged and signed: `dataaudit explain verdicts`.",
         )
     if demand.listed is not None:
         check_pinned(demand.listed, None, said)

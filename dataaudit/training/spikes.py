@@ -22,7 +22,7 @@ from dataaudit.training.alarm_rate import LEAST_STEPS, AlarmRate, Tail, tail_of
 WINDOW = 50
 """Values that a line is fitted to; until there are as many, nothing is flagged."""
 K = 8.0
-"""Robust standard deviations; docs/reference/attribution.md has how often it flags curves without a spike."""
+"""Robust standard deviations; ``dataaudit explain detector`` has how often it flags curves without a spike."""
 RATE = 1e-4
 """False alarms a step that are aimed at, on each side of the band."""
 LEAST_K, MOST_K = 4.0, 50.0

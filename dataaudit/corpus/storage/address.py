@@ -170,7 +170,7 @@ def parse_address(given: str, where: str) -> Address:
     if at and scheme in _KEYS_ELSEWHERE:
         raise ConfigError(
             f"{where}: found keys inside an address that starts with {scheme}://",
-            "Credentials are taken from the environment or its config files; see docs/howto/remote.md.",
+            "Credentials are taken from the environment or its config files; see `dataaudit explain credentials`.",
         )
     if not is_host(host) or (scheme in CONTAINER_FIRST and ":" in host.rpartition("@")[0]):
         raise ConfigError(

@@ -20,7 +20,7 @@ from dataaudit.stores import BodyError, NoCredentialsError, ask, has_own, run
 
 _ALONE = 2
 """Files of one folder that are asked for by name; for more, the folder is listed once."""
-_CREDENTIALS = "Credentials are taken from the environment or its config files; see docs/howto/remote.md."
+_CREDENTIALS = "Credentials are taken from the environment or its config files; see `dataaudit explain credentials`."
 
 
 class StoreFolder:

@@ -338,7 +338,7 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
 
 def _problems(where: str, problems: list[str]) -> ConfigError:
     listed = "\n".join(f"  - {line}" for line in problems)
-    return ConfigError(f"{where}: {len(problems)} problem(s)\n{listed}", "See docs/reference/detectors.md.")
+    return ConfigError(f"{where}: {len(problems)} problem(s)\n{listed}", "See `dataaudit explain detectors`.")
 
 
 def runs_away(regex: str) -> bool:

@@ -33,7 +33,8 @@ class NearDup(StageDefaults):
 
     Two documents are near-duplicates when the Jaccard similarity of their sets of word n-grams is at least
     ``threshold``; this is computed exactly for every pair that is reported. Which pairs are looked at is decided by
-    bands; how many that misses is measured on variants of the corpus's own documents. See docs/concepts/duplicates.md.
+    bands; how many that misses is measured on variants of the corpus's own documents.
+    ``dataaudit explain near-duplicates`` says more.
     """
 
     threshold: float = 0.8

@@ -1,7 +1,8 @@
 """Leaks into training: what of held-out splits and evaluation sets training documents hold.
 
 ``train_val_overlap`` and ``benchmark_contamination`` themselves, which speak of what is protected, are computed in the
-link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training documents. See ``docs/concepts/leakage.md``.
+link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training documents. Words:
+``dataaudit explain leakage``.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Padding(StageDefaults):
     """Counts the pieces that documents are cut into at each context length: whole ones and a rest.
 
     Four ways to fill sequences of a context length, none of which drops a token: ``padded``, ``padded_batch``,
-    ``packed`` and ``concatenated``; see docs/reference/metrics.md.
+    ``packed`` and ``concatenated``; see ``dataaudit explain pad_fraction``.
     """
 
     contexts: tuple[int, ...] = (2048, 4096, 8192)

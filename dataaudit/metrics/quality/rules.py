@@ -2,7 +2,7 @@
 
 A rule compares a count, or a ratio of two counts, with bounds that are exact fractions; whole numbers are
 cross-multiplied, so nothing is rounded at a threshold. A ratio with a denominator of 0 rejects nothing.
-docs/concepts/quality-rules.md defines every count.
+``dataaudit explain quality-rules`` defines every count.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Two joins of hashes (fingerprints, windows), each followed by one that brings what was found home to its file, with a
 second read of the documents between them; rounds of matching over runs, without texts; and a third read of the
-documents that hold repeated spans, to count their tokens. See docs/concepts/duplicates.md.
+documents that hold repeated spans, to count their tokens. See ``dataaudit explain repeated-spans``.
 """
 
 from __future__ import annotations

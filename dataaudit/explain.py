@@ -1,0 +1,224 @@
+"""``dataaudit explain``: the section of the documentation about a code, a rule, a metric or a page.
+
+The text is that of the pages that the site is built from; the wheel has them in ``dataaudit/docs``. A name stands for
+the heading that has it, or for the row of a table or the item of a list that begins with it; a name that stands nowhere
+else is looked for in all code of the pages.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dataaudit import text as t
+from dataaudit.errors import ConfigError
+
+PAGES = ("reference/*.md", "concepts/*.md", "howto/*.md", "training.md", "vitals.md", "glossary.md")
+"""Pages that the wheel has."""
+_PACKAGE = Path(__file__).parent
+_CODE = re.compile(r"`([^`\n]+)`")
+_ONLY_CODE = re.compile(r"(?:\*\*)?`[^`]+`(?:\*\*)?(?:(?:, | or | / )`[^`]+`)*")
+_HEADING = re.compile(r"(#{1,4}) (.+)")
+_FENCE = re.compile(r" *(?:```|~~~)")
+_COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
+_LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]*)\)")
+_NAME = re.compile(r"[\w.\[\]/-]+")
+_NEAREST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a page."""
+
+    page: str
+    """Path below ``docs/``."""
+    titles: tuple[str, ...]
+    """Of the page, and of the headings above it."""
+    text: str
+    """Markdown; links lead to names that this command explains, or to the web."""
+
+
+def docs_folder() -> Path:
+    """Return the folder of the pages: that of the wheel, or of a checkout."""
+    shipped = _PACKAGE / "docs"
+    return shipped if shipped.is_dir() else _PACKAGE.parent / "docs"
+
+
+def explain(name: str | None, *, as_json: bool) -> str:
+    """Return the sections about a name, or every name that has one.
+
+    Args:
+        name: A code, the key of a rule, a metric, a heading as it stands in an address, or a page; None lists all.
+        as_json: One JSON object instead of text.
+
+    Raises:
+        ConfigError: Nothing is explained under that name.
+    """
+    known, mentioned = names()
+    if name is None:
+        return _listed(known, as_json=as_json)
+    wanted = _plain(name)
+    both = (part.get(one, []) for one in (wanted, wanted.removeprefix("baseline_")) for part in (known, mentioned))
+    found = next((own for own in both if own), None)
+    if found is None:
+        close = difflib.get_close_matches(wanted, known, n=_NEAREST)
+        meant = f" (did you mean {' or '.join(f'`{one}`' for one in close)}?)" if close else ""
+        raise ConfigError(f"nothing is explained under `{t.clean(name, 60)}`{meant}", "`dataaudit explain` lists all.")
+    found = [one for one in found if one.text.startswith("#")] or found
+    if as_json:
+        sections = [{"page": one.page, "titles": list(one.titles), "text": one.text} for one in found]
+        return t.as_json({"name": wanted, "sections": sections})
+    return _shown(found)
+
+
+def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:
+    """Return the sections by the names that they are about; and by the code that they mention, where they are not."""
+    known: dict[str, list[Section]] = {}
+    mentioned: dict[str, list[Section]] = {}
+    folder = docs_folder()
+    paths = [path for pattern in PAGES for path in sorted(folder.glob(pattern))]
+    stems = {path.stem for path in paths}
+    for path in paths:
+        page = path.relative_to(folder).as_posix()
+        text = _linked(_COMMENT.sub("", path.read_text(encoding="utf-8")), path.stem, stems)
+        for keys, section in _sections(page, text):
+            for key in keys:
+                own = known.setdefault(key, [])
+                if not any(section.text in one.text for one in own if one.page == page):
+                    own.append(section)
+            for code in () if section.text.startswith("#") else dict.fromkeys(_CODE.findall(section.text)):
+                mentioned.setdefault(_plain(code.partition(": ")[0]), []).append(section)
+    return known, mentioned
+
+
+def _sections(page: str, text: str) -> Iterator[tuple[list[str], Section]]:
+    """Yield the page, its sections and their blocks, each with the names that it is about; of other blocks none."""
+    lines = text.splitlines()
+    above: list[tuple[int, str]] = []
+    stem = Path(page).stem
+    for number, title, body in _headings(lines):
+        above = [*(one for one in above if one[0] < number), (number, _text(title))]
+        titles = tuple(one for _, one in above)
+        slug = _slug(title)
+        keys = [stem] if number == 1 else [slug, re.sub("^(?:a|the)-", "", slug), f"{stem}#{slug}"]
+        yield [*_names(title), *keys], Section(page, titles, body)
+        for keys, block in _blocks(body.splitlines()[1:]):
+            yield keys, Section(page, titles, block)
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, str, str]]:
+    """Yield each heading with its level and the text of its section, up to the next heading of that level or above."""
+    fenced, places = False, []
+    for place, line in enumerate(lines):
+        fenced ^= bool(_FENCE.match(line))
+        match = None if fenced else _HEADING.fullmatch(line)
+        if match:
+            places.append((place, len(match[1]), match[2]))
+    for index, (place, number, title) in enumerate(places):
+        end = next((other for other, level, _ in places[index + 1 :] if level <= number), len(lines))
+        yield number, title, "\n".join(lines[place:end]).strip() + "\n"
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[list[str], str]]:
+    """Yield the rows of tables, items of lists and paragraphs before the next heading, each with its names."""
+    header: list[str] = []
+    for block in re.split(r"\n\s*\n|\n(?=[-*] |\|)", "\n".join(_until_heading(lines))):
+        if block.startswith("|"):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", block.strip().strip("|"))]
+            if not header:
+                header = cells
+            elif not set(block) <= set("|-: "):
+                first = cells[0]
+                keys = _names(first) if _ONLY_CODE.fullmatch(first) else []
+                facts = [
+                    f"- {name}: {cell}" if name else f"- {cell}"
+                    for name, cell in zip(header[1:], cells[1:], strict=False)
+                    if cell
+                ]
+                yield keys, "\n".join([first, "", *facts]) + "\n"
+            continue
+        header = []
+        begins = re.match(r"[-*] (\*{0,2}`[^`]+`\*{0,2}(?:(?:, | or )`[^`]+`)*)[:,.]?[ :]", block)
+        if block.strip():
+            yield _names(begins[1]) if begins else [], block.strip() + "\n"
+
+
+def _names(text: str) -> list[str]:
+    """Return the code in a text that is a name: values with spaces or signs are none."""
+    return [_plain(code) for code in _CODE.findall(text) if _NAME.fullmatch(code)]
+
+
+def _until_heading(lines: list[str]) -> Iterator[str]:
+    fenced = False
+    for line in lines:
+        fenced ^= bool(_FENCE.match(line))
+        if not fenced and _HEADING.fullmatch(line):
+            return
+        yield line
+
+
+def _plain(name: str) -> str:
+    """Return a name as it is looked up, of a page without folder and suffix."""
+    name = name.strip().lower()
+    return Path(name).stem if name.endswith(".md") else name
+
+
+def _slug(title: str) -> str:
+    """Return a heading as it stands in an address."""
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", _text(title).lower())).strip("-")
+
+
+def _text(title: str) -> str:
+    return title.replace("`", "")
+
+
+def _linked(text: str, own: str, stems: set[str]) -> str:
+    """Return Markdown whose links to other pages are names to explain; those to pages of the site alone are words."""
+
+    def link(match: re.Match[str]) -> str:
+        words, address = match.groups()
+        page, _, anchor = address.partition("#")
+        stem = Path(page).stem or own
+        if address.startswith(("http:", "https:")):
+            return match[0]
+        return f"{words} (`dataaudit explain {stem}{anchor and '#'}{anchor}`)" if stem in stems else words
+
+    return _LINK.sub(link, text)
+
+
+def _shown(found: Iterable[Section]) -> str:
+    """Return sections as a terminal shows Markdown; elsewhere as text."""
+    parts = [
+        f"**{' > '.join(one.titles)}**\n\n{one.text}" if not one.text.startswith("#") else one.text for one in found
+    ]
+    text = "\n---\n\n".join(parts)
+    if not sys.stdout.isatty():
+        return text
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    with console.capture() as captured:
+        console.print(Markdown(text))
+    return captured.get()
+
+
+def _listed(known: dict[str, list[Section]], *, as_json: bool) -> str:
+    """Return every name by page."""
+    by_page: dict[str, list[str]] = {}
+    for name, sections in known.items():
+        if "#" not in name and not name.startswith(("a-", "the-")):
+            by_page.setdefault(sections[0].page, []).append(name)
+    if as_json:
+        return t.as_json(by_page)
+    return "".join(
+        f"{page}\n"
+        + textwrap.fill(", ".join(own), 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        + "\n"
+        for page, own in by_page.items()
+    )
