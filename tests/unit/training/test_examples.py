@@ -41,7 +41,7 @@ def _one_thread():
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
     """A corpus with token files that release-gate lets pass; its rows of 2,048 fill no whole number of batches."""
-    return Tokenized(tmp_path_factory.mktemp("corpus"), 100, stages={})
+    return Tokenized(tmp_path_factory.mktemp("corpus"), 60, stages={})
 
 
 @pytest.fixture
