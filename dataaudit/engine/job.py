@@ -241,7 +241,7 @@ def prepare_kernels(progress: Progress) -> None:
     """Compile the kernels here when this machine has not done so before; workers then load them."""
     if are_compiled():
         return
-    progress.note("kernels: compiling, once for this machine and version; some 20 seconds")
+    progress.note("kernels: compiling, once for this machine and version; one to two minutes on two cores")
     with contextlib.suppress(OSError):  # a full disk: workers compile for themselves
         compile_all()
 
