@@ -99,7 +99,9 @@ def _filesystem(_pid: int, _environment: int, scheme: str, authority: str, secon
     with Guarded() as call:
         made = fsspec.url_to_fs(f"{scheme}://{authority}/x", **options)[0] if authority else kind(**options)
     if call.error is not None:
-        raise ConfigError(f"{scheme}:// cannot be opened ({call.kind})", "See `dataaudit explain remote` for what it needs.")
+        raise ConfigError(
+            f"{scheme}:// cannot be opened ({call.kind})", "See `dataaudit explain remote` for what it needs."
+        )
     if scheme in {"s3", "s3a"}:
         made.retries = 1
     return made

@@ -127,7 +127,7 @@ async def _expect_conditions(place: StoredPlace) -> None:
     raise ConfigError(
         f"{place}: the store at {client.meta.endpoint_url} has no conditional puts (If-None-Match, If-Match): of two"
         " builds at once, one would overwrite the other",
-        "Publish into a folder on this machine and copy it, or use a store that has them; see `dataaudit explain remote`.",
+        "Publish into a folder on this machine and copy it, or use another store; see `dataaudit explain remote`.",
     )
 
 
