@@ -304,7 +304,7 @@ def test_a_store_that_refuses_or_does_not_answer_is_named(store, monkeypatch):
         store.proxy.rules[:] = [Rule(fault, "faulty/manifest.json")]
         out, err = run("show", "s3://team/faulty", expect=code)
         assert "s3://team/faulty/manifest.json cannot be read: " in err
-        assert "docs/howto/remote.md" in err
+        assert "dataaudit explain remote" in err
         assert CANARY not in out + err
     shards = json.loads((DEMO / "manifest.json").read_bytes())["run"]["files"]["shards.parquet"]["sha256"]
     for fault in ("truncate", "reset", "error 500"):
