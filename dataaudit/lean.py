@@ -55,11 +55,15 @@ _lean = Event()
 """Set in a process that is lean."""
 
 
-def be_lean() -> None:
-    """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections."""
+def be_lean(*, arrow: bool = True) -> None:
+    """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections.
+
+    Args:
+        arrow: Whether pyarrow is of use here at all.
+    """
     _lean.set()
     gc.set_threshold(_NEW_OBJECTS)
-    if "pandas" not in sys.modules:
+    if arrow and "pandas" not in sys.modules:
         import numpy as np
         import pyarrow as pa
 

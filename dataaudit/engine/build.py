@@ -26,14 +26,15 @@ from dataaudit.engine.job import (
     BuildOptions,
     BuildResult,
     Job,
+    finish_kernels,
     left_out_notes,
     prepare_content,
-    prepare_kernels,
     prepare_languages,
     prepare_reference,
     prepare_tokenizer,
     state_folder,
     tell_discovery,
+    unused_kernels,
 )
 from dataaudit.engine.keys import decisive_values, stage_identity
 from dataaudit.engine.linking import Gathered, LinkContext, run_link_steps
@@ -53,6 +54,7 @@ from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, ScanSettings
 from dataaudit.errors import BuildInterrupted, ClusterError
 from dataaudit.extras import require
+from dataaudit.kernels.ready import compiling
 from dataaudit.lean import give_memory_back
 from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources
 from dataaudit.link.survey import Survey
@@ -90,26 +92,27 @@ def build(
     stages = make_stages(config.stages)
     families = by_stage()
     links = {one.name: resolve_name(path) for one in stages if (path := families[one.name].link)}
-    reader = config.reader
-    discovery = discover(
-        config.splits,
-        base,
-        root_at_base=root_at_base,
-        follow_symlinks=reader.follow_symlinks,
-        root=config.root,
-        access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
-    )
-    check_inputs(discovery.shards)
-    tell_discovery(discovery, progress)
-    state = state_folder(options)
-    shards = ShardList(discovery.shards, state)
-    roots, notes = discovery.roots, left_out_notes(discovery)
-    del discovery
-    tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
-    parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
-    languages = prepare_languages(config, base, state, stages)
-    content = prepare_content(config, base, stages, progress)
-    prepare_kernels(progress)
+    with compiling(unused_kernels(config, stages)) as work:
+        reader = config.reader
+        discovery = discover(
+            config.splits,
+            base,
+            root_at_base=root_at_base,
+            follow_symlinks=reader.follow_symlinks,
+            root=config.root,
+            access=Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries),
+        )
+        check_inputs(discovery.shards)
+        tell_discovery(discovery, progress)
+        state = state_folder(options)
+        shards = ShardList(discovery.shards, state)
+        roots, notes = discovery.roots, left_out_notes(discovery)
+        del discovery
+        tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
+        parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
+        languages = prepare_languages(config, base, state, stages)
+        content = prepare_content(config, base, stages, progress)
+        finish_kernels(work, progress)
     with open_runner(options.cluster, state, unit_seconds=options.unit_seconds, notes=notes) as runner:
         progress.note(f"workers: {runner}")
         with _interruptible():

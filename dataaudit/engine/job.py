@@ -29,7 +29,7 @@ from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
 from dataaudit.errors import ConfigError, ExitCode, ManifestError
-from dataaudit.kernels.ready import are_compiled, compile_all
+from dataaudit.kernels.ready import Compiling
 from dataaudit.link.step import LinkContext, LinkStep, Protected
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.list import Quarantine
@@ -38,6 +38,14 @@ from dataaudit.stages.token_counts import Reference
 from dataaudit.text import plural
 
 STATE_FOLDER = ".dataaudit"
+_KERNELS = {
+    "filters": ("filters",),
+    "near_dup": ("minhash", "pairing", "variants"),
+    "overlap": ("items", "markup", "nearest", "ngrams", "overlap"),
+    "repeats": ("winnow",),
+    "toxicity": ("toxic", "toxic_features"),
+}
+"""Modules of kernels that are called for one stage alone; all others are called in every build."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,13 +245,23 @@ def prepare_content(config: AuditConfig, base: Path, stages: Sequence[Stage], pr
     return content
 
 
-def prepare_kernels(progress: Progress) -> None:
-    """Compile the kernels here when this machine has not done so before; workers then load them."""
-    if are_compiled():
-        return
-    progress.note("kernels: compiling, once for this machine and version; one to two minutes on two cores")
+def unused_kernels(config: AuditConfig, stages: Sequence[Stage]) -> frozenset[str]:
+    """Return the modules of kernels that no stage of this build calls."""
+    used = {stage.name for stage in stages}
+    if not config.protected and not any(split.held_out for split in config.splits.values()):
+        used.discard("overlap")
+    return frozenset(module for name, modules in _KERNELS.items() if name not in used for module in modules)
+
+
+def finish_kernels(work: Compiling, progress: Progress) -> None:
+    """Take part in compiling what this machine has not compiled before; workers then load it."""
+    number, seconds = work.left()
+    if number and (seconds is None or seconds >= 1):
+        about = "" if seconds is None else f", about {seconds:.0f} s"
+        progress.note(f"kernels: compiling, once for this processor and version; {number} to go{about}")
     with contextlib.suppress(OSError):  # a full disk: workers compile for themselves
-        compile_all()
+        for _ in progress.over("kernels", work.rest(), number):
+            pass
 
 
 def user_cache() -> Path | None:

@@ -6,8 +6,8 @@ cache, or compiles it there; every type is stated, so no later call compiles any
 The cache is a folder of its own for each content of this package's folder and each version of numba, because numba
 itself sees only the file of the outermost function: a changed helper in another file would go unnoticed. It lies in
 ``NUMBA_CACHE_DIR``, else in the user's cache folder, else in the temporary folder, whichever can be written first;
-the installed package is never written to. Machine code is also kept apart by processor. Without any writable place
-kernels are compiled in every process.
+the installed package is never written to. Machine code is also kept apart by processor, and stands under a digest:
+damaged code is compiled again. Without any writable place kernels are compiled in every process.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
+from glob import escape
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 
+from dataaudit.atomic import write_whole
 from dataaudit.kept import private_folder, sources_digest, user_places
 from dataaudit.lean import load_numba
 
@@ -38,6 +41,8 @@ READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
 """int64[n], may be read-only."""
 READ_IDS = "Array(uint32, 1, 'C', readonly=True)"
 """uint32[n], may be read-only."""
+_TRIED = (0, 62), (0, 68)
+"""From which to which numba :mod:`dataaudit.kernels.compiler` compiles kernels."""
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 """Nothing is counted or allocated, and C calls no kernel: each wrapper takes as long to compile as a short kernel."""
 
@@ -68,28 +73,30 @@ class Kernel(Generic[P, R]):
         if self._compiled is None:
             if self.signature is None:
                 within = {"forceinline": self.inline, "no_cpython_wrapper": True}  # Python never calls it
-                self._compiled = load_numba().njit(**_OPTIONS, **within)(self.function)
+                self._compiled = _njit(**within)(self.function)
             else:
                 self._compiled = self._load_from(cache_folder()) or self._load_from(None)
         return self._compiled
 
     def _load_from(self, folder: Path | None) -> Any:
         """Compile, with or without the cache; None when the cache fails: a full disk, a file cut short."""
-        numba = load_numba()
-        if folder is None:
-            return numba.njit(self.signature, **_OPTIONS)(self.function)
-        try:
-            with _cache_at(folder):
-                return numba.njit(self.signature, cache=True, **_OPTIONS)(self.function)
-        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
-            return None
+        with _compiler().calls_typed_once():
+            if folder is None:
+                return _njit(self.signature)(self.function)
+            try:
+                _drop_damaged(folder, self.function)
+                with _cache_at(folder):
+                    made = _njit(self.signature, cache=True)(self.function)
+                if made is not self.function and made.stats.cache_misses:
+                    write_whole(*_seal(folder, self.function))
+            except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+                return None
+            return made
 
     @property
     def _numba_type_(self) -> Any:
         """Numba's type of a kernel that another one calls."""
-        from numba.core.types import Dispatcher
-
-        return Dispatcher(self.load())
+        return _compiler().CalledKernel(self.load())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it; sums and products of unsigned integers wrap, as they do in machine code."""
@@ -129,6 +136,45 @@ def cache_folder() -> Path | None:
 def _version() -> str:
     """Name the cache by everything that numba does not look at: the files of this folder, and numba's version."""
     return sha256(f"numba {version('numba')}".encode() + sources_digest(Path(__file__).parent)).hexdigest()[:16]
+
+
+@cache
+def _compiler() -> Any:
+    """Return our compiler, or what has the same names and leaves all to numba, in a version that was not tried."""
+    numba = load_numba()
+    first, last = _TRIED
+    if first <= tuple(map(int, numba.__version__.split(".")[:2])) <= last:
+        from dataaudit.kernels import compiler
+
+        return compiler
+    return SimpleNamespace(OPTIONS={}, CalledKernel=numba.types.Dispatcher, calls_typed_once=nullcontext)
+
+
+def _njit(*signature: str | None, **options: Any) -> Any:
+    """Return numba's decorator with the options of all kernels."""
+    return load_numba().njit(*signature, **_OPTIONS, **_compiler().OPTIONS, **options)
+
+
+def _files(folder: Path, function: Callable[..., Any]) -> list[Path]:
+    """Return the files in which numba keeps the code of a kernel, for all processors."""
+    name = f"{Path(function.__code__.co_filename).stem}.{function.__qualname__}"
+    return sorted(folder.glob(f"*/{escape(name)}-*.nb[ic]"))
+
+
+def _seal(folder: Path, function: Callable[..., Any]) -> tuple[Path, bytes]:
+    """Return the file of the digest of a kernel's code, and what has to stand in it."""
+    digest = sha256()
+    for path in _files(folder, function):
+        digest.update(path.name.encode() + b"\0" + sha256(path.read_bytes()).digest())
+    return folder / f"{function.__module__}.{function.__qualname__}.sha256", digest.hexdigest().encode()
+
+
+def _drop_damaged(folder: Path, function: Callable[..., Any]) -> None:
+    """Remove the code of a kernel that is not under its digest; numba runs whatever it finds."""
+    path, digest = _seal(folder, function)
+    if not path.exists() or path.read_bytes() != digest:
+        for damaged in _files(folder, function):
+            damaged.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -97,6 +97,21 @@ def test_a_damaged_cache_is_not_fatal(places):
     assert int(jit.Kernel(_fold.function, _fold.signature)(np.ones(2, np.uint8))) == _expected(b"\x01\x01")
 
 
+@pytest.mark.parametrize("name", ["*.nbc", "*.nbi", "*.sha256"])
+def test_machine_code_that_is_not_under_its_digest_is_compiled_again(places, name):
+    """Numba runs whatever it finds: a flipped bit would give other numbers, or end the process."""
+    jit.Kernel(_fold.function, _fold.signature).load()
+    (path,) = (places / "given").rglob(name)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    again = jit.Kernel(_fold.function, _fold.signature)
+    assert int(again(np.ones(2, np.uint8))) == _expected(b"\x01\x01")
+    assert sum(again.load().stats.cache_misses.values()) == 1
+    third = jit.Kernel(_fold.function, _fold.signature)
+    assert sum(third.load().stats.cache_hits.values()) == 1
+
+
 def test_a_folder_of_another_user_is_not_used(places, monkeypatch):
     """Code that somebody else could have written is never loaded."""
     monkeypatch.setattr(os, "getuid", lambda: 10**6)

@@ -20,51 +20,114 @@ def empty_cache(tmp_path, monkeypatch):
     jit.cache_folder.cache_clear()
 
 
-@pytest.mark.parametrize("helpers", [0, 2])
-def test_kernels_are_compiled_once_whoever_takes_part(empty_cache, monkeypatch, helpers):
-    """Helpers that take kernels and do nothing leave them to this process."""
-    taken, loaded = [], []
+@pytest.fixture
+def loaded(empty_cache, monkeypatch):
+    """Names of the kernels that this process compiles, of a machine with three cores."""
+    names = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    monkeypatch.setattr(jit.Kernel, "load", lambda kernel: names.append(kernel.__name__))
+    return names
 
-    def take(taking):
-        taken.extend(os.read(taking, 5))
+
+def names_of(kernels):
+    return [kernel.__name__ for kernel in kernels]
+
+
+@pytest.mark.parametrize("told", [0, 3, 5])
+def test_kernels_are_compiled_once_and_what_nobody_has_told_in_the_end(loaded, monkeypatch, told):
+    """Helpers that take kernels and end without a word leave them to this process."""
+    taken = []
+
+    def take(taking, telling):
+        taken.append(os.read(taking, 5))
+        os.write(telling, taken[-1][:told])
         return subprocess.Popen(["true"])
 
     monkeypatch.setattr(ready, "_start_helper", take)
-    monkeypatch.setattr(ready, "_MOST_HELPERS", helpers)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(helpers + 1))
-    monkeypatch.setattr(jit.Kernel, "load", lambda kernel: loaded.append(kernel.__name__))
     assert not ready.are_compiled()
     ready.compile_all()
-    names = [kernel.__name__ for kernel in ready.all_kernels()]
-    assert taken == list(range(5 * helpers))
-    assert loaded == names[5 * helpers :] + names
+    names = names_of(ready.all_kernels())
+    assert b"".join(taken) == bytes(range(10))
+    assert loaded == names[10:] + names[told:5] + names[5 + told : 10]
     assert ready.are_compiled()
+
+
+def test_kernels_that_a_build_does_not_need_are_left_for_another(loaded, monkeypatch):
+    """What was compiled is not compiled again."""
+    monkeypatch.setattr(ready, "_MOST_HELPERS", 0)
+    with ready.compiling({"filters", "words"}) as work:
+        assert work.left() == (len(ready.all_kernels()) - 3, None)
+        assert len(list(work.rest())) == len(loaded)
+    assert not {"_count_documents", "_mark_runs", "_split"} & set(loaded)
+    assert ready.are_compiled({"filters", "words"})
+    assert not ready.are_compiled({"filters"})
+    assert not ready.are_compiled()
+    del loaded[:]
+    ready.compile_all()
+    assert sorted(loaded) == ["_count_documents", "_mark_runs", "_split"]
+    assert ready.are_compiled()
+
+
+def test_another_processor_needs_code_of_its_own(loaded, monkeypatch):
+    ready.compile_all()
+    assert ready.are_compiled()
+    monkeypatch.setattr(ready, "_processor", lambda: b"another")
+    assert not ready.are_compiled()
+
+
+def test_how_long_the_rest_takes_is_told_by_what_was_done_meanwhile(loaded, monkeypatch):
+    """Half of the code in ten seconds, by one helper: the other half takes two processes five."""
+
+    def take(taking, telling):
+        os.write(telling, os.read(taking, 1))
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(ready, "_start_helper", take)
+    monkeypatch.setattr(ready, "_MOST_HELPERS", 1)
+    monkeypatch.setattr(ready, "_size", lambda _: 1)
+    monkeypatch.setattr(ready, "_modules", lambda: {"pairing"})  # two kernels
+    clock = iter([100.0, 110.0])
+    monkeypatch.setattr(ready.time, "monotonic", lambda: next(clock))
+    with ready.compiling() as work:
+        assert work.left() == (1, 5.0)
+        assert list(work.rest()) == [None]
 
 
 @pytest.mark.parametrize("executable", [None, "", "/nowhere", "/bin/false"])
-def test_without_a_python_to_start_there_are_no_helpers(empty_cache, monkeypatch, executable):
-    loaded = []
+def test_without_a_python_to_start_there_are_no_helpers(loaded, monkeypatch, executable):
     monkeypatch.setattr(sys, "executable", executable)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
-    monkeypatch.setattr(jit.Kernel, "load", lambda kernel: loaded.append(kernel.__name__))
     ready.compile_all()
-    assert set(loaded) == {kernel.__name__ for kernel in ready.all_kernels()}
+    assert loaded == names_of(ready.all_kernels())
     assert ready.are_compiled()
 
 
-def test_a_helper_that_does_not_get_on_is_ended(empty_cache, monkeypatch):
+def test_a_helper_that_does_not_get_on_is_ended(loaded, monkeypatch):
     started = []
 
-    def stuck(_):
+    def stuck(*_):
         started.append(subprocess.Popen(["sleep", "100"]))
         return started[-1]
 
     monkeypatch.setattr(ready, "_start_helper", stuck)
     monkeypatch.setattr(ready, "_SECONDS", 0.1)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(2))
-    monkeypatch.setattr(jit.Kernel, "load", lambda kernel: None)
     ready.compile_all()
-    assert [process.returncode for process in started] == [-signal.SIGKILL]
+    assert [process.returncode for process in started] == 2 * [-signal.SIGKILL]
+
+
+def test_helpers_end_with_a_build_that_fails_before_it_needs_kernels(loaded, monkeypatch):
+    started, pipes = [], set(os.listdir("/proc/self/fd"))
+
+    def busy(*_):
+        started.append(subprocess.Popen(["sleep", "100"]))
+        return started[-1]
+
+    monkeypatch.setattr(ready, "_start_helper", busy)
+    with pytest.raises(ValueError, match="wrong config"), ready.compiling():
+        raise ValueError("wrong config")
+    assert [process.returncode for process in started] == 2 * [-signal.SIGKILL]
+    assert set(os.listdir("/proc/self/fd")) == pipes
+    assert loaded == []
+    assert not ready.are_compiled()
 
 
 def test_a_helper_function_that_python_calls_is_plain_python():
@@ -73,14 +136,19 @@ def test_a_helper_function_that_python_calls_is_plain_python():
 
 
 @pytest.mark.tables
-def test_a_helper_compiles_what_it_takes(empty_cache):
-    names = [kernel.__name__ for kernel in ready.all_kernels()]
+def test_a_helper_compiles_what_it_takes_and_tells(empty_cache):
+    names = names_of(ready.all_kernels())
+    wanted = bytes([len(names) - 1, len(names) - 2])
     taking, giving = os.pipe()
-    os.write(giving, bytes([len(names) - 1, len(names) - 2]))
+    seeing, telling = os.pipe()
+    os.write(giving, wanted)
     os.close(giving)
-    assert ready._start_helper(taking).wait(timeout=100) == 0
+    assert ready._start_helper(taking, telling).wait(timeout=100) == 0
+    os.close(telling)
     assert os.read(taking, 1) == b""
+    assert os.read(seeing, 9) == wanted
     os.close(taking)
+    os.close(seeing)
     kept = {path.name.split("-")[0].split(".")[1] for path in empty_cache.rglob("*.nbi")}
     assert kept == {*names[-2:]}
 

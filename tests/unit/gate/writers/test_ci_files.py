@@ -112,8 +112,22 @@ def test_no_input_reaches_a_script_but_through_the_environment():
 def test_actions_of_others_are_pinned():
     """By a whole commit."""
     used = [one["uses"] for one in ACTION["runs"]["steps"] if "uses" in one]
-    assert len(used) == 2
+    assert len(used) == 3
     assert all(re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", name) for name in used)
+
+
+def test_packages_are_kept_by_what_is_installed(stubs):
+    """In pip's own folder, for each package and list of dependencies; what the cache step reads is what is set here."""
+    for package in ("", "", INJECTED):
+        done = step("Where pip keeps what it fetches", stubs | {"XDG_CACHE_HOME": "/kept"}, PACKAGE=package)
+        assert done.returncode == 0, done.stderr
+    lines = Path(stubs["GITHUB_OUTPUT"]).read_text().splitlines()
+    assert set(lines[::2]) == {"folder=/kept/pip"}
+    assert all(re.fullmatch("wanted=[0-9a-f]{16}", line) for line in lines[1::2])
+    assert lines[1] == lines[3] != lines[5]
+    used = STEPS["Packages of an earlier run"]["with"]
+    assert used["path"] == "${{ steps.pip.outputs.folder }}"
+    assert used["key"].endswith("${{ steps.pip.outputs.wanted }}")
 
 
 def test_every_output_comes_from_the_gate_step(stubs):
