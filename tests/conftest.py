@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from lanes import ALWAYS, NEEDS_TORCH, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
 
+from dataaudit import verify
 from dataaudit.gate import policy
 from dataaudit.kernels.ready import are_compiled, compile_all
 from dataaudit.metrics import relations
@@ -82,17 +83,18 @@ def _quiet_environment(monkeypatch):
         monkeypatch.delenv(name)
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _made_by_hand():
-    """Manifests made by hand name neither stage nor library: the numbers in them are not held against each other."""
-    real = relations._without_stages
-
-    def without_stages(manifest):
-        return real(manifest) if manifest.core.libraries else []
-
+@pytest.fixture(scope="module")
+def odd_numbers():
+    """Let manifests that a file makes by hand have numbers and names that contradict what else is in them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relations, "_without_stages", without_stages)
+        patch.setattr(relations, "check_core", _of_builds(relations.check_core))
+        for module in (relations, verify):
+            patch.setattr(module, "contradictions", _of_builds(module.contradictions))
         yield
+
+
+def _of_builds(check):
+    return lambda manifest, *more: check(manifest, *more) if manifest.core.libraries else []
 
 
 @pytest.fixture(scope="module")

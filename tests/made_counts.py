@@ -83,7 +83,7 @@ def make_found(folder, documents, *, metrics=(), more=(), shards=None, uris=None
             {"source": source, "documents": number, "bytes": 4 * TOKENS * number, "tokens": TOKENS * number}
             for source, number in sorted(Counter(doc.source for doc in own).items())
         ]
-    return make(folder, rows, metrics=[*records(documents), *metrics], **dict(more))
+    return make(folder, rows, metrics=[*records(documents), *metrics], odd=True, **dict(more))
 
 
 def share(metric, stat, value, low, high, n, **scope):

@@ -1,11 +1,12 @@
 """Manifests made by hand, through the same publishing code as a build's, in milliseconds.
 
-They hold the few numbers that a test asks for. No stage and no library is said to have made them, which a build's
-manifest would be refused for (see ``conftest.py``). What another process reads is asked for whole.
+They hold what the stage of volume determines from shards and ledger, and the few numbers that a test asks for besides.
+Those of other stages contradict the core, which names none of these: see ``odd_numbers`` in ``conftest.py``.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pyarrow as pa
@@ -26,9 +27,9 @@ from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.metric_rows import MetricRows, metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.registry import FAMILIES
 
 UNREAD = ("quarantined", "skipped")
+UNITS = ("documents", "bytes", "tokens")
 
 
 def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok", bad=0, **more):
@@ -51,11 +52,6 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
         "bytes": 0 if unread else 4 * tokens,
         "tokens": 0 if unread else tokens,
         "sources": [],
-        "bytes_per_token": None if unread else 4.0,
-        "exact_dup_rate": None if unread else 0.0,
-        "seq_len_p50": None if unread else 9.5,
-        "seq_len_p95": None if unread else 20.0,
-        "seq_len_max": None if unread else 21,
     }
     if not unread:
         left = documents
@@ -66,10 +62,28 @@ def shard(uri, *, split="train", documents=10, tokens=100, size=50, status="ok",
     return columns | more
 
 
-_OF_OTHER_STAGES = sorted(
-    {one.column for family in FAMILIES if family.stage_name not in ("", "volume") for one in family.shard_statistics}
-)
-"""Columns of the table of shards that are null when no stage but that of volume ran."""
+_ODD = {
+    "bytes_per_token": 4.0,
+    "exact_dup_rate": 0.0,
+    "seq_len_p50": 9.5,
+    "seq_len_p95": 20.0,
+    "seq_len_max": 21,
+}
+
+
+def _given(row):
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _odd(records):
+    """Yield what stages that did not run would say of each split."""
+    numbers = {(one.metric, one.scope): one for one in records}
+    for scope in {one.scope for one in records if one.metric == "documents" and one.scope.source is None}:
+        size, tokens = (numbers[unit, scope].value for unit in ("bytes", "tokens"))
+        yield ratio("bytes_per_token", "ratio", size, tokens, scope=scope, unit="bytes/token", version="1")
+        if documents := numbers["documents", scope].value:
+            length = Metric(metric="seq_len_p50_p95", stat="p50", scope=scope, unit="tokens", value=9.5, n=documents)
+            yield from (length, replace(length, stat="p95", value=1151.0))
 
 
 def make(
@@ -85,26 +99,24 @@ def make(
     tables=None,
     config=None,
     folders=None,
-    whole=False,
+    odd=False,
 ):
     """Publish a manifest of these shards and return its id; splits other than train are held out.
 
     `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept),
-    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders. A whole one names the
-    stage of volume, and has all that it determines and nothing of other stages.
+    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders. An odd one
+    has some numbers of other stages, too, and no headline.
     """
-    without = dict.fromkeys(_OF_OTHER_STAGES) if whole else {}
-    rows = [row | {"shard": ordinal} | without for ordinal, row in enumerate(shards)]
+    rows = [row | {"shard": ordinal} for ordinal, row in enumerate(shards)]
+    if odd:
+        rows = [{**row, **(_ODD | _given(row) if row["status"] not in UNREAD else {})} for row in rows]
     read = [row for row in rows if row["status"] not in UNREAD]
     names = sorted({row["split"] for row in rows}) or ["train"]
-    records = [*_volume(Scope(), read), *metrics]
+    made = [*_volume(Scope(), read), *_unread(rows, ledger)]
     for name in names:
-        records += _volume(Scope(split=name), [row for row in read if row["split"] == name])
-    if whole:
-        records = [record for record in records if record.metric not in ("bytes_per_token", "seq_len_p50_p95")]
-        records += _by_source(Scope(), read)
-        for name in names:
-            records += _by_source(Scope(split=name), [row for row in read if row["split"] == name])
+        made += _volume(Scope(split=name), [row for row in read if row["split"] == name])
+    made += _odd(made) if odd else ()
+    records = [*{(one.metric, one.stat, one.scope): one for one in (*made, *metrics)}.values()]
     prepared = prepare_tables(
         {
             "shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
@@ -119,7 +131,7 @@ def make(
         tool=Named(name="dataaudit", version="0.1.0"),
         dataset=Named(name=dataset, version="1.0.0"),
         config=config or {},
-        stages=tuple(StageRecord(name=name, version="1", parameters={}) for name in ("volume",) if whole),
+        stages=(StageRecord(name="volume", version="1", parameters={}),),
         libraries={},
         tokenizer=_TOKENIZER,
         mixture={name: {"weight": weight, "epochs": 1.0} for name, weight in (mixture or {}).items()},
@@ -128,7 +140,7 @@ def make(
             for name in names
         ),
         totals=Totals(**_sums(read)),
-        headline=headline(MetricRows.of(records)) if whole else (),
+        headline=() if odd else headline(MetricRows.of(records)),
         ledger=_ledger(rows),
         seeds={},
         tables=table_records(prepared),
@@ -165,29 +177,34 @@ def _sums(rows):
 
 def _volume(scope, rows):
     sums = _sums(rows)
-    documents = sums["documents"]
-    made = [
-        count(name, "count", sums[name], scope=scope, unit=name, n=documents, version="1")
-        for name in ("documents", "bytes", "tokens")
-    ]
-    made.append(
-        ratio("bytes_per_token", "ratio", sums["bytes"], sums["tokens"], scope=scope, unit="bytes/token", version="1")
-    )
-    if documents:
-        length = Metric(metric="seq_len_p50_p95", stat="p50", scope=scope, unit="tokens", value=9.5, n=documents)
-        made += [length, replace(length, stat="p95", value=1151.0)]
-    return made
-
-
-def _by_source(scope, rows):
-    tokens = sum(row["tokens"] for row in rows)
+    yield from _counts(scope, sums)
     for name in sorted({one["source"] for row in rows for one in row["sources"]}):
         own = [one for row in rows for one in row["sources"] if one["source"] == name]
-        sums = {unit: sum(one[unit] for one in own) for unit in ("documents", "bytes", "tokens")}
-        of = replace(scope, source=name)
-        for unit, number in sums.items():
-            yield count(unit, "count", number, scope=of, unit=unit, n=sums["documents"], version="1")
-        yield ratio("source_mix_share", "share", sums["tokens"], tokens, scope=of, unit="ratio", version="1")
+        of, parts = replace(scope, source=name), {unit: sum(one[unit] for one in own) for unit in UNITS}
+        yield from _counts(of, parts)
+        yield ratio("source_mix_share", "share", parts["tokens"], sums["tokens"], scope=of, unit="ratio", version="1")
+
+
+def _counts(scope, sums):
+    for name in UNITS:
+        yield count(name, "count", sums[name], scope=scope, unit=name, n=sums["documents"], version="1")
+
+
+def _unread(rows, ledger):
+    lost = {row["shard"]: row for row in rows if row["status"] in UNREAD}
+    bytes_of = Counter()
+    for shard_, reason, _, _, size in ledger:
+        bytes_of[reason] += size if shard_ not in lost else 0
+    for row in lost.values():
+        bytes_of[row["reason"]] += row["size"]
+    lines = [("bytes", sum(bytes_of.values()), Scope())]
+    lines += [("bytes", size, Scope(rule=reason)) for reason, size in bytes_of.items()]
+    for split in (None, *sorted({row["split"] for row in rows})):
+        own = [row["size"] for row in lost.values() if split in (None, row["split"])]
+        lines.append(("shard_bytes", sum(own), Scope(split=split)))
+    planned = sum(row["size"] for row in rows)
+    for stat, size, scope in lines:
+        yield count("coverage_unread_bytes", stat, size, scope=scope, unit="bytes", n=planned, version="1")
 
 
 def _sources(rows):

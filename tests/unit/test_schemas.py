@@ -135,7 +135,7 @@ def test_a_published_manifest_meets_its_schema_and_a_changed_one_does_not(tmp_pa
 
 def test_records_that_show_prints_meet_the_schema_of_a_metric(tmp_path):
     """`show --metric --json` is what the schema describes; a value without a number is refused."""
-    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val", documents=0, tokens=0)])
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val", documents=0, tokens=0)], odd=True)
     validator = jsonschema.Draft202012Validator(_schema("metric"))
     records = json.loads(show_manifest(tmp_path / "m", "bytes_per_token", as_json=True))["records"]
     assert {record["status"] for record in records} == {"ok", "not_evaluated"}

@@ -20,6 +20,7 @@ from dataaudit.gate.document import gate_json
 from dataaudit.gate.policy import Policy
 from dataaudit.quarantine.list import Standing
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 RULE = {"name": "copies", "metric": "exact_dup_rate", "stat": "rate", "unit": "ratio", "budget": 0.5}
 POLICY = {"policy": "mine", "rules": [RULE]}
@@ -30,7 +31,9 @@ WHO = {"who": "test"}
 @pytest.fixture
 def manifest(tmp_path):
     """A manifest of two shards."""
-    made_manifest.make(tmp_path / "m", [shard("a", sha256="ab" * 32), shard("b", sha256="cd" * 32, documents=7)])
+    made_manifest.make(
+        tmp_path / "m", [shard("a", sha256="ab" * 32), shard("b", sha256="cd" * 32, documents=7)], odd=True
+    )
     return api.load(tmp_path / "m")
 
 

@@ -94,7 +94,7 @@ class Markup(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory):
+def hostile(tmp_path_factory, odd_numbers):
     """A manifest whose every name is hostile."""
     return api.load(hostile_manifest.make_hostile(tmp_path_factory.mktemp("hostile") / "m"))
 

@@ -6,6 +6,7 @@ import pytest
 from diff_made import difference, histogram, shard
 from twins import drift as twin
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 SIZE = 1000
 OLD = {("train", "a"): {1: 60, 2: 40}, ("train", "b"): {5: 100}, ("val", "a"): {1: 50, 2: 50}}
 NEW = {("train", "a"): {1: 20, 2: 80}, ("train", "b"): {5: 100}, ("val", "c"): {1: 50, 2: 50}}

@@ -13,6 +13,7 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.pii.cells import hidden_records
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 BASE = [shard("a")]
 SAMPLED = Metric(
     metric="data_toxicity_rate",

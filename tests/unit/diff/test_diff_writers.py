@@ -14,6 +14,7 @@ from dataaudit.diff.blocks import MOST_CHARACTERS, render, render_markdown, rend
 from dataaudit.diff.plain import diff_schema, render_json
 from dataaudit.manifest.metric import Metric, Scope
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 HOSTILE = (
     "<script>alert(1)</script>",
     "\x1b[31mred",

@@ -21,6 +21,7 @@ from dataaudit.export.card import BEGIN, END, export_card, replaced, section
 from dataaudit.manifest.load import load_manifest
 from dataaudit.metrics.volume.facts import overview
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 INNER = f"{BEGIN}\n\nnew\n\n{END}\n"
 

@@ -24,7 +24,7 @@ from dataaudit.export.croissant import files as croissant_files
 from dataaudit.export.croissant.about import About, Rai, about_of
 from dataaudit.manifest.load import load_manifest
 
-pytestmark = pytest.mark.judges
+pytestmark = [pytest.mark.judges, pytest.mark.usefixtures("odd_numbers")]
 
 ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "manifests/demo"

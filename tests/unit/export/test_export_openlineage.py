@@ -26,6 +26,7 @@ from dataaudit.gate.verdict import State
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 
 
@@ -76,7 +77,7 @@ def manifest(tmp_path):
         Metric(metric="seq_len_p50_p95", stat="p99", unit="tokens", value=20.5, n=20),
     ]
     config = {"splits": {"train": {"text": "text", "source": {"column": "source"}}, "val": {"text": "body"}}}
-    make(tmp_path / "m", [shard("a"), shard("b", split="val")], metrics=lengths, config=config)
+    make(tmp_path / "m", [shard("a"), shard("b", split="val")], metrics=lengths, config=config, odd=True)
     return load_manifest(tmp_path / "m")
 
 

@@ -26,7 +26,6 @@ from dataaudit.gate.policy import load_policy
 from dataaudit.gate.run import judge
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.metric import Scope, count
 from dataaudit.manifest.trust import EXTENSION, BadStatement, Trust, TrustedPolicy, check_trust, summary
 
 TIME = "2026-11-22T10:00:00Z"
@@ -35,7 +34,6 @@ policy: easy
 rules:
   - {name: documents, metric: documents, stat: count, unit: documents, comparator: ">=", budget: 1}
 """
-READ = count("coverage_unread_bytes", "shard_bytes", 0, scope=Scope(), unit="bytes", n=2, version="1")
 SHARDS = [shard("a.jsonl"), shard("b.jsonl", split="val", documents=3)]
 HARD = POLICY.replace("budget: 1}", "budget: 1000000}")
 
@@ -44,7 +42,7 @@ HARD = POLICY.replace("budget: 1}", "budget: 1000000}")
 def place(tmp_path_factory):
     """A manifest, a policy and a pair of keys, made with the commands of the docs."""
     folder = tmp_path_factory.mktemp("verdicts")
-    make(folder / "m", SHARDS, metrics=[READ])
+    make(folder / "m", SHARDS)
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "hard.yaml").write_text(HARD)
     subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", folder / "key.pem"], check=True)
@@ -236,7 +234,7 @@ def test_verify_refuses_the_verdict_of_another_manifest(place, signed, tmp_path)
 
 def test_verify_refuses_a_manifest_whose_run_was_changed(place, signed, tmp_path):
     """The id does not cover the circumstances of the run, the digest of the file does."""
-    make(tmp_path / "m", SHARDS, metrics=[READ], roots="/elsewhere")
+    make(tmp_path / "m", SHARDS, roots="/elsewhere")
     trust = Trust(signature=signed, public_key=place / "key.pub")
     assert codes(load_manifest(tmp_path / "m"), trust) == ["manifest_file"]
 
@@ -358,17 +356,17 @@ def test_what_the_caller_says_stands_in_the_statement(manifest, tmp_path):
 
 def test_what_is_signed_is_the_file_that_was_loaded(tmp_path):
     """Not the one that took its place while it was judged."""
-    make(tmp_path / "m", SHARDS, metrics=[READ])
+    make(tmp_path / "m", SHARDS)
     loaded = load_manifest(tmp_path / "m")
     digest = file_digest(loaded)
-    make(tmp_path / "m", SHARDS, metrics=[READ], roots="/elsewhere")
+    make(tmp_path / "m", SHARDS, roots="/elsewhere")
     assert load_manifest(tmp_path / "m").id == loaded.id
     said = summary(statement(verdict_of(loaded), loaded, None, time=TIME))
     assert [found for _, found in said.inputs] == [digest]
 
 
 def test_a_manifest_that_is_replaced_while_it_is_judged_is_not_signed(place, tmp_path, monkeypatch):
-    make(tmp_path / "m", SHARDS, metrics=[READ])
+    make(tmp_path / "m", SHARDS)
 
     def replaced_before(*arguments, **options):
         make(tmp_path / "m", [shard("other.jsonl")])

@@ -19,6 +19,7 @@ from dataaudit.gate.writers.blocks import terminal_text, verdict_title
 from dataaudit.manifest.load import load_manifest
 from dataaudit.schemas import SCHEMAS
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 DAY = dt.date(2026, 11, 22)
 
 

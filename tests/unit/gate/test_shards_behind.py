@@ -15,6 +15,7 @@ from dataaudit.gate.writers.markdown_page import comment
 from dataaudit.manifest.load import load_manifest
 from dataaudit.report.page import page_of
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 DAY = dt.date(2026, 11, 22)
 COPIES = rule("copies", "exact_dup_rate", budget=0)
 SECRETS = rule("keys", "secret_hit_rate", "validated_hits", "hits", budget=0)

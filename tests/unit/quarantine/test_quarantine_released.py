@@ -18,13 +18,11 @@ from dataaudit.gate.policy import load_policy
 from dataaudit.gate.run import judge, read_policy
 from dataaudit.gate.verdict import ListSeen
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.metric import Scope, count
 from dataaudit.quarantine.changes import add, lift
 from dataaudit.quarantine.list import read
 from dataaudit.quarantine.released import check_judged
 from dataaudit.training import open_manifest
 
-READ = count("coverage_unread_bytes", "shard_bytes", 0, scope=Scope(), unit="bytes", n=2, version="1")
 RULE = {"name": "some", "metric": "documents", "stat": "count", "unit": "documents", "comparator": ">=", "budget": 1}
 
 
@@ -48,7 +46,7 @@ def place(tmp_path, monkeypatch):
         shard(name, size=size, sha256=digest(f"stored {name}"), rows_digest=digest(f"rows {name}"))
         for size, name in enumerate(names, start=50)
     ]
-    make(tmp_path / "m", shards, metrics=[READ])
+    make(tmp_path / "m", shards)
     (tmp_path / "team").mkdir()
     (tmp_path / "team/held.jsonl").write_bytes(b"")
     for name, keys in {"plain": {}, "naming": {"quarantine_list": "held.jsonl"}}.items():

@@ -20,6 +20,7 @@ from dataaudit.report.inputs import difference_of
 from dataaudit.report.outliers import odd_shards
 from dataaudit.report.page import page_of
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 
 

@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
         ("exact", 1, 7, 0, False),
     ]
     made = tmp_path_factory.mktemp("inspect") / "m"
-    make(made, shards, ledger=ledger, clusters=clusters, roots="/data")
+    make(made, shards, ledger=ledger, clusters=clusters, roots="/data", odd=True)
     return made
 
 
@@ -217,7 +217,7 @@ def judged(tmp_path_factory):
         shard("empty.jsonl", split="wide", documents=0, tokens=0, filters=[], languages=[]),
     ]
     made = tmp_path_factory.mktemp("judged") / "m"
-    make(made, shards)
+    make(made, shards, odd=True)
     return made
 
 

@@ -41,6 +41,7 @@ def folder(tmp_path_factory):
     make(
         made,
         shards,
+        odd=True,
         clusters=[("near", 0, 0, 0, True), ("near", 0, 1, 4, False), ("near", 0, 1, 5, False)],
         tables={
             "pairs": [

@@ -84,6 +84,7 @@ def everything_wrong(folder):
         ledger=[*ledger, (50, "invalid_json", "", 3, 9)],
         clusters=CLUSTERS,
         mixture={"web": 1, "absent": 9},
+        odd=True,
         tables={"hotspots": [spot]},
         metrics=[*_wrong_metrics(), *records(found)],
     )

@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
         (8, "invalid_json", "further records", 2, 18),
     ]
     made = tmp_path_factory.mktemp("show") / "m"
-    make(made, shards, ledger=ledger, mixture={"web": 3, "absent": 1})
+    make(made, shards, ledger=ledger, mixture={"web": 3, "absent": 1}, odd=True)
     return made
 
 
@@ -179,7 +179,7 @@ def test_no_manifest_is_an_error_that_says_how_to_make_one(tmp_path):
 def test_nothing_read_is_shown_without_numbers(tmp_path):
     """A manifest whose every shard was lost has dashes, not zeros, where nothing was measured."""
     lost = shard("a.jsonl", status="skipped", reason="unknown_format")
-    make(tmp_path / "m", [lost], ledger=[(0, "unknown_format", "", -1, 50)])
+    make(tmp_path / "m", [lost], ledger=[(0, "unknown_format", "", -1, 50)], odd=True)
     shown = show_manifest(tmp_path / "m", whole=True, as_json=False)
     row = next(line.split() for line in shown.splitlines() if line.startswith("  train "))
     assert row == ["train", "0", "0", "0", "B", "0", "-", "-", "-", "-", "-"]
@@ -226,7 +226,7 @@ def test_robust_spread_by_hand():
 @pytest.mark.parametrize(("split", "kind"), [("train", "training"), ("val", "held-out")])
 def test_the_heading_of_sources_says_of_which_tokens_they_are_shares(tmp_path, split, kind):
     """Without a training split the shares are those of held-out data."""
-    make(tmp_path / "m", [shard("a.jsonl", split=split)], mixture={"web": 1.0})
+    make(tmp_path / "m", [shard("a.jsonl", split=split)], mixture={"web": 1.0}, odd=True)
     assert f"Sources, by share of {kind} tokens" in show_manifest(tmp_path / "m", whole=True, as_json=False)
 
 

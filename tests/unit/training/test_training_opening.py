@@ -13,7 +13,7 @@ import pytest
 from forged import forge
 from lanes import thinned
 from made_manifest import make, shard
-from training_world import FAILING, KEY, OTHER, PASSING, READ, ROWS, World, row_of, rule
+from training_world import FAILING, KEY, OTHER, PASSING, ROWS, World, row_of, rule
 
 from dataaudit.corpus.storage.address import RemotePath
 from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
@@ -392,7 +392,7 @@ def test_a_baseline_has_to_be_signed_as_the_manifest_is(tmp_path):
     """Else numbers of change are led by it."""
     world = World(tmp_path)
     sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
-    make(tmp_path / "older", [shard("a.jsonl")], metrics=[READ])
+    make(tmp_path / "older", [shard("a.jsonl")])
     with pytest.raises(CorpusRefused, match="older is not believed: it is not signed"):
         world.open(require="passed", policy=PASSING, public_key=world.public, baseline=tmp_path / "older")
 

@@ -6,7 +6,6 @@ import datetime as dt
 import hashlib
 import json
 import os
-from dataclasses import replace
 
 import pyarrow.parquet as pq
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -16,7 +15,6 @@ from made_manifest import make, shard
 from dataaudit.export.verdict import statement
 from dataaudit.gate.run import judge, policy_of
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.signing import PrivateKey, seal
 from dataaudit.quarantine.apply import apply, make_request
 from dataaudit.quarantine.changes import Author, add
@@ -42,10 +40,6 @@ def rule(budget, **more):
 
 
 PASSING, FAILING = rule(1), rule(10**6)
-READ = Metric(
-    metric="coverage_unread_bytes", stat="shard_bytes", scope=Scope(), unit="bytes", value=0.0, n=1, denominator=1
-)
-"""Every shard was read."""
 
 
 def lines(name):
@@ -67,10 +61,9 @@ class World:
     Args:
         folder: Where to make it.
         more: Further rows of the table of shards; their files are not made.
-        whole: Whether another process reads the manifest.
     """
 
-    def __init__(self, folder, *more, whole=False):
+    def __init__(self, folder, *more):
         self.folder, self.data, self.manifest = folder, folder / "data", folder / "m"
         self.list, self.applied, self.public = folder / "list.jsonl", folder / "applied", folder / "release.pub"
         self.signature = folder / "m.verdict.dsse.json"
@@ -83,8 +76,7 @@ class World:
         (self.data / "v.jsonl").write_bytes(lines("v"))
         rows.append(row_of("v.jsonl", lines("v"), split="val", sources={"v": 100}))
         self.rows = sorted([*rows, *more], key=lambda row: (row["split"], row["uri"]))
-        read = replace(READ, denominator=sum(row["size"] for row in self.rows)) if whole else READ
-        make(self.manifest, self.rows, roots=self.data, config=CONFIG, metrics=[read], whole=whole)
+        make(self.manifest, self.rows, roots=self.data, config=CONFIG)
         self.list.touch()
         self.public.write_bytes(KEY.public.key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
 

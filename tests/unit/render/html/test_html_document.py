@@ -22,6 +22,7 @@ from dataaudit.render.html.document import embedded_json, render
 from dataaudit.report.page import page_of
 from dataaudit.report.write import Given, write_report
 
+pytestmark = pytest.mark.usefixtures("odd_numbers")
 ROOT = Path(__file__).parents[4]
 DEMO = ROOT / "manifests/demo"
 CSS = ROOT / "dataaudit/render/html/assets/page.css"
