@@ -22,25 +22,24 @@ from lanes import ALWAYS, PARTS, VARIABLE, WHOLE_RUN
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests/passed.txt"
 FRAMEWORKS = ("mosaicml-streaming", "litdata", "megatron-core", "ai2-olmo-core", "torchtitan")
-SHARED = ("--numprocesses", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+SHARED = ("--numprocesses", "2", "--dist", "loadfile")
 
 
-def tests_of(names, *, alone):
-    """Return the command and the variables that run the tests of some lanes; alone in one process."""
-    given = () if alone else SHARED
-    return (sys.executable, "-m", "pytest", *given), {VARIABLE: ",".join(names), "OMP_NUM_THREADS": "1"}
+def tests_of(*names):
+    """Return the command and the variables that run the tests of some lanes."""
+    return (sys.executable, "-m", "pytest", *SHARED), {VARIABLE: ",".join(names), "OMP_NUM_THREADS": "1"}
 
 
 def parts():
-    """Return each part's command: kills run in one process, for each test starts several."""
-    return {part: tests_of((part,), alone=part == "kills") for part in PARTS}
+    """Return each part's command."""
+    return {part: tests_of(part) for part in PARTS}
 
 
 def release():
     """Return the command of each family of a release run: repetitions, scripts of benchmarks, packages, frameworks."""
     lanes = (ALWAYS, *PARTS)
-    found = {f"whole {lane}": tests_of((lane, WHOLE_RUN), alone=lane == "kills") for lane in lanes}
-    found["benchmarks"] = tests_of(("benchmarks",), alone=False)
+    found = {f"whole {lane}": tests_of(lane, WHOLE_RUN) for lane in lanes}
+    found["benchmarks"] = tests_of("benchmarks")
     found["packages"] = ("make", "dist-check"), {}
     return found | {name: (("make", f"test-{name}"), {}) for name in FRAMEWORKS}
 

@@ -21,7 +21,7 @@ from dataaudit.render.html.document import render
 from dataaudit.report.inputs import difference_of
 from dataaudit.report.page import page_of
 
-pytestmark = pytest.mark.judges
+pytestmark = [pytest.mark.judges, pytest.mark.usefixtures("odd_numbers")]
 
 ROWS = """
 const rows = document.querySelectorAll("#all-shards tbody tr:not(.space)");

@@ -14,7 +14,7 @@ from dataaudit.manifest.load import load_manifest
 
 pytestmark = pytest.mark.stores
 
-CASES = thinned(2000, few=50)
+CASES = thinned(2000, few=30)
 BATCH = 10
 """Cases of one test, so that the time left is told as they run."""
 CONFIG = """

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +73,8 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
     kind = type(trainer)
     audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer)
     trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {"_audit": audit})
-    trainer.add_callback(_Callback(audit, lambda: getattr(trainer.accelerator, "scaler", None)))
+    here = weakref.ref(trainer)  # in a circle of references its loader would wait five seconds for each worker to end
+    trainer.add_callback(_Callback(audit, lambda: getattr(getattr(here(), "accelerator", None), "scaler", None)))
     return trainer
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import random
+import weakref
 from collections import Counter
 from types import SimpleNamespace
 
@@ -219,6 +221,19 @@ def test_the_log_is_the_same_for_any_number_of_workers(rows, corpus, tmp_path, k
         logs.append(stretches(tmp_path / str(workers) / "run"))
     assert len(logs[0]) > 3 * 2 * ROWS
     assert all(one == logs[0] for one in logs[1:])
+
+
+def test_a_trainer_ends_with_its_last_reference(rows, corpus, tmp_path):
+    """Found as a circle, its loader is taken apart from the inside, and waits five seconds for each worker."""
+    trainer = audit_trainer(trainer_of(tmp_path, rows, max_steps=1), tmp_path / "run", corpus)
+    trainer.train()
+    gone = weakref.ref(trainer)
+    gc.disable()
+    try:
+        del trainer
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_columns_that_the_trainer_would_drop_are_an_error_at_once(rows, corpus, tmp_path):
