@@ -1,4 +1,4 @@
-"""How often two-phase intervals hold the truth, over thousands of simulated corpora a setting, and what the screen gains.
+"""How often two-phase intervals hold the truth, over thousands of simulated corpora, and what the screen gains.
 
 Scores are normal among negatives and among positives, as far apart as R^2 of screen and judge asks for; four sources
 with different rates, which vary from corpus to corpus. Decision 0006 has the same from labelled scores.
