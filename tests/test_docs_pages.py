@@ -19,6 +19,7 @@ import made_manifest
 import make_format_page
 
 from dataaudit.config import AuditConfig, SourceRule, parse_config
+from dataaudit.corpus.holds import LISTS, NOTHING, OTHERS, TEXT
 from dataaudit.corpus.infer import infer_source, infer_splits, infer_text
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import discover
@@ -200,11 +201,12 @@ class TestInferencePage:
     @pytest.mark.parametrize(
         ("columns", "text"),
         [
-            ({"id": False, "content": True, "body": True}, "content"),
-            ({"id": False, "story": True}, "story"),
-            ({"question": True, "answer": True}, None),
-            ({"text": False, "page": True}, "page"),
-            ({"ids": False}, None),
+            ({"id": OTHERS, "content": TEXT, "body": TEXT}, "content"),
+            ({"id": OTHERS, "story": TEXT}, "story"),
+            ({"question": TEXT, "answer": TEXT}, None),
+            ({"document": OTHERS, "page": TEXT}, "page"),
+            ({"text": NOTHING, "url": TEXT}, None),
+            ({"ids": LISTS}, None),
             ({}, None),
         ],
     )
@@ -212,16 +214,17 @@ class TestInferencePage:
         """Each example of the page gives the column that it says, or an error that names the columns."""
         assert all(f"`{name}`" in page("docs/reference/inputs.md") for name in columns)
         if text is not None:
-            assert infer_text("train", columns) == text
+            assert infer_text("train", [columns]) == text
             return
-        with pytest.raises(ConfigError, match=", ".join(sorted(columns)) or "no columns"):
-            infer_text("train", columns)
+        with pytest.raises(ConfigError) as raised:
+            infer_text("train", [columns])
+        assert all(name in raised.value.message for name in columns or ["no columns"])
 
     @pytest.mark.parametrize(
         ("names", "columns", "rule"),
         [
-            (["web/a.jsonl"], {"source": True}, SourceRule(column="source")),
-            (["web/a.jsonl", "code/b.jsonl"], {"source": False}, None),
+            (["web/a.jsonl"], {"source": TEXT}, SourceRule(column="source")),
+            (["web/a.jsonl", "code/b.jsonl"], {"source": OTHERS}, None),
             (["a.jsonl", "b.jsonl"], {}, SourceRule(constant="all")),
             (["a.jsonl", "code/b.jsonl"], {}, SourceRule(constant="all")),
         ],

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
+from dataaudit.corpus.holds import MIXED, NOTHING, TEXT
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers import reader_of
 from dataaudit.corpus.shards import Shard, expand, remote_lister
@@ -20,8 +21,14 @@ from dataaudit.corpus.storage.address import Access, RemotePath, name_of, scheme
 from dataaudit.corpus.storage.saved import saved_split
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.uri import encode_path
+from dataaudit.text import plural
+
+Columns = Mapping[str, str]
+"""What each column of a shard holds, as :mod:`dataaudit.corpus.holds` names it."""
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
+_DECIDING = TEXT_NAMES[:2]
+"""Names that nothing but the text has: where such a column holds no text, none is taken in its place."""
 SOURCE_NAME = "source"
 _SPLIT_WORDS = {
     "train": "train",
@@ -116,26 +123,54 @@ def _split_of(path: str, cwd: str, top: str) -> str:
     return _last_word([*words, *_words(os.path.relpath(path, top))])
 
 
-def infer_text(split: str, columns: dict[str, bool]) -> str:
-    """Return the column that holds the text.
+def named_text(seen: Sequence[Columns], others: Sequence[str] = ()) -> str | None:
+    """Return the column that holds the text by its name, in whatever shard it holds any; None when none does.
+
+    Args:
+        seen: What the columns of some shards hold.
+        others: What other splits read.
+    """
+    held = (name for name in (*others, *TEXT_NAMES) if any(one.get(name) in {TEXT, MIXED} for one in seen))
+    return next(held, None)
+
+
+def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) -> str:
+    """Return the column that holds the text: by its name, else the one column of text.
+
+    Args:
+        split: Its name, for messages.
+        seen: What the columns of some of its shards hold.
+        others: What other splits read.
 
     Raises:
-        ConfigError: None, or more than one, could.
+        ConfigError: None, or more than one, could; or one that is named like the text holds none.
     """
-    for name in TEXT_NAMES:
-        if columns.get(name):
-            return name
-    strings = [name for name, is_string in columns.items() if is_string]
+    if (name := named_text(seen, others)) is not None:
+        return name
+    known = {name for one in seen for name in one}
+    strings = [name for name in sorted(known) if {one.get(name, NOTHING) for one in seen} - {NOTHING} == {TEXT}]
+    hint = f"Name it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN."
+    if empty := next((name for name in (*others, *_DECIDING) if name in known), None):
+        held = ", ".join(sorted({one[empty] for one in seen if empty in one}))
+        instead = f"; text is in {_names(strings)}" if strings else ""
+        raise ConfigError(
+            f"splits.{split}.text: cannot tell which column is the text: `{empty}` holds {held} in the"
+            f" first {plural(len(seen), 'shard') if len(seen) > 1 else 'shard'}{instead}",
+            hint,
+        )
     if len(strings) == 1 and is_plain_name(strings[0]):
         return strings[0]
+    shown = _names(known) or "no columns"
+    raise ConfigError(f"splits.{split}.text: cannot tell which column is the text: {shown}", hint)
+
+
+def _names(columns: Collection[str]) -> str:
+    """Return the names of columns, not all of hundreds, and none that is data."""
     names = [encode_path(name) for name in sorted(columns) if is_plain_name(name)]
     shown = ", ".join(names[:_SHOWN_COLUMNS]) + (", ..." if len(names) > _SHOWN_COLUMNS else "")
     if len(names) < len(columns):
         shown += f"{' and ' if shown else ''}{len(columns) - len(names):,} that look like data, not names"
-    raise ConfigError(
-        f"splits.{split}.text: cannot tell which column is the text: {shown or 'no columns'}",
-        f"Name it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN.",
-    )
+    return shown
 
 
 def is_plain_name(name: str) -> bool:
@@ -143,9 +178,9 @@ def is_plain_name(name: str) -> bool:
     return len(name) <= _LONGEST_NAME and name.count(" ") <= _MOST_SPACES and _DATA.search(name) is None
 
 
-def infer_source(shards: Iterable[Shard], columns: dict[str, bool]) -> SourceRule:
+def infer_source(shards: Iterable[Shard], columns: Columns) -> SourceRule:
     """Return the rule for sources: a column ``source``, else the shard's folder when there are several."""
-    if columns.get(SOURCE_NAME):
+    if columns.get(SOURCE_NAME) == TEXT:
         return SourceRule(column=SOURCE_NAME)
     folders = {shard.uri.rpartition("/")[0] for shard in shards}
     if len(folders) > 1 and "" not in folders:
@@ -153,8 +188,8 @@ def infer_source(shards: Iterable[Shard], columns: dict[str, bool]) -> SourceRul
     return SourceRule(constant="all")
 
 
-def peek(shard: Shard) -> dict[str, bool] | None:
-    """Return the columns of a shard, or None when it cannot be read or is empty."""
+def peek(shard: Shard) -> dict[str, str] | None:
+    """Return what the columns of a shard hold, or None when it cannot be read or is empty."""
     try:
         return reader_of(shard.format).peek_columns(shard.path)
     except (ShardUnreadable, LookupError, FileNotFoundError, PermissionError, UnicodeDecodeError):

@@ -12,7 +12,14 @@ from typing import Any, Self
 import numpy as np
 
 from dataaudit.config import AuditConfig, Split, nearest
-from dataaudit.corpus.infer import TEXT_NAMES, infer_source, infer_text, is_held_out_name, is_plain_name
+from dataaudit.corpus.infer import (
+    TEXT_NAMES,
+    infer_source,
+    infer_text,
+    is_held_out_name,
+    is_plain_name,
+    named_text,
+)
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
@@ -24,9 +31,11 @@ from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.spool import TextWriter, Values, packed
 from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit
 from dataaudit.engine.work import peek_shard, probe_file
+from dataaudit.manifest.text_columns import PLAIN, differing_texts
 from dataaudit.on_demand import OnDemand
 
-_PEEKS = 5
+_PEEKS, _MOST_PEEKS = 5, 32
+"""Shards of a split whose columns are seen; the most where these have no text by name."""
 
 
 class Probed:
@@ -214,23 +223,45 @@ def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, prog
     Raises:
         ConfigError: What was left out cannot be inferred.
     """
+    seen = {name: _seen(name, split, shards, runner) for name, split in config.splits.items()}
+
+    def warn(text: str) -> None:
+        runner.notes.append(text)
+        progress.note(f"warning: {text}", important=True)
+
+    texts = {name: split.text for name, split in config.splits.items() if split.text is not None}
+    by_name = {name: named_text(seen[name]) for name in config.splits.keys() - texts.keys()}
+    read = dict.fromkeys([*texts.values(), *(text for _, text in sorted(by_name.items()) if text is not None)])
     splits = dict(config.splits)
     for name, split in splits.items():
-        seen = _columns(shards.of_split(name), runner)
-        for warning in _warnings(name, split, seen):
-            runner.notes.append(warning)
-            progress.note(f"warning: {warning}", important=True)
+        for warning in _warnings(name, split, seen[name]):
+            warn(warning)
         if split.text is not None and split.source is not None:
             continue
-        columns = seen[0] if seen else {}
-        holds_nothing = not seen and all(_is_empty(shard) for shard in shards.of_split(name))
-        text = split.text or (TEXT_NAMES[0] if holds_nothing else infer_text(name, columns))
-        source = split.source or infer_source(shards.of_split(name), columns)
+        holds_nothing = not seen[name] and all(_is_empty(shard) for shard in shards.of_split(name))
+        usual = next(iter(read), TEXT_NAMES[0])
+        text = split.text or (usual if holds_nothing else infer_text(name, seen[name], [*read]))
+        source = split.source or infer_source(shards.of_split(name), seen[name][0] if seen[name] else {})
         splits[name] = split.model_copy(update={"text": text, "source": source})
         (kind, value) = next(iter(source.model_dump(exclude_none=True).items()))
         how = "given" if split.text else "inferred"
         progress.note(f"inferred: split {name}: text column `{text}` ({how}), source from {kind} `{value}`")
+    columns = {name: split.text for name, split in splits.items() if split.text and _has_columns(shards.of_split(name))}
+    if different := differing_texts(columns):
+        warn(different)
     return config.model_copy(update={"splits": splits})
+
+
+def _has_columns(shards: Iterable[Shard]) -> bool:
+    return any(shard.format != PLAIN for shard in shards)
+
+
+def _seen(name: str, split: Split, shards: ShardList, runner: Runner) -> list[dict[str, str]]:
+    """Return what the columns of a split's first shards hold; of more of them where these have no text by name."""
+    found = _columns(shards.of_split(name), runner, _PEEKS)
+    if split.text is None and named_text(found) is None:
+        return _columns(shards.of_split(name), runner, _MOST_PEEKS)
+    return found
 
 
 def _is_empty(shard: Shard) -> bool:
@@ -238,7 +269,7 @@ def _is_empty(shard: Shard) -> bool:
     return os.path.isfile(shard.path) and os.path.getsize(shard.path) == 0
 
 
-def _warnings(name: str, split: Split, seen: list[dict[str, bool]]) -> Iterator[str]:
+def _warnings(name: str, split: Split, seen: list[dict[str, str]]) -> Iterator[str]:
     """Say what in a split's rules looks like a slip; the build goes on, and the ledger has the outcome."""
     if is_held_out_name(name) and not split.held_out:
         yield f"split {name} is not marked `held_out: true`, so it counts as training data"
@@ -254,10 +285,10 @@ def _warnings(name: str, split: Split, seen: list[dict[str, bool]]) -> Iterator[
         )
 
 
-def _columns(shards: Iterable[Shard], runner: Runner) -> list[dict[str, bool]]:
-    """Return the columns of each of the first shards that has any, in order."""
-    found: dict[int, dict[str, bool]] = {}
-    units = [PeekUnit(shard=shard) for shard in islice(shards, _PEEKS)]
+def _columns(shards: Iterable[Shard], runner: Runner, most: int) -> list[dict[str, str]]:
+    """Return what the columns of each of the first shards that has any hold, in order."""
+    found: dict[int, dict[str, str]] = {}
+    units = [PeekUnit(shard=shard) for shard in islice(shards, most)]
 
     def done(position: int, outcome: Outcome) -> bool:
         if outcome.columns is not None:

@@ -180,7 +180,7 @@ class Outcome:
     """Stored entries that are absent or damaged, ``kind/key``."""
     probe: Probe | None = None
     """For a probe."""
-    columns: tuple[tuple[str, bool], ...] | None = None
+    columns: tuple[tuple[str, str], ...] | None = None
     """For a peek: column names, and whether each holds strings."""
     pack: str = ""
     """For a scan: the pack that holds what it left."""

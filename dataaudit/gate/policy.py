@@ -267,6 +267,10 @@ class Policy(_Model):
         description="Whether manifest and baseline have to say what the bytes of their files are: version 1 of the"
         " format does not.",
     )
+    same_text_column: Truth | None = Field(
+        default=None,
+        description="Whether all splits of manifest and baseline have to read a column of one name as their text.",
+    )
     quarantine_list: Text | None = Field(
         default=None,
         description="File of a quarantine list, relative to the policy's folder: what it holds back is not released.",
@@ -320,6 +324,7 @@ LATER_KEYS = frozenset(
         "quarantine_list",
         "require_bytes",
         "require_signature",
+        "same_text_column",
         "token_proof",
         "up_to",
         "warn",

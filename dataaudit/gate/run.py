@@ -19,6 +19,7 @@ from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import ListSeen, Verdict
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.text_columns import differing_texts, text_columns
 from dataaudit.metrics.relations import hold_together
 
 
@@ -84,6 +85,12 @@ def judge(
                 f"the policy {policy.policy} asks for manifests that say what their bytes are, and {one.place} is of"
                 f" version {one.written_as} of the format, which does not",
                 "Build it again.",
+            )
+    for one in (manifest, baseline) if policy.same_text_column else ():
+        if one is not None and (different := differing_texts(text_columns(one))):
+            raise ManifestMismatch(
+                f"the policy {policy.policy} asks for one name of the text in all splits; in {one.place} {different}",
+                "Look whether these are the texts; name the column of each split in a config, and build again.",
             )
     if policy.list_path is not None and not lists:
         raise ConfigError(

@@ -44,8 +44,8 @@ class Reader(Protocol):
     def read_part(self, request: ReadRequest, losses: LossLog, stats: PartStats, /) -> Iterator[DocBatch]:
         """Stream the documents of one part, as :func:`read_part` says."""
 
-    def peek_columns(self, path: str, /) -> dict[str, bool]:
-        """Return the top-level columns of a file, and whether each holds strings.
+    def peek_columns(self, path: str, /) -> dict[str, str]:
+        """Return the top-level columns of a file, and what each holds.
 
         Raises:
             ShardUnreadable: The file is damaged, as far as it is looked at.

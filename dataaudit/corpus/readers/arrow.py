@@ -31,7 +31,7 @@ from dataaudit.corpus.readers.columns import (
     cut_column,
     damage,
     documents,
-    is_text,
+    holds,
     joined,
     locate_all,
 )
@@ -53,9 +53,9 @@ def plan_parts(path: str, size: int, part_bytes: int) -> list[Part]:
     return cut_by_size(sizes, part_bytes)
 
 
-def peek_columns(path: str) -> dict[str, bool]:
-    """Return the top-level columns, and whether each holds strings."""
-    return {field.name: is_text(field.type) for field in _schema(path)}
+def peek_columns(path: str) -> dict[str, str]:
+    """Return the top-level columns, and what each holds."""
+    return {field.name: holds(field.type) for field in _schema(path)}
 
 
 def _schema(path: str) -> pa.Schema:

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import NO_SOURCE, FieldRule
+from dataaudit.corpus.holds import BYTES, LISTS, NOTHING, OBJECTS, OTHERS, TEXT
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 
 _GOOD = len(Reason)
@@ -78,6 +79,19 @@ def is_text(kind: pa.DataType) -> bool:
     """Tell whether values of a type are strings, plain or as a dictionary."""
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value))
+
+
+def holds(kind: pa.DataType) -> str:
+    """Return what values of a type are, as :mod:`dataaudit.corpus.holds` names it."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if is_text(value):
+        return TEXT
+    if pa.types.is_null(value):
+        return NOTHING
+    if pa.types.is_nested(value):
+        return OBJECTS if pa.types.is_struct(value) or pa.types.is_map(value) else LISTS
+    binary = pa.types.is_binary(value) or pa.types.is_large_binary(value) or pa.types.is_binary_view(value)
+    return BYTES if binary or pa.types.is_fixed_size_binary(value) else OTHERS
 
 
 def flat_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.LargeStringArray:

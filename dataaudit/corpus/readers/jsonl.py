@@ -23,6 +23,7 @@ import orjson
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import NO_SOURCE, FieldRule, look_up
+from dataaudit.corpus.holds import LISTS, MIXED, NOTHING, OBJECTS, OTHERS, TEXT
 from dataaudit.corpus.loss import LossLog, Reason
 from dataaudit.corpus.readers.lines import BLANK, Record, batches, lines
 from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
@@ -55,8 +56,8 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     yield from batches(request, records, losses, stats)
 
 
-def peek_columns(path: str) -> dict[str, bool]:
-    """Return the keys of the first objects, and whether each holds no other value than strings and null.
+def peek_columns(path: str) -> dict[str, str]:
+    """Return the keys of the first objects, and what each holds: null says nothing, strings and others are mixed.
 
     Raises:
         LookupError: None of the first lines is an object with a key.
@@ -67,7 +68,17 @@ def peek_columns(path: str) -> dict[str, bool]:
             kinds.setdefault(name, set()).add(type(value))
     if not kinds:
         raise LookupError(path)
-    return {name: found - {type(None)} == {str} for name, found in kinds.items()}
+    return {name: _holds(found - {type(None)}) for name, found in kinds.items()}
+
+
+def _holds(kinds: set[type]) -> str:
+    if not kinds:
+        return NOTHING
+    if str in kinds:
+        return TEXT if len(kinds) == 1 else MIXED
+    if kinds <= {list, dict}:
+        return LISTS if list in kinds else OBJECTS
+    return OTHERS
 
 
 def _first_records(path: str) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, is_text, joined, locate_all
+from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, holds, joined, locate_all
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 from dataaudit.corpus.storage.files import arrow_buffer_bytes, arrow_source
 
@@ -47,10 +47,10 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
                     yield batch
 
 
-def peek_columns(path: str) -> dict[str, bool]:
-    """Return the top-level columns, and whether each holds strings."""
+def peek_columns(path: str) -> dict[str, str]:
+    """Return the top-level columns, and what each holds."""
     with open_file(path) as file:
-        return {field.name: is_text(field.type) for field in file.schema_arrow}
+        return {field.name: holds(field.type) for field in file.schema_arrow}
 
 
 def open_file(path: str) -> pq.ParquetFile:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.fields import FieldRule
+from dataaudit.corpus.holds import TEXT
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.lines import BLANK, BOM, Record, batches, lines
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest
@@ -41,9 +42,9 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     yield from batches(request, records, losses, stats)
 
 
-def peek_columns(_path: str) -> dict[str, bool]:
+def peek_columns(_path: str) -> dict[str, str]:
     """Return the one column."""
-    return {COLUMN: True}
+    return {COLUMN: TEXT}
 
 
 def _pieces(stream: ByteStream, part: Part, fields: FieldRule) -> Iterator[_Piece]:

@@ -10,6 +10,7 @@ import pytest
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.fields import field_rule
+from dataaudit.corpus.holds import BYTES, LISTS, MIXED, NOTHING, OBJECTS, OTHERS, TEXT
 from dataaudit.corpus.infer import infer_source, infer_splits, infer_text, peek
 from dataaudit.corpus.shards import Shard, discover
 from dataaudit.errors import ConfigError
@@ -120,35 +121,60 @@ def test_paths_that_match_nothing_are_an_error(tmp_path):
         infer_splits(["absent"], tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("columns", "text"),
-    [
-        ({"text": True, "content": True}, "text"),
-        ({"body": True, "content": True, "x": True}, "content"),
-        ({"text": False, "raw_content": True, "id": True}, "raw_content"),
-        ({"poem": True, "id": False}, "poem"),
-        ({"text": False, "poem": True}, "poem"),
-    ],
-)
-def test_the_text_is_a_known_name_or_the_only_string(columns, text):
-    """Known names come first, in their order; else the one column of strings is the text."""
-    assert infer_text("train", columns) == text
+ID, TAGS = {"id": OTHERS}, {"tags": LISTS}
 
 
 @pytest.mark.parametrize(
-    ("columns", "shown"),
+    ("seen", "others", "text"),
     [
-        ({}, "no columns"),
-        ({"a": True, "b": True, "id": False}, "a, b, id"),
-        ({"text": False}, "text"),
-        ({"a\x1b[31m": True, "b": True}, "a%1B[31m, b"),
-        ({f"c{number:03}": True for number in range(99)}, ", c019, ..."),
+        ([{"text": TEXT, "content": TEXT}], [], "text"),
+        ([{"body": TEXT, "content": TEXT, "x": TEXT}], [], "content"),
+        ([{"document": OTHERS, "raw_content": TEXT, **ID}], [], "raw_content"),
+        ([{"poem": TEXT, **ID}], [], "poem"),
+        ([{"document": OTHERS, "poem": TEXT}], [], "poem"),
+        ([{"text": MIXED, "url": TEXT}], [], "text"),
+        ([{"url": TEXT, "text": NOTHING}, {"url": TEXT, "text": TEXT}], [], "text"),
+        ([{"url": TEXT}, {"url": TEXT, "content": TEXT}], [], "content"),
+        ([{"url": TEXT, "text": LISTS}, {"url": TEXT, "text": TEXT}], [], "text"),
+        ([{"poem": NOTHING, **ID}, {"poem": TEXT}, TAGS], [], "poem"),
+        ([{"text": TEXT, "story": TEXT}], ["story"], "story"),
+        ([{"text": TEXT, "url": TEXT}], ["story"], "text"),
     ],
 )
-def test_an_ambiguous_text_is_an_error_that_names_the_choices(columns, shown):
+def test_the_text_is_a_known_name_or_the_only_string(seen, others, text):
+    """Known names come first, those of other splits before all, in whatever shard they hold text; else the only one."""
+    assert infer_text("train", seen, others) == text
+
+
+@pytest.mark.parametrize("held", [NOTHING, OTHERS, LISTS, OBJECTS, BYTES])
+@pytest.mark.parametrize("name", ["text", "content", "story"])
+def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, held):
+    """The other column would be audited in its place, with 0 of everything."""
+    seen = [{"url": TEXT, name: held}, {"url": TEXT}, {"url": TEXT, name: NOTHING}]
+    with pytest.raises(ConfigError) as caught:
+        infer_text("val", seen, ["story"])
+    expected = ", ".join(sorted({held, NOTHING}))
+    assert f"`{name}` holds {expected} in the first 3 shards; text is in url" in caught.value.message
+    assert "--text COLUMN" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("seen", "shown"),
+    [
+        ([], "no columns"),
+        ([{"a": TEXT, "b": TEXT, **ID}], "a, b, id"),
+        ([{"a": TEXT, **ID}, {"b": TEXT}], "a, b, id"),
+        ([{"a": TEXT}, {"a": OTHERS}], ": a"),
+        ([{"a": MIXED}], ": a"),
+        ([{"text": OTHERS}], "in the first shard"),
+        ([{"a\x1b[31m": TEXT, "b": TEXT}], "a%1B[31m, b"),
+        ([{f"c{number:03}": TEXT for number in range(99)}], ", c019, ..."),
+    ],
+)
+def test_an_ambiguous_text_is_an_error_that_names_the_choices(seen, shown):
     """Nothing is guessed: the message lists the columns, printably and not all of hundreds."""
     with pytest.raises(ConfigError) as caught:
-        infer_text("train", columns)
+        infer_text("train", seen)
     assert caught.value.message.endswith(shown)
     assert "c020" not in caught.value.message
     assert "splits.train.text" in caught.value.hint
@@ -157,8 +183,8 @@ def test_an_ambiguous_text_is_an_error_that_names_the_choices(columns, shown):
 def test_the_source_is_a_column_of_strings_of_that_name(tmp_path):
     """A column ``source`` is the source, unless it holds something else than strings."""
     shards = with_uris(tmp_path, "a.jsonl")
-    assert infer_source(shards, {"text": True, "source": True}) == SourceRule(column="source")
-    assert infer_source(shards, {"text": True, "source": False}) == SourceRule(constant="all")
+    assert infer_source(shards, {"text": TEXT, "source": TEXT}) == SourceRule(column="source")
+    assert infer_source(shards, {"text": TEXT, "source": OTHERS}) == SourceRule(constant="all")
 
 
 @pytest.mark.parametrize(
@@ -174,18 +200,19 @@ def test_the_source_is_a_column_of_strings_of_that_name(tmp_path):
 def test_the_folder_is_the_source_when_there_are_several(tmp_path, uris, sources):
     """Without a column, the shard's own folder is the source, unless all shards share one or one has none."""
     shards = with_uris(tmp_path, *uris)
-    rule = infer_source(shards, {"text": True})
+    rule = infer_source(shards, {"text": TEXT})
     assert [field_rule("text", rule, uri, max_record_bytes=9).source_constant for uri in uris] == sources
 
 
 @pytest.mark.parametrize(
     ("lines", "columns"),
     [
-        (b'{"text":"a","id":1}\n', {"text": True, "id": False}),
-        (b'\n  \nnot json\n[1]\n{"text":"a"}\n', {"text": True}),
-        (b'{"text":null,"a":"x"}\n{"text":"b","a":2}\n', {"text": True, "a": False}),
-        (b'{"text":null}\n', {"text": False}),
-        (b'\xef\xbb\xbf{"text":"a"}', {"text": True}),
+        (b'{"text":"a","id":1}\n', {"text": TEXT, "id": OTHERS}),
+        (b'\n  \nnot json\n[1]\n{"text":"a"}\n', {"text": TEXT}),
+        (b'{"text":null,"a":"x"}\n{"text":"b","a":2}\n', {"text": TEXT, "a": MIXED}),
+        (b'{"text":null,"a":[1],"b":{}}\n', {"text": NOTHING, "a": LISTS, "b": OBJECTS}),
+        (b'{"a":[1],"b":1.5}\n{"a":{},"b":{}}\n', {"a": LISTS, "b": OTHERS}),
+        (b'\xef\xbb\xbf{"text":"a"}', {"text": TEXT}),
         (b"", None),
         (b"[]\n1\n", None),
         (b"{}\n", None),
@@ -209,10 +236,13 @@ def test_columns_of_parquet_are_those_of_its_schema(tmp_path):
             "f": [1],
             "g": pa.nulls(1),
             "h": [["x"]],
+            "i": [{"x": "y"}],
         }
     )
     pq.write_table(table, tmp_path / "a.parquet")
-    assert peek(shard_of(tmp_path / "a.parquet")) == {name: name in "abcd" for name in "abcdefgh"}
+    assert peek(shard_of(tmp_path / "a.parquet")) == dict(
+        zip("abcdefghi", (*4 * [TEXT], BYTES, OTHERS, NOTHING, LISTS, OBJECTS), strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -245,7 +275,7 @@ def test_keys_that_are_data_are_not_shown_and_not_taken_for_the_text():
     """An object from addresses to letters has values where others have names."""
     for key in ("anna.berg@sea.org", "call 0171 5551234", "http://sea.org/x", "some words that go on and on", "k" * 60):
         with pytest.raises(ConfigError, match="1 that look like data, not names") as caught:
-            infer_text("train", {key: True, "id": False})
+            infer_text("train", [{key: TEXT, "id": OTHERS}])
         assert key not in str(caught.value)
         assert "id and" in str(caught.value)
-    assert infer_text("train", {"\u30c6\u30ad\u30b9\u30c8": True, "id": False}) == "\u30c6\u30ad\u30b9\u30c8"
+    assert infer_text("train", [{"\u30c6\u30ad\u30b9\u30c8": TEXT, "id": OTHERS}]) == "\u30c6\u30ad\u30b9\u30c8"

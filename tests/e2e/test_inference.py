@@ -1,0 +1,97 @@
+"""Builds without a config over shards whose text is not what the first of them says."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_manifest import make, shard
+from running import build, run
+
+from dataaudit.errors import ManifestMismatch
+from dataaudit.gate.policy import Policy
+from dataaudit.gate.run import judge
+from dataaudit.manifest.load import load_manifest
+
+pytestmark = pytest.mark.stores
+TEXTS = [
+    f"A sentence of its own about {number} boats and the {number * 7} people who row them home." for number in range(8)
+]
+URLS = [f"https://example.org/{number}" for number in range(8)]
+FORMS = {
+    "null": pa.nulls(8),
+    "absent": None,
+    "a list": pa.array([["a"]] * 8),
+    "a number": pa.array(range(8)),
+    "bytes": pa.array([b"x"] * 8),
+    "null strings": pa.nulls(8, pa.string()),
+    "a record": pa.array([{"body": "x"}] * 8),
+}
+LINES = {"null lines": None, "lists in lines": ["a"], "numbers in lines": 1, "records in lines": {"body": "x"}}
+
+
+def write(folder, split, form):
+    """Write shard 0 of a split with this form of text, as Parquet or JSON lines."""
+    (folder / split).mkdir(exist_ok=True, parents=True)
+    if form in LINES:
+        rows = [{"url": url, "text": LINES[form]} for url in [*URLS, *URLS] * 10]
+        (folder / split / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return
+    columns = {"url": URLS, "text": TEXTS if form == "text" else FORMS[form]}
+    table = pa.table({name: column for name, column in columns.items() if column is not None})
+    pq.write_table(table, folder / split / "0.parquet")
+
+
+@pytest.mark.parametrize("form", [*FORMS, *LINES])
+def test_a_later_shard_says_which_column_is_the_text(tmp_path, form):
+    """All of val stands in train: read as `url`, it would be 0 of 8."""
+    write(tmp_path, "train", form)
+    pq.write_table(pa.table({"url": URLS, "text": TEXTS}), tmp_path / "train/1.parquet")
+    write(tmp_path, "val", "text")
+    _, manifest = build(".", manifest=tmp_path / "m", cwd=tmp_path, expect=3)  # shard 0 is quarantined by name
+    assert {rule["text"] for rule in manifest.core.config["splits"].values()} == {"text"}
+    assert {one.value for one in manifest.metrics("train_val_overlap", "near_dup")} == {1.0}
+
+
+@pytest.mark.parametrize("form", [*(name for name in FORMS if name not in {"absent", "null strings"}), *LINES])
+def test_where_no_shard_has_a_text_both_columns_are_named(tmp_path, form):
+    write(tmp_path, "train", form)
+    write(tmp_path, "val", "text")
+    _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
+    assert "splits.train.text: cannot tell which column is the text: `text` holds" in told
+    assert "text is in url" in told
+    assert not (tmp_path / "m").exists()
+
+
+def test_splits_that_read_other_names_are_remarked_on_and_release_gate_fails(tmp_path):
+    write(tmp_path, "train", "absent")
+    write(tmp_path, "val", "text")
+    _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
+    remark = "the splits read differently named columns as their text: train `url`, val `text`"
+    assert f"warning: {remark}" in told
+    assert remark in " ".join(load_manifest(tmp_path / "m").run.notes)
+    _, told = run("gate", tmp_path / "m", "--policy", "release-gate", expect=1)
+    assert remark in told
+
+
+@pytest.mark.parametrize(
+    ("texts", "formats", "fails"),
+    [
+        ({"train": "text", "val": "text"}, {}, False),
+        ({"train": "content", "val": "text"}, {}, True),
+        ({"train": "content", "val": "text"}, {"val": "text"}, False),  # plain text has no columns
+    ],
+)
+def test_a_policy_may_forbid_other_names(tmp_path, texts, formats, fails):
+    shards = [shard(f"{name}.jsonl", split=name, format=formats.get(name, "jsonl")) for name in texts]
+    make(tmp_path / "m", shards, config={"splits": {name: {"text": text} for name, text in texts.items()}})
+    rule = {"name": "r", "metric": "documents", "stat": "count", "unit": "documents", "comparator": ">=", "budget": 1}
+    for asked in (True, None):
+        policy = Policy.model_validate({"policy": "p", "rules": [rule], "same_text_column": asked})
+        if fails and asked:
+            with pytest.raises(ManifestMismatch, match="train `content`, val `text`"):
+                judge(load_manifest(tmp_path / "m"), policy)
+        else:
+            assert judge(load_manifest(tmp_path / "m"), policy).exit_code == 0
