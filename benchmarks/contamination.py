@@ -144,7 +144,7 @@ def batches(texts: list[str]) -> Iterator[list[str]]:
 
 def indexed(pairs: list[list[tuple[str, str | None]]]) -> tuple[Matcher, Items]:
     """Return what finds the questions and answers of some sets."""
-    items = index_items(pairs)
+    items = index_items([[(question, [answer] if answer else []) for question, answer in own] for own in pairs])
     return Matcher(ProtectedIndex(held_out=index_held_out([], 10), items=items)), items
 
 
@@ -207,7 +207,7 @@ def main() -> None:
     for described in given.sets:
         path, question, answer = described.rsplit(":", 2)
         found = read_items([path], ItemFields(question=question, answer=answer))
-        pairs.append([(item.question, item.answer or "") for item in found.items])
+        pairs.append([(item.question, next(iter(item.answers), "")) for item in found.items])
     clean = read_texts(given.folder)
     hosts = [text for text in clean[:1_500] if 500 < len(text) < 50_000]
     (print_short if given.short else print_edits)(pairs, clean, hosts)

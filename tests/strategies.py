@@ -58,7 +58,7 @@ def protected():
     words = split_words(values, offsets)
     rows = np.arange(2, dtype=np.int64)
     part = HeldOutPart(shard=0, rows=rows, keys=rows.astype(np.uint64), words=words.hashes, offsets=words.offsets)
-    return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([[(PROTECTED, "a b")]])))
+    return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([[(PROTECTED, ["a b"])]])))
 
 
 def make_batch(documents, first_row=0):

@@ -37,9 +37,9 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
 
-_VERSION = "5"
+_VERSION = "6"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
-_Pairs = list[tuple[str, str | None]]
+_Pairs = list[tuple[str, list[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
         facts.append(
             SetFacts(name=name, ids=table["id"].to_pylist(), lost=entry.meta["lost"], sha256=entry.meta["sha256"])
         )
-        pairs.append(list(zip(table["question"].to_pylist(), table["answer"].to_pylist(), strict=True)))
+        pairs.append(list(zip(table["question"].to_pylist(), table["answers"].to_pylist(), strict=True)))
         if entry.meta["lost"]:
             said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(entry.meta["lost"].items()))
             file, record = entry.meta["first"]

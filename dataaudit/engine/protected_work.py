@@ -68,8 +68,9 @@ def _read_set(unit: SetUnit) -> Outcome:
             wrong |= {"unknown": error.cause.column, "known": known, "columns": len(error.cause.known)}
         store.write(ITEMS, unit.key, {"wrong": wrong}, {})
         return Outcome()
-    columns = {name: [getattr(item, name) for item in found.items] for name in ("id", "question", "answer")}
-    schema = pa.schema([(name, pa.large_string()) for name in columns])
+    columns = {name: [getattr(item, name) for item in found.items] for name in ("id", "question", "answers")}
+    text = pa.large_string()
+    schema = pa.schema([("id", text), ("question", text), ("answers", pa.large_list(text))])
     meta = {
         "sha256": found.sha256,
         "lost": {str(reason): count for reason, count in sorted(found.losses.records.items())},

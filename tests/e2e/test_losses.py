@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 import sys
 
 import pytest
@@ -103,9 +104,10 @@ def test_the_ledger_balances(broken):
     assert verify(manifest) == []
 
 
-def test_damage_is_remembered_and_mended_by_content(broken):
+def test_damage_is_remembered_and_mended_by_content(broken, tmp_path):
     """A rerun reads nothing again; a mended shard is read, and only that one."""
     root, first, _ = broken
+    root = shutil.copytree(root, tmp_path / "moved")
     again, _ = build(root / "config.yaml", manifest=root / "m", expect=3)
     assert (again["id"], again["parts_scanned"]) == (first["id"], 0)
     good = (root / "train" / "good.jsonl").read_bytes()

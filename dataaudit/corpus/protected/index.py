@@ -22,7 +22,7 @@ from dataaudit.corpus.protected.items import Items
 from dataaudit.kernels.items import SeedIndex
 from dataaudit.kernels.ngrams import GramTable
 
-_MAGIC = b"dataaudit protected 2\n".ljust(24, b"\0")
+_MAGIC = b"dataaudit protected 3\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
 """Bytes before the head: magic, length of the head (8 bytes), sha256 of the name and the head."""
@@ -91,7 +91,8 @@ def _head_digest(path: Path, head: bytes) -> bytes:
 _GRAMS = ("grams", "spans", "wholes")
 _TABLE = ("keys", "slots", "filter")
 _OF_GRAMS = ("offsets", "entries", "owner_offsets", "owners", "crowded")
-_OF_ITEMS = ("sets", "numbers", "texts", "judged", "holder_offsets", "holders", "long", "rest_offsets", "rests")
+_OF_ITEMS = ("sets", "numbers", "owners", "texts", "judged", "holder_offsets", "holders", "long")
+_OF_RESTS = ("rest_offsets", "rests")
 _OF_SEEDS = ("post_offsets", "post_texts", "post_places", "words", "offsets", "needs")
 _OF_HELD_OUT = ("shards", "rows", "num_words")
 
@@ -128,7 +129,7 @@ def write_index(path: Path, index: ProtectedIndex) -> IndexFile:
         grams: Grams = getattr(held, kind)
         arrays |= {f"{kind}.{name}": getattr(grams.table, name) for name in _TABLE}
         arrays |= {f"{kind}.{name}": getattr(grams, name) for name in _OF_GRAMS}
-    arrays |= {f"items.{name}": getattr(items, name) for name in _OF_ITEMS}
+    arrays |= {f"items.{name}": getattr(items, name) for name in (*_OF_ITEMS, *_OF_RESTS)}
     arrays |= {f"seeds.{name}": getattr(items.seeds.table, name) for name in _TABLE}
     arrays |= {f"seeds.{name}": getattr(items.seeds, name) for name in _OF_SEEDS}
     return IndexFile(path=path, sha256=write_arrays(path, arrays, {"sample_bits": held.sample_bits}))
@@ -153,7 +154,7 @@ def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]
         return Grams(table=table(kind), **{name: arrays[f"{kind}.{name}"] for name in _OF_GRAMS})
 
     seeds = SeedIndex(table("seeds"), *(arrays[f"seeds.{name}"] for name in _OF_SEEDS))
-    items = Items(**{name: arrays[f"items.{name}"] for name in _OF_ITEMS}, seeds=seeds)
+    items = Items(**{name: arrays[f"items.{name}"] for name in (*_OF_ITEMS, *_OF_RESTS)}, seeds=seeds)
     shards, rows, num_words = (arrays[f"held_out.{name}"] for name in _OF_HELD_OUT)
     held_out = HeldOut(
         shards=shards,

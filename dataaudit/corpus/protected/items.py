@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -75,6 +75,7 @@ ITSELF = (Judged.INDEXED, Judged.SHORT)
 """Texts that are found wherever they stand."""
 FOUND = (*ITSELF, Judged.CONTEXT)
 """Texts that a rule finds, some of them where it finds something else as well."""
+_FROM_WORST = (Judged.TOO_SHORT, Judged.BOILERPLATE, *reversed(FOUND))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,14 +86,16 @@ class Items:
     """int32[m] number of the set."""
     numbers: np.ndarray
     """int64[m] number of the item in its set."""
+    owners: np.ndarray
+    """int64[p] item of each pair of its question and one of the answers that count as right, ascending."""
     texts: np.ndarray
-    """int64[m, 2] text of the question and of the answer, -1 for none; equal words are one text."""
+    """int64[p, 2] text of the question and of the answer, -1 for none; equal words are one text."""
     judged: np.ndarray
-    """uint8[m, 2] of :class:`Judged`."""
+    """uint8[p, 2] of :class:`Judged`."""
     holder_offsets: np.ndarray
-    """int64[t + 1]: the items with text i are ``holders[holder_offsets[i]:holder_offsets[i + 1]]``."""
+    """int64[t + 1]: the pairs with text i are ``holders[holder_offsets[i]:holder_offsets[i + 1]]``."""
     holders: np.ndarray
-    """int64[h] 2 * item + 1 when the text is its answer."""
+    """int64[h] 2 * pair + 1 when the text is its answer."""
     long: np.ndarray
     """bool[t] texts that are long enough for seeds."""
     rest_offsets: np.ndarray
@@ -103,22 +106,29 @@ class Items:
     seeds: SeedIndex
     """How texts are found."""
 
+    def any_of(self, pairs: np.ndarray) -> np.ndarray:
+        """Return bool[m, k]: items that have one of some pairs, bool[p, k]."""
+        starts = np.searchsorted(self.owners, np.arange(len(self.sets)))
+        return np.logical_or.reduceat(pairs, starts, axis=0) if len(starts) else pairs
 
-def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
+    def best_judged(self) -> np.ndarray:
+        """Return uint8[m, 2]: of each item's question, and of that of its answers by which it is found best."""
+        best = np.full((len(self.sets), 2), Judged.ABSENT, dtype=np.uint8)
+        for judged in _FROM_WORST:
+            best[self.any_of(self.judged == judged)] = judged
+        return best
+
+
+def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
     """Judge and index the items of some sets.
 
     Args:
-        sets: Of every set its items as (question, answer or None).
+        sets: Of every set its items as (question, answers that count as right).
     """
-    numbers = [(number, position) for number, items in enumerate(sets) for position in range(len(items))]
-    texts = [text for items in sets for question, answer in items for text in (_stem(question), answer)]
+    texts = [text for items in sets for question, answers in items for text in (_stem(question), *answers)]
     whole, bounds, sizes, rare, parts = _unique_texts(texts)
     words, offsets, rests, rest_offsets = _cut(whole, bounds)
-    pairs = parts.reshape(-1, 2)
-    owners = np.array(numbers, dtype=np.int64).reshape(-1, 2)
-    _, first = np.unique(np.column_stack([owners[:, 0], pairs]), axis=0, return_index=True)
-    first.sort()
-    owners, pairs = owners[first], pairs[first]
+    numbers, owners, pairs = _distinct(sets, parts.tolist())
     long = _long_texts(words, offsets)
     itself = (np.diff(offsets) >= ITSELF_WORDS) & (rare >= ITSELF_RARE_WORDS)
     judged, anchors = _judge(pairs, words, offsets, sizes, long, itself)
@@ -127,8 +137,9 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
     _mark_boilerplate(judged, pairs, findable, long, offsets)
     holder_offsets, holders = _holders(pairs, len(offsets) - 1)
     return Items(
-        sets=owners[:, 0].astype(np.int32),
-        numbers=owners[:, 1].copy(),
+        sets=numbers[:, 0].astype(np.int32),
+        numbers=numbers[:, 1].copy(),
+        owners=owners,
         texts=pairs,
         judged=judged,
         holder_offsets=holder_offsets,
@@ -138,6 +149,33 @@ def index_items(sets: Sequence[Sequence[tuple[str, str | None]]]) -> Items:
         rests=rests,
         seeds=seeds,
     )
+
+
+def _distinct(
+    sets: Sequence[Sequence[tuple[str, Sequence[str]]]], texts: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return (set, number in it) of each item that no earlier one of its set is, the item of each pair, and the pairs.
+
+    Args:
+        sets: Of every set its items.
+        texts: Number of each question and of its answers, one after another, -1 for one without words.
+    """
+    known = set[tuple[int, ...]]()
+    numbers, owners, pairs = list[tuple[int, int]](), list[int](), list[tuple[int, int]]()
+    following = iter(texts)
+    for number, items in enumerate(sets):
+        for position, (_, answers) in enumerate(items):
+            question, *own = islice(following, 1 + len(answers))
+            right = sorted({text for text in own if text != NONE}) or [NONE]
+            if (key := (number, question, *right)) in known:
+                continue
+            known.add(key)
+            owners += [len(numbers)] * len(right)
+            pairs += [(question, text) for text in right]
+            numbers.append((number, position))
+    made = (np.array(found, dtype=np.int64) for found in (numbers, owners, pairs))
+    listed, owner, pair = made
+    return listed.reshape(-1, 2), owner, pair.reshape(-1, 2)
 
 
 def _stem(question: str) -> str:
@@ -154,12 +192,12 @@ def _tells(text: str) -> bool:
     return bool(len(words) >= ITSELF_WORDS and (is_long or rare[0] >= ITSELF_RARE_WORDS))
 
 
-def _unique_texts(texts: list[str | None]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _unique_texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return what is known of the different texts, and the number of every text.
 
     That is: their words and offsets; the bytes of their words; how many of those are rare.
     """
-    encoded = [(text or "").encode() for text in texts]
+    encoded = [text.encode() for text in texts]
     bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in encoded], out=bounds[1:])
     data = np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]]
@@ -219,7 +257,7 @@ def _long_texts(words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def _judge(
     pairs: np.ndarray, words: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, long: np.ndarray, itself: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return uint8[m, 2] what can be done with the texts of every item, and bool[t] which short texts need a seed."""
+    """Return uint8[p, 2] what can be done with the texts of every pair, and bool[t] which short texts need a seed."""
     judged = np.full(pairs.shape, Judged.ABSENT, dtype=np.uint8)
     anchors = np.zeros(len(long), dtype=bool)
     for item, own in enumerate(pairs.tolist()):

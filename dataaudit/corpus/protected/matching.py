@@ -233,10 +233,14 @@ def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray
             if plan is None:
                 plan = plans[text] = _plan(text, items)
             _resolve_hits(document, whole, plan, items, words, values, bounds, found)
-    for document, item in sorted({key[:2] for key in found}):
-        parts = [found.get((document, item, part)) for part in (QUESTION, ANSWER)]
+    for document, pair in sorted({key[:2] for key in found}):
+        parts = [found.get((document, pair, part)) for part in (QUESTION, ANSWER)]
         if parts[0] is not None and parts[1] is not None:
-            found[document, item, BOTH] = _both(parts[0], parts[1])
+            found[document, pair, BOTH] = _both(parts[0], parts[1])
+    best: dict[_Key, _Found] = {}
+    for (document, pair, part), one in found.items():
+        key = (document, int(items.owners[pair]), part)
+        best[key] = min(best.get(key, one), one)
     rows = [
         (
             document,
@@ -250,7 +254,7 @@ def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray
             common,
             of,
         )
-        for (document, item, part), (tier, rule, start, end, common, of) in sorted(found.items())
+        for (document, item, part), (tier, rule, start, end, common, of) in sorted(best.items())
     ]
     return np.array(rows, dtype=np.int64).reshape(-1, 10)
 

@@ -57,8 +57,8 @@ class Item:
     """Its name, unique in the set."""
     question: str
     """The question."""
-    answer: str | None
-    """The answer, when there is one."""
+    answers: tuple[str, ...] = ()
+    """The answer, or all that count as right; none where there is none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,10 +74,11 @@ class ItemSet:
 
     @property
     def sha256(self) -> str:
-        """Digest of the items, hex: of every item's [id, question, answer] as a line of JSON."""
+        """Digest of the items, hex: of every item's [id, question, answer] as a line of JSON, several as a list."""
         state = hashlib.sha256()
         for item in self.items:
-            state.update(orjson.dumps([item.id, item.question, item.answer]) + b"\n")
+            answer = item.answers[0] if len(item.answers) == 1 else list(item.answers) or None
+            state.update(orjson.dumps([item.id, item.question, answer]) + b"\n")
         return state.hexdigest()
 
 
@@ -138,9 +139,9 @@ def _item(record: Record, fields: ItemFields, row: int, names: dict[str, int]) -
     question = as_text(look_up(record, fields.question))
     if question is None or isinstance(question, Reason):
         return question or Reason.TEXT_MISSING
-    answer = None if fields.answer is None else as_text(look_up(record, fields.answer))
-    if isinstance(answer, Reason):
-        return answer
+    answers = () if fields.answer is None else _answers(look_up(record, fields.answer))
+    if isinstance(answers, Reason):
+        return answers
     named = as_text(look_up(record, fields.id)) if fields.id is not None else None
     name = named[:_MAX_NAME] if isinstance(named, str) and named else str(row)
     own = name
@@ -148,7 +149,23 @@ def _item(record: Record, fields: ItemFields, row: int, names: dict[str, int]) -
         names[own] += 1
         name = f"{own}#{names[own]}"
     names[name] = 1
-    return Item(id=name, question=question, answer=answer)
+    return Item(id=name, question=question, answers=answers)
+
+
+def _answers(value: object, depth: int = 0) -> tuple[str, ...] | Reason:
+    """Return an answer, or each entry of a list of accepted ones, once; null and NaN are none."""
+    if not isinstance(value, list | tuple):
+        text = as_text(value)
+        return text if isinstance(text, Reason) else () if text is None else (text,)
+    if depth > _MAX_LIST_DEPTH:
+        return Reason.TEXT_TYPE
+    found: dict[str, None] = {}
+    for entry in value:
+        own = _answers(entry, depth + 1)
+        if isinstance(own, Reason):
+            return own
+        found.update(dict.fromkeys(own))
+    return tuple(found)
 
 
 def as_text(value: object, depth: int = 0) -> str | Reason | None:

@@ -83,12 +83,12 @@ def can_be_judged(items: Items) -> np.ndarray:
     A question that is found only beside its answer, or alone between line breaks, is none of them. A short answer is
     one where the item has a question: it counts as found near that alone, and is no leak without it.
     """
-    question = np.isin(items.judged[:, 0], ITSELF)
+    question = np.isin(items.judged[:, 0], ITSELF)  # of each pair
     has_two = (items.texts != NONE).all(axis=1) & (items.texts[:, 0] != items.texts[:, 1])
     beside = np.isin(items.judged, FOUND) & has_two[:, None]
     answer = np.isin(items.judged[:, 1], ITSELF) | beside[:, 1]
     both = (question | beside[:, 0]) & answer
-    return np.column_stack([question, answer, both])
+    return items.any_of(np.column_stack([question, answer, both]))
 
 
 def _coverage(items: Items, number: int, facts: SetFacts, found: _Found, version: str) -> list[Metric]:
@@ -107,7 +107,7 @@ def _coverage(items: Items, number: int, facts: SetFacts, found: _Found, version
     ]
     metrics += [number_of("lost", value, replace(scope, rule=reason)) for reason, value in sorted(facts.lost.items())]
     for part, name in enumerate(PARTS[:2]):
-        judged = items.judged[chosen, part]
+        judged = items.best_judged()[chosen, part]
         metrics += [
             number_of(stat, int((judged == Judged[stat.upper()]).sum()), replace(scope, entity=name))
             for stat in _COVERAGE
@@ -126,7 +126,7 @@ def _rates(
     tiers, documents = found.tiers[chosen], found.documents[chosen]
     metrics = []
     for part, name in enumerate(PARTS):
-        if part and (items.judged[chosen, 1] == Judged.ABSENT).all():
+        if part and (items.best_judged()[chosen, 1] == Judged.ABSENT).all():
             continue
         own = replace(scope, entity=name)
         common = np.zeros(len(documents), dtype=bool)

@@ -77,7 +77,7 @@ def test_long_texts_are_found_as_the_slow_twin_finds_them(drawn):
     """Tier and distance of every text in a document."""
     texts, document = drawn
     unique = [list(text) for text in dict.fromkeys(map(tuple, texts))]
-    items = index_items([[(" ".join(text), None) for text in unique]])
+    items = index_items([[(" ".join(text), ()) for text in unique]])
     batch = words_of([document])
     hits = Finder(items.seeds).find(batch.hashes, batch.offsets)
     found = {text: (("verbatim", "similar")[tier], differing) for _, text, tier, _, _, differing, _ in hits.tolist()}
@@ -89,7 +89,7 @@ def test_long_texts_are_found_as_the_slow_twin_finds_them(drawn):
 
 def test_hits_beyond_the_room_for_them_are_found(monkeypatch):
     """A batch with more hits than there is room for is looked through again."""
-    items = index_items([[(" ".join(WORDS), None)]])
+    items = index_items([[(" ".join(WORDS), ())]])
     finder = Finder(items.seeds)
     finder._capacity = 2
     batch = words_of([WORDS] * 9)
@@ -100,7 +100,7 @@ def test_hits_beyond_the_room_for_them_are_found(monkeypatch):
 
 def test_any_cut_into_batches_finds_the_same():
     """What a finder keeps from batch to batch changes nothing."""
-    items = index_items([[(" ".join(WORDS), " ".join(reversed(WORDS)))]])
+    items = index_items([[(" ".join(WORDS), [" ".join(reversed(WORDS))])]])
     documents = [["x", *WORDS], WORDS[:9], [*WORDS[::-1], "7"], [], WORDS]
     batch = words_of(documents)
     whole = Finder(items.seeds).find(batch.hashes, batch.offsets)

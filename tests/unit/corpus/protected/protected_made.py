@@ -36,9 +36,15 @@ def part_of(texts, shard=0, keys=None):
 
 
 def matcher(held_out=(), sets=(), max_grams=10**6):
-    """Return a matcher for held-out texts and sets of items."""
+    """Return a matcher for held-out texts and sets of items, as (question, answer, several, or None)."""
     held = index_held_out([part_of(list(held_out))], max_grams)
-    return Matcher(ProtectedIndex(held_out=held, items=index_items(sets)))
+    listed = [[(question, answers_of(answer)) for question, answer in items] for items in sets]
+    return Matcher(ProtectedIndex(held_out=held, items=index_items(listed)))
+
+
+def answers_of(answer):
+    """Return an answer, several, or None as a list."""
+    return [] if answer is None else [answer] if isinstance(answer, str) else answer
 
 
 def match(found, texts):

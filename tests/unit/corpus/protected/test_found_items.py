@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -300,3 +301,40 @@ def test_short_answers_are_those_that_a_plain_search_finds(document, answers, ag
                 if any(window[place : place + len(own)] == own for place in range(len(window) - len(own) + 1)):
                     expected.add(number)
     assert {item for item, part in rows if part == "answer"} == expected
+
+
+SEALS = "what did the harbour master of lindesnes write down about the seven grey seals?"
+RIGHT = [
+    "Orlanda Vreeswijk of Tavistock",
+    "that it was Orlanda Vreeswijk of Tavistock",
+    "ORLANDA  VREESWIJK, Tavistock",
+]
+
+
+@pytest.mark.parametrize("place", range(len(RIGHT)))
+def test_each_accepted_answer_is_looked_for(place):
+    """Joined to one text they would never be found; a document with any of them has the answer, once."""
+    sought = matcher(sets=[[(SEALS, RIGHT), ("another question about something else entirely", ["no"])]])
+    rows = match(sought, [f"{SEALS} {RIGHT[place]}.", "nothing of it"]).items
+    parts = {tuple(row[[2, 3, 4]].tolist()) for row in rows}
+    alone = match(matcher(sets=[[(SEALS, RIGHT[place])]]), [f"{SEALS} {RIGHT[place]}."]).items
+    assert parts == {tuple(row[[2, 3, 4]].tolist()) for row in alone}
+    assert {part for _, part, _ in parts} == {0, 1, 2}
+    assert len(rows) == 3
+
+
+def test_an_item_is_judged_by_the_best_of_its_answers():
+    items = matcher(sets=[[(SEALS, ["no", " ".join(numbered("z", 14)), ""]), (SEALS, ["", "?"])]]).index.items
+    assert items.owners.tolist() == [0, 0, 1]
+    assert items.best_judged().tolist() == [[Judged.INDEXED, Judged.INDEXED], [Judged.INDEXED, Judged.ABSENT]]
+
+
+@given(st.lists(st.lists(st.sampled_from(["a b c", "d e", "f"]), max_size=3), max_size=5))
+def test_items_with_the_same_answers_in_any_order_are_one(listed):
+    items = matcher(sets=[[(SEALS, answers) for answers in listed]]).index.items
+    wanted = list(dict.fromkeys(frozenset(answers) for answers in listed))
+    assert len(items.sets) == len(wanted)
+    assert items.numbers.tolist() == [
+        next(place for place, answers in enumerate(listed) if frozenset(answers) == one) for one in wanted
+    ]
+    assert np.bincount(items.owners, minlength=len(wanted)).tolist() == [max(1, len(one)) for one in wanted]

@@ -20,7 +20,7 @@ else:
 
 ROWS = [{"q": "What?", "a": "That.", "name": "one"}, {"q": "Why, so?", "a": None, "name": "two"}]
 FIELDS = ItemFields(question="q", answer="a", id="name")
-ITEMS = [Item(id="one", question="What?", answer="That."), Item(id="two", question="Why, so?", answer=None)]
+ITEMS = [Item(id="one", question="What?", answers=("That.",)), Item(id="two", question="Why, so?")]
 
 
 def lines(*rows):
@@ -42,7 +42,7 @@ def test_every_format_gives_the_same_items(tmp_path, name):
     else:
         path.write_bytes(pack(lines(*ROWS)))
     found = read_items([str(path)], FIELDS)
-    expected = [ITEMS[0], Item(id="two", question="Why, so?", answer="")] if "sv" in name else ITEMS
+    expected = [ITEMS[0], Item(id="two", question="Why, so?", answers=("",))] if "sv" in name else ITEMS
     assert found.items == expected
     assert not found.losses.records
     assert len(found.sha256) == 64
@@ -87,14 +87,14 @@ def test_rows_of_a_csv_that_do_not_fit_are_counted(tmp_path):
 
 
 def test_values_that_are_no_text_are_written_as_text(tmp_path):
-    """Numbers as JSON writes them, lists one entry a line; names are made unique."""
+    """Numbers as JSON writes them, lists of accepted answers one by one; names are made unique."""
     path = tmp_path / "a.jsonl"
     rows = [{"q": "x", "a": 42}, {"q": "x", "a": [True, 1.5, "b"]}, {"q": "x", "a": {"text": "deep"}}]
     path.write_bytes(lines(*rows))
     found = read_items([str(path)], ItemFields(question="q", answer="a"))
-    assert [item.answer for item in found.items] == ["42", "true\n1.5\nb"]
+    assert [item.answers for item in found.items] == [("42",), ("true", "1.5", "b")]
     nested = read_items([str(path)], ItemFields(question="q", answer="a.text", id="q"))
-    assert [(item.id, item.answer) for item in nested.items] == [("x", None), ("x#2", None), ("x#3", "deep")]
+    assert [(item.id, item.answers) for item in nested.items] == [("x", ()), ("x#2", ()), ("x#3", ("deep",))]
 
 
 def test_items_are_numbered_over_files(tmp_path):
@@ -170,7 +170,7 @@ def test_columns_on_top_are_known_behind_any_number_of_nested_ones(tmp_path):
     """Whether a column is there does not depend on how many were seen before."""
     path = tmp_path / "a.jsonl"
     path.write_bytes(lines({"deep": {f"k{number}": 1 for number in range(2000)}, "q": "x", "z": {"a": "y"}}))
-    assert read_items([str(path)], ItemFields(question="q", answer="z.a")).items[0].answer == "y"
+    assert read_items([str(path)], ItemFields(question="q", answer="z.a")).items[0].answers == ("y",)
     with pytest.raises(SetFileError) as raised:
         read_items([str(path)], ItemFields(question="zz"))
     assert raised.value.cause.known[:3] == ("deep", "q", "z")
@@ -181,7 +181,7 @@ def test_a_field_of_nulls_in_parquet_is_there(tmp_path):
     path = tmp_path / "a.parquet"
     kind = pa.struct([("text", pa.string())])
     pq.write_table(pa.table({"q": ["x"], "a": pa.array([None], kind)}), path)
-    assert read_items([str(path)], ItemFields(question="q", answer="a.text")).items[0].answer is None
+    assert read_items([str(path)], ItemFields(question="q", answer="a.text")).items[0].answers == ()
     with pytest.raises(SetFileError):
         read_items([str(path)], ItemFields(question="q", answer="a.other"))
 
@@ -212,7 +212,7 @@ def test_a_number_that_is_none_is_no_text(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"q": ["x", "y", "z"], "a": [float("nan"), 1.5, float("inf")]}), path)
     found = read_items([str(path)], ItemFields(question="q", answer="a"))
-    assert [item.answer for item in found.items] == [None, "1.5"]
+    assert [item.answers for item in found.items] == [(), ("1.5",)]
     assert found.losses.records == {Reason.TEXT_TYPE: 1}
 
 

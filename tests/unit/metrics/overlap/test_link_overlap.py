@@ -31,7 +31,7 @@ from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]
 HELD_OUT = [WORDS, WORDS[:30], WORDS[40:] + WORDS[:20], ["only", "three", "words"], []]
-ITEMS = [(" ".join(WORDS[5:25]), " ".join(WORDS[30:33])), ("an item that nobody has " * 4 + " ".join(WORDS[60:]), None)]
+ITEMS = [(" ".join(WORDS[5:25]), [" ".join(WORDS[30:33])]), ("an item that nobody has " * 4 + " ".join(WORDS[60:]), [])]
 PIECES = st.lists(
     st.tuples(st.integers(0, 70), st.integers(1, 60)).map(lambda cut: WORDS[cut[0] : sum(cut)]), max_size=3
 )
