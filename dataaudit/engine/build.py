@@ -46,6 +46,7 @@ from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
+from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
@@ -176,13 +177,26 @@ def _gather(job: Job, base: Path, stages: Sequence[Stage], probed: Probed) -> Ga
     """
     gathered = None
     while gathered is None:
-        fresh = job.options.fresh and not job.mended
+        fresh = job.options.fresh and not (job.mended or job.lost)
         try:
             _protect(job, base, stages, probed, fresh=fresh)
             gathered = _scan_and_link(job, probed, fresh=fresh)
         except (DamagedEntryError, DamagedFileError) as error:
             _mend(job, error)
+        except PartsLostError as error:
+            _leave_out(job, error)
     return gathered
+
+
+def _leave_out(job: Job, error: PartsLostError) -> None:
+    """Quarantine the shards of parts that cannot be read again: each round has fewer of them."""
+    job.lost |= error.lost
+    reason, place = next(iter(error.lost.values()))
+    said = (
+        f"{plural(len(error.lost), 'part')} could not be read a second time, the first of {error.uri}: {reason} {place}"
+    ).rstrip()
+    job.runner.notes.append(f"{said}; quarantined")
+    job.progress.note(f"{said}; the shard is quarantined, the others go on", important=True)
 
 
 def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
@@ -232,6 +246,7 @@ def _protect(
             progress=job.progress,
             fresh=fresh,
             holding=job.holding,
+            lost=frozenset(job.lost),
         ),
         stages,
     )
@@ -273,7 +288,7 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
     job.encoder_reason = job.risks.reason
     while True:
         plan = _plan(job, probed)
-        lost = _scan(job, plan, fresh=fresh)
+        lost = _scan(job, plan, fresh=fresh) | job.lost
         give_memory_back()  # units of work and what they were sent as
         max_bad = job.config.reader.max_bad_records
         shards, surveyed = survey(plan, lost, job.stages, job.store, job.runner, job.progress, max_bad=max_bad)

@@ -18,6 +18,7 @@ from dataaudit.annotators.tokens import Tokens
 from dataaudit.annotators.toxicity import TOXICITY, Toxicity
 from dataaudit.annotators.words import Words
 from dataaudit.config import AuditConfig
+from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import Discovery, Shard
 from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
@@ -116,6 +117,8 @@ class Job:
     planned_parts: int = 0
     mended: int = 0
     """Times that stored results were found absent or damaged."""
+    lost: dict[str, tuple[Reason, str]] = field(default_factory=dict)
+    """Reason and place, by reading key, of parts that were scanned and cannot be read again."""
     encoder_reason: str = "ok"
     force_reference: bool = False
     """Whether the reference encoder counts everything."""

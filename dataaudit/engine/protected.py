@@ -57,6 +57,8 @@ class Preparing:
     fresh: bool
     holding: Holding | None = None
     """What is held back."""
+    lost: frozenset[str] = frozenset()
+    """Reading keys of parts that cannot be read again: their shards are quarantined, and not searched for."""
 
 
 def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | None:
@@ -186,7 +188,9 @@ def _index(
     whole = {
         number: [_words_key(part) for part in shard.parts]
         for number, shard in enumerate(planned)
-        if shard.parts and all(work.store.has(HELD_OUT, _words_key(part)) for part in shard.parts)
+        if shard.parts
+        and work.lost.isdisjoint(part.reading_key for part in shard.parts)
+        and all(work.store.has(HELD_OUT, _words_key(part)) for part in shard.parts)
     }
     bad = {number for number, keys in whole.items() if _too_many_bad(work, keys)}
     if bad:

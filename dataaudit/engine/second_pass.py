@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -22,7 +22,6 @@ from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import IPC_OPTIONS, PartialStore, entry_item
 from dataaudit.engine.units import WANTED, Outcome, ScanSettings, SecondPassUnit, task_kind
 from dataaudit.engine.work import Again
-from dataaudit.errors import ClusterError
 from dataaudit.link.second_pass import (
     SecondPassPart,
     SecondPassRequest,
@@ -33,6 +32,20 @@ from dataaudit.link.second_pass import (
 )
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.on_demand import OnDemand
+
+
+class PartsLostError(Exception):
+    """Parts that the scan has read cannot be read a second time: they do not fit, take too long, or are gone.
+
+    Args:
+        lost: Reason and place by reading key.
+        uri: The first of their shards.
+    """
+
+    def __init__(self, lost: Mapping[str, tuple[Reason, str]], uri: str) -> None:
+        super().__init__(uri)
+        self.lost, self.uri = dict(lost), uri
+
 
 _TWINS = 2
 _ITEMS = 2048
@@ -52,21 +65,24 @@ def run_second_pass(
     """Read again what is wanted, each part once for all tasks, and return what each of them found.
 
     Raises:
-        ClusterError: A part cannot be read any more, or not on these workers.
+        PartsLostError: Parts cannot be read any more.
+        ClusterError: The work cannot be done on these workers.
         DamagedEntryError: Results are absent or damaged.
     """
     plan = _Plan(shards, store)
     for request in requests:
         plan.add(request, progress)
     units = plan.units(fresh=fresh)
-    lost: list[tuple[str, Reason, str]] = []
+    lost: dict[str, tuple[Reason, str]] = {}
+    uris: list[str] = []
     damage, damaged = Damage(store), set[str]()
     progress.begin("second-pass", len(units), int(units.sizes.sum()))
 
     def done(index: int, outcome: Outcome) -> bool:
         damaged.update(outcome.damaged)
         if outcome.reason is not None:
-            lost.append((units.uri(index), outcome.reason, outcome.place))
+            uris.append(units.uri(index))
+            lost[units[index].reading_key] = outcome.reason, outcome.place
         progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
         return True
 
@@ -74,11 +90,7 @@ def run_second_pass(
     store.packs.refresh()
     progress.end()
     if lost:
-        uri, reason, place = min(lost)
-        raise ClusterError(
-            f"{len(lost)} part(s) could not be read a second time, the first of {uri}: {reason} {place}".rstrip(),
-            "Run the same command again; what was finished is kept, and what changed is read anew.",
-        )
+        raise PartsLostError(lost, min(uris))
     for name in sorted(damaged):
         damage.remove(*name.split("/"))
     damage.tell()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import random
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from made_build import HereRunner, Notes, write_file
 from packed import entries, flip, packs
 
 from dataaudit.annotators import tokens as token_annotator
+from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.corpus.tokens import Risks, TokenBatch
 from dataaudit.engine import build as module
 from dataaudit.engine import job, merging, work
@@ -24,6 +26,7 @@ from dataaudit.engine.setup import prepare
 from dataaudit.errors import ClusterError, ExitCode
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
+from dataaudit.metrics.relations import contradictions
 
 GOOD = [{"text": f"document {number % 30}", "source": "ab"[number % 2]} for number in range(50)]
 DIFFERS = {"text": "DIFFERS", "source": "a"}
@@ -272,6 +275,39 @@ def test_fresh_computes_everything_and_finds_the_same(corpus, runners):
     first_steps = {"hash", "peek", "protect", "scan"}
     ran = {name for name, _ in runners[-1].ran}
     assert ran >= {*first_steps, "link-exact", "second-pass", "partials", *near, *overlap, *repeats}
+
+
+@pytest.mark.parametrize("name", ["train/x", "train/y", "val/v"])
+def test_a_shard_that_cannot_be_read_again_is_quarantined_and_the_others_go_on(corpus, runners, monkeypatch, name):
+    """A second reading may need what the first did not; nothing of the shard stays in any number, whatever it was."""
+    rng = random.Random(1)
+    words = [f"word{number}" for number in range(200)]
+    texts = [" ".join(rng.choices(words, k=60)) for _ in range(12)]
+    for other in ("train/x", "train/y", "val/v"):
+        records = [{"text": f"{text} {other} {number % 2}", "source": "a"} for number, text in enumerate(texts * 2)]
+        write_file(corpus / f"{other}.jsonl", "".join(json.dumps(one) + "\n" for one in records).encode())
+    plain = work._read_again
+
+    def read(unit, settings):
+        if name in str(unit.request.path):
+            raise ShardUnreadable(Reason.OUT_OF_MEMORY, "on the way")
+        return plain(unit, settings)
+
+    monkeypatch.setattr(work, "_read_again", read)
+    result, manifest = run(corpus)
+    assert result.exit_code == ExitCode.NOT_EVALUATED
+    shards = {row["uri"]: row for row in manifest.table("shards").to_pylist()}
+    lost = shards.pop(f"{name}.jsonl")
+    assert (lost["status"], lost["reason"]) == ("quarantined", "out_of_memory")
+    assert {row["status"] for row in shards.values()} == {"ok"}
+    assert contradictions(manifest) == []
+    assert f"the first of {name}.jsonl: out_of_memory on the way; quarantined" in " ".join(manifest.run.notes)
+    assert run(corpus)[0].id == result.id
+    monkeypatch.setattr(work, "_read_again", plain)
+    (corpus / f"{name}.jsonl").write_bytes(b"\xff")
+    without = run(corpus)[1]
+    for metric in ("near_dup_rate", "exact_dup_rate", "train_val_overlap", "doc_repeat_hotspots"):
+        assert manifest.metrics(metric) == without.metrics(metric)
 
 
 @pytest.mark.stores
