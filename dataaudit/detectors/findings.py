@@ -13,7 +13,7 @@ class Tier(IntEnum):
     """How sure a finding is; the lower, the surer."""
 
     VALIDATED = 0
-    """A checksum, a registry of ranges or a structure that chance does not meet confirms it."""
+    """A checksum, a registry of ranges or a structure that chance seldom meets confirms it."""
     CONTEXTUAL = 1
     """The form is right and words near it say what it is."""
     PATTERN = 2

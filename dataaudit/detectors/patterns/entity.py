@@ -19,7 +19,7 @@ class Evidence(IntEnum):
     WEAK = 2
     """A check holds that chance meets once in ten or a hundred."""
     STRONG = 3
-    """A check holds that chance does not meet."""
+    """A check holds that chance seldom meets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
