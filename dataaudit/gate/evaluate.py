@@ -18,6 +18,7 @@ from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.wordless import NO_WORDS, cannot_be_found, wordless_remarks
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.comparable import Meaning
@@ -62,7 +63,11 @@ def evaluate(
         fail_on=fail_on,
         on=on.isoformat(),
         rules=results,
-        remarks=(*_not_looked_for(policy, now), *(() if baseline is None else _remarks(now, baseline))),
+        remarks=(
+            *_not_looked_for(policy, now),
+            *wordless_remarks(now.wordless),
+            *(() if baseline is None else _remarks(now, baseline)),
+        ),
         waivers=tuple(
             WaiverResult(waiver=one, state=_waiver_state(one, on, cases.get(one.fingerprint))) for one in policy.waivers
         ),
@@ -199,6 +204,8 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None, meaning: Meani
             elif rule.needs_baseline:
                 compared = compared_with(known, scope, record, baseline, meaning)
             found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
+            if found.state == State.PASSED and cannot_be_found(known, scope, now.held_out, now.wordless):
+                found = replace(found, state=State.NOT_EVALUATED, reason=NO_WORDS)
             waits = waits or found.waits
             if found.reason == MISSING and not is_part(known, now, scope):
                 found = replace(found, reason=_NO_SUCH_PART)

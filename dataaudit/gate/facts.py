@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.gate.verdict import Subject
+from dataaudit.gate.wordless import Wordless, wordless_parts
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import Core, DetectorRecord
 from dataaudit.manifest.load import Manifest
@@ -91,6 +92,8 @@ class Facts:
     """Of every held-out split: the digest of its shards' digests of rows, in any order."""
     partial: tuple[Partial, ...] = ()
     """The shards that were read without some of their records."""
+    wordless: Wordless = field(default_factory=dict)
+    """Documents without a word."""
     is_folded: bool
     """Whether there were too many sources to name all: those without a name are `other` together."""
     records: Mapping[tuple[str, str], Mapping[Scope, Metric]]
@@ -161,6 +164,7 @@ def read_facts(
         stages=frozenset(stage.name for stage in core.stages),
         held_out_rows={split.name: _rows(manifest, split.name) for split in core.splits if split.held_out},
         partial=_partial(manifest) if partial else (),
+        wordless=wordless_parts(manifest),
         is_folded=_is_folded(manifest, sources),
         records=Records(manifest, metrics),
         shards=manifest.table("shards", sorted(shards)) if shards else TABLES["shards"].schema.empty_table(),

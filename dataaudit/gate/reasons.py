@@ -7,6 +7,7 @@ REASONS: dict[str, str] = {
     "lost": "the baseline has this number, the manifest lost it",
     "no_such_part": "the corpus has no split, source, language or set of that name",
     "empty_denominator": "there is nothing to divide by",
+    "no_words": "its documents hold no words, so nothing could be found",
     "nothing_to_judge": "the corpus has no part that the rule speaks of",
     "other_unit": "it is in another unit than the rule's or the baseline's",
     "unread_bytes": "not everything was read",

@@ -95,3 +95,26 @@ def test_a_policy_may_forbid_other_names(tmp_path, texts, formats, fails):
                 judge(load_manifest(tmp_path / "m"), policy)
         else:
             assert judge(load_manifest(tmp_path / "m"), policy).exit_code == 0
+
+
+NOTHING = {
+    "empty": "",
+    "points": "... !!! ---",
+    "white space": " \n\t ",
+    "emoji": "\U0001f600\U0001f600",
+    "zero width": "\u200b\u200b",
+    "one word among ten": "",
+}
+
+
+@pytest.mark.parametrize("form", [*NOTHING, "words"])
+def test_a_split_without_words_is_never_fine(tmp_path, form):
+    """0 leaks of 10 documents that hold none: release-gate does not pass; with words it does."""
+    held_out = [NOTHING.get(form, f"{form} {one} of its own") for one in range(9)]
+    held_out.append("a few words" if form == "one word among ten" else held_out[0])
+    for name, texts in {"train": TEXTS, "val": held_out}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
+    told, _ = run("gate", tmp_path / "m", "--policy", "release-gate", expect=0 if form == "words" else 3)
+    assert ("No word is in" in told) == (form != "words")

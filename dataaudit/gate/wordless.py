@@ -1,0 +1,83 @@
+"""Parts of a corpus whose texts hold no words: nothing can be found in them, and a rate of 0 is no good news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope
+from dataaudit.metrics.family import Statistic
+from dataaudit.metrics.registry import METRICS
+from dataaudit.text import plural
+
+NO_WORDS = "no_words"
+"""Reason of a case that would hold because nothing could be found."""
+_NEARLY_ALL, _MANY = 0.9, 0.5
+"""Shares of documents without a word from which on a part is not judged, and is remarked on."""
+_SEARCHES = frozenset(
+    {
+        "benchmark_contamination",
+        "data_toxicity_rate",
+        "doc_repeat_hotspots",
+        "filter_reject_rate",
+        "near_dup_component_rate",
+        "near_dup_rate",
+        "pii_hit_rate",
+        "secret_hit_rate",
+        "train_val_overlap",
+    }
+)
+"""Metrics of what stands in words."""
+Wordless = Mapping[Scope, tuple[int, int]]
+"""By split, source, or both: documents without a word, of so many."""
+
+
+def wordless_parts(manifest: Manifest) -> Wordless:
+    """Return the parts of a manifest that have documents without a word, as far as a stage has counted them.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+    """
+    records = [
+        *((record.scope, record) for record in manifest.metrics("near_dup_rate", "no_words")),
+        *((Scope(split=record.scope.set), record) for record in manifest.metrics("train_val_overlap", "no_words")),
+    ]
+    return {scope: (int(record.value), record.n) for scope, record in records if record.value}
+
+
+def cannot_be_found(stat: Statistic, scope: Scope, held_out: Mapping[str, bool], wordless: Wordless) -> bool:
+    """Return whether nine of ten documents and more, in all that a number speaks of, hold no word.
+
+    Args:
+        stat: The statistic.
+        scope: Of the number.
+        held_out: Of every split: whether it is held out.
+        wordless: Of the manifest.
+    """
+    if stat.metric not in _SEARCHES or not wordless:
+        return False
+    trained = [name for name, held in held_out.items() if not held]
+    if METRICS[stat.metric].sets and _are_empty(trained, wordless):
+        return True  # what is looked for can stand nowhere
+    if scope.source is not None and scope.set is None:
+        return _is_empty(Scope(split=scope.split, source=scope.source), wordless)
+    named = scope.split or scope.set
+    population = {"all": [*held_out], "training": trained}.get(stat.population, [*(held_out.keys() - trained)])
+    return _are_empty([named] if named in held_out else population, wordless)
+
+
+def _are_empty(splits: list[str | None] | list[str], wordless: Wordless) -> bool:
+    return bool(splits) and all(_is_empty(Scope(split=name), wordless) for name in splits)
+
+
+def _is_empty(scope: Scope, wordless: Wordless) -> bool:
+    without, of = wordless.get(scope, (0, 1))
+    return without >= _NEARLY_ALL * of
+
+
+def wordless_remarks(wordless: Wordless) -> Iterator[str]:
+    """Say which splits have many documents without a word."""
+    for scope, (without, of) in sorted(wordless.items(), key=lambda item: item[0].split or ""):
+        if scope.as_dict().keys() == {"split"} and without >= _MANY * of:
+            some = f"{without:,} of {plural(of, 'document')} of the split {scope.split}"
+            yield f"No word is in {some}: look whether these are its texts; nothing can be found in them."
