@@ -31,6 +31,8 @@ _MOST_CASES = 20
 Counts = tuple[str, Mapping[int, int]]
 """What is counted, in the plural, and how many by shard."""
 NOTHING: Counts = ("", {})
+SAME, CHANGED, NEW = 0, 1, 2
+"""What a shard is beside the baseline, by content and by name."""
 _DIGESTS = ("rows_digest", "sha256")
 PARTS = ("source", "language")
 """Parts of a shard that the table of shards counts tokens of, in a column of that name and an s."""
@@ -93,14 +95,16 @@ class Clues:
             self.arrays["contents"] = _contents(self.facts.shards)
         return self.arrays["contents"]
 
-    def fresh(self) -> np.ndarray:
-        """Return which shards hold what no shard of the baseline holds; none without a baseline."""
+    def since(self) -> np.ndarray:
+        """Return uint8[n]: of each shard whether it is as in the baseline, changed, or new; as in it without one."""
         if self.baseline is None:
-            return np.zeros(self.facts.shards.num_rows, dtype=bool)
-        if "fresh" not in self.arrays:
-            known = _contents(self.baseline.table("shards", (*_DIGESTS, "split", "uri")))
-            self.arrays["fresh"] = ~np.isin(self.contents(), known)
-        return self.arrays["fresh"]
+            return np.full(self.facts.shards.num_rows, SAME, dtype=np.uint8)
+        if "since" not in self.arrays:
+            older = self.baseline.table("shards", (*_DIGESTS, "split", "uri"))
+            of_old_name = np.isin(_names(self.facts.shards), _names(older))
+            is_known = np.isin(self.contents(), _contents(older))
+            self.arrays["since"] = np.where(is_known, SAME, np.where(of_old_name, CHANGED, NEW)).astype(np.uint8)
+        return self.arrays["since"]
 
 
 def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
@@ -120,7 +124,7 @@ def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
                 ranking.add(result.rule, case, noun, counts)
         results.append(replace(result, cases=tuple(cases)))
     behind = tuple(
-        ShardBehind(shard=shard, uri=clues.uri(shard), rules=rules, weight=weight, fresh=bool(clues.fresh()[shard]))
+        ShardBehind(shard=shard, uri=clues.uri(shard), rules=rules, weight=weight, **_marks(clues.since()[shard]))
         for shard, rules, weight in ranking.first(MOST_BEHIND)
     )
     return replace(verdict, rules=tuple(results), shards_behind=behind, num_shards_behind=len(ranking))
@@ -180,7 +184,8 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
 def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     """Count tokens of the shards that are new since the baseline: what moved, a share or a drift, moved by them.
 
-    Of a source or language they are its own tokens; where its share fell, those of the others.
+    Of a source or language they are its own tokens; where its share fell, those of the others. Of a shard that changed
+    it is by how many it has more or fewer; all where it has as many.
     """
     shards, scope = clues.shards, case.scope
     fell = case.value is not None and case.baseline is not None and case.value < case.baseline
@@ -188,17 +193,32 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     is_amount = known is not None and known.is_amount
     if fell and is_amount and rule.unit != "ratio":
         return NOTHING  # what came cannot have made it less
-    noun, tokens = "tokens", shards["tokens"].to_numpy()
-    for name in PARTS:
-        if (part := getattr(scope, name)) is not None and clues.baseline is not None:
-            own = tokens_of(shards, name, part)
-            if fell and is_amount:
-                noun, own = f"tokens of other {name}s", shards["tokens"].to_numpy() - own
-            tokens = np.minimum(tokens, own)
-    chosen = clues.fresh() & (tokens > 0)
+    if clues.baseline is None:
+        return NOTHING
+    noun, tokens = _moved(shards, scope, others=fell and is_amount)
+    older = clues.baseline.table("shards", ("split", "uri", "tokens", *(f"{name}s" for name in PARTS)))
+    were = dict(zip(_names(older).tolist(), _moved(older, scope, others=fell and is_amount)[1].tolist(), strict=True))
+    changed = np.flatnonzero(clues.since() == CHANGED)
+    before = np.array([were[name] for name in _names(shards)[changed].tolist()], dtype=np.int64)
+    now = tokens[changed]
+    tokens = tokens.copy()
+    tokens[changed] = np.where(now == before, now, np.abs(now - before))
+    chosen = (clues.since() != SAME) & (tokens > 0)
     if scope.split is not None:
         chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split
     return noun, {int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}
+
+
+def _moved(shards: pa.Table, scope: Scope, *, others: bool) -> tuple[str, np.ndarray]:
+    """Return int64[n] the tokens of each shard that are of a scope, or of the other sources or languages, in words."""
+    noun, tokens = "tokens", shards["tokens"].to_numpy()
+    for name in PARTS:
+        if (part := getattr(scope, name)) is not None:
+            own = tokens_of(shards, name, part)
+            if others:
+                noun, own = f"tokens of other {name}s", shards["tokens"].to_numpy() - own
+            tokens = np.minimum(tokens, own)
+    return noun, tokens
 
 
 def tokens_of(shards: pa.Table, name: str, part: str) -> np.ndarray:
@@ -244,10 +264,19 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
 
 
 def _named(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
-    """Return the shards with most, those first that are new since the baseline."""
-    fresh = clues.fresh() if counts else np.zeros(0, dtype=bool)
-    worst = sorted(counts.items(), key=lambda item: (not fresh[item[0]], -item[1], item[0]))[:MOST_SHARDS]
+    """Return the shards with most, those first that are new since the baseline, then those that changed."""
+    since = clues.since() if counts else np.zeros(0, dtype=np.uint8)
+    worst = sorted(counts.items(), key=lambda item: (-int(since[item[0]]), -item[1], item[0]))[:MOST_SHARDS]
     return tuple(
-        Evidence(shard=shard, uri=clues.uri(shard), count=count, noun=noun, fresh=bool(fresh[shard]))
+        Evidence(shard=shard, uri=clues.uri(shard), count=count, noun=noun, **_marks(since[shard]))
         for shard, count in worst
     )
+
+
+def _marks(since: int) -> dict[str, bool]:
+    return {"fresh": bool(since == NEW), "changed": bool(since == CHANGED)}
+
+
+def _names(shards: pa.Table) -> np.ndarray:
+    """Return ``split/uri`` of each shard."""
+    return np.asarray(pc.binary_join_element_wise(shards["split"], shards["uri"], "/").to_pylist(), dtype=str)

@@ -72,7 +72,8 @@ def numbers(rule: Rule, case: Case | None) -> Numbers:
 def evidence_count(rule: Rule, evidence: Evidence) -> str:
     """Return ``12 documents with copied spans``."""
     noun = t.clean(evidence.noun, 100)
-    new = ", new since the baseline" if evidence.fresh else ""
+    new = ", in a shard that changed since the baseline" if evidence.changed else ""
+    new = ", new since the baseline" if evidence.fresh else new
     if rule.metric not in PERSONAL:
         return f"{evidence.count:,} {_singular(noun) if evidence.count == 1 else noun}{new}"
     few = _fewest(evidence.noun)

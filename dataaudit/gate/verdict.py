@@ -54,7 +54,9 @@ class Evidence:
     noun: str
     """Of what, in the plural: ``documents with copied spans``."""
     fresh: bool = False
-    """Whether the baseline has no shard of this content: what broke the rule may have come with it."""
+    """Whether the baseline has no shard of this content or name: what broke the rule came with it."""
+    changed: bool = False
+    """Whether the baseline has a shard of this name with other content: what broke the rule may have been there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +159,9 @@ class ShardBehind:
     weight: float
     """Its part of all that broke each rule, these parts added up: 1 is all of one rule."""
     fresh: bool = False
-    """Whether the baseline has no shard of this content."""
+    """Whether the baseline has no shard of this content or name."""
+    changed: bool = False
+    """Whether the baseline has a shard of this name with other content."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -194,7 +194,7 @@ def _behind(verdict: Verdict, most: int) -> Table:
     """Return the shards that most rules which stop the release sit in."""
 
     def row(one: ShardBehind) -> Row:
-        new = ", new since the baseline" if one.fresh else ""
+        new = ", changed since the baseline" if one.changed else ", new since the baseline" if one.fresh else ""
         named: list[Line] = [_name(rule) for rule in one.rules[:_RULES]]
         if len(one.rules) > _RULES:
             named.append(f"{len(one.rules) - _RULES:,} more")
