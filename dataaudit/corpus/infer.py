@@ -27,8 +27,14 @@ Columns = Mapping[str, str]
 """What each column of a shard holds, as :mod:`dataaudit.corpus.holds` names it."""
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
-_DECIDING = TEXT_NAMES[:2]
+_DECIDING = TEXT_NAMES[:3]
 """Names that nothing but the text has: where such a column holds no text, none is taken in its place."""
+_ABOUT_TEXT = re.compile(
+    r"(?:.*[_-])?(?:id|uuid|hash|sha256|md5|digest|ur[il]s?|links?|href|domain|host|path|file|file_?name|key"
+    r"|source|lang|language|locale|license|author|user|date|time|timestamp|created|updated|split|type|mime|label|meta)",
+    re.IGNORECASE,
+)
+"""Names of what is told of a text: alone such a column is not the text."""
 SOURCE_NAME = "source"
 _SPLIT_WORDS = {
     "train": "train",
@@ -150,7 +156,9 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
     known = {name for one in seen for name in one}
     strings = [name for name in sorted(known) if {one.get(name, NOTHING) for one in seen} - {NOTHING} == {TEXT}]
     hint = f"Name it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN."
-    if empty := next((name for name in (*others, *_DECIDING) if name in known), None):
+    named = [name for name in (*others, *TEXT_NAMES) if name in known]
+    deciding = {*others, *_DECIDING}
+    if empty := next((name for name in named if name in deciding or _is_null(name, seen)), None):
         held = ", ".join(sorted({one[empty] for one in seen if empty in one}))
         instead = f"; text is in {_names(strings)}" if strings else ""
         raise ConfigError(
@@ -158,10 +166,14 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
             f" first {plural(len(seen), 'shard') if len(seen) > 1 else 'shard'}{instead}",
             hint,
         )
-    if len(strings) == 1 and is_plain_name(strings[0]):
+    if len(strings) == 1 and is_plain_name(strings[0]) and not _ABOUT_TEXT.fullmatch(strings[0]):
         return strings[0]
     shown = _names(known) or "no columns"
     raise ConfigError(f"splits.{split}.text: cannot tell which column is the text: {shown}", hint)
+
+
+def _is_null(name: str, seen: Sequence[Columns]) -> bool:
+    return all(one.get(name, NOTHING) == NOTHING for one in seen)
 
 
 def _names(columns: Collection[str]) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -139,6 +140,9 @@ ID, TAGS = {"id": OTHERS}, {"tags": LISTS}
         ([{"poem": NOTHING, **ID}, {"poem": TEXT}, TAGS], [], "poem"),
         ([{"text": TEXT, "story": TEXT}], ["story"], "story"),
         ([{"text": TEXT, "url": TEXT}], ["story"], "text"),
+        ([{"body": OBJECTS, "story_text": TEXT}], [], "story_text"),
+        ([{"url": TEXT, "poem": TEXT}], ["url"], "url"),
+        ([{"filed": TEXT, **ID}], [], "filed"),
     ],
 )
 def test_the_text_is_a_known_name_or_the_only_string(seen, others, text):
@@ -146,8 +150,14 @@ def test_the_text_is_a_known_name_or_the_only_string(seen, others, text):
     assert infer_text("train", seen, others) == text
 
 
-@pytest.mark.parametrize("held", [NOTHING, OTHERS, LISTS, OBJECTS, BYTES])
-@pytest.mark.parametrize("name", ["text", "content", "story"])
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        *product(("text", "content", "raw_content", "story"), (NOTHING, OTHERS, LISTS, OBJECTS, BYTES)),
+        ("document", NOTHING),
+        ("body", NOTHING),
+    ],
+)
 def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, held):
     """The other column would be audited in its place, with 0 of everything."""
     seen = [{"url": TEXT, name: held}, {"url": TEXT}, {"url": TEXT, name: NOTHING}]
@@ -167,6 +177,11 @@ def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, held
         ([{"a": TEXT}, {"a": OTHERS}], ": a"),
         ([{"a": MIXED}], ": a"),
         ([{"text": OTHERS}], "in the first shard"),
+        ([{"url": TEXT, "messages": LISTS}], "messages, url"),
+        *(
+            ([{name: TEXT}], f": {name}")
+            for name in ("id", "doc_id", "page_url", "URL", "file_name", "lang", "sha256", "date")
+        ),
         ([{"a\x1b[31m": TEXT, "b": TEXT}], "a%1B[31m, b"),
         ([{f"c{number:03}": TEXT for number in range(99)}], ", c019, ..."),
     ],
