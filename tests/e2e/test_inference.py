@@ -65,11 +65,23 @@ def test_where_no_shard_has_a_text_both_columns_are_named(tmp_path, form):
     assert not (tmp_path / "m").exists()
 
 
+def test_addresses_alone_are_no_text(tmp_path):
+    """Of chats with addresses no column is the text by itself."""
+    for split in ("train", "val"):
+        (tmp_path / split).mkdir()
+        chats = [[{"role": "user", "content": text}] for text in TEXTS]
+        rows = [{"url": url, "messages": chat} for url, chat in zip(URLS, chats, strict=True)]
+        (tmp_path / split / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
+    assert "cannot tell which column is the text: messages, url" in told
+
+
 def test_splits_that_read_other_names_are_remarked_on_and_release_gate_fails(tmp_path):
-    write(tmp_path, "train", "absent")
+    (tmp_path / "train").mkdir()
+    pq.write_table(pa.table({"story": TEXTS}), tmp_path / "train/0.parquet")
     write(tmp_path, "val", "text")
     _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
-    remark = "the splits read differently named columns as their text: train `url`, val `text`"
+    remark = "the splits read differently named columns as their text: train `story`, val `text`"
     assert f"warning: {remark}" in told
     assert remark in " ".join(load_manifest(tmp_path / "m").run.notes)
     _, told = run("gate", tmp_path / "m", "--policy", "release-gate", expect=1)
