@@ -86,12 +86,6 @@ def judge(
                 f" version {one.written_as} of the format, which does not",
                 "Build it again.",
             )
-    for one in (manifest, baseline) if policy.same_text_column else ():
-        if one is not None and (different := differing_texts(text_columns(one))):
-            raise ManifestMismatch(
-                f"the policy {policy.policy} asks for one name of the text in all splits; in {one.place} {different}",
-                "Look whether these are the texts; name the column of each split in a config, and build again.",
-            )
     if policy.list_path is not None and not lists:
         raise ConfigError(
             f"the policy {policy.policy} names a quarantine list, and the manifest was not held against it",
@@ -101,6 +95,12 @@ def judge(
         check_proof(policy.proof_path, manifest, lists)
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
+    for one in (manifest, baseline) if policy.same_text_column else ():
+        if one is not None and (different := differing_texts(text_columns(one))):
+            raise ManifestMismatch(
+                f"the policy {policy.policy} asks for one name of the text in all splits; in {one.place} {different}",
+                "Look whether these are the texts; name the column of each split in a config, and build again.",
+            )
     check_entities(policy, facts, older, f"policy {policy.policy}")
     now = today()
     verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)

@@ -46,7 +46,7 @@ from dataaudit.training import open_manifest
 folder, policy, key, cache = sys.argv[1:]
 corpus = open_manifest(folder, require="verified", cache=cache)
 print(corpus, open_manifest(folder, require="passed", policy=policy, cache=cache).verdict.policy, corpus.fields(0).text)
-for how in ({{"require": "passed", "policy": "release-gate"}}, {{"require": "signed", "public_key": key}}):
+for how in ({{"require": "passed", "policy": "strict"}}, {{"require": "signed", "public_key": key}}):
     try:
         open_manifest(folder, cache=cache, **how)
     except Exception as error:
@@ -350,7 +350,7 @@ def test_opening_needs_few_libraries(tmp_path):
     assert done.returncode == 0, done.stderr
     opened, refused, *signed = done.stdout.splitlines()
     assert opened == f"{world.open()} enough body.text"
-    assert refused.startswith("CorpusRefused the manifest does not pass the policy release-gate: ")
+    assert refused.startswith("CorpusRefused the manifest does not pass the policy strict: ")
     assert signed[-2:] == [
         "ConfigError to check a signature the module cryptography is needed",
         "  pip install cryptography",

@@ -333,8 +333,8 @@ def test_a_policy_is_a_file_a_ready_one_or_what_it_says(tmp_path):
     world = World(tmp_path)
     (tmp_path / "policy.yaml").write_text(json.dumps(PASSING))
     assert world.open(require="passed", policy=tmp_path / "policy.yaml").verdict.policy == "enough"
-    with pytest.raises(CorpusRefused, match="does not pass the policy release-gate: "):
-        world.open(require="passed", policy="release-gate")
+    with pytest.raises(CorpusRefused, match="does not pass the policy strict: "):
+        world.open(require="passed", policy="strict")
     change = rule(0, change=0.1, comparator="<=")
     del change["rules"][0]["budget"]
     with pytest.raises(CorpusRefused, match="not evaluated: documents"):
