@@ -136,8 +136,8 @@ def named_text(seen: Sequence[Columns], others: Sequence[str] = ()) -> str | Non
         seen: What the columns of some shards hold.
         others: What other splits read.
     """
-    held = (name for name in (*others, *TEXT_NAMES) if any(one.get(name) in {TEXT, MIXED} for one in seen))
-    return next(held, None)
+    found = (name for name in (*others, *TEXT_NAMES) if any(shard.get(name) in {TEXT, MIXED} for shard in seen))
+    return next(found, None)
 
 
 def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) -> str:

@@ -31,5 +31,5 @@ def text_columns(manifest: Manifest) -> dict[str, str]:
     """
     shards = manifest.table("shards", ["split", "format"]).to_pylist()
     with_columns = {row["split"] for row in shards if row["format"] != PLAIN}
-    told = manifest.core.config.get("splits", {})
-    return {name: rule["text"] for name, rule in told.items() if name in with_columns and rule.get("text")}
+    rules = manifest.core.config.get("splits", {})
+    return {name: rule["text"] for name, rule in rules.items() if name in with_columns and rule.get("text")}
