@@ -19,7 +19,7 @@ import made_manifest
 import make_format_page
 
 from dataaudit.config import AuditConfig, SourceRule, parse_config
-from dataaudit.corpus.holds import LISTS, NOTHING, OTHERS, TEXT
+from dataaudit.corpus.fields import NOTHING, TEXT
 from dataaudit.corpus.infer import infer_source, infer_splits, infer_text
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.shards import discover
@@ -84,7 +84,7 @@ class TestFormatPage:
     def test_python_examples_run(self, number, capsys):
         """Each example works on the golden manifest, the verification by hand among them."""
         example = blocks(page("docs/reference/format.md"), "python")[number]
-        exec(compile(example, f"example {number}", "exec"), {"folder": str(GOLDEN)})  # noqa: S102
+        exec(compile(example, f"example {number}", "exec"), {"folder": str(GOLDEN)})  # noqa: S102 - our own page
         record = "[{'metric': 'exact_dup_rate', 'stat': 'rate', 'value': 0.111111111111, 'unit': 'ratio'}]\n"
         assert capsys.readouterr().out == ["", record, "9 5\n"][number]
 
@@ -99,7 +99,7 @@ class TestFormatPage:
             shutil.copy(folder / "pairs.parquet", folder / damage)
         example = blocks(page("docs/reference/format.md"), "python")[0]
         with pytest.raises(AssertionError):
-            exec(compile(example, "example", "exec"), {"folder": str(folder)})  # noqa: S102
+            exec(compile(example, "example", "exec"), {"folder": str(folder)})  # noqa: S102 - our own page
 
 
 def keys(model: type[BaseModel], prefix: str = "") -> dict[str, object]:
@@ -201,12 +201,12 @@ class TestInferencePage:
     @pytest.mark.parametrize(
         ("columns", "text"),
         [
-            ({"id": OTHERS, "content": TEXT, "body": TEXT}, "content"),
-            ({"id": OTHERS, "story": TEXT}, "story"),
+            ({"id": "int64", "content": TEXT, "body": TEXT}, "content"),
+            ({"id": "int64", "story": TEXT}, "story"),
             ({"question": TEXT, "answer": TEXT}, None),
-            ({"document": OTHERS, "page": TEXT}, "page"),
+            ({"document": "int64", "page": TEXT}, "page"),
             ({"text": NOTHING, "url": TEXT}, None),
-            ({"ids": LISTS}, None),
+            ({"ids": "list"}, None),
             ({}, None),
         ],
     )
@@ -224,7 +224,7 @@ class TestInferencePage:
         ("names", "columns", "rule"),
         [
             (["web/a.jsonl"], {"source": TEXT}, SourceRule(column="source")),
-            (["web/a.jsonl", "code/b.jsonl"], {"source": OTHERS}, None),
+            (["web/a.jsonl", "code/b.jsonl"], {"source": "int64"}, None),
             (["a.jsonl", "b.jsonl"], {}, SourceRule(constant="all")),
             (["a.jsonl", "code/b.jsonl"], {}, SourceRule(constant="all")),
         ],
@@ -377,7 +377,7 @@ def test_the_example_of_the_leakage_page_lists_the_documents_to_remove(tmp_path)
     )
     (example,) = blocks(page("docs/concepts/leakage.md"), "python")
     names = {"folder": str(tmp_path / "m")}
-    exec(compile(example, "example", "exec"), names)  # noqa: S102
+    exec(compile(example, "example", "exec"), names)  # noqa: S102 - our own page
     found = names["remove"].select(["split", "uri", "shard", "row"]).to_pylist()
     assert [tuple(one.values()) for one in found] == [("train", "a.jsonl", 0, 7), ("train", "b.jsonl", 1, 4)]
 

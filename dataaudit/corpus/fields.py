@@ -16,6 +16,8 @@ from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.errors import ConfigError
 
 NO_SOURCE = "(none)"
+TEXT, MIXED, NOTHING = "text", "text and other values", "null"
+"""What a column of a file holds, as far as it was looked at; of others the name of their type."""
 _MISSING = object()
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
-from dataaudit.corpus.holds import MIXED, NOTHING, TEXT
+from dataaudit.corpus.fields import MIXED, NOTHING, TEXT
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers import reader_of
 from dataaudit.corpus.shards import Shard, expand, remote_lister
@@ -24,7 +24,7 @@ from dataaudit.manifest.uri import encode_path
 from dataaudit.text import plural
 
 Columns = Mapping[str, str]
-"""What each column of a shard holds, as :mod:`dataaudit.corpus.holds` names it."""
+"""What each column of a shard holds, as :mod:`dataaudit.corpus.fields` names it."""
 
 TEXT_NAMES = ("text", "content", "raw_content", "document", "body")
 _DECIDING = TEXT_NAMES[:3]

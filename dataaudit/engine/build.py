@@ -191,12 +191,8 @@ def _gather(job: Job, base: Path, stages: Sequence[Stage], probed: Probed) -> Ga
 def _leave_out(job: Job, error: PartsLostError) -> None:
     """Quarantine the shards of parts that cannot be read again: each round has fewer of them."""
     job.lost |= error.lost
-    reason, place = next(iter(error.lost.values()))
-    said = (
-        f"{plural(len(error.lost), 'part')} could not be read a second time, the first of {error.uri}: {reason} {place}"
-    ).rstrip()
-    job.runner.notes.append(f"{said}; quarantined")
-    job.progress.note(f"{said}; the shard is quarantined, the others go on", important=True)
+    job.runner.notes.append(f"{error}; quarantined")
+    job.progress.note(f"{error}; quarantined, the other shards go on", important=True)
 
 
 def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:

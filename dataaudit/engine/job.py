@@ -258,10 +258,8 @@ def unused_kernels(config: AuditConfig, stages: Sequence[Stage]) -> frozenset[st
 
 def finish_kernels(work: Compiling, progress: Progress) -> None:
     """Take part in compiling what this machine has not compiled before; workers then load it."""
-    number, seconds = work.left()
-    if number and (seconds is None or seconds >= 1):
-        about = "" if seconds is None else f", about {seconds:.0f} s"
-        progress.note(f"kernels: compiling, once for this processor and version; {number} to go{about}")
+    if number := work.left():
+        progress.note(f"kernels: compiling, once for this processor and version; {number} to go")
     with contextlib.suppress(OSError):  # a full disk: workers compile for themselves
         for _ in progress.over("kernels", work.rest(), number):
             pass

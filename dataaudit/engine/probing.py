@@ -12,14 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from dataaudit.config import AuditConfig, Split, nearest
-from dataaudit.corpus.infer import (
-    TEXT_NAMES,
-    infer_source,
-    infer_text,
-    is_held_out_name,
-    is_plain_name,
-    named_text,
-)
+from dataaudit.corpus.infer import TEXT_NAMES, infer_source, infer_text, is_held_out_name, is_plain_name, named_text
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
 from dataaudit.corpus.shards import Shard
@@ -31,7 +24,8 @@ from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.spool import TextWriter, Values, packed
 from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit
 from dataaudit.engine.work import peek_shard, probe_file
-from dataaudit.manifest.text_columns import PLAIN, differing_texts
+from dataaudit.manifest.formats import has_columns
+from dataaudit.manifest.text_columns import differing_texts
 from dataaudit.on_demand import OnDemand
 
 _PEEKS, _MOST_PEEKS = 5, 32
@@ -229,9 +223,8 @@ def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, prog
         runner.notes.append(text)
         progress.note(f"warning: {text}", important=True)
 
-    texts = {name: split.text for name, split in config.splits.items() if split.text is not None}
-    by_name = {name: named_text(seen[name]) for name in config.splits.keys() - texts.keys()}
-    read = dict.fromkeys([*texts.values(), *(text for _, text in sorted(by_name.items()) if text is not None)])
+    given_first = sorted(config.splits.items(), key=lambda item: (item[1].text is None, item[0]))
+    read = [text for name, split in given_first if (text := split.text or named_text(seen[name]))]
     splits = dict(config.splits)
     for name, split in splits.items():
         for warning in _warnings(name, split, seen[name]):
@@ -240,28 +233,27 @@ def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, prog
             continue
         holds_nothing = not seen[name] and all(_is_empty(shard) for shard in shards.of_split(name))
         usual = next(iter(read), TEXT_NAMES[0])
-        text = split.text or (usual if holds_nothing else infer_text(name, seen[name], [*read]))
-        source = split.source or infer_source(shards.of_split(name), seen[name][0] if seen[name] else {})
+        text = split.text or (usual if holds_nothing else infer_text(name, seen[name], read))
+        source = split.source or infer_source(shards.of_split(name), next(iter(seen[name]), {}))
         splits[name] = split.model_copy(update={"text": text, "source": source})
         (kind, value) = next(iter(source.model_dump(exclude_none=True).items()))
         how = "given" if split.text else "inferred"
         progress.note(f"inferred: split {name}: text column `{text}` ({how}), source from {kind} `{value}`")
-    columns = {name: split.text for name, split in splits.items() if split.text and _has_columns(shards.of_split(name))}
+    columns = {
+        name: text
+        for name, split in splits.items()
+        if (text := split.text) and any(has_columns(shard.format) for shard in shards.of_split(name))
+    }
     if different := differing_texts(columns):
         warn(different)
     return config.model_copy(update={"splits": splits})
 
 
-def _has_columns(shards: Iterable[Shard]) -> bool:
-    return any(shard.format != PLAIN for shard in shards)
-
-
 def _seen(name: str, split: Split, shards: ShardList, runner: Runner) -> list[dict[str, str]]:
     """Return what the columns of a split's first shards hold; of more of them where these have no text by name."""
-    found = _columns(shards.of_split(name), runner, _PEEKS)
-    if split.text is None and named_text(found) is None:
-        return _columns(shards.of_split(name), runner, _MOST_PEEKS)
-    return found
+    first = islice(shards.of_split(name), _MOST_PEEKS)
+    seen = _columns(islice(first, _PEEKS), runner)
+    return seen if split.text or named_text(seen) else [*seen, *_columns(first, runner)]
 
 
 def _is_empty(shard: Shard) -> bool:
@@ -285,10 +277,10 @@ def _warnings(name: str, split: Split, seen: list[dict[str, str]]) -> Iterator[s
         )
 
 
-def _columns(shards: Iterable[Shard], runner: Runner, most: int) -> list[dict[str, str]]:
-    """Return what the columns of each of the first shards that has any hold, in order."""
+def _columns(shards: Iterable[Shard], runner: Runner) -> list[dict[str, str]]:
+    """Return what the columns of each shard that has any hold, in order."""
     found: dict[int, dict[str, str]] = {}
-    units = [PeekUnit(shard=shard) for shard in islice(shards, most)]
+    units = [PeekUnit(shard=shard) for shard in shards]
 
     def done(position: int, outcome: Outcome) -> bool:
         if outcome.columns is not None:

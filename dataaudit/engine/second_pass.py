@@ -32,19 +32,21 @@ from dataaudit.link.second_pass import (
 )
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.on_demand import OnDemand
+from dataaudit.text import plural
 
 
 class PartsLostError(Exception):
     """Parts that the scan has read cannot be read a second time: they do not fit, take too long, or are gone.
 
     Args:
-        lost: Reason and place by reading key.
-        uri: The first of their shards.
+        lost: Shard, reason and place by reading key.
     """
 
-    def __init__(self, lost: Mapping[str, tuple[Reason, str]], uri: str) -> None:
-        super().__init__(uri)
-        self.lost, self.uri = dict(lost), uri
+    def __init__(self, lost: Mapping[str, tuple[str, Reason, str]]) -> None:
+        uri, reason, place = min(lost.values())
+        parts = plural(len(lost), "part")
+        super().__init__(f"{parts} could not be read a second time, the first of {uri}: {reason} {place}".rstrip())
+        self.lost = {key: (reason, place) for key, (_, reason, place) in lost.items()}
 
 
 _TWINS = 2
@@ -73,16 +75,14 @@ def run_second_pass(
     for request in requests:
         plan.add(request, progress)
     units = plan.units(fresh=fresh)
-    lost: dict[str, tuple[Reason, str]] = {}
-    uris: list[str] = []
+    lost: dict[str, tuple[str, Reason, str]] = {}
     damage, damaged = Damage(store), set[str]()
     progress.begin("second-pass", len(units), int(units.sizes.sum()))
 
     def done(index: int, outcome: Outcome) -> bool:
         damaged.update(outcome.damaged)
         if outcome.reason is not None:
-            uris.append(units.uri(index))
-            lost[units[index].reading_key] = outcome.reason, outcome.place
+            lost[units[index].reading_key] = units.uri(index), outcome.reason, outcome.place
         progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
         return True
 
@@ -90,7 +90,7 @@ def run_second_pass(
     store.packs.refresh()
     progress.end()
     if lost:
-        raise PartsLostError(lost, min(uris))
+        raise PartsLostError(lost)
     for name in sorted(damaged):
         damage.remove(*name.split("/"))
     damage.tell()

@@ -101,9 +101,11 @@ class Clues:
             return np.full(self.facts.shards.num_rows, SAME, dtype=np.uint8)
         if "since" not in self.arrays:
             older = self.baseline.table("shards", (*_DIGESTS, "split", "uri"))
-            of_old_name = np.isin(_names(self.facts.shards), _names(older))
+            row_of = {name: row for row, name in enumerate(_names(older))}
+            rows = np.array([row_of.get(name, -1) for name in _names(self.facts.shards)], dtype=np.int64)
             is_known = np.isin(self.contents(), _contents(older))
-            self.arrays["since"] = np.where(is_known, SAME, np.where(of_old_name, CHANGED, NEW)).astype(np.uint8)
+            self.arrays["rows"] = rows
+            self.arrays["since"] = np.where(is_known, SAME, np.where(rows >= 0, CHANGED, NEW)).astype(np.uint8)
         return self.arrays["since"]
 
 
@@ -196,14 +198,12 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     if clues.baseline is None:
         return NOTHING
     noun, tokens = _moved(shards, scope, others=fell and is_amount)
-    older = clues.baseline.table("shards", ("split", "uri", "tokens", *(f"{name}s" for name in PARTS)))
-    were = dict(zip(_names(older).tolist(), _moved(older, scope, others=fell and is_amount)[1].tolist(), strict=True))
-    changed = np.flatnonzero(clues.since() == CHANGED)
-    before = np.array([were[name] for name in _names(shards)[changed].tolist()], dtype=np.int64)
-    now = tokens[changed]
-    tokens = tokens.copy()
-    tokens[changed] = np.where(now == before, now, np.abs(now - before))
-    chosen = (clues.since() != SAME) & (tokens > 0)
+    older = clues.baseline.table("shards", ("tokens", *(f"{name}s" for name in PARTS)))
+    since = clues.since()
+    changed = since == CHANGED
+    more = np.abs(tokens[changed] - _moved(older, scope, others=fell and is_amount)[1][clues.arrays["rows"][changed]])
+    tokens[changed] = np.where(more, more, tokens[changed])
+    chosen = (since != SAME) & (tokens > 0)
     if scope.split is not None:
         chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split
     return noun, {int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}
@@ -211,7 +211,7 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
 
 def _moved(shards: pa.Table, scope: Scope, *, others: bool) -> tuple[str, np.ndarray]:
     """Return int64[n] the tokens of each shard that are of a scope, or of the other sources or languages, in words."""
-    noun, tokens = "tokens", shards["tokens"].to_numpy()
+    noun, tokens = "tokens", shards["tokens"].to_numpy().copy()
     for name in PARTS:
         if (part := getattr(scope, name)) is not None:
             own = tokens_of(shards, name, part)
@@ -277,6 +277,7 @@ def _marks(since: int) -> dict[str, bool]:
     return {"fresh": bool(since == NEW), "changed": bool(since == CHANGED)}
 
 
-def _names(shards: pa.Table) -> np.ndarray:
+def _names(shards: pa.Table) -> list[str]:
     """Return ``split/uri`` of each shard."""
-    return np.asarray(pc.binary_join_element_wise(shards["split"], shards["uri"], "/").to_pylist(), dtype=str)
+    names: list[str] = pc.binary_join_element_wise(shards["split"], shards["uri"], "/").to_pylist()
+    return names

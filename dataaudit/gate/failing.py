@@ -17,17 +17,7 @@ import orjson
 import pyarrow as pa
 
 from dataaudit.errors import ManifestMismatch
-from dataaudit.gate.evidence import (
-    CHANGED,
-    NEW,
-    NOTHING,
-    PARTS,
-    Broken,
-    Clues,
-    counted,
-    evidence_columns,
-    is_broken,
-)
+from dataaudit.gate.evidence import CHANGED, NEW, NOTHING, PARTS, Broken, Clues, counted, evidence_columns, is_broken
 from dataaudit.gate.facts import read_facts
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
@@ -202,13 +192,13 @@ def _told(rule: Rule, cases: Sequence[Case], clues: Clues, chosen: np.ndarray) -
     found = [LISTED.empty_table()]
     for case in cases:
         noun, counts = counted(rule, case, clues) if case.scope.shard is None else NOTHING
-        held = [shard for shard in counts if chosen[shard]]
-        if METRICS[rule.metric].evidence is None:
-            for since, word in ((NEW, "new"), (CHANGED, "changed")):
-                own = [shard for shard in held if clues.since()[shard] == since]
-                found.append(_of_shards(own, f"{noun}, {word} since the baseline"))
-        else:
-            found.append(_of_shards(held, noun))
+        shards = [shard for shard in counts if chosen[shard]]
+        if METRICS[rule.metric].evidence is not None:
+            found.append(_of_shards(shards, noun))
+            continue
+        for since, word in ((NEW, "new"), (CHANGED, "changed")):
+            some = [shard for shard in shards if clues.since()[shard] == since]
+            found.append(_of_shards(some, f"{noun}, {word} since the baseline"))
     return pa.concat_tables(found).group_by(LISTED.names).aggregate([])
 
 

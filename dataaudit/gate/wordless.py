@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
@@ -14,20 +14,6 @@ NO_WORDS = "no_words"
 """Reason of a case that would hold because nothing could be found."""
 _NEARLY_ALL, _MANY = 0.9, 0.5
 """Shares of documents without a word from which on a part is not judged, and is remarked on."""
-_SEARCHES = frozenset(
-    {
-        "benchmark_contamination",
-        "data_toxicity_rate",
-        "doc_repeat_hotspots",
-        "filter_reject_rate",
-        "near_dup_component_rate",
-        "near_dup_rate",
-        "pii_hit_rate",
-        "secret_hit_rate",
-        "train_val_overlap",
-    }
-)
-"""Metrics of what stands in words."""
 Wordless = Mapping[Scope, tuple[int, int]]
 """By split, source, or both: documents without a word, of so many."""
 
@@ -54,7 +40,7 @@ def cannot_be_found(stat: Statistic, scope: Scope, held_out: Mapping[str, bool],
         held_out: Of every split: whether it is held out.
         wordless: Of the manifest.
     """
-    if stat.metric not in _SEARCHES or not wordless:
+    if not (wordless and METRICS[stat.metric].in_words):
         return False
     trained = [name for name, held in held_out.items() if not held]
     if METRICS[stat.metric].sets and _are_empty(trained, wordless):
@@ -62,11 +48,11 @@ def cannot_be_found(stat: Statistic, scope: Scope, held_out: Mapping[str, bool],
     if scope.source is not None and scope.set is None:
         return _is_empty(Scope(split=scope.split, source=scope.source), wordless)
     named = scope.split or scope.set
-    population = {"all": [*held_out], "training": trained}.get(stat.population, [*(held_out.keys() - trained)])
+    population = {"all": held_out.keys(), "training": trained, "held_out": held_out.keys() - trained}[stat.population]
     return _are_empty([named] if named in held_out else population, wordless)
 
 
-def _are_empty(splits: list[str | None] | list[str], wordless: Wordless) -> bool:
+def _are_empty(splits: Collection[str | None], wordless: Wordless) -> bool:
     return bool(splits) and all(_is_empty(Scope(split=name), wordless) for name in splits)
 
 

@@ -11,33 +11,59 @@ the versions that it was tried with (:mod:`dataaudit.kernels.jit`), and with oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import PassManager
 from numba.core.types import Dispatcher
-from numba.core.types.functions import BaseFunction
 from numba.core.types.misc import unliteral
-from numba.extending import models, register_model
+from numba.core.typing import Context
 
 
-class CalledKernel(Dispatcher):
-    """The type of a kernel that another one calls."""
+class KernelCompiler(CompilerBase):
+    """Compiles a kernel, or a helper as a part of kernels."""
 
-    def get_call_type(self, context: Any, args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
-        """Return the signature of a call, compiled for numbers where it has literals."""
-        return super().get_call_type(context, tuple(map(unliteral, args)), kws)
+    def define_pipelines(self) -> list[PassManager]:
+        """Return numba's own passes; it calls this once for each function and types of arguments."""
+        state = self.state
+        state.typingctx = _Types.of(state.typingctx)
+        if state.flags.no_cpython_wrapper:
+            state.library = _HelperCode(state.targetctx.codegen(), state.func_id.func_qualname)
+            state.library.enable_object_caching()
+        return [DefaultPassBuilder.define_nopython_pipeline(state)]
 
 
-register_model(CalledKernel)(models.OpaqueModel)
+class _Types(Context):
+    """Numba's types of functions; those of a call are remembered."""
+
+    @classmethod
+    def of(cls, context: Context) -> _Types:
+        """Return a context that shares all that another one knows."""
+        shared = cls.__new__(cls)
+        shared.__dict__ = context.__dict__
+        return shared
+
+    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
+        """Return the signature of a call, None where there is none; of a helper for numbers in place of literals."""
+        if isinstance(func, Dispatcher):
+            return super().resolve_function_type(func, tuple(map(unliteral, args)), kws)
+        key = func, tuple(args), tuple(dict(kws).items())
+        try:
+            signature = _SIGNATURES.get(key)
+        except TypeError:  # a type without a hash
+            return super().resolve_function_type(func, args, kws)
+        if signature is None and (signature := super().resolve_function_type(func, args, kws)) is not None:
+            _SIGNATURES[key] = signature
+        return signature
 
 
-class _HelperCode(JITCodeLibrary):  # type: ignore[misc] # numba has no types here
+_SIGNATURES: dict[Any, Any] = {}
+"""By function and types of arguments."""
+
+
+class _HelperCode(JITCodeLibrary):
     """The code of a helper, neither optimised by itself nor made machine code."""
 
     codegen = SimpleNamespace(set_env=lambda *_: None)
@@ -54,44 +80,3 @@ class _HelperCode(JITCodeLibrary):  # type: ignore[misc] # numba has no types he
         """Return no address: only other code contains this one."""
         del name
         return 0
-
-
-class KernelCompiler(CompilerBase):  # type: ignore[misc]
-    """Compiles a kernel, or a helper as a part of kernels."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        """Return numba's own passes; it calls this once for each function and types of arguments."""
-        state = self.state
-        if state.flags.no_cpython_wrapper:
-            state.library = _HelperCode(state.targetctx.codegen(), state.func_id.func_qualname)
-            state.library.enable_object_caching()
-        return [DefaultPassBuilder.define_nopython_pipeline(state)]
-
-
-OPTIONS = {"pipeline_class": KernelCompiler}
-"""Of numba's decorator."""
-_TYPED: dict[Any, Any] = {}
-"""By function and types of arguments: the function, so that it is not another one later, and the signature."""
-
-
-@contextmanager
-def calls_typed_once() -> Iterator[None]:
-    """Remember the types of calls of numba's own functions while a kernel is compiled."""
-
-    def remembered(self: Any, context: Any, args: Any, kws: Any) -> Any:
-        key = id(self), tuple(args), tuple(dict(kws).items())
-        try:
-            known = _TYPED.get(key)
-        except TypeError:  # a type without a hash
-            return plain(self, context, args, kws)
-        if known is None and (signature := plain(self, context, args, kws)) is not None:
-            known = _TYPED[key] = self, signature
-        return known and known[1]
-
-    with global_compiler_lock:
-        plain = BaseFunction.get_call_type
-        BaseFunction.get_call_type = remembered  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            BaseFunction.get_call_type = plain  # type: ignore[method-assign]

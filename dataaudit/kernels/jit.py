@@ -15,13 +15,12 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cache
 from glob import escape
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
@@ -80,23 +79,24 @@ class Kernel(Generic[P, R]):
 
     def _load_from(self, folder: Path | None) -> Any:
         """Compile, with or without the cache; None when the cache fails: a full disk, a file cut short."""
-        with _compiler().calls_typed_once():
-            if folder is None:
-                return _njit(self.signature)(self.function)
-            try:
-                _drop_damaged(folder, self.function)
-                with _cache_at(folder):
-                    made = _njit(self.signature, cache=True)(self.function)
-                if made is not self.function and made.stats.cache_misses:
-                    write_whole(*_seal(folder, self.function))
-            except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
-                return None
-            return made
+        if folder is None:
+            return _njit(self.signature)(self.function)
+        try:
+            _drop_damaged(folder, self.function)
+            with _cache_at(folder):
+                made = _njit(self.signature, cache=True)(self.function)
+            if made is not self.function and made.stats.cache_misses:
+                write_whole(*_seal(folder, self.function))
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+            return None
+        return made
 
     @property
     def _numba_type_(self) -> Any:
         """Numba's type of a kernel that another one calls."""
-        return _compiler().CalledKernel(self.load())
+        from numba.core.types import Dispatcher
+
+        return Dispatcher(self.load())
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run it; sums and products of unsigned integers wrap, as they do in machine code."""
@@ -138,21 +138,15 @@ def _version() -> str:
     return sha256(f"numba {version('numba')}".encode() + sources_digest(Path(__file__).parent)).hexdigest()[:16]
 
 
-@cache
-def _compiler() -> Any:
-    """Return our compiler, or what has the same names and leaves all to numba, in a version that was not tried."""
+def _njit(*signature: str | None, **options: Any) -> Any:
+    """Return numba's decorator with the options of all kernels, and our compiler in versions that it was tried with."""
     numba = load_numba()
     first, last = _TRIED
     if first <= tuple(map(int, numba.__version__.split(".")[:2])) <= last:
-        from dataaudit.kernels import compiler
+        from dataaudit.kernels.compiler import KernelCompiler
 
-        return compiler
-    return SimpleNamespace(OPTIONS={}, CalledKernel=numba.types.Dispatcher, calls_typed_once=nullcontext)
-
-
-def _njit(*signature: str | None, **options: Any) -> Any:
-    """Return numba's decorator with the options of all kernels."""
-    return load_numba().njit(*signature, **_OPTIONS, **_compiler().OPTIONS, **options)
+        options["pipeline_class"] = KernelCompiler
+    return numba.njit(*signature, **_OPTIONS, **options)
 
 
 def _files(folder: Path, function: Callable[..., Any]) -> list[Path]:

@@ -15,7 +15,6 @@ import platform
 import select
 import subprocess
 import sys
-import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -30,8 +29,6 @@ _MOST_HELPERS = 3
 """Processes beside this one, of some 250 MB each; with more of them the largest kernel is what is waited for."""
 _SECONDS = 120.0
 """What a helper may take for its last kernel; then it is compiled here, too."""
-_EACH = 500
-"""What any kernel takes to compile, as bytes of code: the rest is proportional to these."""
 _COMPILER = "compiler"
 """The module that imports numba, which is loaded last."""
 
@@ -87,9 +84,9 @@ def _missing(without: Collection[str]) -> set[str]:
     return _modules().difference(known, without)
 
 
-def are_compiled(without: Collection[str] = ()) -> bool:
+def are_compiled() -> bool:
     """Tell, without loading anything, whether their code is kept on this machine; also when it cannot be kept."""
-    return not _missing(without)
+    return not _missing(())
 
 
 def compile_all() -> None:
@@ -125,9 +122,7 @@ class Compiling:
     def __init__(self, modules: Collection[str], helpers: int) -> None:
         self._modules = modules
         self._kernels = all_kernels() if modules else ()
-        sizes = {number: _EACH + _size(kernel) for number, kernel in enumerate(self._kernels)}
-        self._left = {number: size for number, size in sizes.items() if _module(self._kernels[number]) in modules}
-        self._all, self._began = sum(self._left.values()), time.monotonic()
+        self._left = [number for number, kernel in enumerate(self._kernels) if _module(kernel) in modules]
         self._taking, giving = os.pipe()
         self._seeing, self._telling = os.pipe()
         os.write(giving, bytes(self._left))
@@ -137,13 +132,10 @@ class Compiling:
             with contextlib.suppress(OSError):  # one that cannot be started is done without
                 self._helpers.extend(_start_helper(self._taking, self._telling) for _ in range(helpers))
 
-    def left(self) -> tuple[int, float | None]:
-        """Return how many kernels are not compiled, and the seconds that these may take, when something says so."""
+    def left(self) -> int:
+        """Return how many kernels are not compiled yet."""
         list(self._done(self._see(0)))
-        left, helpers = sum(self._left.values()), len(self._helpers)
-        seconds = (time.monotonic() - self._began) * helpers
-        done = self._all - left
-        return len(self._left), left * seconds / done / (helpers + 1) if done else None
+        return len(self._left)
 
     def rest(self) -> Iterator[None]:
         """Take part until all is compiled and kept; yields for each kernel that is left.
@@ -175,7 +167,8 @@ class Compiling:
 
     def _done(self, numbers: bytes) -> Iterator[None]:
         for number in numbers:
-            if self._left.pop(number, None) is not None:
+            if number in self._left:
+                self._left.remove(number)
                 yield
 
     def end(self) -> None:

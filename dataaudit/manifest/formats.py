@@ -68,6 +68,11 @@ FORMATS = {
 UNKNOWN = "unknown"
 
 
+def has_columns(name: str) -> bool:
+    """Tell whether records of a format have fields with names; plain text has none."""
+    return name in FORMATS and not FORMATS[name].has_text_document
+
+
 def is_native(name: str) -> bool:
     """Tell whether hostile bytes of a format can crash what reads it."""
     return name in FORMATS and FORMATS[name].native

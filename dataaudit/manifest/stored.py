@@ -66,6 +66,7 @@ class StoredPlace:
 
         store = open_store("s3", "", SECONDS)
         with Guarded(ConfigError) as call:
+            # What others call of s3fs waits; the asynchronous call has no public name.
             return await store._call_s3(method, Bucket=self.bucket, Key=self.key(name), **arguments)  # noqa: SLF001
         assert call.error is not None, "without an error it has returned"
         if _code(call.error) == "NoSuchBucket":

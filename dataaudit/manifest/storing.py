@@ -172,4 +172,5 @@ async def _put_object(place: StoredPlace, path: Path, record: FileRecord) -> Non
             return
     store = open_store("s3", "", SECONDS)
     target = f"{place.bucket}/{place.key(name)}"
+    # s3fs's own put of a file; its public form waits and is no coroutine.
     await place.patiently(name, lambda: store._put_file(str(path), target), record.size)  # noqa: SLF001

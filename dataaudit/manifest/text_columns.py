@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.load import Manifest
 from dataaudit.text import clean
-
-PLAIN = "text"
-"""The format without columns."""
 
 
 def differing_texts(columns: Mapping[str, str]) -> str:
@@ -30,6 +28,6 @@ def text_columns(manifest: Manifest) -> dict[str, str]:
         ManifestError: The table of shards is absent or damaged.
     """
     shards = manifest.table("shards", ["split", "format"]).to_pylist()
-    with_columns = {row["split"] for row in shards if row["format"] != PLAIN}
+    with_columns = {row["split"] for row in shards if has_columns(row["format"])}
     rules = manifest.core.config.get("splits", {})
     return {name: rule["text"] for name, rule in rules.items() if name in with_columns and rule.get("text")}

@@ -205,6 +205,8 @@ class MetricDefinition:
     entities: frozenset[str] = frozenset()
     """Entities that its scopes can name; with :attr:`searches_with` those that ship, and a manifest names what else it
     looked for. Empty where they are not known here."""
+    in_words: bool = False
+    """Whether it counts what stands in words: where texts hold none, 0 of it is no result."""
     area: str = ""
     """Id of the section of the report that says more."""
     personal: bool = False

@@ -9,7 +9,7 @@ import hashlib
 import mmap
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,7 @@ def _head_digest(path: Path, head: bytes) -> bytes:
 _GRAMS = ("grams", "spans", "wholes")
 _TABLE = ("keys", "slots", "filter")
 _OF_GRAMS = ("offsets", "entries", "owner_offsets", "owners", "crowded")
-_OF_ITEMS = ("sets", "numbers", "owners", "texts", "judged", "holder_offsets", "holders", "long")
-_OF_RESTS = ("rest_offsets", "rests")
+_OF_ITEMS = tuple(field.name for field in fields(Items) if field.name != "seeds")
 _OF_SEEDS = ("post_offsets", "post_texts", "post_places", "words", "offsets", "needs")
 _OF_HELD_OUT = ("shards", "rows", "num_words")
 
@@ -129,7 +128,7 @@ def write_index(path: Path, index: ProtectedIndex) -> IndexFile:
         grams: Grams = getattr(held, kind)
         arrays |= {f"{kind}.{name}": getattr(grams.table, name) for name in _TABLE}
         arrays |= {f"{kind}.{name}": getattr(grams, name) for name in _OF_GRAMS}
-    arrays |= {f"items.{name}": getattr(items, name) for name in (*_OF_ITEMS, *_OF_RESTS)}
+    arrays |= {f"items.{name}": getattr(items, name) for name in _OF_ITEMS}
     arrays |= {f"seeds.{name}": getattr(items.seeds.table, name) for name in _TABLE}
     arrays |= {f"seeds.{name}": getattr(items.seeds, name) for name in _OF_SEEDS}
     return IndexFile(path=path, sha256=write_arrays(path, arrays, {"sample_bits": held.sample_bits}))
@@ -154,7 +153,7 @@ def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]
         return Grams(table=table(kind), **{name: arrays[f"{kind}.{name}"] for name in _OF_GRAMS})
 
     seeds = SeedIndex(table("seeds"), *(arrays[f"seeds.{name}"] for name in _OF_SEEDS))
-    items = Items(**{name: arrays[f"items.{name}"] for name in (*_OF_ITEMS, *_OF_RESTS)}, seeds=seeds)
+    items = Items(**{name: arrays[f"items.{name}"] for name in _OF_ITEMS}, seeds=seeds)
     shards, rows, num_words = (arrays[f"held_out.{name}"] for name in _OF_HELD_OUT)
     held_out = HeldOut(
         shards=shards,

@@ -173,8 +173,7 @@ def _distinct(
             owners += [len(numbers)] * len(right)
             pairs += [(question, text) for text in right]
             numbers.append((number, position))
-    made = (np.array(found, dtype=np.int64) for found in (numbers, owners, pairs))
-    listed, owner, pair = made
+    listed, owner, pair = (np.array(rows, dtype=np.int64) for rows in (numbers, owners, pairs))
     return listed.reshape(-1, 2), owner, pair.reshape(-1, 2)
 
 

@@ -28,10 +28,10 @@ from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.columns import (
     Rows,
     checked_column,
+    content,
     cut_column,
     damage,
     documents,
-    holds,
     joined,
     locate_all,
 )
@@ -55,7 +55,7 @@ def plan_parts(path: str, size: int, part_bytes: int) -> list[Part]:
 
 def peek_columns(path: str) -> dict[str, str]:
     """Return the top-level columns, and what each holds."""
-    return {field.name: holds(field.type) for field in _schema(path)}
+    return {field.name: content(field.type) for field in _schema(path)}
 
 
 def _schema(path: str) -> pa.Schema:

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import NO_SOURCE, FieldRule
-from dataaudit.corpus.holds import BYTES, LISTS, NOTHING, OBJECTS, OTHERS, TEXT
+from dataaudit.corpus.fields import NO_SOURCE, TEXT, FieldRule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 
 _GOOD = len(Reason)
@@ -81,17 +80,9 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(value) or pa.types.is_large_string(value) or pa.types.is_string_view(value))
 
 
-def holds(kind: pa.DataType) -> str:
-    """Return what values of a type are, as :mod:`dataaudit.corpus.holds` names it."""
-    value = kind.value_type if pa.types.is_dictionary(kind) else kind
-    if is_text(value):
-        return TEXT
-    if pa.types.is_null(value):
-        return NOTHING
-    if pa.types.is_nested(value):
-        return OBJECTS if pa.types.is_struct(value) or pa.types.is_map(value) else LISTS
-    binary = pa.types.is_binary(value) or pa.types.is_large_binary(value) or pa.types.is_binary_view(value)
-    return BYTES if binary or pa.types.is_fixed_size_binary(value) else OTHERS
+def content(kind: pa.DataType) -> str:
+    """Return what values of a type are: text, or the name of the type."""
+    return TEXT if is_text(kind) else _outermost(kind)
 
 
 def flat_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.LargeStringArray:
@@ -311,6 +302,9 @@ def _encode_sources(
 
 
 def _named(path: str, kind: pa.DataType) -> str:
-    """Return a column with its type; of a nested one the outermost kind, since names of fields may hold text."""
-    shown = str(kind).partition("<")[0].partition("[")[0]
-    return f"{path}: {shown[:_SHOWN_TYPE]}"
+    return f"{path}: {_outermost(kind)}"
+
+
+def _outermost(kind: pa.DataType) -> str:
+    """Return the name of a type; of a nested one the outermost, since names of fields may hold text."""
+    return str(kind).partition("<")[0].partition("[")[0][:_SHOWN_TYPE]

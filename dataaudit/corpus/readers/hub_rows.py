@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, cut_rows, documents, flat_column, holds, locate_all
+from dataaudit.corpus.readers.columns import Rows, content, cut_rows, documents, flat_column, locate_all
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest
 from dataaudit.corpus.storage.hub import RowsPath, load_splits, uri_of
 from dataaudit.errors import ConfigError
@@ -147,7 +147,7 @@ def peek_columns(path: RowsPath) -> dict[str, str]:
         if table is None:
             raise LookupError(path)
         schema = table.schema
-    return {column.name: holds(column.type) for column in schema}
+    return {column.name: content(column.type) for column in schema}
 
 
 def key_of_rows(path: RowsPath) -> str:

@@ -22,8 +22,7 @@ from typing import Any
 import orjson
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import NO_SOURCE, FieldRule, look_up
-from dataaudit.corpus.holds import LISTS, MIXED, NOTHING, OBJECTS, OTHERS, TEXT
+from dataaudit.corpus.fields import MIXED, NO_SOURCE, NOTHING, TEXT, FieldRule, look_up
 from dataaudit.corpus.loss import LossLog, Reason
 from dataaudit.corpus.readers.lines import BLANK, Record, batches, lines
 from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
@@ -31,6 +30,15 @@ from dataaudit.corpus.readers.stream import ByteStream
 from dataaudit.corpus.shards import format_of
 
 _PEEK_RECORDS = 100
+_KINDS = {
+    str: TEXT,
+    type(None): NOTHING,
+    list: "array",
+    dict: "object",
+    bool: "boolean",
+    int: "number",
+    float: "number",
+}
 _PEEK_LINE_BYTES = 16 << 20
 
 
@@ -62,23 +70,19 @@ def peek_columns(path: str) -> dict[str, str]:
     Raises:
         LookupError: None of the first lines is an object with a key.
     """
-    kinds: dict[str, set[type]] = {}
+    kinds: dict[str, set[str]] = {}
     for record in _first_records(path):
         for name, value in record.items():
-            kinds.setdefault(name, set()).add(type(value))
+            kinds.setdefault(name, set()).add(_KINDS[type(value)])
     if not kinds:
         raise LookupError(path)
-    return {name: _holds(found - {type(None)}) for name, found in kinds.items()}
+    return {name: _content(found - {NOTHING}) for name, found in kinds.items()}
 
 
-def _holds(kinds: set[type]) -> str:
-    if not kinds:
-        return NOTHING
-    if str in kinds:
-        return TEXT if len(kinds) == 1 else MIXED
-    if kinds <= {list, dict}:
-        return LISTS if list in kinds else OBJECTS
-    return OTHERS
+def _content(kinds: set[str]) -> str:
+    if kinds > {TEXT}:
+        return MIXED
+    return ", ".join(sorted(kinds)) or NOTHING
 
 
 def _first_records(path: str) -> Iterator[dict[str, Any]]:

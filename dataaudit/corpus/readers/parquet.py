@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers.columns import Rows, damage, documents, flat_column, holds, joined, locate_all
+from dataaudit.corpus.readers.columns import Rows, content, damage, documents, flat_column, joined, locate_all
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest, cut_by_size
 from dataaudit.corpus.storage.files import arrow_buffer_bytes, arrow_source
 
@@ -50,7 +50,7 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
 def peek_columns(path: str) -> dict[str, str]:
     """Return the top-level columns, and what each holds."""
     with open_file(path) as file:
-        return {field.name: holds(field.type) for field in file.schema_arrow}
+        return {field.name: content(field.type) for field in file.schema_arrow}
 
 
 def open_file(path: str) -> pq.ParquetFile:

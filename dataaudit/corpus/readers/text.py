@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.holds import TEXT
+from dataaudit.corpus.fields import TEXT, FieldRule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers.lines import BLANK, BOM, Record, batches, lines
 from dataaudit.corpus.readers.part import Part, PartStats, ReadRequest

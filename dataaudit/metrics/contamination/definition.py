@@ -40,6 +40,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=(
                 *statistics(
                     METRIC,

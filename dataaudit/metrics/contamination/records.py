@@ -25,6 +25,10 @@ _COVERAGE = ("indexed", "short", "context", "too_short", "boilerplate", "absent"
 class _Found:
     """What was found of every item: question, answer and both."""
 
+    best: np.ndarray
+    """uint8[m, 2] of :class:`Judged`: of the question, and of the answer by which it is found best."""
+    findable: np.ndarray
+    """bool[m, 3] of :func:`can_be_judged`."""
     tiers: np.ndarray
     """int64[m, 3] the best tier, 2 for none."""
     documents: np.ndarray
@@ -45,13 +49,14 @@ def contamination(
     """
     own = counts.filter(pc.equal(counts["kind"], ITEM))
     metrics: list[Metric] = []
-    whole = _found(items, own)
+    best, findable = items.best_judged(), can_be_judged(items)
+    whole = _Found(best, findable, *_tiers(items, own))
     for number, facts in enumerate(sets):
         metrics += _coverage(items, number, facts, whole, version)
         metrics += _rates(items, number, whole, Scope(set=facts.name), common_above, version)
         metrics += _unlisted(own, items, number, facts, version)
     for source in sorted(pc.unique(own["source"]).to_pylist()):
-        found = _found(items, own.filter(pc.equal(own["source"], source)))
+        found = _Found(best, findable, *_tiers(items, own.filter(pc.equal(own["source"], source))))
         for number, facts in enumerate(sets):
             if (found.documents[items.sets == number] > 0).any():
                 scope = Scope(set=facts.name, source=source)
@@ -68,13 +73,14 @@ def _unlisted(own: pa.Table, items: Items, number: int, facts: SetFacts, version
     ]
 
 
-def _found(items: Items, counts: pa.Table) -> _Found:
+def _tiers(items: Items, counts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best tier, and the documents, of each part of every item."""
     tiers = np.full((len(items.sets), len(PARTS)), _NOT_FOUND, dtype=np.int64)
     documents = np.zeros((len(items.sets), len(PARTS)), dtype=np.int64)
     target, part, tier, found = (counts[name].to_numpy() for name in ("target", "part", "tier", "documents"))
     np.minimum.at(tiers, (target, part), tier)
     np.add.at(documents, (target, part), found)
-    return _Found(tiers, documents)
+    return tiers, documents
 
 
 def can_be_judged(items: Items) -> np.ndarray:
@@ -107,7 +113,7 @@ def _coverage(items: Items, number: int, facts: SetFacts, found: _Found, version
     ]
     metrics += [number_of("lost", value, replace(scope, rule=reason)) for reason, value in sorted(facts.lost.items())]
     for part, name in enumerate(PARTS[:2]):
-        judged = items.best_judged()[chosen, part]
+        judged = found.best[chosen, part]
         metrics += [
             number_of(stat, int((judged == Judged[stat.upper()]).sum()), replace(scope, entity=name))
             for stat in _COVERAGE
@@ -122,11 +128,11 @@ def _rates(
 ) -> list[Metric]:
     """Return the rates of a set; those without common items only where a limit is given."""
     chosen = items.sets == number
-    judged = can_be_judged(items)[chosen]
+    judged = found.findable[chosen]
     tiers, documents = found.tiers[chosen], found.documents[chosen]
     metrics = []
     for part, name in enumerate(PARTS):
-        if part and (items.best_judged()[chosen, 1] == Judged.ABSENT).all():
+        if part and (found.best[chosen, 1] == Judged.ABSENT).all():
             continue
         own = replace(scope, entity=name)
         common = np.zeros(len(documents), dtype=bool)

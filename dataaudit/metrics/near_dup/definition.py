@@ -22,6 +22,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=_RATE,
+            in_words=True,
             statistics=(
                 *statistics(_RATE, "rate", "ratio", SOURCES, headline=True, draws="documents"),
                 *statistics(_RATE, "documents no_words", "documents", SOURCES),
@@ -43,6 +44,7 @@ FAMILY = Family(
         ),
         MetricDefinition(
             name=_COMPONENT,
+            in_words=True,
             statistics=statistics(_COMPONENT, "rate", "ratio", SOURCES, draws="documents"),
             reading=6,
             evidence=_EVIDENCE,

@@ -48,6 +48,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=(
                 *statistics(METRIC, "ngram span", "ratio", "all, set, source and set", **_WITH_SOURCES),
                 *statistics(

@@ -42,6 +42,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=(
                 *pattern_statistics(METRIC, hits=_HITS, documents="ratio", draws="documents"),
                 *statistics(METRIC, "analyzer_documents", "ratio", CLASSES),

@@ -47,6 +47,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=statistics(METRIC, "rate", "ratio", RULES, draws="documents"),
             reading=8,
             evidence=Counted(count=_rejected, columns=("filters",)),

@@ -22,6 +22,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=(
                 *(
                     one

@@ -36,6 +36,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=pattern_statistics(METRIC, hits="hits", documents="documents"),
             reading=2,
             evidence=ShardColumn(column="secrets_validated", noun="validated secrets", share_of=""),

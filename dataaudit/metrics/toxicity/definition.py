@@ -45,6 +45,7 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
+            in_words=True,
             statistics=(
                 *statistics(METRIC, "screened_share screen_positive", "ratio", SOURCES, draws="documents"),
                 *statistics(METRIC, "screen", "ratio", SOURCES),

@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataaudit.config import SourceRule, Split
-from dataaudit.corpus.fields import field_rule
-from dataaudit.corpus.holds import BYTES, LISTS, MIXED, NOTHING, OBJECTS, OTHERS, TEXT
+from dataaudit.corpus.fields import MIXED, NOTHING, TEXT, field_rule
 from dataaudit.corpus.infer import infer_source, infer_splits, infer_text, peek
 from dataaudit.corpus.shards import Shard, discover
 from dataaudit.errors import ConfigError
@@ -122,7 +121,7 @@ def test_paths_that_match_nothing_are_an_error(tmp_path):
         infer_splits(["absent"], tmp_path)
 
 
-ID, TAGS = {"id": OTHERS}, {"tags": LISTS}
+ID, TAGS = {"id": "int64"}, {"tags": "list"}
 
 
 @pytest.mark.parametrize(
@@ -130,17 +129,17 @@ ID, TAGS = {"id": OTHERS}, {"tags": LISTS}
     [
         ([{"text": TEXT, "content": TEXT}], [], "text"),
         ([{"body": TEXT, "content": TEXT, "x": TEXT}], [], "content"),
-        ([{"document": OTHERS, "raw_content": TEXT, **ID}], [], "raw_content"),
+        ([{"document": "int64", "raw_content": TEXT, **ID}], [], "raw_content"),
         ([{"poem": TEXT, **ID}], [], "poem"),
-        ([{"document": OTHERS, "poem": TEXT}], [], "poem"),
+        ([{"document": "int64", "poem": TEXT}], [], "poem"),
         ([{"text": MIXED, "url": TEXT}], [], "text"),
         ([{"url": TEXT, "text": NOTHING}, {"url": TEXT, "text": TEXT}], [], "text"),
         ([{"url": TEXT}, {"url": TEXT, "content": TEXT}], [], "content"),
-        ([{"url": TEXT, "text": LISTS}, {"url": TEXT, "text": TEXT}], [], "text"),
+        ([{"url": TEXT, "text": "list"}, {"url": TEXT, "text": TEXT}], [], "text"),
         ([{"poem": NOTHING, **ID}, {"poem": TEXT}, TAGS], [], "poem"),
         ([{"text": TEXT, "story": TEXT}], ["story"], "story"),
         ([{"text": TEXT, "url": TEXT}], ["story"], "text"),
-        ([{"body": OBJECTS, "story_text": TEXT}], [], "story_text"),
+        ([{"body": "struct", "story_text": TEXT}], [], "story_text"),
         ([{"url": TEXT, "poem": TEXT}], ["url"], "url"),
         ([{"filed": TEXT, **ID}], [], "filed"),
     ],
@@ -153,7 +152,7 @@ def test_the_text_is_a_known_name_or_the_only_string(seen, others, text):
 @pytest.mark.parametrize(
     ("name", "held"),
     [
-        *product(("text", "content", "raw_content", "story"), (NOTHING, OTHERS, LISTS, OBJECTS, BYTES)),
+        *product(("text", "content", "raw_content", "story"), (NOTHING, "int64", "list", "struct", "binary")),
         ("document", NOTHING),
         ("body", NOTHING),
     ],
@@ -174,10 +173,10 @@ def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, held
         ([], "no columns"),
         ([{"a": TEXT, "b": TEXT, **ID}], "a, b, id"),
         ([{"a": TEXT, **ID}, {"b": TEXT}], "a, b, id"),
-        ([{"a": TEXT}, {"a": OTHERS}], ": a"),
+        ([{"a": TEXT}, {"a": "int64"}], ": a"),
         ([{"a": MIXED}], ": a"),
-        ([{"text": OTHERS}], "in the first shard"),
-        ([{"url": TEXT, "messages": LISTS}], "messages, url"),
+        ([{"text": "int64"}], "in the first shard"),
+        ([{"url": TEXT, "messages": "list"}], "messages, url"),
         *(
             ([{name: TEXT}], f": {name}")
             for name in ("id", "doc_id", "page_url", "URL", "file_name", "lang", "sha256", "date")
@@ -199,7 +198,7 @@ def test_the_source_is_a_column_of_strings_of_that_name(tmp_path):
     """A column ``source`` is the source, unless it holds something else than strings."""
     shards = with_uris(tmp_path, "a.jsonl")
     assert infer_source(shards, {"text": TEXT, "source": TEXT}) == SourceRule(column="source")
-    assert infer_source(shards, {"text": TEXT, "source": OTHERS}) == SourceRule(constant="all")
+    assert infer_source(shards, {"text": TEXT, "source": "int64"}) == SourceRule(constant="all")
 
 
 @pytest.mark.parametrize(
@@ -222,11 +221,11 @@ def test_the_folder_is_the_source_when_there_are_several(tmp_path, uris, sources
 @pytest.mark.parametrize(
     ("lines", "columns"),
     [
-        (b'{"text":"a","id":1}\n', {"text": TEXT, "id": OTHERS}),
+        (b'{"text":"a","id":1}\n', {"text": TEXT, "id": "number"}),
         (b'\n  \nnot json\n[1]\n{"text":"a"}\n', {"text": TEXT}),
         (b'{"text":null,"a":"x"}\n{"text":"b","a":2}\n', {"text": TEXT, "a": MIXED}),
-        (b'{"text":null,"a":[1],"b":{}}\n', {"text": NOTHING, "a": LISTS, "b": OBJECTS}),
-        (b'{"a":[1],"b":1.5}\n{"a":{},"b":{}}\n', {"a": LISTS, "b": OTHERS}),
+        (b'{"text":null,"a":[1],"b":{}}\n', {"text": NOTHING, "a": "array", "b": "object"}),
+        (b'{"a":[1],"b":1.5}\n{"a":{},"b":{}}\n', {"a": "array, object", "b": "number, object"}),
         (b'\xef\xbb\xbf{"text":"a"}', {"text": TEXT}),
         (b"", None),
         (b"[]\n1\n", None),
@@ -256,7 +255,7 @@ def test_columns_of_parquet_are_those_of_its_schema(tmp_path):
     )
     pq.write_table(table, tmp_path / "a.parquet")
     assert peek(shard_of(tmp_path / "a.parquet")) == dict(
-        zip("abcdefghi", (*4 * [TEXT], BYTES, OTHERS, NOTHING, LISTS, OBJECTS), strict=True)
+        zip("abcdefghi", (*4 * [TEXT], "binary", "int64", NOTHING, "list", "struct"), strict=True)
     )
 
 
@@ -290,7 +289,7 @@ def test_keys_that_are_data_are_not_shown_and_not_taken_for_the_text():
     """An object from addresses to letters has values where others have names."""
     for key in ("anna.berg@sea.org", "call 0171 5551234", "http://sea.org/x", "some words that go on and on", "k" * 60):
         with pytest.raises(ConfigError, match="1 that look like data, not names") as caught:
-            infer_text("train", [{key: TEXT, "id": OTHERS}])
+            infer_text("train", [{key: TEXT, "id": "int64"}])
         assert key not in str(caught.value)
         assert "id and" in str(caught.value)
-    assert infer_text("train", [{"\u30c6\u30ad\u30b9\u30c8": TEXT, "id": OTHERS}]) == "\u30c6\u30ad\u30b9\u30c8"
+    assert infer_text("train", [{"\u30c6\u30ad\u30b9\u30c8": TEXT, "id": "int64"}]) == "\u30c6\u30ad\u30b9\u30c8"

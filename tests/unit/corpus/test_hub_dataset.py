@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataaudit.config import DatasetSource, SourceRule
-from dataaudit.corpus.fields import field_rule
-from dataaudit.corpus.holds import OTHERS, TEXT
+from dataaudit.corpus.fields import TEXT, field_rule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.corpus.readers import Part, PartStats, ReadRequest, hub_rows, plan_parts, read_part
 from dataaudit.corpus.readers.hub_rows import key_of_rows
@@ -69,7 +68,7 @@ def test_the_shards_of_a_dataset_are_its_files(tmp_path):
     assert root_of(paths[0].source) == str(tmp_path / "d")
     assert [read(path)[0][0] for path in paths] == [(f"t{number}", "s", 0) for number in range(3)]
     assert [read(path)[0] for path in find(tmp_path / "d", split="test")] == [[("held out", "s", 0)]]
-    assert hub_rows.peek_columns(paths[1]) == {"text": TEXT, "source": TEXT, "noise": OTHERS}
+    assert hub_rows.peek_columns(paths[1]) == {"text": TEXT, "source": TEXT, "noise": "int64"}
     assert plan_parts(paths[0], "datasets", "none", 0, 1) == [Part(0, 1)]
     again = pickle.loads(pickle.dumps(paths[2]))
     assert (again, again.source, type(again)) == (paths[2], paths[2].source, RowsPath)

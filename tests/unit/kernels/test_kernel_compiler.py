@@ -1,11 +1,12 @@
-"""What numba is spared when it compiles kernels changes no number, and leaves numba as it was."""
+"""What numba is spared when it compiles kernels changes no number, and concerns kernels alone."""
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
-from numba.core import types
-from numba.core.types.functions import BaseFunction
+from numba import types
+from numba.core.typing import Context
 
 from dataaudit.kernels import compiler, jit
 
@@ -31,12 +32,10 @@ def _sum(counts, shares):
 @pytest.fixture
 def kernels(monkeypatch):
     """Return a kernel and its helper, both new."""
-    jit._compiler.cache_clear()
     helper = jit.cold(_power)
     monkeypatch.setitem(globals(), "_power", helper)
     monkeypatch.setattr(jit, "cache_folder", lambda: None)
-    yield jit.Kernel(_sum, NUMBERS), helper
-    jit._compiler.cache_clear()
+    return jit.Kernel(_sum, NUMBERS), helper
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -54,29 +53,34 @@ def test_numbers_are_those_of_python_bit_by_bit_with_our_compiler_and_with_numba
     assert (kernel.load()._compiler.pipeline_class is compiler.KernelCompiler) == ours
 
 
-def test_numba_is_as_it_was_also_when_nothing_could_be_compiled(monkeypatch):
-    """What a program of the user compiles is not ours."""
-    monkeypatch.setattr(jit, "cache_folder", lambda: None)
-    before = BaseFunction.get_call_type
+def test_what_a_program_of_the_user_compiles_is_not_ours(kernels):
+    """Also after a kernel that could not be compiled."""
     with pytest.raises(Exception, match="int64"):
         jit.Kernel(lambda text: text.nothing, "int64(int64)").load()
-    assert BaseFunction.get_call_type is before
+    kernel, _ = kernels
+    kernel.load()
+    plain = numba.njit(_power.function)
+    assert plain(2.0, 3) == 8.0
+    assert type(plain.targetdescr.typing_context) is Context
+    assert plain._compiler.pipeline_class is not compiler.KernelCompiler
 
 
 def test_a_call_is_typed_once_and_one_that_failed_again(monkeypatch):
-    """The same function and types have the same signature."""
+    """The same function and types have the same signature; a helper is asked for numbers in place of literals."""
     asked = []
 
-    def plain(self, context, args, kws):
+    def plain(self, func, args, kws):
         asked.append(args)
-        return None if types.float64 in args else (self, args, kws)
+        return None if types.float64 in args else (func, args, kws)
 
-    monkeypatch.setattr(BaseFunction, "get_call_type", plain)
-    monkeypatch.setattr(compiler, "_TYPED", {})
+    monkeypatch.setattr(Context, "resolve_function_type", plain)
+    monkeypatch.setattr(compiler, "_SIGNATURES", {})
+    context = compiler._Types.of(Context())
     first, second = object(), object()
-    with compiler.calls_typed_once():
-        for function in (first, first, second):
-            for kind in (types.int64, types.float64):
-                found = BaseFunction.get_call_type(function, None, [kind], {})
-                assert found == (None if kind == types.float64 else (function, [kind], {}))
+    for function in (first, first, second):
+        for kind in (types.int64, types.float64):
+            found = context.resolve_function_type(function, (kind,), {})
+            assert found == (None if kind == types.float64 else (function, (kind,), {}))
     assert len(asked) == 2 + 3
+    of_helper = types.Dispatcher(numba.njit(_power))
+    assert context.resolve_function_type(of_helper, (types.literal(3),), {})[1] == (types.int64,)

@@ -33,14 +33,14 @@ def names_of(kernels):
     return [kernel.__name__ for kernel in kernels]
 
 
-@pytest.mark.parametrize("told", [0, 3, 5])
-def test_kernels_are_compiled_once_and_what_nobody_has_told_in_the_end(loaded, monkeypatch, told):
+@pytest.mark.parametrize("reported", [0, 3, 5])
+def test_kernels_are_compiled_once_and_what_nobody_reported_in_the_end(loaded, monkeypatch, reported):
     """Helpers that take kernels and end without a word leave them to this process."""
     taken = []
 
     def take(taking, telling):
         taken.append(os.read(taking, 5))
-        os.write(telling, taken[-1][:told])
+        os.write(telling, taken[-1][:reported])
         return subprocess.Popen(["true"])
 
     monkeypatch.setattr(ready, "_start_helper", take)
@@ -48,7 +48,7 @@ def test_kernels_are_compiled_once_and_what_nobody_has_told_in_the_end(loaded, m
     ready.compile_all()
     names = names_of(ready.all_kernels())
     assert b"".join(taken) == bytes(range(10))
-    assert loaded == names[10:] + names[told:5] + names[5 + told : 10]
+    assert loaded == names[10:] + names[reported:5] + names[5 + reported : 10]
     assert ready.are_compiled()
 
 
@@ -56,11 +56,10 @@ def test_kernels_that_a_build_does_not_need_are_left_for_another(loaded, monkeyp
     """What was compiled is not compiled again."""
     monkeypatch.setattr(ready, "_MOST_HELPERS", 0)
     with ready.compiling({"filters", "words"}) as work:
-        assert work.left() == (len(ready.all_kernels()) - 3, None)
+        assert work.left() == len(ready.all_kernels()) - 3
         assert len(list(work.rest())) == len(loaded)
     assert not {"_count_documents", "_mark_runs", "_split"} & set(loaded)
-    assert ready.are_compiled({"filters", "words"})
-    assert not ready.are_compiled({"filters"})
+    assert ready._missing(()) == {"filters", "words"}
     assert not ready.are_compiled()
     del loaded[:]
     ready.compile_all()
@@ -73,24 +72,6 @@ def test_another_processor_needs_code_of_its_own(loaded, monkeypatch):
     assert ready.are_compiled()
     monkeypatch.setattr(ready, "_processor", lambda: b"another")
     assert not ready.are_compiled()
-
-
-def test_how_long_the_rest_takes_is_told_by_what_was_done_meanwhile(loaded, monkeypatch):
-    """Half of the code in ten seconds, by one helper: the other half takes two processes five."""
-
-    def take(taking, telling):
-        os.write(telling, os.read(taking, 1))
-        return subprocess.Popen(["true"])
-
-    monkeypatch.setattr(ready, "_start_helper", take)
-    monkeypatch.setattr(ready, "_MOST_HELPERS", 1)
-    monkeypatch.setattr(ready, "_size", lambda _: 1)
-    monkeypatch.setattr(ready, "_modules", lambda: {"pairing"})  # two kernels
-    clock = iter([100.0, 110.0])
-    monkeypatch.setattr(ready.time, "monotonic", lambda: next(clock))
-    with ready.compiling() as work:
-        assert work.left() == (1, 5.0)
-        assert list(work.rest()) == [None]
 
 
 @pytest.mark.parametrize("executable", [None, "", "/nowhere", "/bin/false"])
