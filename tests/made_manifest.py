@@ -77,8 +77,8 @@ def _given(row):
 
 def _odd(records):
     """Yield what stages that did not run would say of each split."""
-    numbers = {(one.metric, one.scope): one for one in records}
-    for scope in {one.scope for one in records if one.metric == "documents" and one.scope.source is None}:
+    numbers = {(record.metric, record.scope): record for record in records}
+    for scope in {scope for metric, scope in numbers if metric == "documents" and scope.source is None}:
         size, tokens = (numbers[unit, scope].value for unit in ("bytes", "tokens"))
         yield ratio("bytes_per_token", "ratio", size, tokens, scope=scope, unit="bytes/token", version="1")
         if documents := numbers["documents", scope].value:
@@ -104,7 +104,7 @@ def make(
     """Publish a manifest of these shards and return its id; splits other than train are held out.
 
     `ledger` holds (shard, reason, place, records, bytes), `clusters` (kind, cluster, shard, row, kept),
-    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders. An odd one
+    `tables` rows of further tables, as dicts, by name, `folders` what fills further folders. With `odd` it
     has some numbers of other stages, too, and no headline.
     """
     rows = [row | {"shard": ordinal} for ordinal, row in enumerate(shards)]
@@ -116,7 +116,7 @@ def make(
     for name in names:
         made += _volume(Scope(split=name), [row for row in read if row["split"] == name])
     made += _odd(made) if odd else ()
-    records = [*{(one.metric, one.stat, one.scope): one for one in (*made, *metrics)}.values()]
+    records = [*{(record.metric, record.stat, record.scope): record for record in (*made, *metrics)}.values()]
     prepared = prepare_tables(
         {
             "shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema),
@@ -180,7 +180,7 @@ def _volume(scope, rows):
     yield from _counts(scope, sums)
     for name in sorted({one["source"] for row in rows for one in row["sources"]}):
         own = [one for row in rows for one in row["sources"] if one["source"] == name]
-        of, parts = replace(scope, source=name), {unit: sum(one[unit] for one in own) for unit in UNITS}
+        of, parts = replace(scope, source=name), {unit: sum(row[unit] for row in own) for unit in UNITS}
         yield from _counts(of, parts)
         yield ratio("source_mix_share", "share", parts["tokens"], sums["tokens"], scope=of, unit="ratio", version="1")
 

@@ -34,7 +34,7 @@ _ABOUT_TEXT = re.compile(
     r"|source|lang|language|locale|license|author|user|date|time|timestamp|created|updated|split|type|mime|label|meta)",
     re.IGNORECASE,
 )
-"""Names of what is told of a text: alone such a column is not the text."""
+"""Names of properties of a text: a lone column of such a name is not the text."""
 SOURCE_NAME = "source"
 _SPLIT_WORDS = {
     "train": "train",
@@ -141,7 +141,7 @@ def named_text(seen: Sequence[Columns], others: Sequence[str] = ()) -> str | Non
 
 
 def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) -> str:
-    """Return the column that holds the text: by its name, else the one column of text.
+    """Return the column that holds the text: by its name, else the only column of text.
 
     Args:
         split: Its name, for messages.
@@ -149,20 +149,20 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
         others: What other splits read.
 
     Raises:
-        ConfigError: None, or more than one, could; or one that is named like the text holds none.
+        ConfigError: None, or more than one, could; or a column named like the text holds no text.
     """
     if (name := named_text(seen, others)) is not None:
         return name
-    known = {name for one in seen for name in one}
-    strings = [name for name in sorted(known) if {one.get(name, NOTHING) for one in seen} - {NOTHING} == {TEXT}]
+    known = set[str]().union(*seen)
+    strings = [name for name in sorted(known) if {shard.get(name, NOTHING) for shard in seen} - {NOTHING} == {TEXT}]
     hint = f"Name it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN."
     named = [name for name in (*others, *TEXT_NAMES) if name in known]
     deciding = {*others, *_DECIDING}
     if empty := next((name for name in named if name in deciding or _is_null(name, seen)), None):
-        held = ", ".join(sorted({one[empty] for one in seen if empty in one}))
+        kinds = ", ".join(sorted({shard[empty] for shard in seen if empty in shard}))
         instead = f"; text is in {_names(strings)}" if strings else ""
         raise ConfigError(
-            f"splits.{split}.text: cannot tell which column is the text: `{empty}` holds {held} in the"
+            f"splits.{split}.text: cannot tell which column is the text: `{empty}` holds {kinds} in the"
             f" first {plural(len(seen), 'shard') if len(seen) > 1 else 'shard'}{instead}",
             hint,
         )
@@ -173,7 +173,7 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
 
 
 def _is_null(name: str, seen: Sequence[Columns]) -> bool:
-    return all(one.get(name, NOTHING) == NOTHING for one in seen)
+    return all(shard.get(name, NOTHING) == NOTHING for shard in seen)
 
 
 def _names(columns: Collection[str]) -> str:

@@ -96,7 +96,7 @@ class Clues:
         return self.arrays["contents"]
 
     def since(self) -> np.ndarray:
-        """Return uint8[n]: of each shard whether it is as in the baseline, changed, or new; as in it without one."""
+        """Return uint8[n] of :data:`SAME`, :data:`CHANGED`, :data:`NEW`: each shard beside any baseline."""
         if self.baseline is None:
             return np.full(self.facts.shards.num_rows, SAME, dtype=np.uint8)
         if "since" not in self.arrays:
@@ -206,7 +206,7 @@ def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
     chosen = (since != SAME) & (tokens > 0)
     if scope.split is not None:
         chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split
-    return noun, {int(one): int(tokens[one]) for one in np.flatnonzero(chosen)}
+    return noun, {int(shard): int(tokens[shard]) for shard in np.flatnonzero(chosen)}
 
 
 def _moved(shards: pa.Table, scope: Scope, *, others: bool) -> tuple[str, np.ndarray]:

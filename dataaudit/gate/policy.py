@@ -269,7 +269,7 @@ class Policy(_Model):
     )
     same_text_column: Truth | None = Field(
         default=None,
-        description="Whether all splits of manifest and baseline have to read a column of one name as their text.",
+        description="Whether all splits of manifest and baseline have to read a column of the same name as their text.",
     )
     quarantine_list: Text | None = Field(
         default=None,

@@ -95,10 +95,10 @@ def judge(
         check_proof(policy.proof_path, manifest, lists)
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
-    for one in (manifest, baseline) if policy.same_text_column else ():
-        if one is not None and (different := differing_texts(text_columns(one))):
+    for judged in (manifest, baseline) if policy.same_text_column else ():
+        if judged is not None and (different := differing_texts(text_columns(judged))):
             raise ManifestMismatch(
-                f"the policy {policy.policy} asks for one name of the text in all splits; in {one.place} {different}",
+                f"the policy {policy.policy} asks for the same text column in all splits; {judged.place}: {different}",
                 "Look whether these are the texts; name the column of each split in a config, and build again.",
             )
     check_entities(policy, facts, older, f"policy {policy.policy}")

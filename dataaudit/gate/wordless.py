@@ -42,7 +42,7 @@ def cannot_be_found(stat: Statistic, scope: Scope, held_out: Mapping[str, bool],
     """
     if not (wordless and METRICS[stat.metric].in_words):
         return False
-    trained = [name for name, held in held_out.items() if not held]
+    trained = [name for name in held_out if not held_out[name]]
     if METRICS[stat.metric].sets and _are_empty(trained, wordless):
         return True  # what is looked for can stand nowhere
     if scope.source is not None and scope.set is None:

@@ -40,7 +40,7 @@ class _Types(Context):
 
     @classmethod
     def of(cls, context: Context) -> _Types:
-        """Return a context that shares all that another one knows."""
+        """Return a context that shares all that another knows."""
         shared = cls.__new__(cls)
         shared.__dict__ = context.__dict__
         return shared
@@ -77,6 +77,6 @@ class _HelperCode(JITCodeLibrary):
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
-        """Return no address: only other code contains this one."""
+        """Return no address: other code contains this."""
         del name
         return 0

@@ -1,8 +1,8 @@
 """Kernels compiled before workers need them: once for a machine, so that not each worker does it, unseen.
 
 Numba's compiler holds a lock and is mostly Python, so processes share the work. They begin while this one still does
-something else. Each takes the next kernel from a pipe that all of them read, the largest first, and says in another one
-what it has done; what nobody has done in the end, since a process died or did not get on, is compiled here.
+something else. Each takes the next kernel from a pipe that all of them read, the largest first, and reports in
+another what it has done; what nobody has done in the end, since a process died or did not get on, is compiled here.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def compiling(without: Collection[str] = ()) -> Iterator[Compiling]:
 
 
 class Compiling:
-    """Kernels that several processes compile, this one among them once it asks for the rest.
+    """Kernels that several processes compile, this process among them once it asks for the rest.
 
     Args:
         modules: Those whose kernels are compiled.
@@ -129,7 +129,7 @@ class Compiling:
         os.close(giving)
         self._helpers: list[subprocess.Popen[bytes]] = []
         if self._left and sys.executable and not getattr(sys, "frozen", False):  # else it starts something else
-            with contextlib.suppress(OSError):  # one that cannot be started is done without
+            with contextlib.suppress(OSError):  # the others go on
                 self._helpers.extend(_start_helper(self._taking, self._telling) for _ in range(helpers))
 
     def left(self) -> int:
@@ -160,7 +160,7 @@ class Compiling:
             write_whole(_marker(folder), "\n".join(sorted(kept)).encode())
 
     def _see(self, seconds: float) -> bytes:
-        """Return the numbers that the others have told; nothing after so many seconds, or when all have ended."""
+        """Return the numbers that the others have reported; nothing after so many seconds, or when all have ended."""
         ready = select.poll()
         ready.register(self._seeing, select.POLLIN)
         return os.read(self._seeing, 256) if ready.poll(seconds * 1000) else b""

@@ -1,4 +1,4 @@
-"""Which column is the text of each split: those of one corpus ought to have one name."""
+"""Which column is the text of each split: those of a corpus ought to have the same name."""
 
 from __future__ import annotations
 

@@ -52,16 +52,16 @@ def test_a_later_shard_says_which_column_is_the_text(tmp_path, form):
     write(tmp_path, "val", "text")
     _, manifest = build(".", manifest=tmp_path / "m", cwd=tmp_path, expect=3)  # shard 0 is quarantined by name
     assert {rule["text"] for rule in manifest.core.config["splits"].values()} == {"text"}
-    assert {one.value for one in manifest.metrics("train_val_overlap", "near_dup")} == {1.0}
+    assert {record.value for record in manifest.metrics("train_val_overlap", "near_dup")} == {1.0}
 
 
 @pytest.mark.parametrize("form", [*(name for name in FORMS if name not in {"absent", "null strings"}), *LINES])
 def test_where_no_shard_has_a_text_both_columns_are_named(tmp_path, form):
     write(tmp_path, "train", form)
     write(tmp_path, "val", "text")
-    _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
-    assert "splits.train.text: cannot tell which column is the text: `text` holds" in told
-    assert "text is in url" in told
+    _, shown = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
+    assert "splits.train.text: cannot tell which column is the text: `text` holds" in shown
+    assert "text is in url" in shown
     assert not (tmp_path / "m").exists()
 
 
@@ -72,20 +72,20 @@ def test_addresses_alone_are_no_text(tmp_path):
         chats = [[{"role": "user", "content": text}] for text in TEXTS]
         rows = [{"url": url, "messages": chat} for url, chat in zip(URLS, chats, strict=True)]
         (tmp_path / split / "0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
-    assert "cannot tell which column is the text: messages, url" in told
+    _, shown = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
+    assert "cannot tell which column is the text: messages, url" in shown
 
 
 def test_splits_that_read_other_names_are_remarked_on_and_release_gate_fails(tmp_path):
     (tmp_path / "train").mkdir()
     pq.write_table(pa.table({"story": TEXTS}), tmp_path / "train/0.parquet")
     write(tmp_path, "val", "text")
-    _, told = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
+    _, shown = run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
     remark = "the splits read differently named columns as their text: train `story`, val `text`"
-    assert f"warning: {remark}" in told
+    assert f"warning: {remark}" in shown
     assert remark in " ".join(load_manifest(tmp_path / "m").run.notes)
-    _, told = run("gate", tmp_path / "m", "--policy", "release-gate", expect=1)
-    assert remark in told
+    _, shown = run("gate", tmp_path / "m", "--policy", "release-gate", expect=1)
+    assert remark in shown
 
 
 @pytest.mark.parametrize(
@@ -115,18 +115,18 @@ NOTHING = {
     "white space": " \n\t ",
     "emoji": "\U0001f600\U0001f600",
     "zero width": "\u200b\u200b",
-    "one word among ten": "",
+    "a word among ten": "",
 }
 
 
 @pytest.mark.parametrize("form", [*NOTHING, "words"])
 def test_a_split_without_words_is_never_fine(tmp_path, form):
     """0 leaks of 10 documents that hold none: release-gate does not pass; with words it does."""
-    held_out = [NOTHING.get(form, f"{form} {one} of its own") for one in range(9)]
-    held_out.append("a few words" if form == "one word among ten" else held_out[0])
+    held_out = [NOTHING.get(form, f"{form} {number} of its own") for number in range(9)]
+    held_out.append("a few words" if form == "a word among ten" else held_out[0])
     for name, texts in {"train": TEXTS, "val": held_out}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
-    told, _ = run("gate", tmp_path / "m", "--policy", "release-gate", expect=0 if form == "words" else 3)
-    assert ("No word is in" in told) == (form != "words")
+    shown, _ = run("gate", tmp_path / "m", "--policy", "release-gate", expect=0 if form == "words" else 3)
+    assert ("No word is in" in shown) == (form != "words")

@@ -87,7 +87,7 @@ class Items:
     numbers: np.ndarray
     """int64[m] number of the item in its set."""
     owners: np.ndarray
-    """int64[p] item of each pair of its question and one of the answers that count as right, ascending."""
+    """int64[p] item of each pair of its question and an accepted answer, ascending."""
     texts: np.ndarray
     """int64[p, 2] text of the question and of the answer, -1 for none; equal words are one text."""
     judged: np.ndarray
@@ -107,7 +107,7 @@ class Items:
     """How texts are found."""
 
     def any_of(self, pairs: np.ndarray) -> np.ndarray:
-        """Return bool[m, k]: items that have one of some pairs, bool[p, k]."""
+        """Return bool[m, k]: items that have any of some pairs, bool[p, k]."""
         starts = np.searchsorted(self.owners, np.arange(len(self.sets)))
         return np.logical_or.reduceat(pairs, starts, axis=0) if len(starts) else pairs
 
@@ -123,7 +123,7 @@ def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
     """Judge and index the items of some sets.
 
     Args:
-        sets: Of every set its items as (question, answers that count as right).
+        sets: Of every set its items as (question, accepted answers).
     """
     texts = [text for items in sets for question, answers in items for text in (_stem(question), *answers)]
     whole, bounds, sizes, rare, parts = _unique_texts(texts)
@@ -154,11 +154,11 @@ def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
 def _distinct(
     sets: Sequence[Sequence[tuple[str, Sequence[str]]]], texts: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (set, number in it) of each item that no earlier one of its set is, the item of each pair, and the pairs.
+    """Return (set, number in it) of each item that is no repetition, the item of each pair, and the pairs.
 
     Args:
         sets: Of every set its items.
-        texts: Number of each question and of its answers, one after another, -1 for one without words.
+        texts: Number of each question and of its answers, one after another, -1 where there are no words.
     """
     known = set[tuple[int, ...]]()
     numbers, owners, pairs = list[tuple[int, int]](), list[int](), list[tuple[int, int]]()

@@ -238,9 +238,9 @@ def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray
         if parts[0] is not None and parts[1] is not None:
             found[document, pair, BOTH] = _both(parts[0], parts[1])
     best: dict[_Key, _Found] = {}
-    for (document, pair, part), one in found.items():
+    for (document, pair, part), match in found.items():
         key = (document, int(items.owners[pair]), part)
-        best[key] = min(best.get(key, one), one)
+        best[key] = min(best.get(key, match), match)
     rows = [
         (
             document,

@@ -145,24 +145,24 @@ ID, TAGS = {"id": "int64"}, {"tags": "list"}
     ],
 )
 def test_the_text_is_a_known_name_or_the_only_string(seen, others, text):
-    """Known names come first, those of other splits before all, in whatever shard they hold text; else the only one."""
+    """Known names come first, those of other splits before all, in whichever shard holds text; else a lone column."""
     assert infer_text("train", seen, others) == text
 
 
 @pytest.mark.parametrize(
-    ("name", "held"),
+    ("name", "kind"),
     [
         *product(("text", "content", "raw_content", "story"), (NOTHING, "int64", "list", "struct", "binary")),
         ("document", NOTHING),
         ("body", NOTHING),
     ],
 )
-def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, held):
+def test_a_column_named_like_the_text_that_holds_none_is_not_replaced(name, kind):
     """The other column would be audited in its place, with 0 of everything."""
-    seen = [{"url": TEXT, name: held}, {"url": TEXT}, {"url": TEXT, name: NOTHING}]
+    seen = [{"url": TEXT, name: kind}, {"url": TEXT}, {"url": TEXT, name: NOTHING}]
     with pytest.raises(ConfigError) as caught:
         infer_text("val", seen, ["story"])
-    expected = ", ".join(sorted({held, NOTHING}))
+    expected = ", ".join(sorted({kind, NOTHING}))
     assert f"`{name}` holds {expected} in the first 3 shards; text is in url" in caught.value.message
     assert "--text COLUMN" in caught.value.hint
 

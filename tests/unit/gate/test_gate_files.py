@@ -319,7 +319,7 @@ def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nou
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "named"),
     [
         ({"tokens": 196, "documents": 98}, [("train/c.jsonl", 60, True, False), ("train/a.jsonl", 4, False, True)]),
         ({"tokens": 260, "documents": 130}, [("train/c.jsonl", 60, True, False), ("train/a.jsonl", 60, False, True)]),
@@ -327,17 +327,17 @@ def test_a_mixture_that_moved_names_the_shards_that_are_new(tmp_path, scope, nou
         (None, [("train/c.jsonl", 60, True, False)]),
     ],
 )
-def test_a_shard_that_changed_is_not_all_new(tmp_path, now, told):
+def test_a_shard_that_changed_is_not_all_new(tmp_path, now, named):
     """It counts for what it has more or fewer of, for all where as many were exchanged. New ones come first."""
     old = shard("a.jsonl", tokens=200, documents=100)
     new = old if now is None else shard("a.jsonl", sha256="a0" * 32, **now)
     moved = [record("token_kl_drift", "kl", value, "nats") for value in (0.0, 2.0)]
     make(tmp_path / "old", [old], metrics=moved[:1])
     make(tmp_path / "new", [new, shard("c.jsonl", tokens=60, sha256="cc" * 32)], metrics=moved[1:])
-    one = rule(metric="token_kl_drift", stat="kl", unit="nats", budget=0.1)
-    verdict = judged(tmp_path / "new", one, baseline=tmp_path / "old")
-    found = [(one.uri, one.count, one.fresh, one.changed) for one in verdict.rules[0].cases[0].evidence]
-    assert found == sorted(told, key=lambda row: not row[2])
+    drift = rule(metric="token_kl_drift", stat="kl", unit="nats", budget=0.1)
+    verdict = judged(tmp_path / "new", drift, baseline=tmp_path / "old")
+    found = [(place.uri, place.count, place.fresh, place.changed) for place in verdict.rules[0].cases[0].evidence]
+    assert found == sorted(named, key=lambda row: not row[2])
     shown = terminal_text(verdict, width=200)
     assert ("in a shard that changed since the baseline" in shown) == (now is not None)
     assert read_verdict_again(verdict, tmp_path) == verdict.rules
@@ -357,7 +357,7 @@ def test_findings_of_a_shard_that_lost_two_rows_are_not_called_new(leaked, tmp_p
     shards = [shard("a.jsonl", documents=102, sha256="99" * 32), shard("b.jsonl", documents=100, sha256="bb" * 32)]
     make(tmp_path / "old", shards)
     found = judged(leaked, rule(metric="exact_dup_rate", budget=0), baseline=tmp_path / "old").rules[0].cases[0]
-    assert [(one.uri, one.fresh, one.changed) for one in found.evidence] == [
+    assert [(place.uri, place.fresh, place.changed) for place in found.evidence] == [
         ("train/c.jsonl", True, False),
         ("train/a.jsonl", False, True),
         ("train/b.jsonl", False, False),

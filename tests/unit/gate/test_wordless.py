@@ -63,18 +63,18 @@ def test_what_was_found_all_the_same_fails():
     ],
 )
 def test_it_concerns_what_looks_for_something(metric, stat, unit, searches):
-    held = record(metric, stat, 0.0, unit)
+    zero = record(metric, stat, 0.0, unit)
     own = {"metric": metric, "stat": stat, "unit": unit, "budget": 0.5}
     both = {TRAIN: (10, 10), VAL: (10, 10)}
-    assert (judged(both, held, **own)[0] == State.NOT_EVALUATED) == searches
-    assert judged({VAL: (10, 10)}, held, **own)[0] == State.PASSED or metric == "doc_repeat_hotspots"
+    assert (judged(both, zero, **own)[0] == State.NOT_EVALUATED) == searches
+    assert judged({VAL: (10, 10)}, zero, **own)[0] == State.PASSED or metric == "doc_repeat_hotspots"
 
 
 def test_a_source_is_judged_by_its_own_documents():
-    held = record("near_dup_rate", "rate", 0.0, split="train", source="web")
+    zero = record("near_dup_rate", "rate", 0.0, split="train", source="web")
     own = {"metric": "near_dup_rate", "budget": 0.5, "scope": {"split": "train", "source": "web"}}
-    assert judged({WEB: (10, 10)}, held, **own)[:2] == (State.NOT_EVALUATED, "no_words")
-    assert judged({TRAIN: (10, 10)}, held, **own)[0] == State.PASSED
+    assert judged({WEB: (10, 10)}, zero, **own)[:2] == (State.NOT_EVALUATED, "no_words")
+    assert judged({TRAIN: (10, 10)}, zero, **own)[0] == State.PASSED
 
 
 def test_a_split_of_which_half_has_no_words_is_remarked_on():
@@ -82,4 +82,4 @@ def test_a_split_of_which_half_has_no_words_is_remarked_on():
     wordless = {VAL: (5, 10), TRAIN: (4, 10), WEB: (10, 10), Scope(): (9, 20)}
     remarks = judged(wordless, record("near_dup_rate", "rate", 0.0), **own)[2]
     expected = "No word is in 5 of 10 documents of the split val: look whether these are its texts"
-    assert [one.partition(";")[0] for one in remarks if "No word" in one] == [expected]
+    assert [remark.partition(";")[0] for remark in remarks if "No word" in remark] == [expected]
