@@ -370,8 +370,10 @@ class TestMetricsPage:
 def test_the_example_of_the_leakage_page_lists_the_documents_to_remove(tmp_path):
     """Each document once, with its shard's name; those that only share 13-grams are left out."""
     match = {"set": "quiz", "item": "1", "part": "question", "tier": "verbatim", "start": 0, "end": 9, "score": 1.0}
-    places = ((1, 4, "verbatim"), (0, 7, "span"), (0, 2, "ngram"), (1, 4, "similar"))
-    rows = [match | {"shard": shard, "row": row, "rule": rule} for shard, row, rule in places]
+    places = ((1, 4, "verbatim", 1.0), (0, 7, "span", 1.0), (0, 8, "span", 0.0), (0, 2, "ngram", 1.0))
+    places = (*places, (1, 4, "similar", 1.0))
+    names = ("shard", "row", "rule", "score_without_common")
+    rows = [match | dict(zip(names, place, strict=True)) for place in places]
     made_manifest.make(
         tmp_path / "m", [made_manifest.shard("a.jsonl"), made_manifest.shard("b.jsonl")], tables={"overlap": rows}
     )

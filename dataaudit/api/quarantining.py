@@ -250,6 +250,7 @@ class QuarantineList:
         origins: _Names | None = None,
         findings: _Names | None = None,
         ngram_score: float = 0.5,
+        with_common: bool = False,
         held_out: bool = False,
         rows: bool = False,
         root: str | None = None,
@@ -268,6 +269,7 @@ class QuarantineList:
             origins: What drops documents, of ``clusters``, ``overlap``, ``findings``; all of them when None.
             findings: Detectors and tiers that do; ``secrets:validated`` when None.
             ngram_score: Share of a held-out document's 13-grams from which on a training document leaks it, 0 to 1.
+            with_common: Count text that very many training documents share, notices and licences, as a leak, too.
             held_out: Drop duplicates and findings from held-out splits too.
             rows: Write the rows to drop of each shard as text, too.
             root: Where the shards lie now, a folder or an address; where they were built from when None.
@@ -301,6 +303,7 @@ class QuarantineList:
             origins=None if origins is None else texts_of(origins, "origins"),
             findings=None if findings is None else texts_of(findings, "findings"),
             ngram_score=ngram_score,
+            with_common=with_common,
             held_out=held_out,
             rows=rows,
             root=root,

@@ -297,6 +297,7 @@ def dismiss(
     show_default=True,
     help="Share of a held-out document's 13-grams from which on a training document leaks it.",
 )
+@click.option("--with-common", is_flag=True, help="Drop documents that share only notices, licences and the like, too.")
 @click.option("--held-out", is_flag=True, help="Drop duplicates and findings from held-out splits too.")
 @click.option("--rows", is_flag=True, help="Write the rows to drop of each shard as text, too.")
 @click.option("--exclude-changed", is_flag=True, help="Leave out shards that changed since they were listed.")

@@ -37,7 +37,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
 
-_VERSION = "6"
+_VERSION = "7"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, list[str]]]
 

@@ -161,47 +161,47 @@ def _find_long(
     return np.int64(written)
 
 
-def count_seen(offsets: np.ndarray, entries: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Return int64[d] how many grams of each document were seen.
+def count_own(
+    spans: np.ndarray, copied: np.ndarray, grams: np.ndarray, common: np.ndarray, lengths: tuple[int, int]
+) -> np.ndarray:
+    """Return int64[d] how many words of each document lie in copied segments, but in no common gram.
+
+    A segment, a run of words that copied spans cover, counts where it has as many such words as a span.
 
     Args:
-        offsets: int64[d + 1] of the documents in ``entries``.
-        entries: uint32[g] grams of the documents.
-        seen: uint8[k] 1 for a gram that was seen.
+        spans: int64[d + 1] of the documents in ``copied``.
+        copied: uint8[s] 1 for each span that is copied, by its first word.
+        grams: int64[d + 1] of the documents in ``common``.
+        common: uint8[g] 1 for each gram that is common, by its first word.
+        lengths: Words of a span, and of a gram, which is shorter.
     """
-    counts = np.zeros(len(offsets) - 1, dtype=np.int64)
-    _count_seen(offsets, entries, seen, counts)
+    counts = np.zeros(len(spans) - 1, dtype=np.int64)
+    _count_own(spans, copied, grams, common, *lengths, counts)
     return counts
 
 
-def count_covered(offsets: np.ndarray, entries: np.ndarray, seen: np.ndarray, length: int) -> np.ndarray:
-    """Return int64[d] how many words of each document lie inside a gram that was seen.
-
-    Args:
-        offsets: int64[d + 1] of the documents in ``entries``.
-        entries: uint32[g] grams of the documents, in the order of their places.
-        seen: uint8[k] 1 for a gram that was seen.
-        length: Words of a gram.
-    """
-    counts = np.zeros(len(offsets) - 1, dtype=np.int64)
-    _count_covered(offsets, entries, seen, length, counts)
-    return counts
-
-
-@compiled(f"void({READ_PLACES}, {READ_ENTRIES}, {READ_BYTES}, int64[::1])")
-def _count_seen(offsets: np.ndarray, entries: np.ndarray, seen: np.ndarray, counts: np.ndarray) -> None:
-    for document in range(len(counts)):
-        for place in range(offsets[document], offsets[document + 1]):
-            counts[document] += np.int64(seen[np.uintp(entries[np.uintp(place)])])
-
-
-@compiled(f"void({READ_PLACES}, {READ_ENTRIES}, {READ_BYTES}, int64, int64[::1])")
-def _count_covered(
-    offsets: np.ndarray, entries: np.ndarray, seen: np.ndarray, length: Integer, counts: np.ndarray
+@compiled(f"void({READ_PLACES}, {READ_BYTES}, {READ_PLACES}, {READ_BYTES}, int64, int64, int64[::1])")
+def _count_own(
+    spans: np.ndarray,
+    copied: np.ndarray,
+    grams: np.ndarray,
+    common: np.ndarray,
+    length: Integer,
+    short: Integer,
+    counts: np.ndarray,
 ) -> None:
     for document in range(len(counts)):
-        start, covered = offsets[document], 0
-        for place in range(start, offsets[document + 1]):
-            if seen[np.uintp(entries[np.uintp(place)])]:
-                counts[document] += place - start + length - max(covered, place - start)
-                covered = place - start + length
+        span, span_stop = spans[document], spans[document + 1]
+        gram, covered, shared, own = grams[document], 0, 0, 0
+        words = span_stop - span + length - 1 if span_stop > span else 0
+        for word in range(words):
+            if span + word < span_stop and copied[np.uintp(span + word)]:
+                covered = word + length
+            if word + short <= words and common[np.uintp(gram + word)]:
+                shared = word + short
+            if word >= covered:
+                own = 0
+            elif word >= shared:
+                own += 1
+                if own >= length:
+                    counts[document] += length if own == length else 1

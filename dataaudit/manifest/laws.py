@@ -26,6 +26,7 @@ _HEX = {
 _SHARES = frozenset(
     {
         ("overlap", "score"),
+        ("overlap", "score_without_common"),
         ("pairs", "jaccard"),
         ("findings", "score"),
         ("shards", "exact_dup_rate"),

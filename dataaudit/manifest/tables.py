@@ -130,7 +130,12 @@ SHARDS = TableSpec(
             field("secret_hits", COUNT, "secrets found; placeholders and allowed ones are left out", null=True),
             field("secrets_validated", COUNT, "of these, those whose structure confirms them", null=True),
             field("secrets", _FOUND, "secrets by entity and tier, sorted", null=True),
-            field("held_out_copies", COUNT, "training documents with a copied span of a held-out one", null=True),
+            field(
+                "held_out_copies",
+                COUNT,
+                "training documents with a span of a held-out one, not common",
+                null=True,
+            ),
             field("contaminated", COUNT, "training documents that hold an item of an evaluation set", null=True),
         ]
     ),
@@ -356,6 +361,7 @@ OVERLAP = TableSpec(
             ROW,
             *SPAN,
             field("score", RATIO, "words (of ngram: 13-grams) in common / those of the part"),
+            field("score_without_common", RATIO, "the same without text that very many training documents hold"),
         ]
     ),
 )

@@ -5,7 +5,8 @@ table, so that nobody else ever sees an older form. The id is the digest of the 
 of a table that of its rows as they were written: both are checked before a step changes anything.
 
 Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``, and what a
-quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured.
+quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured. It tells what
+matches share without common text; version 1 did not, so all of it counts.
 """
 
 from __future__ import annotations
@@ -60,13 +61,15 @@ def _without_bytes(document: Json) -> Json:
     return document | {"core": core | {"schema": core["schema"] | {"version": 2}}}
 
 
-def _same_table(name: str, table: pa.Table | None) -> pa.Table:
-    """Return a table as it was: every version has it."""
+def _with_common(name: str, table: pa.Table | None) -> pa.Table:
+    """Return the matches of version 1 with the score that version 2 adds, the same as their score."""
     assert table is not None, name
-    return table
+    if name != "overlap":
+        return table
+    return table.append_column(TABLES["overlap"].schema.field("score_without_common"), table["score"])
 
 
-STEPS: Final[dict[int, Step]] = {1: Step(document=_without_bytes, table=_same_table, changed=())}
+STEPS: Final[dict[int, Step]] = {1: Step(document=_without_bytes, table=_with_common, changed=("overlap",))}
 """Steps by the version that they begin at."""
 
 

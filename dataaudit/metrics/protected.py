@@ -14,16 +14,15 @@ from dataaudit.link.step import LinkContext, LinkResult, LinkStep, Protected, ke
 from dataaudit.manifest.metric import Metric, Scope, ratio
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.contamination.records import NAME, PARTS, TIERS, contamination
-from dataaudit.metrics.overlap.joins import COUNTS, ROWS, SEEN, link_grams, link_matches
-from dataaudit.metrics.overlap.leakage import overlap
-from dataaudit.metrics.overlap.stage import GRAM_ROWS, HELD_OUT_VERSION, ITEM, MATCH_ROWS, Overlap
+from dataaudit.metrics.overlap.common import CommonText, Limits, common_text
+from dataaudit.metrics.overlap.joins import COPIED, COPIES, COUNTS, ROWS, SEEN, link_copies, link_grams, link_matches
+from dataaudit.metrics.overlap.leakage import documents_with, overlap
+from dataaudit.metrics.overlap.stage import GRAM_ROWS, HELD_OUT_VERSION, ITEM, ITEMS_VERSION, MATCH_ROWS, Overlap
 from dataaudit.stages.partial import fold_table
 
 _RULES = ("verbatim", "similar", "context", "alone")
+_SCORES = (("score", "common", "of"), ("score_without_common", "own", "own_of"))
 _HELD_OUT_RULES = {GRAM: "ngram", SPAN: "span"}
-_COMMON_LEAST = 100
-_COMMON_ONE_IN = 1_000
-"""A gram or item is common when more training documents hold it than 100, and than one in a thousand."""
 
 
 def leaks(context: LinkContext) -> LinkStep:
@@ -43,48 +42,57 @@ def leaks(context: LinkContext) -> LinkStep:
             rows=rows,
         )
     )
+    held, limits, seen = protected.index.held_out, Limits.of(total), grams.table("seen", SEEN)
+    documents = documents_with(held, seen)
+    common = common_text(held, documents, limits)
+    text = CommonText.of(held, common)
     matches = context.join(
         Join(
             kind="link-overlap-matches",
-            function=partial(link_matches, max_rows=stage.max_rows),
-            identity=[stage.version, stage.max_rows],
+            function=partial(link_matches, max_rows=stage.max_rows, common=text),
+            identity=[stage.version, stage.max_rows, text.digest],
             files=context.files(MATCH_ROWS),
+            rows=total,
+            emits={"copies": COPIES},
+        )
+    )
+    copies = context.join(
+        Join(
+            kind="link-overlap-copies",
+            function=link_copies,
+            identity=stage.version,
+            files=matches.files("copies"),
             rows=total,
         )
     )
     yield from ()
     kept = kept_sources(context.survey, context.config.max_sources)
-    seen, counts = grams.table("seen", SEEN), matches.table("counts", COUNTS)
+    counts, copied = matches.table("counts", COUNTS), copies.table("copied", COPIED)
     if kept is not None:
         seen, counts = fold_table(seen, kept), fold_table(counts, kept)
-    common_above = max(_COMMON_LEAST, total // _COMMON_ONE_IN)
     metrics = contamination(
-        protected.index.items, protected.sets, counts, common_above=common_above, version=stage.version
+        protected.index.items, protected.sets, counts, common_above=limits.very_wide, version=ITEMS_VERSION
     )
-    metrics += _set_documents(context, protected, total, stage)
+    metrics += _set_documents(context, protected, total)
     if protected.shards:
         splits, split_of = _splits(context, protected)
-        metrics += overlap(
-            protected.index.held_out, splits, split_of, seen, common_above=common_above, version=HELD_OUT_VERSION
-        )
+        metrics += overlap(held, splits, split_of, seen, documents, common=common, version=HELD_OUT_VERSION)
     if total == 0:
         metrics = [_not_evaluated(record) for record in metrics]
-    columns = _columns(context, shards, protected)
     table = overlap_table(context, protected, matches.table("rows", ROWS))
-    return LinkResult(tables={"overlap": table}, metrics=metrics, columns=columns)
+    found = {"held_out_copies": (copied, "held_out")} if protected.shards else {}
+    if protected.sets:
+        found["contaminated"] = (context.survey.by_shard[stage.name, "documents"], "similar")
+    columns = {"shard": shards} | {name: _by_shard(shards, *counted) for name, counted in found.items()}
+    extra = {"documents": copied} if protected.shards else {}
+    return LinkResult(tables={"overlap": table}, metrics=metrics, columns=pa.table(columns), extra=extra)
 
 
-def _columns(context: LinkContext, shards: np.ndarray, protected: Protected) -> pa.Table:
-    """Return columns of the table of shards, for the ordinals of those that were looked at."""
-    table = context.survey.by_shard[context.stage.name, "documents"]
-    names = [("held_out", "held_out_copies")] if protected.shards else []
-    names += [("similar", "contaminated")] if protected.sets else []
-    summed = table.group_by("shard", use_threads=False).aggregate([(name, "sum") for name, _ in names])
-    places, columns = np.searchsorted(shards, summed["shard"].to_numpy()), {"shard": shards}
-    for name, column in names:
-        columns[column] = np.zeros(len(shards), dtype=np.int64)
-        columns[column][places] = summed[f"{name}_sum"].to_numpy()
-    return pa.table(columns)
+def _by_shard(shards: np.ndarray, table: pa.Table, name: str) -> np.ndarray:
+    """Return int64[n], the sums of a column of a table for the ordinals of the shards that were looked at."""
+    sums = np.zeros(len(shards), dtype=np.int64)
+    np.add.at(sums, np.searchsorted(shards, table["shard"].to_numpy()), table[name].to_numpy())
+    return sums
 
 
 def _not_evaluated(record: Metric) -> Metric:
@@ -104,10 +112,10 @@ def _splits(context: LinkContext, protected: Protected) -> tuple[list[str], np.n
     return splits, np.array(numbers, dtype=np.int64)[protected.index.held_out.shards]
 
 
-def _set_documents(context: LinkContext, protected: Protected, total: int, stage: Overlap) -> list[Metric]:
+def _set_documents(context: LinkContext, protected: Protected, total: int) -> list[Metric]:
     """Return the share of training documents that hold an item, by set."""
     counts = np.zeros((len(protected.sets), len(TIERS)), dtype=np.int64)
-    table = context.survey.by_split[stage.name, "sets"]
+    table = context.survey.by_split[context.stage.name, "sets"]
     for tier, name in enumerate(TIERS):
         np.add.at(counts[:, tier], table["set"].to_numpy(), table[name].to_numpy())
     return [
@@ -118,7 +126,7 @@ def _set_documents(context: LinkContext, protected: Protected, total: int, stage
             total,
             scope=Scope(set=facts.name, rule=name),
             unit="ratio",
-            version=stage.version,
+            version=ITEMS_VERSION,
         )
         for number, facts in enumerate(protected.sets)
         for tier, name in enumerate(TIERS)
@@ -153,5 +161,6 @@ def overlap_table(context: LinkContext, protected: Protected, rows: pa.Table) ->
                 "tier": "similar" if rule == "ngram" else "verbatim",
                 "rule": rule,
             }
-        found.append(row | names | {"score": min(1.0, row.pop("common") / row.pop("of"))})
+        scores = {name: min(1.0, row.pop(part) / (row.pop(of) or 1)) for name, part, of in _SCORES}
+        found.append(row | names | scores)
     return pa.Table.from_pylist(found, schema=TABLES["overlap"].schema)

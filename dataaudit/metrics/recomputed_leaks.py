@@ -49,18 +49,21 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
         return found
     splits = [split.name for split in manifest.core.splits if split.held_out]
     listed = _listed(manifest, items=False)
-    copies = listed.filter(pc.is_in(listed["rule"], pa.array(_COPIED)))
-    is_half = pc.and_(pc.equal(listed["rule"], "ngram"), pc.greater_equal(listed["score"], 0.5))
-    leaked = listed.filter(pc.or_(pc.equal(listed["rule"], "whole"), is_half))
-    copied = listed.filter(pc.equal(listed["rule"], "span"))
     is_all = _lists_all(manifest, listed)
-    nothing = 0 if is_all and not copies.num_rows else None
+    own = listed.filter(pc.greater(listed["score_without_common"], 0))
+    copies = own.filter(pc.is_in(own["rule"], pa.array(_COPIED)))
     found.sums.extend(_of_shards("held_out_copies", trained, copies, is_all=is_all))
     found.records.extend(_looked_for(manifest, splits, shards))
-    for name in (None, *splits):
-        items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
-        found.bounds.append(_bound(_HELD_OUT, "ngram", Scope(set=name), items))
-        found.bounds.append(_bound(_HELD_OUT, "span", Scope(set=name), _PASSAGE_WORDS * passages, nothing))
+    for rows, suffix in ((listed, ""), (own, "_without_common")):
+        is_half = pc.and_(pc.equal(rows["rule"], "ngram"), pc.greater_equal(rows[f"score{suffix}"], 0.5))
+        leaked = rows.filter(pc.or_(pc.equal(rows["rule"], "whole"), is_half))
+        copied = rows.filter(pc.equal(rows["rule"], "span"))
+        nothing = 0 if is_all and not copied.num_rows else None
+        for name in (None, *splits):
+            items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
+            found.bounds.append(_bound(_HELD_OUT, f"ngram{suffix}", Scope(set=name), items))
+            least = _PASSAGE_WORDS * passages
+            found.bounds.append(_bound(_HELD_OUT, f"span{suffix}", Scope(set=name), least, nothing))
     return found
 
 
@@ -115,7 +118,9 @@ def _bound(metric: str, stat: str, scope: Scope, least: int, most: int | None = 
 
 def _listed(manifest: Manifest, *, items: bool) -> pa.Table:
     """Return the rows of ``overlap`` of evaluation items, or of held-out documents, with the split they stand in."""
-    table = manifest.table("overlap", ["set", "item", "part", "tier", "rule", "shard", "row", "score"])
+    table = manifest.table(
+        "overlap", ["set", "item", "part", "tier", "rule", "shard", "row", "score", "score_without_common"]
+    )
     splits = manifest.table("shards", ["split"])["split"].take(table["shard"])
     is_document = pc.equal(table["part"], "document")
     return table.append_column("split", splits).filter(pc.invert(is_document) if items else is_document)

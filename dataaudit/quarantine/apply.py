@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -82,6 +82,7 @@ def make_request(
     origins: Sequence[str] | None,
     findings: Sequence[str] | None,
     ngram_score: float,
+    with_common: bool,
     held_out: bool,
     rows: bool,
     root: str | None,
@@ -113,6 +114,7 @@ def make_request(
     choice = Choice(
         origins=tuple(origin for origin in ORIGINS if origin in (named or ORIGINS)),
         ngram_score=ngram_score,
+        with_common=with_common,
         held_out=held_out,
     )
     if pairs:
@@ -122,12 +124,7 @@ def make_request(
                 "Add it: --from findings, in Python origins=[..., 'findings'].",
             )
         split = [pair.split(":") for pair in pairs]
-        choice = Choice(
-            origins=choice.origins,
-            findings=tuple((detector, tier) for detector, tier in split),
-            ngram_score=ngram_score,
-            held_out=held_out,
-        )
+        choice = replace(choice, findings=tuple((detector, tier) for detector, tier in split))
     return Request(
         file=file,
         manifest=manifest,
@@ -453,6 +450,7 @@ def _record(request: Request, applied: Applied) -> dict[str, Any]:
             "from": sorted(choice.origins),
             "findings": sorted(":".join(pair) for pair in choice.findings),
             "ngram_score": choice.ngram_score,
+            "with_common": choice.with_common,
             "held_out": choice.held_out,
             "not_looked_for": list(applied.drops.absent if applied.drops else ()),
             "incomplete": list(applied.drops.incomplete if applied.drops else ()),

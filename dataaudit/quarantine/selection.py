@@ -5,7 +5,7 @@ A document-level drop list holds, in this order:
 1. documents that entries of the list name, and those that the build left out by an entry that has ended since: nobody
    audited them,
 2. training documents that leak: they hold an item of an evaluation set or a copied span of a held-out document, or at
-   least ``ngram_score`` of its 13-grams; and their exact copies,
+   least ``ngram_score`` of its 13-grams, common text (notices, licences) aside; and their exact copies,
 3. documents with findings of the chosen detectors and tiers,
 4. of every exact, then of every near-duplicate cluster, all that is left but one.
 
@@ -228,6 +228,8 @@ class Choice:
     """Detectors and tiers."""
     ngram_score: float = 0.5
     """Share of a held-out document's 13-grams from which on a training document leaks it."""
+    with_common: bool = False
+    """Whether text that very many training documents share makes a leak, too."""
     held_out: bool = False
     """Whether duplicates and findings are dropped from held-out splits too."""
 
@@ -353,9 +355,10 @@ def _entries(work: _Work, selection: Selection, quarantine: Quarantine, left_out
 
 def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
     """Drop training documents that leak; return what is counted and not listed."""
-    found = manifest.table("overlap", ["set", "part", "rule", "shard", "row", "score"])
-    weak = pc.and_(pc.equal(found["rule"], "ngram"), pc.less(found["score"], work.choice.ngram_score))
-    found = found.filter(pc.invert(weak))
+    score = "score" if work.choice.with_common else "score_without_common"
+    found = manifest.table("overlap", ["set", "item", "part", "rule", "shard", "row", score])
+    least = pc.if_else(pc.equal(found["rule"], "ngram"), work.choice.ngram_score, 0.0)
+    found = found.filter(pc.and_(pc.greater(found[score], 0), pc.greater_equal(found[score], least)))
     keys = _keys(*_places(found))
     open_ = ~work.excluded[_places(found)[0]] if len(keys) else np.zeros(0, dtype=bool)
     documents = pc.equal(found["part"], "document").to_numpy()
@@ -369,7 +372,18 @@ def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
             of_set = mine & pc.equal(found["set"], one).to_numpy()
             work.drop(f"{prefix}:{one}", _with_copies(work, copies, keys[of_set]))
         listed[name] = _with_copies(work, copies, keys[mine & exact])
-    return _unlisted(work, manifest, selection, listed)
+    cut = [_COMMON_CUT] if work.choice.with_common and _is_cut(manifest, found) else []
+    return _unlisted(work, manifest, selection, listed) + cut
+
+
+_COMMON_CUT = "documents that share common text: of each held-out document the first alone are listed"
+
+
+def _is_cut(manifest: Manifest, found: pa.Table) -> bool:
+    """Return whether a held-out document or an item has as many matches as the build lists of each."""
+    most = next(stage.parameters["max_rows"] for stage in manifest.core.stages if stage.name == "overlap")
+    counted = found.group_by(["set", "item", "part"]).aggregate([([], "count_all")])["count_all"]
+    return bool((pc.max(counted).as_py() or 0) >= most)
 
 
 def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dict[str, np.ndarray]) -> list[str]:

@@ -302,7 +302,7 @@ _FOUND: tuple[tuple[str, str, tuple[Column, ...], Callable[[Known], Row]], ...] 
     (
         "overlap",
         "Held-out documents and evaluation items in it",
-        (*names("set", "item"), *words("part", "tier", "rule"), *_SPAN, *numbers("score")),
+        (*names("set", "item"), *words("part", "tier", "rule"), *_SPAN, *numbers("score", "less common")),
         lambda one: (
             Name(one["set"], _NAME),
             Name(one["item"], _NAME),
@@ -312,13 +312,22 @@ _FOUND: tuple[tuple[str, str, tuple[Column, ...], Callable[[Known], Row]], ...] 
             one["start"],
             one["end"],
             share(one["score"]),
+            share(one["score_without_common"]),
         ),
     ),
     (
         "copied_by",
         "Training documents that hold a piece of it",
-        (*words("shard:row"), *names("split/uri"), *words("rule"), *_SPAN, *numbers("score")),
-        lambda one: (_place(one), Name(one["name"]), one["rule"], one["start"], one["end"], share(one["score"])),
+        (*words("shard:row"), *names("split/uri"), *words("rule"), *_SPAN, *numbers("score", "less common")),
+        lambda one: (
+            _place(one),
+            Name(one["name"]),
+            one["rule"],
+            one["start"],
+            one["end"],
+            share(one["score"]),
+            share(one["score_without_common"]),
+        ),
     ),
     (
         "hotspots",

@@ -100,9 +100,12 @@ def _neighbours(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]
 
 def _in_it(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
     """Return what is protected and stands in the document, in the table's order."""
-    names = ["set", "item", "part", "tier", "rule", "start", "end", "score"]
+    names = ["set", "item", "part", "tier", "rule", "start", "end", "score", "score_without_common"]
     found: list[dict[str, Any]] = _at(manifest.table("overlap"), shard, row).select(names).to_pylist()
     return found
+
+
+_COPY = ["shard", "row", "rule", "start", "end", "score", "score_without_common"]
 
 
 def _copied_by(manifest: Manifest, shard: dict[str, Any], row: int) -> list[dict[str, Any]]:
@@ -110,7 +113,7 @@ def _copied_by(manifest: Manifest, shard: dict[str, Any], row: int) -> list[dict
     table = manifest.table("overlap")
     own = pc.and_(pc.equal(table["part"], "document"), pc.equal(table["item"], f"{shard['shard']}:{row}"))
     copies = table.filter(pc.and_(own, pc.equal(table["set"], shard["split"])))
-    found: list[dict[str, Any]] = copies.select(["shard", "row", "rule", "start", "end", "score"]).to_pylist()
+    found: list[dict[str, Any]] = copies.select(_COPY).to_pylist()
     return found
 
 

@@ -24,14 +24,39 @@ def seen_grams(held_out: Words, training: list[Words], length: int) -> tuple[int
     return len(own & {gram for words in training for gram in grams(words, length)}), len(own)
 
 
-def covered_words(held_out: Words, training: list[Words], length: int) -> int:
-    """Return how many words of a document lie inside a gram that is in training data."""
-    known = {gram for words in training for gram in grams(words, length)}
-    covered = set[int]()
-    for first, gram in enumerate(grams(held_out, length)):
-        if gram in known:
-            covered.update(range(first, first + length))
-    return len(covered)
+def _places(words: Words, known: set[Gram], length: int) -> set[int]:
+    """Return the words of a document inside some grams."""
+    firsts = [first for first, gram in enumerate(grams(words, length)) if gram in known]
+    return {first + word for first in firsts for word in range(length)}
+
+
+def covered_words(
+    held_out: Words, training: list[Words], length: int, common: set[Gram] = frozenset(), short: int = 1
+) -> int:
+    """Return how many words of a document lie inside copied segments, and in no common gram.
+
+    A segment is a run of words inside grams of training data; it counts with as many such words as a gram has.
+    """
+    copied = _places(held_out, {gram for words in training for gram in grams(words, length)}, length)
+    own, total = copied - _places(held_out, common, short), 0
+    for first in copied - {word + 1 for word in copied}:
+        last = min(word for word in range(first, len(held_out) + 1) if word not in copied)
+        number = len(own & set(range(first, last)))
+        total += number if number >= length else 0
+    return total
+
+
+def common_text(held_out: Words, training: list[Words], length: int, wide: int, very_wide: int) -> set[Gram]:
+    """Return the grams of a document that are common: of a document that is mostly wide, the very wide alone."""
+    widths = common_widths(held_out, training, length)
+    found = {gram for gram, number in widths.items() if number > wide}
+    return {gram for gram in found if widths[gram] > very_wide} if 2 * len(found) > len(widths) else found
+
+
+def common_widths(held_out: Words, training: list[Words], length: int) -> dict[Gram, int]:
+    """Return how many training documents hold each gram of a document."""
+    held = [set(grams(own, length)) for own in training]
+    return {gram: sum(gram in own for own in held) for gram in grams(held_out, length)}
 
 
 def wild(words: Words) -> Words:

@@ -44,11 +44,17 @@ class Grams:
     offsets: np.ndarray
     """int64[d + 1]: the grams of document i are ``entries[offsets[i]:offsets[i + 1]]``."""
     entries: np.ndarray
-    """uint32[g] their entries in the order of their places; of 13-grams and whole documents each once."""
+    """uint32[g] their entries in the order of their places."""
+    is_first: np.ndarray
+    """uint8[g] 1 where a document has a gram for the first time."""
+    sizes: np.ndarray
+    """int64[d] different grams of each document."""
     owner_offsets: np.ndarray
     """int64[k + 1]: the first documents with gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
     owners: np.ndarray
     """uint32[o] documents, ascending for each gram, at most :data:`OWNERS` of them."""
+    owner_places: np.ndarray
+    """uint32[o] which of a document's grams it is, where each of the owners has it first."""
     crowded: np.ndarray
     """uint8[k] 1 where a gram has more documents than are named."""
 
@@ -103,9 +109,9 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
         shards=shards,
         rows=rows,
         num_words=lengths,
-        grams=_grams(*gram_hashes(words, offsets, GRAM_WORDS), in_order=False),
-        spans=_grams(*gram_hashes(words, offsets, SPAN_WORDS), in_order=True),
-        wholes=_grams(*_whole_hashes(words, offsets), in_order=False),
+        grams=_grams(*gram_hashes(words, offsets, GRAM_WORDS)),
+        spans=_grams(*gram_hashes(words, offsets, SPAN_WORDS)),
+        wholes=_grams(*_whole_hashes(words, offsets)),
         sample_bits=bits,
     )
 
@@ -152,7 +158,7 @@ def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
     )
 
 
-def _grams(hashes: np.ndarray, bounds: np.ndarray, *, in_order: bool) -> Grams:
+def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
     """Number the grams and note which documents hold them; ``hashes`` lie document after document."""
     keys, entries = _numbered(hashes)
     documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
@@ -163,17 +169,18 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray, *, in_order: bool) -> Grams:
     counts = np.bincount(entries[order], minlength=len(keys))
     starts = _bounds(counts)[:-1]
     named = np.arange(len(order), dtype=np.int64) - np.repeat(starts, counts) < OWNERS
-    owners = documents[order[named]]
-    if not in_order:
-        order.sort()
-        entries = entries[order]
-        bounds = _bounds(np.bincount(documents[order], minlength=len(bounds) - 1))
+    named = order[named]
+    is_first = np.zeros(len(entries), dtype=np.uint8)
+    is_first[order] = 1
     return Grams(
         table=make_table(keys),
         offsets=bounds,
         entries=entries,
-        owners=owners,
+        is_first=is_first,
+        sizes=np.bincount(documents[order], minlength=len(bounds) - 1),
+        owners=documents[named],
         owner_offsets=_bounds(np.minimum(counts, OWNERS)),
+        owner_places=(named - bounds[documents[named]]).astype(np.uint32),
         crowded=(counts > OWNERS).astype(np.uint8),
     )
 

@@ -22,7 +22,7 @@ from dataaudit.corpus.protected.items import Items
 from dataaudit.kernels.items import SeedIndex
 from dataaudit.kernels.ngrams import GramTable
 
-_MAGIC = b"dataaudit protected 3\n".ljust(24, b"\0")
+_MAGIC = b"dataaudit protected 4\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
 """Bytes before the head: magic, length of the head (8 bytes), sha256 of the name and the head."""
@@ -90,7 +90,7 @@ def _head_digest(path: Path, head: bytes) -> bytes:
 
 _GRAMS = ("grams", "spans", "wholes")
 _TABLE = ("keys", "slots", "filter")
-_OF_GRAMS = ("offsets", "entries", "owner_offsets", "owners", "crowded")
+_OF_GRAMS = ("offsets", "entries", "is_first", "sizes", "owner_offsets", "owner_places", "owners", "crowded")
 _OF_ITEMS = tuple(field.name for field in fields(Items) if field.name != "seeds")
 _OF_SEEDS = ("post_offsets", "post_texts", "post_places", "words", "offsets", "needs")
 _OF_HELD_OUT = ("shards", "rows", "num_words")

@@ -65,7 +65,7 @@ class Matcher:
 
     def _held_out(self, words: WordBatch) -> tuple[np.ndarray, np.ndarray]:
         held = self.index.held_out
-        entries, rows = [np.zeros((0, 3), dtype=np.int64)], [np.zeros((0, 8), dtype=np.int64)]
+        entries, rows = [np.zeros((0, 3), dtype=np.int64)], [np.zeros((0, 10), dtype=np.int64)]
         places, found = find_grams(words.hashes, words.offsets, GRAM_WORDS, held.grams.table)
         if len(places):
             documents = np.searchsorted(words.offsets, places, side="right") - 1
@@ -101,28 +101,28 @@ def _entries(kind: int, documents: np.ndarray, entries: np.ndarray) -> np.ndarra
     return np.column_stack([np.full(len(documents), kind), documents, entries.astype(np.int64)])
 
 
-def _owners(entries: np.ndarray, grams: Grams) -> tuple[np.ndarray, np.ndarray]:
-    """Return the documents named for some entries, one after another, and which of the entries each is for."""
+def _owners(entries: np.ndarray, grams: Grams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the documents named for some entries, which of the entries each is for, and its place among owners."""
     starts = grams.owner_offsets[entries]
     counts = grams.owner_offsets[entries.astype(np.int64) + 1] - starts
     index = np.repeat(np.arange(len(entries)), counts)
-    within = np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return grams.owners[starts[index] + within].astype(np.int64), index
+    places = starts[index] + np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return grams.owners[places].astype(np.int64), index, places
 
 
 def _gram_rows(
     documents: np.ndarray, places: np.ndarray, entries: np.ndarray, grams: Grams, words: WordBatch
 ) -> np.ndarray:
     """Return a row for each held-out document of whose 13-grams a document holds a tenth or more."""
-    owners, index = _owners(entries, grams)
+    owners, index, _ = _owners(entries, grams)
     order = np.lexsort((owners, documents[index]))
     owners, index = owners[order], index[order]
     documents, places, crowded = documents[index], places[index], grams.crowded[entries[index]]
     starts = _run_starts(documents, owners)
     if len(starts) == 0:
-        return np.zeros((0, 8), dtype=np.int64)
+        return np.zeros((0, 10), dtype=np.int64)
     counts = np.diff(np.append(starts, len(owners)))
-    sizes = np.diff(grams.offsets)[owners[starts]]
+    sizes = grams.sizes[owners[starts]]
     first, last = np.minimum.reduceat(places, starts), np.maximum.reduceat(places, starts)
     many = np.maximum.reduceat(crowded, starts)
     kept = _NAMED_ONE_IN * counts >= sizes
@@ -135,6 +135,7 @@ def _gram_rows(
         counts,
         sizes,
         many,
+        *np.zeros((2, len(starts)), dtype=np.int64),
     )
     rows: np.ndarray = np.column_stack(columns).astype(np.int64)[kept]
     return rows
@@ -148,15 +149,19 @@ def _span_rows(
     num_words: np.ndarray,
     words: WordBatch,
 ) -> np.ndarray:
-    """Return a row for each longest stretch of a document all of whose 50-grams a held-out one holds."""
-    owners, index = _owners(entries, spans)
+    """Return a row for each longest segment of a document all of whose 50-grams a held-out one holds."""
+    owners, index, own = _owners(entries, spans)
     order = np.lexsort((places[index], owners, documents[index]))
-    owners, index = owners[order], index[order]
+    owners, index, own = owners[order], index[order], spans.owner_places[own[order]].astype(np.int64)
     documents, places, crowded = documents[index], places[index], spans.crowded[entries[index]]
     starts = _run_starts(documents, owners, places - np.arange(len(places)))
     if len(starts) == 0:
-        return np.zeros((0, 8), dtype=np.int64)
+        return np.zeros((0, 10), dtype=np.int64)
     last = np.append(starts[1:], len(owners)) - 1
+    pieces = _run_starts(documents, owners, places - np.arange(len(places)), own - np.arange(len(own)))
+    lengths = np.diff(np.append(pieces, len(own)))
+    run = np.searchsorted(starts, pieces, side="right") - 1
+    longest = np.lexsort((-lengths, run))[_run_starts(run)]
     columns = (
         np.full(len(starts), SPAN),
         documents[starts],
@@ -166,13 +171,15 @@ def _span_rows(
         last - starts + SPAN_WORDS,
         num_words[owners[starts]],
         np.maximum.reduceat(crowded, starts),
+        own[pieces[longest]],
+        lengths[longest] + SPAN_WORDS - 1,
     )
     return np.column_stack(columns).astype(np.int64)
 
 
 def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words: WordBatch) -> np.ndarray:
     """Return a row for each short held-out document that a document is."""
-    owners, index = _owners(entries, wholes)
+    owners, index, _ = _owners(entries, wholes)
     documents = documents[index]
     first, last = words.offsets[documents], words.offsets[documents + 1] - 1
     columns = (
@@ -184,6 +191,8 @@ def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words
         last - first + 1,
         last - first + 1,
         wholes.crowded[entries[index]],
+        entries[index],
+        np.zeros(len(index), dtype=np.int64),
     )
     return np.column_stack(columns).astype(np.int64)
 

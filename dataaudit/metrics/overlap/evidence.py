@@ -10,23 +10,31 @@ import pyarrow.compute as pc
 
 from dataaudit.metrics.family import Broken, Tables
 
-_SPAN_RULES = {"span": ("span", "whole"), "ngram": ("ngram", "whole")}
+_COPIED = ("span", "whole")
+_RULES = {"span": _COPIED, "ngram": ("ngram", "whole"), "train_documents": _COPIED}
+"""Rules of matches that a statistic of held-out splits counts."""
 
 
 def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
-    """Return the rows of ``overlap`` about the case's set, or any of some: its statistic, part and tier alone."""
+    """Return the rows of ``overlap`` about the case's set, or any of some: its statistic, part and tier alone.
+
+    Matches of common text (notices, licences) are among them only where the case has no others.
+    """
     table = tables.table("overlap")
     wanted = [case.scope.set] if case.scope.set is not None else list(sets)
     kept = pc.is_in(table["set"], pa.array(wanted, pa.string()))
+    rules = _RULES if case.metric == "train_val_overlap" else {}
     chosen = (
-        ("rule", _SPAN_RULES.get(case.stat.removesuffix("_without_common"))),
+        ("rule", rules.get(case.stat.removesuffix("_without_common"))),
         ("tier", case.scope.rule and [case.scope.rule]),
         ("part", case.scope.entity and [case.scope.entity]),
     )
     for column, values in chosen:
         if values:
             kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
-    return table.filter(kept)
+    matches = table.filter(kept)
+    own = matches.filter(pc.greater(matches["score_without_common"], 0))
+    return own if own.num_rows else matches
 
 
 def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) -> dict[int, int]:

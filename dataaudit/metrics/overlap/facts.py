@@ -39,14 +39,18 @@ _LABELS = {
     "ngram": "13-grams",
     "ngram_without_common": "less common 13-grams",
     "span": "spans",
+    "span_without_common": "less common spans",
 }
 _SIGNS = {
-    "span": "{} of the words of {} lie in spans copied into training",
+    "span_without_common": "{} of the words of {} lie in spans copied into training",
     "near_dup": "{} of the documents of {} have a near-duplicate in training",
     "ngram_without_common": "{} of the documents of {} share their 13-grams with training",
 }
+"""What tells of a leak, the strictest first; text that very many training documents share tells of none."""
 _RATES = {"near_dup": "have a near-duplicate in training data", "ngram": "share half of their 13-grams with it"}
 _NO_WORDS = "no document of it has a word"
+_NOTHING = "Nothing of a held-out split was found in training."
+_NOTICES = "Of held-out splits training holds only text that very many of its documents share, as notices and licences."
 _BARS, _LEADS = 24, 3
 _MUCH = 0.01
 """Share of a shard's documents that hold copies, from which it needs action; below it the worst of a set alone does."""
@@ -103,6 +107,7 @@ class HeldOutLeak:
     ngram: float | None
     ngram_without_common: float | None
     span: float | None
+    span_without_common: float | None
     sampled: bool
     bounds: dict[str, tuple[float, float]]
     """Lower and upper bound, 95 %, of the rates that were measured on a sample, by name."""
@@ -123,6 +128,7 @@ def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
             ngram=value_of(found, ("ngram", name, "", "")),
             ngram_without_common=value_of(found, ("ngram_without_common", name, "", "")),
             span=value_of(found, ("span", name, "", "")),
+            span_without_common=value_of(found, ("span_without_common", name, "", "")),
             sampled=found[("ngram", name, "", "")].method == "sampled",
             bounds={
                 stat: (record.low, record.high)
@@ -181,8 +187,12 @@ def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequenc
     blocks += [Prose(text=say("{}: - because {}.", Name(one.split), one.why), tone="quiet") for one in found if one.why]
     if len(leads) > _LEADS:
         leads = [*leads[:_LEADS], f"And {t.plural(len(leads) - _LEADS, 'other split')}."]
-    lead = join(" ", leads) if leads else "Nothing of a held-out split was found in training."
+    lead = join(" ", leads) if leads else _NOTICES if any(map(_has_common, found)) else _NOTHING
     return Section(id="overlap", title=title, lead=lead, tone="bad" if leads else "good", blocks=tuple(blocks))
+
+
+def _has_common(one: HeldOutLeak) -> bool:
+    return bool(one.span or one.ngram)
 
 
 def _whole(one: Leak, places: Sequence[LeakPlace]) -> Line:
@@ -232,22 +242,24 @@ def _most(shown: Sequence[Line]) -> Line:
 
 def _figure(found: Sequence[HeldOutLeak]) -> Block:
     def row(one: HeldOutLeak) -> Row:
-        rates = (bad(share(one.near_dup)), bad(share(one.ngram)), share(one.ngram_without_common), bad(share(one.span)))
-        return Name(one.split), one.documents, *rates, "sampled" if one.sampled else ""
+        grams = share(one.ngram), bad(share(one.ngram_without_common))
+        spans = share(one.span), bad(share(one.span_without_common))
+        sampled = "sampled" if one.sampled else ""
+        return Name(one.split), one.documents, bad(share(one.near_dup)), *grams, *spans, sampled
 
     table = Table(
         title="Held-out documents in training data",
         columns=(
             *names("split"),
-            *numbers("documents", "near-dup", "13-grams", "less common", "spans"),
+            *numbers("documents", "near-dup", "13-grams", "less common", "spans", "less common"),
             *words(""),
         ),
         rows=tuple(map(row, found)),
         noun="split",
         whole=True,
         note="near-dup, 13-grams: share of documents with a near-duplicate in training, or half of whose 13-grams are"
-        " in it; spans: share of their words inside copied spans of 50 words and more; less common: without 13-grams"
-        " that very many training documents hold.",
+        " in it; spans: share of their words inside copied spans of 50 words and more; less common: without text"
+        " that very many training documents share, as notices and licences.",
     )
     made = [
         Bar(
@@ -258,7 +270,7 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
             loud=value > 0,
         )
         for one in found
-        for stat in ("near_dup", "ngram", "span")
+        for stat in ("near_dup", "ngram_without_common", "span_without_common")
         if (value := getattr(one, stat)) is not None
     ]
     if not made:
@@ -276,7 +288,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     said = {one.split for one in exact}
     for other in held_out_leaks(manifest):
         if other.split not in said and (sign := shared_text(other)):
-            kind = Kind.LEAKED if sign.stat == "span" else Kind.SIMILAR
+            kind = Kind.LEAKED if sign.stat == "span_without_common" else Kind.SIMILAR
             yield standout(manifest, kind, sign.value * other.documents, sign.text, other.split)
 
 

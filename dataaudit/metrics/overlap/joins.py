@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.corpus.protected.match_batch import GRAM
 from dataaudit.link.joins import Joined
-from dataaudit.link.places import read_placed
-from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
+from dataaudit.link.places import key_array, read_all, read_placed, spread
+from dataaudit.manifest.places import places_of
+from dataaudit.metrics.overlap.common import CommonText
+from dataaudit.metrics.overlap.stage import GRAM_ROWS, HELD_OUT, MATCH_ROWS, Overlap
 
 SEEN = pa.schema([("kind", pa.uint8()), ("entry", pa.uint32()), ("source", pa.string()), ("documents", pa.int64())])
 COUNTS = pa.schema(
@@ -25,8 +28,10 @@ ROWS = pa.schema(
     [("kind", pa.uint8()), ("target", pa.int64())]
     + [(name, pa.int64()) for name in ("part", "tier", "rule")]
     + [("shard", pa.int32()), ("row", pa.int64())]
-    + [(name, pa.int64()) for name in ("start", "end", "common", "of")]
+    + [(name, pa.int64()) for name in ("start", "end", "common", "of", "own", "own_of")]
 )
+COPIES = pa.schema([("key", pa.binary(8)), ("shard", pa.int32()), ("row", pa.int64()), ("source", pa.string())])
+COPIED = pa.schema([("shard", pa.int32()), ("source", pa.string()), ("held_out", pa.int64())])
 
 
 def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
@@ -50,7 +55,7 @@ def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
     return Joined(tables={"seen": seen.sort_by(order)})
 
 
-def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int) -> Joined:
+def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int, common: CommonText) -> Joined:
     """Count the documents that hold a protected item or document, and list the first of them.
 
     Args:
@@ -58,24 +63,31 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int) -> Jo
         start: First value of the key's first byte.
         stop: Value after the last.
         max_rows: Rows that are listed of a target and part.
+        common: What very many training documents hold of held-out ones.
 
     Returns:
         ``counts``: of schema :data:`COUNTS`, a row for each target, part, tier and source. ``rows``: of schema
-        :data:`ROWS`, the first in the manifest's order.
+        :data:`ROWS`, the first in the manifest's order, those of common text alone after all others. ``copies``, for
+        :func:`link_copies`: the documents with a span or a whole document that is not common.
 
     Raises:
         DamagedFileError: Files are absent or damaged.
     """
     read = read_placed(files, Overlap.emits[MATCH_ROWS], start, stop)
     if read.table.num_rows == 0:
-        return Joined(tables={"counts": COUNTS.empty_table(), "rows": ROWS.empty_table()})
+        empty = {"counts": COUNTS.empty_table(), "rows": ROWS.empty_table()}
+        return Joined(tables=empty, keyed={"copies": COPIES.empty_table()})
     placed = read.table.drop_columns(["key", "row"])
     placed = placed.append_column("shard", pa.array(read.shards)).append_column("row", pa.array(read.rows))
     order = ["kind", "target", "part", "shard", "row", "tier", "rule", "start", "end"]
     placed = placed.sort_by([(name, "ascending") for name in order])
     kinds, targets, parts, shards, rows = (placed[name].to_numpy() for name in order[:5])
+    placed, copies = _without_common(placed, common)
+    last = placed["own"].to_numpy() == 0
     group = _run_starts(kinds, targets, parts)
-    rank = np.arange(len(kinds)) - np.repeat(group, np.diff(np.append(group, len(kinds))))
+    number = np.repeat(np.arange(len(group)), np.diff(np.append(group, len(kinds))))
+    rank = np.empty(len(kinds), dtype=np.int64)
+    rank[np.lexsort((last, number))] = np.arange(len(kinds)) - group[number]
     listed = placed.filter(pa.array(rank < max_rows)).select(ROWS.names).cast(ROWS)
     once = placed.take(pa.array(_run_starts(kinds, targets, parts, shards, rows)))
     counted = once.append_column("documents", pa.array(np.ones(once.num_rows, dtype=np.int64)))
@@ -83,7 +95,43 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int) -> Jo
     counts = counted.group_by(keys, use_threads=False).aggregate([("documents", "sum"), ("crowded", "sum")])
     counts = counts.rename_columns({"documents_sum": "documents", "crowded_sum": "crowded"})
     counts = counts.select(COUNTS.names).cast(COUNTS).sort_by([(name, "ascending") for name in keys])
-    return Joined(tables={"counts": counts, "rows": listed})
+    return Joined(tables={"counts": counts, "rows": listed}, keyed={"copies": copies})
+
+
+_NUMBERS = ("rule", "target", "common", "of", "first", "length")
+
+
+def _without_common(placed: pa.Table, common: CommonText) -> tuple[pa.Table, pa.Table]:
+    """Add what matches share without common text, ``own`` of ``own_of``; return with it the rows of copies."""
+    kinds, rules, shared, of = (placed[name].to_numpy() for name in ("kind", "rule", "common", "of"))
+    is_document = kinds == HELD_OUT
+    own, own_of = shared.copy(), of.copy()
+    numbers = [placed[name].to_numpy()[is_document] for name in _NUMBERS]
+    own[is_document], own_of[is_document] = common.without(*numbers)
+    copied = placed.filter(pa.array(is_document & (rules != GRAM) & (own > 0)))
+    keys = key_array(spread(places_of(copied["shard"].to_numpy(), copied["row"].to_numpy())))
+    copies = pa.table([keys, copied["shard"], copied["row"], copied["source"]], schema=COPIES)
+    return placed.append_column("own", pa.array(own)).append_column("own_of", pa.array(own_of)), copies
+
+
+def link_copies(files: pa.Table, start: int, stop: int) -> Joined:
+    """Count the training documents that hold a copy of held-out text that is not common.
+
+    Args:
+        files: Of schema :data:`dataaudit.link.joins.LINK_FILES`, those of ``copies``.
+        start: First value of the key's first byte.
+        stop: Value after the last.
+
+    Returns:
+        ``copied``: of schema :data:`COPIED`, by shard and source.
+
+    Raises:
+        DamagedFileError: Files are absent or damaged.
+    """
+    once = read_all(files, COPIES, start, stop).group_by(["shard", "row", "source"], use_threads=False).aggregate([])
+    counted = once.group_by(["shard", "source"], use_threads=False).aggregate([([], "count_all")])
+    counted = counted.rename_columns({"count_all": "held_out"}).select(COPIED.names).cast(COPIED)
+    return Joined(tables={"copied": counted.sort_by([("shard", "ascending"), ("source", "ascending")])})
 
 
 def _run_starts(*columns: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,15 +13,14 @@ import pyarrow.compute as pc
 from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, Grams, HeldOut
 from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
 from dataaudit.kernels.intervals import clopper_pearson
-from dataaudit.kernels.overlap import count_covered, count_seen
+from dataaudit.kernels.overlap import count_own
 from dataaudit.manifest.metric import Metric, Scope, count
+from dataaudit.metrics.overlap.common import by_document
 
 NAME = "train_val_overlap"
 LEAKED_PERCENT = 50
 """Of the 13-grams of a document; from that share on it leaked."""
 _CONFIDENCE = 0.95
-_Kinds = tuple[tuple[int, str], ...]
-_KINDS: _Kinds = ((GRAM, "grams"), (SPAN, "spans"), (WHOLE, "wholes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,52 +33,68 @@ class Leaks:
     """int64[d] words inside a copied span."""
 
 
+class _Placed(Protocol):
+    """Grams of some documents, in the order of their places."""
+
+    @property
+    def offsets(self) -> np.ndarray:
+        """int64[d + 1] of the documents in the others."""
+
+    @property
+    def entries(self) -> np.ndarray:
+        """uint32[g] their entries."""
+
+    @property
+    def is_first(self) -> np.ndarray:
+        """uint8[g] 1 where a document has a gram for the first time."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Subset:
     """Some documents, with the grams they hold numbered anew."""
 
     offsets: np.ndarray
     entries: np.ndarray
+    is_first: np.ndarray
     names: np.ndarray
     """uint32[k] the grams' entries."""
 
 
 def find_leaks(
-    held: HeldOut, seen: Mapping[int, np.ndarray], left_out: Mapping[int, np.ndarray] | None = None
+    placed: Mapping[int, _Placed], seen: Mapping[int, np.ndarray], common: Mapping[int, np.ndarray] | None = None
 ) -> Leaks:
     """Return which documents leaked.
 
     Args:
-        held: The documents.
-        seen: By kind, uint8[k]: 1 for grams that are in training data.
-        left_out: By kind, uint8[k]: 1 for grams that do not count, in training data or in the document.
+        placed: By kind, the grams of the documents.
+        seen: By kind, bool[k]: the grams that are in training data.
+        common: By kind, uint8[g]: 1 where a gram does not count, in training data or in the document.
     """
-    grams = (
-        (held.grams.offsets, held.grams.entries),
-        (held.spans.offsets, held.spans.entries),
-        (held.wholes.offsets, held.wholes.entries),
-    )
-    return _leaks(grams, seen, left_out)
-
-
-def _leaks(
-    grams: Sequence[tuple[np.ndarray, np.ndarray]],
-    seen: Mapping[int, np.ndarray],
-    left_out: Mapping[int, np.ndarray] | None = None,
-) -> Leaks:
-    counted = dict(seen)
-    sizes = np.diff(grams[GRAM][0])
-    if left_out is not None:
-        counted = {kind: seen[kind] & ~left_out[kind] & 1 for kind in seen}
-        sizes = sizes - count_seen(*grams[GRAM], left_out[GRAM])
-    found = count_seen(*grams[GRAM], counted[GRAM])
+    here = {kind: seen[kind][grams.entries] for kind, grams in placed.items()}
+    grams, spans, wholes = placed[GRAM], placed[SPAN], placed[WHOLE]
+    left_out = common or {kind: np.zeros(len(placed[kind].entries), dtype=np.uint8) for kind in (GRAM, WHOLE)}
+    counted = (grams.is_first > 0) & (left_out[GRAM] == 0)
+    sizes, found = (by_document(marks, grams.offsets) for marks in (counted, counted & here[GRAM]))
     leaked = (sizes > 0) & (100 * found >= LEAKED_PERCENT * sizes)
-    leaked |= count_seen(*grams[WHOLE], counted[WHOLE]) > 0
-    return Leaks(leaked, count_covered(*grams[SPAN], counted[SPAN], SPAN_WORDS))
+    leaked |= by_document(here[WHOLE] & (left_out[WHOLE] == 0), wholes.offsets) > 0
+    copied = here[SPAN].astype(np.uint8)
+    return Leaks(leaked, count_own(spans.offsets, copied, grams.offsets, left_out[GRAM], (SPAN_WORDS, GRAM_WORDS)))
+
+
+def documents_with(held: HeldOut, seen: pa.Table) -> dict[int, np.ndarray]:
+    """Return by kind int64[k]: the training documents that hold each gram."""
+    return {kind: _documents(seen, kind, grams) for kind, grams in _placed(held).items()}
 
 
 def overlap(
-    held: HeldOut, splits: Sequence[str], split_of: np.ndarray, seen: pa.Table, *, common_above: int, version: str
+    held: HeldOut,
+    splits: Sequence[str],
+    split_of: np.ndarray,
+    seen: pa.Table,
+    documents: Mapping[int, np.ndarray],
+    *,
+    common: Mapping[int, np.ndarray],
+    version: str,
 ) -> list[Metric]:
     """Return the metrics of every held-out split, and of all together.
 
@@ -87,13 +103,12 @@ def overlap(
         splits: Names of the held-out splits.
         split_of: int64[d] split of every document, -1 for one that is not in the numbers.
         seen: Of :data:`dataaudit.metrics.overlap.joins.SEEN`, of all partitions.
-        common_above: Training documents above which a gram is common.
+        documents: Of :func:`documents_with`.
+        common: Of :func:`dataaudit.metrics.overlap.common.common_text`.
         version: Of the definition.
     """
-    documents = {kind: _documents(seen, kind, _grams(held, name)) for kind, name in _KINDS}
-    marked = {kind: (found > 0).astype(np.uint8) for kind, found in documents.items()}
-    common = {kind: (found > common_above).astype(np.uint8) for kind, found in documents.items()}
-    whole, rare = find_leaks(held, marked), find_leaks(held, marked, common)
+    placed, marked = _placed(held), {kind: number > 0 for kind, number in documents.items()}
+    whole, rare = find_leaks(placed, marked), find_leaks(placed, marked, common)
     metrics: list[Metric] = []
     scopes = [(Scope(set=name), split_of == number) for number, name in enumerate(splits)]
     for scope, chosen in [(Scope(), split_of >= 0), *scopes]:
@@ -101,14 +116,13 @@ def overlap(
         metrics += say.coverage()
         metrics += [say.ngram("ngram", whole), say.span("span", whole)]
         metrics += [say.ngram("ngram_without_common", rare), say.span("span_without_common", rare)]
-        own = np.concatenate([held.grams.entries[:0], *_rows(held.grams, chosen)])
-        metrics.append(say.number("common_grams", int(common[GRAM][np.unique(own)].sum()), "13-grams"))
+        own = np.repeat(chosen, np.diff(held.grams.offsets)) & (common[GRAM] > 0)
+        metrics.append(say.number("common_grams", len(np.unique(held.grams.entries[own])), "13-grams"))
     return metrics + _by_source(held, splits, split_of, seen, whole, version)
 
 
-def _grams(held: HeldOut, name: str) -> Grams:
-    found: Grams = getattr(held, name)
-    return found
+def _placed(held: HeldOut) -> dict[int, Grams]:
+    return {GRAM: held.grams, SPAN: held.spans, WHOLE: held.wholes}
 
 
 def _documents(seen: pa.Table, kind: int, grams: Grams) -> np.ndarray:
@@ -119,24 +133,16 @@ def _documents(seen: pa.Table, kind: int, grams: Grams) -> np.ndarray:
     return documents
 
 
-def _rows(grams: Grams, chosen: np.ndarray) -> list[np.ndarray]:
-    """Return the grams of the documents that are chosen, in runs of neighbouring documents."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen.astype(np.int8), [0]])))
-    return [grams.entries[grams.offsets[low] : grams.offsets[high]] for low, high in edges.reshape(-1, 2).tolist()]
-
-
 def _by_source(
     held: HeldOut, splits: Sequence[str], split_of: np.ndarray, seen: pa.Table, whole: Leaks, version: str
 ) -> list[Metric]:
     """Return what each source alone leaked; only documents that leaked at all can have leaked from one."""
     affected = np.flatnonzero(whole.leaked | (whole.covered > 0))
-    subsets = {kind: _subset(_grams(held, name), affected) for kind, name in _KINDS}
+    subsets = {kind: _subset(grams, affected) for kind, grams in _placed(held).items()}
     metrics: list[Metric] = []
     for source, kinds, entries in _sources(seen):
-        marked = {
-            kind: np.isin(subset.names, entries[kinds == kind]).astype(np.uint8) for kind, subset in subsets.items()
-        }
-        few = _leaks([(subsets[kind].offsets, subsets[kind].entries) for kind, _ in _KINDS], marked)
+        marked = {kind: np.isin(subset.names, entries[kinds == kind]) for kind, subset in subsets.items()}
+        few = find_leaks(subsets, marked)
         leaks = Leaks(np.zeros(len(split_of), dtype=bool), np.zeros(len(split_of), dtype=np.int64))
         leaks.leaked[affected], leaks.covered[affected] = few.leaked, few.covered
         for number, name in enumerate(splits):
@@ -156,11 +162,15 @@ def _sources(seen: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
 
 
 def _subset(grams: Grams, documents: np.ndarray) -> _Subset:
-    pieces = [grams.entries[grams.offsets[one] : grams.offsets[one + 1]] for one in documents.tolist()]
-    names, entries = np.unique(np.concatenate([grams.entries[:0], *pieces]), return_inverse=True)
+    bounds = [(int(grams.offsets[number]), int(grams.offsets[number + 1])) for number in documents.tolist()]
+    entries, is_first = (
+        np.concatenate([values[:0], *(values[start:stop] for start, stop in bounds)])
+        for values in (grams.entries, grams.is_first)
+    )
+    names, places = np.unique(entries, return_inverse=True)
     offsets = np.zeros(len(documents) + 1, dtype=np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
-    return _Subset(offsets, entries.astype(np.uint32), names)
+    np.cumsum([stop - start for start, stop in bounds], out=offsets[1:])
+    return _Subset(offsets, places.astype(np.uint32), is_first, names)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,10 +51,11 @@ class LeakPlace:
 
 @once
 def leak_places(manifest: Manifest) -> list[LeakPlace]:
-    """Return every pair of a set and a shard, by set, most copied items first."""
+    """Return every pair of a set and a shard, by set, most copied items first; common text is left out."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
     sets = {one.name for one in manifest.core.protected}
-    table = manifest.table("overlap", ["set", "item", "rule", "shard", "row"])
+    table = manifest.table("overlap", ["set", "item", "rule", "shard", "row", "score_without_common"])
+    table = table.filter(pc.greater(table["score_without_common"], 0))
     equal = _equal(manifest, held_out - sets)
     found = _counted(table)
     copied = _counted(table.filter(pc.is_in(table["rule"], pa.array(WORD_FOR_WORD))))
@@ -158,7 +159,8 @@ def places_table(places: Sequence[LeakPlace]) -> Table:
         noun="pair of a set and a shard",
         note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard"
         " whole; those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that"
-        " it holds in any form. The last column counts the shard's own documents: remove these from training.",
+        " it holds in any form. Text that very many training documents share (notices, licences) is left out. The last"
+        " column counts the shard's own documents: remove these from training.",
     )
 
 

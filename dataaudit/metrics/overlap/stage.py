@@ -8,7 +8,7 @@ link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training docu
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,14 +17,14 @@ import pyarrow as pa
 from dataaudit.annotators.matches import MATCHES
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.corpus.protected.match_batch import SPAN, WHOLE, MatchBatch
+from dataaudit.corpus.protected.match_batch import MatchBatch
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
-HELD_OUT_VERSION = "1"
-"""Of ``train_val_overlap``, which did not change when what evaluation items are did."""
+HELD_OUT_VERSION, ITEMS_VERSION = "2", "2"
+"""Of the definitions of ``train_val_overlap`` and of ``benchmark_contamination``."""
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
@@ -34,7 +34,7 @@ _SHAPES = {
     "documents": TableShape(keys={"source": pa.string()}, sums=("documents", "held_out", "verbatim", "similar")),
     "sets": TableShape(keys={"source": pa.string(), "set": pa.int64()}, sums=("verbatim", "similar")),
 }
-_NUMBERS = ("part", "tier", "rule", "start", "end", "common", "of", "crowded")
+_NUMBERS = ("part", "tier", "rule", "start", "end", "common", "of", "crowded", "first", "length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Overlap(StageDefaults):
     """Training documents that are listed for each held-out document, or part of an item."""
 
     name: ClassVar[str] = "overlap"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
@@ -88,22 +88,23 @@ class Overlap(StageDefaults):
             raise ValueError(f"max_rows: expected at least 1, found {self.max_rows}")
 
     def shapes(self) -> Mapping[str, TableShape]:
-        """Training documents by source: all, those with a copied span, those with items, these by set, too."""
+        """Training documents by source: all, those with a copied span, those with items, these by set, too.
+
+        Those with a copied span are added by the link step, which knows what is common.
+        """
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
         """Count the documents that hold something."""
         matches = _matches(batch)
         sources = batch.sources().cast(pa.string())
-        copied = np.isin(matches.held_out[:, 0], (SPAN, WHOLE))
-        held_out = _marked(matches.held_out[copied, 1], len(batch))
         items = matches.items
         verbatim, similar = (_marked(items[items[:, 4] <= tier, 0], len(batch)) for tier in (0, 1))
         ones = np.ones(len(batch), dtype=np.int64)
         documents = {
             "source": sources,
             "documents": ones,
-            "held_out": held_out,
+            "held_out": np.zeros(len(batch), dtype=np.int64),
             "verbatim": verbatim,
             "similar": similar,
         }
@@ -128,13 +129,12 @@ class Overlap(StageDefaults):
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the share of training documents that hold something, of the scope and of each source."""
         table = partial["documents"]
-        groups = Groups.of(table, context.scope, self.version)
+        held_out, groups = (Groups.of(table, context.scope, version) for version in (HELD_OUT_VERSION, ITEMS_VERSION))
         documents = groups.sums(table, "documents")
 
         def rate(metric: str, name: str, own: Groups) -> MetricRows:
             return own.ratios(metric, "train_documents", groups.sums(table, name), documents)
 
-        held_out = replace(groups, version=HELD_OUT_VERSION)
         metrics = [rate("train_val_overlap", "held_out", held_out)] if "held_out" in context.protects else []
         if "items" in context.protects:
             metrics += [
@@ -196,11 +196,11 @@ def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
 def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
     """Return a row for each match: of an item, or of a held-out document."""
     items, held = matches.items, matches.held_out
-    zeros, sames = np.zeros((len(items), 1), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
+    zeros, sames = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
     numbers = np.concatenate(
         [
             np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
-            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7]]]),
+            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
         ]
     )
     kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held)])

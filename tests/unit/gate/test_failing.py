@@ -40,7 +40,15 @@ def finding(shard_, row, class_, *, detector="secrets", tier="validated", reserv
 
 def match(shard_, row, *, set_="val", kind="span", part="document", tier="verbatim"):
     place = {"shard": shard_, "row": row, "start": 0, "end": 9}
-    return {"set": set_, "item": "3:0", "part": part, "tier": tier, "rule": kind, "score": 1.0} | place
+    return {
+        "set": set_,
+        "item": "3:0",
+        "part": part,
+        "tier": tier,
+        "rule": kind,
+        "score": 1.0,
+        "score_without_common": 1.0,
+    } | place
 
 
 def pair(left, right, *, verified=True):

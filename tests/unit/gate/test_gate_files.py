@@ -37,6 +37,7 @@ def span(set_, shard_, row, kind="span"):
         "start": 0,
         "end": 9,
         "score": 1.0,
+        "score_without_common": 1.0,
     }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from lanes import examples
 from twins import overlap as slow
 
 from dataaudit.kernels.ngrams import gram_hashes, make_table
-from dataaudit.kernels.overlap import count_covered, count_seen, find_grams, find_long_grams
+from dataaudit.kernels.overlap import count_own, find_grams, find_long_grams
 from dataaudit.kernels.words import split_words
 
 DOCUMENTS = st.lists(st.lists(st.sampled_from(["a", "b", "7"]), max_size=30), max_size=6)
@@ -64,23 +62,20 @@ def test_long_grams_are_found_through_short_ones(protected, training):
     assert [column.tolist() for column in found] == [column.tolist() for column in expected]
 
 
-@given(held_out=DOCUMENTS, training=DOCUMENTS)
+@given(held_out=DOCUMENTS, training=DOCUMENTS, marked=st.sets(st.integers(0, 30)))
 @settings(max_examples=examples(50))
-def test_seen_grams_and_covered_words_are_those_of_sets(held_out, training):
-    """Shares of held-out documents, from what was seen anywhere in training."""
+def test_words_of_copied_segments_outside_of_common_grams_are_those_of_sets(held_out, training, marked):
+    """Shares of held-out documents, from what was seen anywhere in training; any short grams are common."""
     batch, other = words_of(held_out), words_of(training)
     hashes, bounds = gram_hashes(batch.hashes, batch.offsets, 4)
-    keys, entries = np.unique(hashes, return_inverse=True)
-    _, found = find_grams(other.hashes, other.offsets, 4, make_table(keys))
-    seen = np.zeros(len(keys), dtype=np.uint8)
-    seen[found] = 1
-    covered = count_covered(bounds, entries.astype(np.uint32), seen, 4)
-    assert covered.tolist() == [slow.covered_words(words, training, 4) for words in held_out]
-    once = [np.unique(entries[start:stop]) for start, stop in pairwise(bounds)]
-    offsets = np.cumsum([0, *map(len, once)]).astype(np.int64)
-    counts = count_seen(offsets, np.concatenate([np.zeros(0), *once]).astype(np.uint32), seen)
-    pairs = list(zip(counts.tolist(), np.diff(offsets).tolist(), strict=True))
-    assert pairs == [slow.seen_grams(words, training, 4) for words in held_out]
+    _, found = find_grams(other.hashes, other.offsets, 4, make_table(np.unique(hashes)))
+    copied = np.isin(hashes, np.unique(hashes)[found]).astype(np.uint8)
+    short, shorts = gram_hashes(batch.hashes, batch.offsets, 2)
+    common = np.isin(short, np.unique(short)[[place for place in marked if place < len(np.unique(short))]])
+    every = [gram for words in held_out for gram in slow.grams(words, 2)]
+    known = {gram for gram, is_common in zip(every, common.tolist(), strict=True) if is_common}
+    own = count_own(bounds, copied, shorts, common.astype(np.uint8), (4, 2))
+    assert own.tolist() == [slow.covered_words(words, training, 4, known, 2) for words in held_out]
 
 
 def test_numbers_may_be_made_equal():

@@ -18,7 +18,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:8f60d71ba2a19f409750e2f871685d393327631be0bc5a0c4c943a171357516e"
+GOLDEN_ID = "sha256:7d18e057cdd4e76c69bcffa3a5fc7075e3dcecc6bd65588ac9b6b8e7531ce2a4"
 RELEASED_IDS = {"v1": "sha256:32bd0d1e02f4d8552e09e6f27c17b9d1070af802e33ad95a331cece7a3e919e6"}
 MAX_BYTES = 100_000
 

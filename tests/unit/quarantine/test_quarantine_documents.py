@@ -23,8 +23,8 @@ SPLITS = ("train", "train", "train", "val", "val")
 ROWS = 4
 
 
-def corpus(folder, clusters=(), overlap=(), findings=(), metrics=(), shards=None):
-    """Publish a manifest of three training and two held-out shards."""
+def corpus(folder, clusters=(), overlap=(), findings=(), metrics=(), shards=None, common=()):
+    """Publish a manifest of three training and two held-out shards; `common` are rows of matches of common text."""
     rows = shards or [
         shard(f"{number}.jsonl", split=split, documents=ROWS, sha256=digest(number), rows_digest=digest(f"r{number}"))
         for number, split in enumerate(SPLITS)
@@ -33,6 +33,7 @@ def corpus(folder, clusters=(), overlap=(), findings=(), metrics=(), shards=None
         "overlap": [
             dict(zip(("set", "part", "rule", "shard", "row", "score"), one, strict=True))
             | {"item": str(number), "tier": "verbatim", "start": 0, "end": 9}
+            | {"score_without_common": 0.0 if number in common else one[-1]}
             for number, one in enumerate(overlap)
         ],
         "findings": [

@@ -25,6 +25,7 @@ def match(item, row, *, part="question", rule="verbatim", name="quiz", start=0):
         "start": start,
         "end": start + 90,
         "score": 0.75,
+        "score_without_common": 0.75,
     }
 
 

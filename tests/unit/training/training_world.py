@@ -93,7 +93,14 @@ class World:
     def apply(self, **more):
         """Apply the list; return the folder."""
         how = {"formats": ("list",), "documents": True, "origins": None, "findings": None, "ngram_score": 0.5}
-        how |= {"held_out": False, "rows": False, "root": None, "exclude_changed": False, "keep_unread": False}
+        how |= {
+            "with_common": False,
+            "held_out": False,
+            "rows": False,
+            "root": None,
+            "exclude_changed": False,
+            "keep_unread": False,
+        }
         how |= {"ignore_bad_lines": False, "on": None} | more
         apply(make_request(self.list, manifest=self.manifest, out=self.applied, **how))
         return self.applied

@@ -45,11 +45,13 @@ def test_spans_name_copied_words(held_out, training):
     found = matcher([" ".join(words) for words in held_out])
     texts = [" ".join(words) for words in training]
     rows = match(found, texts).held_out
-    for rule, document, owner, start, end, common, of, crowded in rows.tolist():
+    for rule, document, owner, start, end, common, of, crowded, first, length in rows.tolist():
         stretch = texts[document][start:end].split()
         if rule == SPAN:
             assert set(slow.grams(stretch, SPAN_WORDS)) <= set(slow.grams(held_out[owner], SPAN_WORDS))
             assert (len(stretch), of, crowded) == (common, len(held_out[owner]), 0)
+            assert held_out[owner][first : first + length] == stretch or length < common
+            assert " ".join(held_out[owner][first : first + length]) in " ".join(stretch)
         elif rule == GRAM:
             assert (common, of) == slow.seen_grams(held_out[owner], [training[document]], GRAM_WORDS)
             assert 10 * common >= of
@@ -64,7 +66,7 @@ def test_a_short_document_is_found_as_a_whole():
     found = matcher(["Only four words here.", "", "one"])
     rows = match(found, ["only FOUR words, here", "only four words here too", "words here"])
     assert rows.entries.tolist() == [[WHOLE, 0, rows.entries[0, 2]]]
-    assert rows.held_out.tolist() == [[WHOLE, 0, 0, 0, 21, 4, 4, 0]]
+    assert rows.held_out.tolist() == [[WHOLE, 0, 0, 0, 21, 4, 4, 0, rows.entries[0, 2], 0]]
 
 
 def test_many_owners_are_counted_and_four_are_named():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,14 +21,17 @@ from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
+from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import write_keyed
 from dataaudit.metrics.contamination.records import SetFacts, contamination
-from dataaudit.metrics.overlap.joins import link_grams, link_matches
-from dataaudit.metrics.overlap.leakage import overlap
+from dataaudit.metrics.overlap.common import CommonText, Limits, common_text
+from dataaudit.metrics.overlap.joins import COPIES, link_copies, link_grams, link_matches
+from dataaudit.metrics.overlap.leakage import documents_with, overlap
 from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
+from dataaudit.metrics.overlap.stage import HELD_OUT as HELD_OUT_KIND
 
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]
@@ -36,6 +41,8 @@ PIECES = st.lists(
     st.tuples(st.integers(0, 70), st.integers(1, 60)).map(lambda cut: WORDS[cut[0] : sum(cut)]), max_size=3
 )
 JOINED = PIECES.map(lambda pieces: [word for piece in pieces for word in piece])
+ABOVE = Limits(wide=99, very_wide=99)
+LIMITS = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda two: Limits(wide=min(two), very_wide=max(two)))
 DOCUMENTS = st.lists(st.tuples(JOINED | st.sampled_from(HELD_OUT), st.sampled_from(["a", "b"])), max_size=6)
 
 
@@ -75,8 +82,8 @@ def emitted(documents, first_row):
     return Overlap().emit(batch)
 
 
-def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000):
-    """Emit the shards' documents, cut into batches, and join them."""
+def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOVE):
+    """Emit the shards' documents, cut into batches, and join them; return grams, counts, rows and copies."""
     files = {GRAM_ROWS: [], MATCH_ROWS: []}
     for number, documents in enumerate(shards):
         bounds = sorted({0, len(documents), *(min(cut, len(documents)) for cut in cuts)})
@@ -89,13 +96,30 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000):
         pa.table([list(column) for column in zip(*listed, strict=True)], names=LINK_FILES.names).cast(LINK_FILES)
         for listed in files.values()
     )
-    seen, counts, rows = [], [], []
-    for start, stop in pairwise(parts):
-        seen.append(link_grams(grams, start, stop).tables["seen"])
-        joined = link_matches(matches, start, stop, max_rows=max_rows).tables
-        counts.append(joined["counts"])
-        rows.append(joined["rows"])
-    return tuple(pa.concat_tables(tables) for tables in (seen, counts, rows))
+    seen = pa.concat_tables([link_grams(grams, start, stop).tables["seen"] for start, stop in pairwise(parts)])
+    held = matcher().index.held_out
+    common = CommonText.of(held, common_text(held, documents_with(held, seen), limits))
+    counts, rows, copies = [], [], []
+    for number, (start, stop) in enumerate(pairwise(parts)):
+        joined = link_matches(matches, start, stop, max_rows=max_rows, common=common)
+        counts.append(joined.tables["counts"])
+        rows.append(joined.tables["rows"])
+        path = folder / f"{number}.copies"
+        write_keyed(path, [joined.keyed["copies"]], COPIES)
+        copies.append((os.fsencode(path), -1, -1, 0))
+    copies = pa.table([list(column) for column in zip(*copies, strict=True)], names=LINK_FILES.names).cast(LINK_FILES)
+    copied = pa.concat_tables([link_copies(copies, start, stop).tables["copied"] for start, stop in pairwise(parts)])
+    copied = copied.group_by(["shard", "source"]).aggregate([("held_out", "sum")])
+    return seen, pa.concat_tables(counts), pa.concat_tables(rows), copied
+
+
+def records_of(seen, limits, split_of=None):
+    """Return the records of one held-out split."""
+    held = matcher().index.held_out
+    documents = documents_with(held, seen)
+    common = common_text(held, documents, limits)
+    split_of = np.zeros(len(HELD_OUT), dtype=np.int64) if split_of is None else split_of
+    return overlap(held, ["val"], split_of, seen, documents, common=common, version="1")
 
 
 def values(records, **scope):
@@ -103,30 +127,34 @@ def values(records, **scope):
     return {record.stat: record.value for record in records if record.scope.as_dict() == scope}
 
 
-@given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3))
+@given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3), limits=LIMITS)
 @settings(max_examples=examples(40))
-def test_overlap_is_what_sets_of_words_say(shards, tmp_path_factory):
-    """Leaked documents and covered words, in all and by source, whichever shard holds the grams."""
-    seen, _, _ = join(tmp_path_factory.mktemp("rows"), shards)
-    held = matcher().index.held_out
-    split_of = np.zeros(len(HELD_OUT), dtype=np.int64)
-    records = overlap(held, ["val"], split_of, seen, common_above=100, version="1")
+def test_overlap_is_what_sets_of_words_say(shards, limits, tmp_path_factory):
+    """Leaked documents and covered words, in all and by source, whichever shard holds the grams; common or not."""
+    seen, *_ = join(tmp_path_factory.mktemp("rows"), shards)
+    records = records_of(seen, limits)
     training = [document for shard in shards for document in shard]
+    total = sum(map(len, HELD_OUT))
     for source in (None, "a", "b"):
         own = [words for words, name in training if source in (None, name)]
-        leaked, covered = 0, 0
-        for words in HELD_OUT:
-            found, of = slow.seen_grams(words, own, 13)
-            leaked += 2 * found >= of > 0 or (0 < len(words) < 13 and words in own)
-            covered += slow.covered_words(words, own, 50)
         scope = {"set": "val"} if source is None else {"source": source, "set": "val"}
         found = values(records, **scope)
-        if source is not None and not found:
-            assert (leaked, covered) == (0, 0)
-            continue
-        total = sum(map(len, HELD_OUT))
-        assert found["ngram"] == pytest.approx(leaked / 4, rel=1e-11)
-        assert found["span"] == pytest.approx(covered / total, rel=1e-11)
+        for suffix in ("", "_without_common") if source is None else ("",):
+            leaked, covered = 0, 0
+            for words in HELD_OUT:
+                limit = (limits.wide, limits.very_wide) if suffix else (99, 99)
+                common = slow.common_text(words, own, 13, *limit)
+                counted = set(slow.grams(words, 13)) - common
+                leaked += (
+                    2 * len(counted & {gram for other in own for gram in slow.grams(other, 13)}) >= len(counted) > 0
+                )
+                leaked += 0 < len(words) < 13 and 0 < own.count(words) <= limit[1]
+                covered += slow.covered_words(words, own, 50, common, 13)
+            if source is not None and not found:
+                assert (leaked, covered) == (0, 0)
+                continue
+            assert found[f"ngram{suffix}"] == pytest.approx(leaked / 4, rel=1e-11)
+            assert found[f"span{suffix}"] == pytest.approx(covered / total, rel=1e-11)
 
 
 @given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 6), max_size=3))
@@ -147,26 +175,77 @@ def test_cuts_and_partitions_change_nothing(shards, cuts, tmp_path_factory):
 
 def test_common_grams_are_told_apart(tmp_path):
     """A text in more training documents than the limit counts in `ngram`, not in `ngram_without_common`."""
-    seen, _, _ = join(tmp_path, [[(WORDS[:30], "a")] * 3])
-    held = matcher().index.held_out
-    records = overlap(held, ["val"], np.zeros(len(HELD_OUT), dtype=np.int64), seen, common_above=2, version="1")
-    found = values(records, set="val")
+    seen, *_ = join(tmp_path, [[(WORDS[:30], "a")] * 3])
+    found = values(records_of(seen, Limits(wide=2, very_wide=2)), set="val")
     assert (found["ngram"], found["ngram_without_common"], found["common_grams"]) == (0.25, 0.0, 18.0)
     assert found["too_short"] == found["no_words"] == 1
 
 
+def test_a_document_that_is_copied_often_is_no_notice(tmp_path):
+    """Its grams are common only above the second limit, as long as they are most of it."""
+    seen, *_ = join(tmp_path, [[(WORDS[:30], "a")] * 3])
+    found = values(records_of(seen, Limits(wide=2, very_wide=3)), set="val")
+    assert (found["ngram_without_common"], found["common_grams"]) == (0.25, 18.0)
+
+
+@given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3), limits=LIMITS)
+@settings(max_examples=examples(60))
+def test_what_is_shared_without_common_text_is_what_sets_of_words_say(shards, limits, tmp_path_factory):
+    """Of each match, and the copies that are left by shard and source: any texts, any limits."""
+    _, _, rows, copied = join(tmp_path_factory.mktemp("rows"), shards, limits=limits, parts=(0, 90, 256))
+    training = [words for shard in shards for words, _ in shard]
+    copies = set()
+    for row in rows.filter(pc.equal(rows["kind"], HELD_OUT_KIND)).to_pylist():
+        owner = HELD_OUT[row["target"]]
+        words = shards[row["shard"]][row["row"]][0]
+        common = slow.common_text(owner, training, 13, limits.wide, limits.very_wide)
+        if row["rule"] == GRAM:
+            own = max(0, row["common"] - len(common)), row["of"] - len(common)
+        elif row["rule"] == WHOLE:
+            own = row["common"] if training.count(owner) <= limits.very_wide else 0, row["of"]
+        else:
+            span = " ".join(words).encode()[row["start"] : row["end"]].decode().split()
+            own = slow.covered_words(span, [span], 50, common, 13), row["of"]
+        copies |= {(row["shard"], row["row"])} if own[0] and row["rule"] != GRAM else set()
+        assert (row["own"], row["own_of"]) == own
+    counted = Counter((shard, shards[shard][row][1]) for shard, row in copies)
+    assert {(row["shard"], row["source"]): row["held_out_sum"] for row in copied.to_pylist()} == counted
+
+
+def test_matches_of_common_text_are_listed_after_all_others(tmp_path):
+    """A held-out document holds a notice that four others hold: the one with more of it is listed before them."""
+    notice, leak = WORDS[:50], WORDS[15:]
+    shards = [[(notice, "a")] * 4, [(leak, "b")]]
+    limits = Limits(wide=3, very_wide=3)
+    _, _, rows, copied = join(tmp_path, shards, limits=limits, max_rows=1)
+    spans = [row for row in rows.to_pylist() if row["kind"] == HELD_OUT_KIND and row["target"] == 0]
+    assert [(row["shard"], row["row"], row["rule"]) for row in spans] == [(1, 0, GRAM)]
+    assert copied.to_pylist() == []
+
+
+def test_what_repeats_itself_is_judged_by_its_longest_piece():
+    """A copy of a held-out text that says something twice, and where of it the copy is."""
+    text = [*WORDS[:60], *WORDS[:60], *WORDS[60:]]
+    words = words_of([" ".join(text)])
+    rows = np.arange(1)
+    part = HeldOutPart(shard=0, rows=rows, keys=rows.astype(np.uint64), words=words.hashes, offsets=words.offsets)
+    index = ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([]))
+    values, bounds = buffers([" ".join(text[30:])])
+    found = Matcher(index).match(split_words(values, bounds), values, bounds).held_out
+    assert found[found[:, 0] == SPAN][:, [5, 8, 9]].tolist() == [[110, 30, 79]]
+
+
 def test_documents_of_unread_shards_are_in_no_number(tmp_path):
     """A held-out shard that was quarantined after it was indexed does not count."""
-    seen, _, _ = join(tmp_path, [[(WORDS, "a")]])
-    held = matcher().index.held_out
-    records = overlap(held, ["val"], np.array([-1, 0, 0, 0, 0]), seen, common_above=100, version="1")
+    seen, *_ = join(tmp_path, [[(WORDS, "a")]])
+    records = records_of(seen, ABOVE, np.array([-1, 0, 0, 0, 0]))
     assert values(records, set="val")["documents"] == 4
 
 
 def test_items_are_counted_by_part_and_tier(tmp_path):
     """Question word for word in one document, similar in another; the answer beside it."""
     exact, edited = WORDS[5:25], [*WORDS[5:10], "another", *WORDS[11:25]]
-    _, counts, rows = join(tmp_path, [[([*exact, "and", *WORDS[30:33]], "a")], [(edited, "b"), (edited, "b")]])
+    _, counts, rows, _ = join(tmp_path, [[([*exact, "and", *WORDS[30:33]], "a")], [(edited, "b"), (edited, "b")]])
     items = matcher().index.items
     facts = [SetFacts(name="set", ids=["one", "two"], lost={"invalid_json": 2})]
     records = contamination(items, facts, counts, common_above=1, version="1")
@@ -187,7 +266,7 @@ def test_items_are_counted_by_part_and_tier(tmp_path):
 def test_rows_are_listed_up_to_a_limit_and_counted_all(tmp_path):
     """The first in the manifest's order."""
     shards = [[(WORDS[5:25], "a")] * 4, [(WORDS[5:25], "a")]]
-    _, counts, rows = join(tmp_path, shards, max_rows=3)
+    _, counts, rows, _ = join(tmp_path, shards, max_rows=3)
     listed = [row for row in rows.to_pylist() if row["kind"] == 0]
     assert [(row["shard"], row["row"]) for row in listed] == [(0, 0), (0, 1), (0, 2)]
     assert [row["documents"] for row in counts.to_pylist() if row["kind"] == 0] == [5]

@@ -1,0 +1,127 @@
+"""Text that very many training documents share, notices and licences: what of held-out documents it is."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, HeldOut
+from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
+
+_WIDE, _VERY_WIDE = 20, 100
+_ONE_IN = 1_000
+_WORD_BITS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Training documents above which text is common: more than 20, or 100, and than one in a thousand."""
+
+    wide: int
+    """Of text that is not most of its held-out document."""
+    very_wide: int
+    """Of any text: a held-out document that is copied often is no notice."""
+
+    @classmethod
+    def of(cls, documents: int) -> Limits:
+        """Return the limits in so many training documents."""
+        return cls(wide=max(_WIDE, documents // _ONE_IN), very_wide=max(_VERY_WIDE, documents // _ONE_IN))
+
+
+def common_text(held: HeldOut, documents: Mapping[int, np.ndarray], limits: Limits) -> dict[int, np.ndarray]:
+    """Return which 13-grams and whole documents are common, by kind: uint8[g], 1 for those, in the order of entries.
+
+    Args:
+        held: The held-out documents.
+        documents: By kind, int64[k]: the training documents that hold each gram.
+        limits: Above which they are common.
+    """
+    grams = held.grams
+    wide = (documents[GRAM] > limits.wide)[grams.entries]
+    mostly = 2 * by_document(wide & (grams.is_first > 0), grams.offsets) > grams.sizes
+    common = wide & ~np.repeat(mostly, np.diff(grams.offsets))
+    common |= (documents[GRAM] > limits.very_wide)[grams.entries]
+    wholes = (documents[WHOLE] > limits.very_wide)[held.wholes.entries]
+    return {GRAM: common.astype(np.uint8), WHOLE: wholes.astype(np.uint8)}
+
+
+def by_document(marks: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Return int64[d]: how many places of each document are marked, of bool[g] marks and int64[d + 1] offsets."""
+    sums = np.zeros(len(marks) + 1, dtype=np.int64)
+    np.cumsum(marks, out=sums[1:])
+    return np.asarray(sums[offsets[1:]] - sums[offsets[:-1]])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommonText:
+    """The common text of held-out documents, to judge matches by."""
+
+    words: np.ndarray
+    """int64[r, 2] from which word to which, each with its document in the upper 32 bits; ascending, apart."""
+    wholes: np.ndarray
+    """int64[k] entries of common whole documents, ascending."""
+    grams: np.ndarray
+    """int64[d, 2] held-out document, and how many of its different 13-grams are common; ascending, none without any."""
+
+    @classmethod
+    def of(cls, held: HeldOut, common: Mapping[int, np.ndarray]) -> CommonText:
+        """Return the common text of held-out documents, of :func:`common_text`."""
+        grams, marks = held.grams, common[GRAM] > 0
+        places = np.flatnonzero(marks)
+        owners = np.searchsorted(grams.offsets, places, side="right") - 1
+        starts = (owners << _WORD_BITS) + places - grams.offsets[owners]
+        stops = np.minimum(starts + GRAM_WORDS, np.append(starts[1:], np.iinfo(np.int64).max))
+        apart = starts[1:] != stops[:-1]
+        first, last = (np.append(*edges)[: len(starts)] for edges in ((True, apart), (apart, True)))
+        number = by_document(marks & (grams.is_first > 0), grams.offsets)
+        documents = np.flatnonzero(number)
+        return cls(
+            words=np.column_stack([starts[first], stops[last]]),
+            wholes=np.unique(held.wholes.entries[common[WHOLE] > 0]).astype(np.int64),
+            grams=np.column_stack([documents, number[documents]]),
+        )
+
+    @property
+    def digest(self) -> str:
+        """Return the sha256 of it, hex."""
+        state = hashlib.sha256()
+        for values in (self.words, self.wholes, self.grams):
+            state.update(np.array(values.shape).tobytes() + np.ascontiguousarray(values).tobytes())
+        return state.hexdigest()
+
+    def without(self, rules: np.ndarray, targets: np.ndarray, *numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what matches share without common text, and of how much: int64[n] each.
+
+        A span needs as many words outside of common 13-grams as a span has. Of the 13-grams of a held-out document that
+        a training document holds, all common ones are taken to be among those: the least that it can share.
+
+        Args:
+            rules: int64[n] GRAM, SPAN or WHOLE.
+            targets: int64[n] held-out documents.
+            numbers: int64[n] each: words or 13-grams in common, of so many, ``first`` and ``length``, as in
+                :attr:`dataaudit.corpus.protected.match_batch.MatchBatch.held_out`.
+        """
+        shared, of, firsts, lengths = numbers
+        own, own_of = shared.copy(), of.copy()
+        span, whole, gram = (np.flatnonzero(rules == rule) for rule in (SPAN, WHOLE, GRAM))
+        start = (targets[span] << _WORD_BITS) + firsts[span]
+        words = lengths[span] - self._before(start + lengths[span]) + self._before(start)
+        own[span] = np.where(words >= SPAN_WORDS, words, 0)
+        own[whole[np.isin(firsts[whole], self.wholes)]] = 0
+        place = np.searchsorted(self.grams[:, 0], targets[gram])
+        known = np.append(self.grams[:, 0], -1)[place] == targets[gram]
+        number = np.where(known, np.append(self.grams[:, 1], 0)[place], 0)
+        own[gram], own_of[gram] = np.maximum(shared[gram] - number, 0), of[gram] - number
+        return own, own_of
+
+    def _before(self, word: np.ndarray) -> np.ndarray:
+        """Return int64[n]: the common words of all documents before some."""
+        starts, lengths = self.words[:, 0], self.words[:, 1] - self.words[:, 0]
+        sums = np.append(0, np.cumsum(lengths))
+        run = np.searchsorted(starts, word, side="right")
+        last = np.maximum(run - 1, 0)
+        inside = np.minimum(word - np.append(starts, 0)[last], np.append(lengths, 0)[last])
+        return np.asarray(np.where(run > 0, sums[last] + inside, 0))
