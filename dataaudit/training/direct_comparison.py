@@ -274,13 +274,13 @@ def one_sided(value: float, others: Floats) -> float:
 def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:
     """Return the 95 % interval of a mean difference, checkpoints and control units both drawn at random.
 
-    The two variances add up; degrees of freedom by Satterthwaite 1946.
+    The two variances add up; the quantile is the mean of theirs, weighed by the variances (Cochran and Cox 1950, section
+    4.14), which is on the safe side where few checkpoints have most of the variance.
     """
     parts = [(float(one.var(ddof=1)) / len(one), len(one) - 1) for one in (by_checkpoint, by_unit)]
     variance = sum(part for part, _ in parts)
     middle = float(by_checkpoint.mean())
     if variance <= 0:
         return middle, middle
-    freedom = variance**2 / sum(part**2 / free for part, free in parts)
-    half = student_quantile(0.025, max(1.0, freedom)) * math.sqrt(variance)
+    half = sum(part * student_quantile(0.025, free) for part, free in parts) / math.sqrt(variance)
     return middle - half, middle + half
