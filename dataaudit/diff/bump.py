@@ -29,7 +29,10 @@ _MEANING = {
     ShardChangeKind.RECUT: (Bump.PATCH, "cut or ordered otherwise now: all that is counted of their splits agrees"),
     ShardChangeKind.ADDED: (Bump.MINOR, "added"),
     ShardChangeKind.RECOVERED: (Bump.MINOR, "unread before and read now"),
-    ShardChangeKind.MOVED: (Bump.PATCH, "under another name, otherwise the same"),
+    ShardChangeKind.MOVED: (
+        Bump.PATCH,
+        "under another name, otherwise the same; `root:` keeps names where a folder moves",
+    ),
     ShardChangeKind.REPACKED: (Bump.PATCH, "with the same rows, stored otherwise"),
 }
 _UNREAD = {

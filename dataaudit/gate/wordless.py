@@ -7,13 +7,14 @@ from collections.abc import Collection, Iterator, Mapping
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import Statistic
+from dataaudit.metrics.overlap.records import NEARLY_ALL
 from dataaudit.metrics.registry import METRICS
 from dataaudit.text import plural
 
 NO_WORDS = "no_words"
 """Reason of a case that would hold because nothing could be found."""
-_NEARLY_ALL, _MANY = 0.9, 0.5
-"""Shares of documents without a word from which on a part is not judged, and is remarked on."""
+_MANY = 0.5
+"""Share of documents without a word from which on a part is remarked on."""
 Wordless = Mapping[Scope, tuple[int, int]]
 """By split, source, or both: documents without a word, of so many."""
 
@@ -58,7 +59,7 @@ def _are_empty(splits: Collection[str | None], wordless: Wordless) -> bool:
 
 def _is_empty(scope: Scope, wordless: Wordless) -> bool:
     without, of = wordless.get(scope, (0, 1))
-    return without >= _NEARLY_ALL * of
+    return without >= NEARLY_ALL * of
 
 
 def wordless_remarks(wordless: Wordless) -> Iterator[str]:

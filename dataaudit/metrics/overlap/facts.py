@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.overlap.places import LeakPlace, leak_places, standout
-from dataaudit.metrics.overlap.records import by_scope, number_of, value_of, why_absent
+from dataaudit.metrics.overlap.records import NEARLY_ALL, Key, by_scope, number_of, value_of, why_absent
 from dataaudit.metrics.shown import LONG, SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
 from dataaudit.render.blocks import (
     Bar,
@@ -26,6 +27,7 @@ from dataaudit.render.blocks import (
     Row,
     Section,
     Table,
+    Tone,
     bad,
     bars,
     names,
@@ -50,6 +52,7 @@ _SIGNS = {
 _RATES = {"near_dup": "have a near-duplicate in training data", "ngram": "share half of their 13-grams with it"}
 _NO_WORDS = "no document of it has a word"
 _NOTHING = "Nothing of a held-out split was found in training."
+_UNKNOWN = "What training data holds of held-out splits is not known."
 _NOTICES = "Of held-out splits training holds only text that very many of its documents share, as notices and licences."
 _BARS, _LEADS = 24, 3
 _MUCH = 0.01
@@ -135,10 +138,18 @@ def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
                 for stat in _LABELS
                 if (record := found.get((stat, name, "", ""))) and record.low is not None and record.high is not None
             },
-            why=why_absent([found.get((stat, name, "", "")) for stat in _LABELS], _NO_WORDS),
+            why=_why(found, name),
         )
         for name in names
     ]
+
+
+def _why(found: dict[Key, Metric], name: str) -> str:
+    """Return why nothing is known of a split; empty where something is."""
+    without, of = (number_of(found, (stat, name, "", "")) for stat in ("no_words", "documents"))
+    if without and without >= NEARLY_ALL * of:
+        return f"{without:,} of its {of:,} documents have no word"
+    return why_absent([found.get((stat, name, "", "")) for stat in _LABELS], _NO_WORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,8 +198,12 @@ def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequenc
     blocks += [Prose(text=say("{}: - because {}.", Name(one.split), one.why), tone="quiet") for one in found if one.why]
     if len(leads) > _LEADS:
         leads = [*leads[:_LEADS], f"And {t.plural(len(leads) - _LEADS, 'other split')}."]
-    lead = join(" ", leads) if leads else _NOTICES if any(map(_has_common, found)) else _NOTHING
-    return Section(id="overlap", title=title, lead=lead, tone="bad" if leads else "good", blocks=tuple(blocks))
+    tone: Tone = "bad"
+    if not leads:
+        unknown = all(one.why for one in found)
+        tone = "quiet" if unknown else "good"
+        leads = [_UNKNOWN if unknown else _NOTICES if any(map(_has_common, found)) else _NOTHING]
+    return Section(id="overlap", title=title, lead=join(" ", leads), tone=tone, blocks=tuple(blocks))
 
 
 def _has_common(one: HeldOutLeak) -> bool:

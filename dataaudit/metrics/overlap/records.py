@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataaudit.manifest.metric import Metric
 
 NO_TRAINING = "there are no training documents"
+NEARLY_ALL = 0.9
+"""Share of documents without a word from which on nothing is looked for in a part: 0 of it is no good news."""
 
 
 def why_absent(records: Sequence[Metric | None], empty: str) -> str:

@@ -144,3 +144,23 @@ def test_questions_that_no_share_speaks_of_are_said(tmp_path):
     assert "quiz: 2 questions are found only beside the answer, or alone between line breaks, and in no share" in sets
     assert "1 was found so" in sets
     assert "its items are found only beside their answers, or alone between line breaks" in sets
+
+
+def test_of_a_split_without_words_nothing_is_known(tmp_path):
+    """A rate of 0 where nothing could be found is no good news, and the page says why."""
+    empty = [number("train_val_overlap", "no_words", 8, set="val")]
+    empty.append(share("train_val_overlap", "ngram", 0, 8, set="val"))
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val")], metrics=[OVERLAP[0], *empty])
+    [found] = held_out_leaks(load_manifest(tmp_path / "m"))
+    assert found.why == "8 of its 8 documents have no word"
+    part = section([], [found], [])
+    assert (part.lead, part.tone) == ("What training data holds of held-out splits is not known.", "quiet")
+
+
+def test_what_is_common_alone_is_no_leak(tmp_path):
+    """Notices are counted, and the page says that it is they."""
+    rates = [share("train_val_overlap", stat, 3, 8, set="val") for stat in ("ngram", "span")]
+    rates += [share("train_val_overlap", f"{stat}_without_common", 0, 8, set="val") for stat in ("ngram", "span")]
+    make(tmp_path / "m", [shard("a.jsonl"), shard("b.jsonl", split="val")], metrics=[OVERLAP[0], *rates])
+    part = section([], held_out_leaks(load_manifest(tmp_path / "m")), [])
+    assert (part.tone, "as notices and licences" in str(part.lead)) == ("good", True)
