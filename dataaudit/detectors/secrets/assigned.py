@@ -31,6 +31,8 @@ _SPEAKING = re.compile(
     r"[_.-]?(?:key|token|secret|id_secret)"
 )
 """Names, in lower case, that say that a secret is meant."""
+_OF_SERVICE = re.compile(r"[a-z0-9]{2}[_.-]?(?:token|secret|pat|jwt|sas)$")
+"""Names, in lower case, that say whose secret it is, in words of two letters at least: `snyk_token`."""
 _OF_KEYS = re.compile(r"(?:.*(?:gpg|pgp|rsa|dsa|ssh|ecdsa|ed25519)[_.-]?)?keys?")
 """Names whose hexadecimal values are fingerprints and numbers of keys as often as keys."""
 _NO_KEY = re.compile(r"token|secret|pass|pwd|cred|bearer|set")
@@ -40,11 +42,13 @@ _SETTING = re.compile(r"(?:^|\s)(?:set|env|arg|setenv|setx|define)[ \t]+[^\s\"'=
 _UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHOWN = re.compile(r"(?i)sha\d{1,3}[-_:=]|md5[-_:=]|AAAA[BCE][23]|MII[A-K]|ssh-|pk[._]|0x")
 """How digests, public keys and certificates begin."""
-_ASSIGNS = frozenset({"=", "==", "===", ":", ":=", "=>"})
+_ASSIGNS = frozenset({"=", "==", "===", ":", ":=", "=>", "->"})
 _QUOTES = frozenset({'"', "'", "`"})
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
-_SEPARATOR = re.compile(r"[_./+~-]")
+_SEPARATOR = re.compile(r"[_./+~=-]")
 _WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
+_MIN_TOLD = 16
+"""Letters of a secret whose name says that it is one."""
 _MIN_LETTERS = 20
 """Of the longest part between points: `module.Class` and names of hosts have short ones."""
 _MIN_HEX = 32
@@ -55,7 +59,7 @@ _MAX_SEPARATORS = 0.13
 """Share of a value of both cases, three at least; in base64 2 of 64 letters are one."""
 _MAX_WORDS = 0.45
 """Share of letters in words of a value of both cases; random ones have 0.1."""
-_TURNS = {"both cases": 0.3, "both cases, short": 0.4, "one case": 0.15, "hexadecimal": 0.22}
+_TURNS = {"both cases": 0.3, "both cases, short": 0.4, "one case": 0.15, "one case, parts": 0.25, "hexadecimal": 0.22}
 """Least share of neighbours of different kinds: small, capital, digit. Random ones have 0.62, 0.4 or 0.3, and 0.47."""
 
 
@@ -64,20 +68,27 @@ def is_secret_name(name: str) -> bool:
     return _PUBLIC.search(name.lower()) is None
 
 
-def is_generated(value: str) -> bool:
-    """Tell whether a value is random over its whole length, as keys are and identifiers, paths, versions are not."""
+def is_generated(value: str, *, told: bool = False) -> bool:
+    """Tell whether a value is random over its whole length, as keys are and identifiers, paths, versions are not.
+
+    Args:
+        value: The value.
+        told: Whether its name and sign say that it is a secret, so that shorter ones count.
+    """
     body = max((unquote(value) if "%" in value else value).rstrip("=").split("."), key=len)
-    if len(body) < _MIN_LETTERS or not is_random(body):
+    if len(body) < (_MIN_TOLD if told else _MIN_LETTERS) or not is_random(body):
         return False
     letters = _SEPARATOR.sub("", body)
     one_case = letters in {letters.lower(), letters.upper()}
-    if len(body) - len(letters) > (1 if one_case else max(3, _MAX_SEPARATORS * len(body))):
+    separators = len(body) - len(letters)
+    if separators > max(1 if one_case else 3, _MAX_SEPARATORS * len(body)):
         return False
     turns = sum(map(_differ, letters, letters[1:]))
     if _HEX.fullmatch(body):
         return len(body) >= _MIN_HEX and turns >= _TURNS["hexadecimal"] * len(body)
     if one_case:
-        return len(body) >= _MIN_ONE_CASE and turns >= _TURNS["one case"] * len(body)
+        least = _TURNS["one case" if separators < 2 else "one case, parts"]
+        return len(body) >= (_MIN_TOLD if told else _MIN_ONE_CASE) and turns >= least * len(letters)
     digits = any(map(str.isdigit, body)) or len(body) >= _MIN_HEX
     words = sum(map(len, _WORDS.findall(body)))
     least = _TURNS["both cases" if len(body) >= _MIN_HEX else "both cases, short"]
@@ -102,7 +113,9 @@ def assigned(candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
     if gap == "(" and not speaking and not _NO_KEY.search(name):  # `key_split("...")`
         return Evidence.REJECTED
-    return Evidence.FORM if is_generated(value) and not _UUID.fullmatch(value) else Evidence.REJECTED
+    told = (speaking or _OF_SERVICE.search(name) is not None) and gap in _ASSIGNS
+    holds = told if _UUID.fullmatch(value) else is_generated(value, told=told)
+    return Evidence.FORM if holds else Evidence.REJECTED
 
 
 def _name(candidate: Candidate) -> str:
