@@ -7,6 +7,7 @@ identifier is. Names that say more (`api_key`, `client_secret`) ask less of a va
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 from dataaudit.detectors.patterns.entity import Candidate, Evidence
@@ -21,7 +22,7 @@ _PUBLIC = re.compile(
     r"key[_.-]?(?:id|ring|name|frame|word|board|map|code|server|path|file|grip|type|size|length|usage)|"
     # Tokens that mark a place in a list, a form or a text.
     r"csrf|xsrf|anti[_-]?forgery|nonce|tokeni[sz]|"
-    r"(?:(?<!home)page|cursor|continuation|next|prev|previous|sync|cancel(?:l?ation)?|resume)[_.-]?token|"
+    r"(?:(?<!home)page|cursor|continuation|next|prev|previous|sync|change|cancel(?:l?ation)?|resume)[_.-]?token|"
     r"(?:name|id|ref|uri|url|path|file|dir|type|class|size|len|length|count|expir\w*|ttl|arn|version|alg(?:orithm)?|"
     r"format|pattern|regex|details|params|info|store|manager|provider)$"
 )
@@ -39,7 +40,7 @@ _NO_KEY = re.compile(r"token|secret|pass|pwd|cred|bearer|set")
 _HEAD = re.compile(r"[\w.$-]*$", re.ASCII)
 _SETTING = re.compile(r"(?:^|\s)(?:set|env|arg|setenv|setx|define)[ \t]+[^\s\"'=]*$")
 """Commands, in lower case, that a name and a value follow, with spaces between."""
-_UUID = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = re.compile(r"(?i)(?:[a-z][a-z0-9]{0,11}[_-]){0,3}[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHOWN = re.compile(r"(?i)sha\d{1,3}[-_:=]|md5[-_:=]|AAAA[BCE][23]|MII[A-K]|ssh-|pk[._]|0x")
 """How digests, public keys and certificates begin."""
 _ASSIGNS = frozenset({"=", "==", "===", ":", ":=", "=>", "->"})
@@ -47,20 +48,41 @@ _QUOTES = frozenset({'"', "'", "`"})
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _SEPARATOR = re.compile(r"[_./+~=-]")
 _WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
-_MIN_TOLD = 16
-"""Letters of a secret whose name says that it is one."""
-_MIN_LETTERS = 20
-"""Of the longest part between points: `module.Class` and names of hosts have short ones."""
 _MIN_HEX = 32
 """Digits of a hexadecimal secret: 128 bits."""
-_MIN_ONE_CASE = 24
-"""Letters of a secret in one case and digits; shorter ones are names with numbers."""
-_MAX_SEPARATORS = 0.13
-"""Share of a value of both cases, three at least; in base64 2 of 64 letters are one."""
 _MAX_WORDS = 0.45
 """Share of letters in words of a value of both cases; random ones have 0.1."""
-_TURNS = {"both cases": 0.3, "both cases, short": 0.4, "one case": 0.15, "one case, parts": 0.25, "hexadecimal": 0.22}
-"""Least share of neighbours of different kinds: small, capital, digit. Random ones have 0.62, 0.4 or 0.3, and 0.47."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What a value must show; turns are neighbours of different kinds: small, capital, digit."""
+
+    letters: int
+    """Letters of the longest part between points, least: `module.Class` and names of hosts have short ones."""
+    one_case: int
+    """The same in one case and digits; shorter ones are names with numbers."""
+    separators: float
+    """Largest share of separators, of which one (in one case) or three are free; in base64 2 of 64 letters are one."""
+    turns: float
+    """Least share of turns in both cases from 32 letters; random ones have 0.62."""
+    turns_short: float
+    """The same below 32 letters."""
+    turns_one_case: float
+    """The same in one case; random ones have 0.4."""
+    turns_parts: float
+    """The same in one case with two separators and more."""
+    turns_hex: float = 0.22
+    """The same in hexadecimal digits; random ones have 0.47."""
+
+
+_PLAIN = _Limits(
+    letters=20, one_case=24, separators=0.13, turns=0.3, turns_short=0.4, turns_one_case=0.15, turns_parts=0.25
+)
+_TOLD = _Limits(
+    letters=16, one_case=16, separators=0.17, turns=0.3, turns_short=0.3, turns_one_case=0.15, turns_parts=0.2
+)
+"""Where name and sign say that the value is a secret."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -73,26 +95,31 @@ def is_generated(value: str, *, told: bool = False) -> bool:
 
     Args:
         value: The value.
-        told: Whether its name and sign say that it is a secret, so that shorter ones count.
+        told: Whether its name and sign say that it is a secret, so that less is asked of it.
     """
+    least = _TOLD if told else _PLAIN
     body = max((unquote(value) if "%" in value else value).rstrip("=").split("."), key=len)
-    if len(body) < (_MIN_TOLD if told else _MIN_LETTERS) or not is_random(body):
+    if len(body) < least.letters or not is_random(body):
         return False
     letters = _SEPARATOR.sub("", body)
     one_case = letters in {letters.lower(), letters.upper()}
     separators = len(body) - len(letters)
-    if separators > max(1 if one_case else 3, _MAX_SEPARATORS * len(body)):
+    if separators > max(1 if one_case else 3, least.separators * len(body)):
         return False
-    turns = sum(map(_differ, letters, letters[1:]))
+    turns = sum(map(_differ, letters, letters[1:])) / len(letters)
     if _HEX.fullmatch(body):
-        return len(body) >= _MIN_HEX and turns >= _TURNS["hexadecimal"] * len(body)
+        return len(body) >= _MIN_HEX and turns >= least.turns_hex
     if one_case:
-        least = _TURNS["one case" if separators < 2 else "one case, parts"]
-        return len(body) >= (_MIN_TOLD if told else _MIN_ONE_CASE) and turns >= least * len(letters)
+        return len(body) >= least.one_case and turns >= (
+            least.turns_one_case if separators < 2 else least.turns_parts
+        )
     digits = any(map(str.isdigit, body)) or len(body) >= _MIN_HEX
     words = sum(map(len, _WORDS.findall(body)))
-    least = _TURNS["both cases" if len(body) >= _MIN_HEX else "both cases, short"]
-    return digits and turns >= least * len(body) and words <= _MAX_WORDS * len(body)
+    return (
+        digits
+        and turns >= (least.turns if len(body) >= _MIN_HEX else least.turns_short)
+        and words <= _MAX_WORDS * len(body)
+    )
 
 
 def _differ(one: str, other: str) -> bool:

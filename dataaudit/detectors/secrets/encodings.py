@@ -79,7 +79,7 @@ _JOINED = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,}[_.-]?")
 """Words of an identifier in one case: ``base_of_the_4th_table``."""
 _RUN = re.compile(r"(.)\1{2,}")
 _CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
-_HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_HEX = re.compile(r"[0-9a-fA-F]+")
 _MIN_SHARE = 0.75
 """Of the entropy that a random string of this length and alphabet shows at the median."""
 _MIN_VARIED = 0.7
@@ -116,10 +116,11 @@ def is_random(text: str) -> bool:
     body = text.rstrip("=")
     if len(body) < 8:
         return False
-    if _HEX.fullmatch(body):
-        if body.isdigit():
+    digits = body.replace("-", "")
+    if _HEX.fullmatch(digits):
+        if digits.isdigit():
             return False
-        alphabet = 16
+        body, alphabet = digits, 16
     else:
         kinds = [bool(kind.search(body)) for kind in _CLASSES]
         if sum(kinds) < 2:

@@ -50,6 +50,7 @@ from dataaudit.detectors.secrets.issuers import (
 
 _LONG = 120
 """Letters, beyond which words are not looked for: chance writes them."""
+_LONG_WORDS = re.compile(r"EXAMPLE|X{8}")
 _WORDS = re.compile(
     r"x{5}|\*{3}|\.{3}|example|sample|change[-_ ]?(?:me|this|it)|place[-_]?holder|redacted|removed|hidden|masked|"
     r"replace|dummy|insert|not[-_ ]?a[-_ ]?real|foo_?bar|secret[-_]?key|your[-_ ]|(?<![a-z])your(?=[A-Z])|"
@@ -86,7 +87,7 @@ def is_placeholder(value: str) -> bool:
     if value.lower() in _EMPTY or len(set(value)) <= min(3, len(value) - 1):
         return True
     if len(value) > _LONG:
-        return len(set(value)) < 12
+        return len(set(value)) < 12 or _LONG_WORDS.search(value) is not None
     lower = value.lower()
     return bool(
         _TEMPLATE.search(value)
