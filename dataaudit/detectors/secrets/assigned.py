@@ -43,7 +43,9 @@ _SETTING = re.compile(r"(?:^|\s)(?:set|env|arg|setenv|setx|define)[ \t]+[^\s\"'=
 _UUID = re.compile(r"(?i)(?:[a-z][a-z0-9]{0,11}[_-]){0,3}[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHOWN = re.compile(r"(?i)sha\d{1,3}[-_:=]|md5[-_:=]|AAAA[BCE][23]|MII[A-K]|ssh-|pk[._]|0x")
 """How digests, public keys and certificates begin."""
-_ASSIGNS = frozenset({"=", "==", "===", ":", ":=", "=>", "->"})
+_ASSIGNS = frozenset({"=", "==", "===", ":", "：", ":=", "=>", "->", "→"})
+_SIGN = re.compile(r"[=:>→：]")
+"""What stands between a name and its value, beside spaces and words."""
 _QUOTES = frozenset({'"', "'", "`"})
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _SEPARATOR = re.compile(r"[_./+~=-]")
@@ -80,7 +82,7 @@ _PLAIN = _Limits(
     letters=20, one_case=24, separators=0.13, turns=0.3, turns_short=0.4, turns_one_case=0.15, turns_parts=0.25
 )
 _TOLD = _Limits(
-    letters=16, one_case=16, separators=0.17, turns=0.3, turns_short=0.3, turns_one_case=0.15, turns_parts=0.2
+    letters=16, one_case=16, separators=0.2, turns=0.3, turns_short=0.3, turns_one_case=0.15, turns_parts=0.2
 )
 """Where name and sign say that the value is a secret."""
 
@@ -110,9 +112,7 @@ def is_generated(value: str, *, told: bool = False) -> bool:
     if _HEX.fullmatch(body):
         return len(body) >= _MIN_HEX and turns >= least.turns_hex
     if one_case:
-        return len(body) >= least.one_case and turns >= (
-            least.turns_one_case if separators < 2 else least.turns_parts
-        )
+        return len(body) >= least.one_case and turns >= (least.turns_one_case if separators < 2 else least.turns_parts)
     digits = any(map(str.isdigit, body)) or len(body) >= _MIN_HEX
     words = sum(map(len, _WORDS.findall(body)))
     return (
@@ -133,14 +133,15 @@ def assigned(candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
     if _HEX.fullmatch(value.removesuffix(".")) and (_is_prose(candidate) or _OF_KEYS.fullmatch(name)):
         return Evidence.REJECTED
-    speaking, gap = _SPEAKING.search(name) is not None, candidate.groups.get("gap", "").strip()
-    if speaking and gap in _ASSIGNS and candidate.before[-1:] in _QUOTES:
+    speaking, gap = _SPEAKING.search(name) is not None, _group(candidate, "gap").strip()
+    quoted = candidate.before[-1:] in _QUOTES
+    if speaking and quoted and gap in _ASSIGNS:
         return Evidence.FORM
-    if gap == "," and candidate.before[-1:] not in _QUOTES:
+    if gap == "," and not quoted:
         return Evidence.REJECTED
-    if gap == "(" and not speaking and not _NO_KEY.search(name):  # `key_split("...")`
+    if gap == "(" and "key" in name and not speaking and not _NO_KEY.search(name):  # `key_split("...")`
         return Evidence.REJECTED
-    told = (speaking or _OF_SERVICE.search(name) is not None) and gap in _ASSIGNS
+    told = (speaking or _OF_SERVICE.search(name) is not None) and (quoted or _SIGN.search(gap) is not None)
     holds = told if _UUID.fullmatch(value) else is_generated(value, told=told)
     return Evidence.FORM if holds else Evidence.REJECTED
 
@@ -159,7 +160,7 @@ def _is_prose(candidate: Candidate) -> bool:
     flag = found is not None and found[0].startswith("-")
     return (
         candidate.before[-1:].isspace()
-        and re.fullmatch(r"(?: is:?)?\s+", candidate.groups.get("gap", "").lower()) is not None
+        and re.fullmatch(r"(?: is:?)?\s+", _group(candidate, "gap")) is not None
         and not flag
         and not _SETTING.search(head)
     )
@@ -167,6 +168,11 @@ def _is_prose(candidate: Candidate) -> bool:
 
 def _around(candidate: Candidate) -> tuple[str, str]:
     """Return what stands before the part of the name that the regex has, and that part, in lower case."""
-    tail = candidate.groups.get("name", "").lower()
-    place = candidate.before.rfind(tail, 0, max(0, len(candidate.before) - len(candidate.groups.get("gap", ""))))
-    return candidate.before[: max(0, place)], tail
+    before, tail = candidate.before, _group(candidate, "name")
+    place = before.rfind(tail, 0, max(0, len(before) - len(_group(candidate, "gap"))))
+    return before[: max(0, place)], tail
+
+
+def _group(candidate: Candidate, name: str) -> str:
+    """Return a group of the regex as ``before`` is written: letters of UTF-8, in lower case."""
+    return candidate.groups.get(name, "").encode("latin-1").decode("utf-8", "ignore").lower()

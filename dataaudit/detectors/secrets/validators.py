@@ -117,7 +117,7 @@ def is_password(value: str) -> bool:
     return bool(letters and (digits or signs)) and letters + digits >= 4 and bits_per_letter(value) >= _MIN_BITS
 
 
-VERSION: Final = "4"
+VERSION: Final = "5"
 """Raised when a check, an entropy or a placeholder is decided otherwise than before."""
 _NO_PASSWORD = re.compile(
     r"(?i)encr|hash|algo|method|type|format|file|path|dir|field|label|name|prompt|policy|len|min|max|re$|regex|pattern|"
