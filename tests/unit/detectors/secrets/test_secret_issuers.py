@@ -52,7 +52,7 @@ def test_words_behind_the_prefixes_of_issuers_are_no_tokens(registry):
         "pk_2024_THE_PRIMARY_KEY_OF_THE_SECOND_TABLE da2-the-second-version-of-the-api",
     ):
         found, _ = find_in(registry, memoryview(text.encode()))
-        assert [registry.entities[one.code].name for one in found] == []
+        assert [registry.entities[one.code].name for one in found if not one.reserved] == []
 
 
 def test_what_is_not_looked_for_has_a_reason():
