@@ -22,7 +22,7 @@ _PUBLIC = re.compile(
     r"key[_.-]?(?:id|ring|name|frame|word|board|map|code|server|path|file|grip|type|size|length|usage)|"
     # Tokens that mark a place in a list, a form or a text.
     r"csrf|xsrf|anti[_-]?forgery|nonce|tokeni[sz]|"
-    r"(?:(?<!home)page|cursor|continuation|next|prev|previous|sync|change|cancel(?:l?ation)?|resume)[_.-]?token|"
+    r"(?:(?<!home)page|cursor|continuation|next|prev|previous|sync|change|client_?request|cancel(?:l?ation)?|resume)[_.-]?token|"
     r"(?:name|id|ref|uri|url|path|file|dir|type|class|size|len|length|count|expir\w*|ttl|arn|version|alg(?:orithm)?|"
     r"format|pattern|regex|details|params|info|store|manager|provider)$"
 )
@@ -49,6 +49,7 @@ _SIGN = re.compile(r"[=:>→：]")
 _QUOTES = frozenset({'"', "'", "`"})
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _SEPARATOR = re.compile(r"[_./+~=-]")
+_POINT = re.compile(r"[.&]")
 _WORDS = re.compile(r"[A-Z]?[a-z]{4,}")
 _MIN_HEX = 32
 """Digits of a hexadecimal secret: 128 bits."""
@@ -100,7 +101,7 @@ def is_generated(value: str, *, told: bool = False) -> bool:
         told: Whether its name and sign say that it is a secret, so that less is asked of it.
     """
     least = _TOLD if told else _PLAIN
-    body = max((unquote(value) if "%" in value else value).rstrip("=").split("."), key=len)
+    body = max(_POINT.split((unquote(value) if "%" in value else value).rstrip("=")), key=len)
     if len(body) < least.letters or not is_random(body):
         return False
     letters = _SEPARATOR.sub("", body)
@@ -135,13 +136,15 @@ def assigned(candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
     speaking, gap = _SPEAKING.search(name) is not None, _group(candidate, "gap").strip()
     quoted = candidate.before[-1:] in _QUOTES
-    if speaking and quoted and gap in _ASSIGNS:
+    if speaking and quoted and gap in _ASSIGNS and len(value) >= _PLAIN.letters:
         return Evidence.FORM
     if gap == "," and not quoted:
         return Evidence.REJECTED
     if gap == "(" and "key" in name and not speaking and not _NO_KEY.search(name):  # `key_split("...")`
         return Evidence.REJECTED
-    told = (speaking or _OF_SERVICE.search(name) is not None) and (quoted or _SIGN.search(gap) is not None)
+    told = (speaking or _OF_SERVICE.search(name) is not None) and (
+        quoted or (_SIGN.search(gap) is not None and "." not in value)
+    )
     holds = told if _UUID.fullmatch(value) else is_generated(value, told=told)
     return Evidence.FORM if holds else Evidence.REJECTED
 
