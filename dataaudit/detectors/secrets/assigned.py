@@ -67,25 +67,17 @@ class _Limits:
     """The same in one case and digits; shorter ones are names with numbers."""
     separators: float
     """Largest share of separators, of which one (in one case) or three are free; in base64 2 of 64 letters are one."""
-    turns: float
-    """Least share of turns in both cases from 32 letters; random ones have 0.62."""
     turns_short: float
-    """The same below 32 letters."""
-    turns_one_case: float
-    """The same in one case; random ones have 0.4."""
+    """Least share of turns in both cases below 32 letters."""
     turns_parts: float
     """The same in one case with two separators and more."""
-    turns_hex: float = 0.22
-    """The same in hexadecimal digits; random ones have 0.47."""
 
 
-_PLAIN = _Limits(
-    letters=20, one_case=24, separators=0.13, turns=0.3, turns_short=0.4, turns_one_case=0.15, turns_parts=0.25
-)
-_TOLD = _Limits(
-    letters=16, one_case=16, separators=0.2, turns=0.3, turns_short=0.3, turns_one_case=0.15, turns_parts=0.2
-)
+_PLAIN = _Limits(letters=20, one_case=24, separators=0.13, turns_short=0.4, turns_parts=0.25)
+_EXPLICIT = _Limits(letters=16, one_case=16, separators=0.2, turns_short=0.3, turns_parts=0.2)
 """Where name and sign say that the value is a secret."""
+_TURNS = {"both cases": 0.3, "one case": 0.15, "hexadecimal": 0.22}
+"""Least share of turns elsewhere. Random values have 0.62, 0.4 and 0.47."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -93,14 +85,14 @@ def is_secret_name(name: str) -> bool:
     return _PUBLIC.search(name.lower()) is None
 
 
-def is_generated(value: str, *, told: bool = False) -> bool:
+def is_generated(value: str, *, explicit: bool = False) -> bool:
     """Tell whether a value is random over its whole length, as keys are and identifiers, paths, versions are not.
 
     Args:
         value: The value.
-        told: Whether its name and sign say that it is a secret, so that less is asked of it.
+        explicit: Whether its name and sign say that it is a secret, so that less is asked of it.
     """
-    least = _TOLD if told else _PLAIN
+    least = _EXPLICIT if explicit else _PLAIN
     body = max(_POINT.split((unquote(value) if "%" in value else value).rstrip("=")), key=len)
     if len(body) < least.letters or not is_random(body):
         return False
@@ -111,14 +103,14 @@ def is_generated(value: str, *, told: bool = False) -> bool:
         return False
     turns = sum(map(_differ, letters, letters[1:])) / len(letters)
     if _HEX.fullmatch(body):
-        return len(body) >= _MIN_HEX and turns >= least.turns_hex
+        return len(body) >= _MIN_HEX and turns >= _TURNS["hexadecimal"]
     if one_case:
-        return len(body) >= least.one_case and turns >= (least.turns_one_case if separators < 2 else least.turns_parts)
+        return len(body) >= least.one_case and turns >= (_TURNS["one case"] if separators < 2 else least.turns_parts)
     digits = any(map(str.isdigit, body)) or len(body) >= _MIN_HEX
     words = sum(map(len, _WORDS.findall(body)))
     return (
         digits
-        and turns >= (least.turns if len(body) >= _MIN_HEX else least.turns_short)
+        and turns >= (_TURNS["both cases"] if len(body) >= _MIN_HEX else least.turns_short)
         and words <= _MAX_WORDS * len(body)
     )
 
@@ -142,10 +134,10 @@ def assigned(candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
     if gap == "(" and "key" in name and not speaking and not _NO_KEY.search(name):  # `key_split("...")`
         return Evidence.REJECTED
-    told = (speaking or _OF_SERVICE.search(name) is not None) and (
+    explicit = (speaking or _OF_SERVICE.search(name) is not None) and (
         quoted or (_SIGN.search(gap) is not None and "." not in value)
     )
-    holds = told if _UUID.fullmatch(value) else is_generated(value, told=told)
+    holds = explicit if _UUID.fullmatch(value) else is_generated(value, explicit=explicit)
     return Evidence.FORM if holds else Evidence.REJECTED
 
 

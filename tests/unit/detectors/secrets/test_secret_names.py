@@ -131,11 +131,11 @@ def test_program_text_prose_and_headings_behind_a_short_name_hold_no_secret(regi
     assert found_in(registry, text) == []
 
 
-TOLD = ("SNYK_TOKEN={}\n", "api_key: {}\n", "githubPat = '{}'", '"client_secret": "{}"', "-H 'X-Acme-Api-Key: {}'")
+EXPLICIT = ("SNYK_TOKEN={}\n", "api_key: {}\n", "githubPat = '{}'", '"client_secret": "{}"', "-H 'X-Acme-Api-Key: {}'")
 """Names that say that a secret is meant, and a sign that gives them a value."""
 
 
-@pytest.mark.parametrize("line", TOLD)
+@pytest.mark.parametrize("line", EXPLICIT)
 def test_a_name_that_says_whose_secret_it_is_takes_a_uuid_and_16_letters(registry, line):
     rng = random.Random(line)
     uuid = "-".join(pick(rng, HEX, size) for size in (8, 4, 4, 4, 12))
