@@ -149,13 +149,13 @@ def _name(candidate: Candidate) -> str:
 
 
 def _is_prose(candidate: Candidate) -> bool:
-    """Tell whether name and value are words in a row, with ``is`` or not, and no command or flag says more."""
+    """Tell whether name and value are words in a row, with a verb between or not, and no command or flag says more."""
     head, _ = _around(candidate)
     found = _HEAD.search(head)
     flag = found is not None and found[0].startswith("-")
     return (
         candidate.before[-1:].isspace()
-        and re.fullmatch(r"(?: is:?)?\s+", _group(candidate, "gap")) is not None
+        and re.fullmatch(r"(?: (?:is|es|ist|est|lautet):?|是)?\s+", _group(candidate, "gap")) is not None
         and not flag
         and not _SETTING.search(head)
     )
