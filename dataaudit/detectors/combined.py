@@ -37,7 +37,7 @@ _LOG, _FIRST, _CLAIMED, _SCORE, _UNKNOWN, _OFFSET = 0.38, 1.07, 2.19, 1.40, 2.90
 and of the log of its score there; of a language that lid.176 does not know; and of any candidate."""
 _BIAS = (
     "an .4 ast .3 bg .4 bs .4 ca -.5 co .5 cs .4 da .7 de -.8 en -1.9 eo -.4 es .2 fr -.4 ga .3 gl -.4 gv .4 hi -.3"
-    " hr 1.9 hu -.2 id 1 it -.2 ja -.6 ku .4 la .3 lg .4 li .4 mai .8 mi .3 mk .6 ms -.4 nds .2 nl -.1 nn -.9 no 1"
+    " hr 1.3 hu -.2 id 1 it -.2 ja -.6 ku .4 la .3 lg .4 li .4 mai .8 mi .3 mk .6 ms -.4 nds .2 nl -.1 nn -.9 no 1"
     " pl -.4 ro 1 ru -.2 sk -.3 sn .4 so .8 sr -.7 st .3 sw .2 tn .3 tr .2 ts .3 wa .4 yo 1.7 zh .9 zu .3"
 )
 """Weight of a language itself, 0 where not listed. In the fit 30 large languages, Croatian and Serbian weigh eight
