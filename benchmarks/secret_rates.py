@@ -28,8 +28,8 @@ from dataaudit.detectors.patterns.screen import find_in
 from dataaudit.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, samples
-from made_assignments import ALPHABETS, SYNTAXES, Made, assignments
+from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, PREFIXED, samples
+from made_assignments import ALPHABETS, FOREIGN_NAMES, SHORT_NAMES, SYNTAXES, Made, assignments
 from secret_kinds import KINDS, documents
 
 WEAK = {"Secret Keyword", "Base64 High Entropy String", "Hex High Entropy String"}
@@ -113,7 +113,18 @@ def print_names(registry: Registry, rounds: int) -> None:
     for syntax, lines in SYNTAXES.items():
         rates = [share(assignments(syntax, alphabet, rounds * len(lines), seed=9)) for alphabet in ALPHABETS]
         row(syntax, *(f"{rate:.2f}" for rate in rates))
-    for title, rules in (("with a form", NAMED), ("behind the service's name", ASSIGNED)):
+    for title, names in (("short", SHORT_NAMES), ("foreign", FOREIGN_NAMES)):
+        rates = [
+            share(assignments(syntax, "base62", rounds * len(lines), seed=9, names=names))
+            for syntax, lines in SYNTAXES.items()
+        ]
+        print(f"\n{title} names, base62: least {min(rates):.2f}, mean {sum(rates) / len(rates):.3f} of syntaxes")
+    prefixed = {issuer: ("settings", maker) for issuer, maker in PREFIXED.items()}
+    for title, rules in (
+        ("with a form", NAMED),
+        ("behind the service's name", ASSIGNED),
+        ("by their prefix", prefixed),
+    ):
         by_rule = {
             rule: share(samples(rule, rule.partition("-")[0] if rules is NAMED else first, maker, rounds))
             for rule, (first, maker) in rules.items()

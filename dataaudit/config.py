@@ -180,8 +180,9 @@ class Reader(_Strict):
 class LanguageConfig(_Strict):
     """How the language of a document is found."""
 
-    detector: Literal["pycld2", "fasttext"] = Field(
-        default="pycld2", description="The detector that decides; the other one classifies a sample."
+    detector: Literal["combined", "pycld2", "fasttext"] = Field(
+        default="combined",
+        description="The detector that decides: both weighted, or one. fastText, or else pycld2, classifies a sample.",
     )
     model: str | None = Field(
         default=None,

@@ -20,7 +20,8 @@ from dataaudit import text as t
 from dataaudit.config import LanguageConfig
 from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
 from dataaudit.corpus.tokens.spec import DEFAULT_NAME
-from dataaudit.detectors import cld2, lid176
+from dataaudit.detectors import cld2, combined, lid176
+from dataaudit.detectors.base import DetectorModel
 from dataaudit.detectors.language import find_cld2
 from dataaudit.detectors.toxicity import find_screen
 from dataaudit.engine.job import user_cache
@@ -183,11 +184,16 @@ def _tokenizers(state: Path) -> Iterator[Check]:
 
 
 def _detectors() -> Iterator[Check]:
-    """Load both language detectors as a build does."""
+    """Load the language detectors as a build does."""
     with tempfile.TemporaryDirectory() as temporary:
+
+        def find_lid176() -> DetectorModel:
+            return lid176.find_model(None, cache_dir=Path(temporary))
+
         for detector, name, find in (
             (cld2.NAME, "cld2", find_cld2),
-            (lid176.NAME, "lid.176", lambda: lid176.find_model(None, cache_dir=Path(temporary))),
+            (lid176.NAME, "lid.176", find_lid176),
+            (combined.NAME, "both weighted", lambda: combined.combine(find_cld2(), find_lid176())),
         ):
             try:
                 model = find()

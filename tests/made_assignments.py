@@ -27,6 +27,26 @@ NAMES = (
     ("credential",),
     ("db", "password"),
 )
+SHORT_NAMES = (
+    ("pass",),
+    ("pw",),
+    ("db", "pw"),
+    ("pat",),
+    ("github", "pat"),
+    ("jwt",),
+    ("session",),
+    ("sas",),
+    ("auth",),
+)
+"""Names that are parts of other words: `path`, `compass`, `authority`."""
+FOREIGN_NAMES = tuple(
+    (word,)
+    for word in (
+        *("contraseña", "clave", "passwort", "kennwort", "schlüssel", "mot_de_passe", "jeton", "senha", "chave"),
+        *("пароль", "токен", "ключ", "密码", "密碼", "密钥", "令牌", "パスワード", "トークン", "비밀번호"),
+    )
+)
+"""Names in Spanish, German, French, Portuguese, Russian, Chinese, Japanese and Korean."""
 ALPHABETS = {
     "hexadecimal": HEX,
     "base62": ALNUM,
@@ -223,16 +243,25 @@ def value(rng: random.Random, alphabet: str, length: int = LENGTH) -> str:
     return pick(rng, ALPHABETS[alphabet], length)
 
 
-def assignments(syntax: str, alphabet: str, count: int, *, length: int = LENGTH, seed: int = 5) -> list[Made]:
-    """Texts of one syntax with one value each, and where it begins and ends; all lines and names in turn."""
+def assignments(
+    syntax: str,
+    alphabet: str,
+    count: int,
+    *,
+    length: int = LENGTH,
+    seed: int = 5,
+    names: tuple[tuple[str, ...], ...] = NAMES,
+) -> list[Made]:
+    """Texts of one syntax with one value each, and the bytes where it begins and ends; all lines and names in turn."""
     rng = random.Random(f"{syntax} {alphabet} {length} {seed}")
     lines = SYNTAXES[syntax]
     made = []
     for number in range(count):
         spell, line = lines[number % len(lines)]
-        name = spell(NAMES[rng.randrange(len(NAMES))])
+        name = spell(names[rng.randrange(len(names))])
         before, after = line.replace("NAME", name).split("{}")
         head = f"# settings of the service\n{before}"
         text = f"{head}{value(rng, alphabet, length)}{after}\nother lines follow\n"
-        made.append((text, len(head), len(head) + length))
+        start = len(head.encode())
+        made.append((text, start, start + length))
     return made

@@ -9,8 +9,9 @@ languages, and tells scripts apart, which a primary subtag does not.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,13 @@ class DetectorModel:
     """The model's file under its content's name; None where it is part of a library."""
     loader: str = ""
     """The package that reads the file, where there are several; empty where there is one."""
+    parts: tuple[DetectorModel, ...] = ()
+    """The models that it combines; each is loaded by itself."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return all of it that decides an answer, as plain JSON values."""
+        plain = {name: getattr(self, name) for name in ("name", "version", "sha256", "loader")}
+        return {**plain, "languages": list(self.languages), "parts": [part.identity() for part in self.parts]}
 
 
 class LanguageDetector(Protocol):
@@ -78,6 +86,7 @@ _SCRIPTS = {"bugi": "bug", "goth": "got"}
 """CLD2 names two languages by their script alone."""
 
 
+@cache
 def language_code(label: str) -> str:
     """Return the code of a detector's own label: ``__label__als``, ``zh-Hant``, ``iw``, ``xx-Goth``, ``un``."""
     primary, _, rest = label.removeprefix("__label__").lower().replace("_", "-").partition("-")

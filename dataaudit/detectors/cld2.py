@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.detectors.base import Codes, Confidence, DetectorModel, known_languages, language_code
+from dataaudit.detectors.languages import UND
 from dataaudit.detectors.windows import WINDOWS_VERSION, Windows, identify
 from dataaudit.manifest.canonical import canonical_json
 
@@ -63,9 +64,16 @@ class Cld2Detector:
 
     def classify(self, text: str) -> tuple[int, float]:
         """Return (code, confidence) of words on one line."""
+        claim, confidence, _ = self.claim(text)
+        return self._index[claim], confidence
+
+    def claim(self, text: str) -> tuple[str, float, float]:
+        """Return the first language, its confidence and its score; (``und``, 0, 0) without one."""
         label, percent, score = best_language(text)
-        index = self._index.get(language_code(label), 0)
-        return (index, percent / 100 * min(1.0, score / FULL_SCORE)) if index else (0, 0.0)
+        name = language_code(label)
+        if name == UND or name not in self._index:
+            return UND, 0.0, 0.0
+        return name, percent / 100 * min(1.0, score / FULL_SCORE), score
 
 
 def best_language(text: str) -> tuple[str, int, float]:

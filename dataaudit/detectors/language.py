@@ -1,8 +1,8 @@
-"""The language of every document: one detector decides, the other looks at a sample of what it decided."""
+"""The language of every document: one detector decides, another one looks at a sample of what it decided."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dataaudit.config import LanguageConfig
 from dataaudit.corpus.tokens.encoder import sample_mask
-from dataaudit.detectors import cld2, lid176
+from dataaudit.detectors import cld2, combined, lid176
 from dataaudit.detectors.base import DetectorModel, LanguageDetector
 from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.errors import DetectorError
@@ -31,16 +31,18 @@ class LanguageModels:
     chosen: DetectorModel
     """The detector whose answer counts."""
     second: DetectorModel
-    """The other one, for a sample."""
+    """Another one, for a sample."""
     min_confidence: float
     """Below it a language is ``und``, for both."""
 
+    @property
+    def named(self) -> tuple[DetectorModel, ...]:
+        """What the manifest names: both, and the parts of the chosen one that are neither."""
+        return tuple(dict.fromkeys((self.chosen, self.second, *self.chosen.parts)))
+
     def key_value(self, *, seed: int) -> dict[str, Any]:
         """Return all of it that decides a number, as plain JSON values."""
-        models = {role: asdict(model) for role, model in (("chosen", self.chosen), ("second", self.second))}
-        for model in models.values():
-            del model["path"]
-            model["languages"] = list(model["languages"])
+        models = {"chosen": self.chosen.identity(), "second": self.second.identity()}
         limits = {"min_confidence": self.min_confidence, "least_words": LEAST_WORDS}
         return {**models, **limits, "sample_one_in": SAMPLE_ONE_IN, "seed": seed}
 
@@ -65,9 +67,9 @@ def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Pa
             f"a language model cannot be copied to {cache_dir} ({error.strerror})",
             "Name another one: --state DIR, in Python state=DIR.",
         ) from None
-    both = {lid.name: lid, cld2.NAME: find_cld2()}
-    chosen = both.pop(settings.detector)
-    (second,) = both.values()
+    first = find_cld2()
+    chosen = {cld2.NAME: first, lid.name: lid, combined.NAME: combined.combine(first, lid)}[settings.detector]
+    second = first if chosen is lid else lid
     return LanguageModels(chosen=chosen, second=second, min_confidence=settings.min_confidence)
 
 
@@ -140,14 +142,14 @@ def load_detector(model: DetectorModel) -> LanguageDetector:
     """
     if model.name == lid176.NAME:
         return lid176.FastTextDetector(model)
-    found = find_cld2()
-    if found != model:
+    named, found = (model.parts[0] if model.parts else model), find_cld2()
+    if found != named:
         raise DetectorError(
-            f"expected pycld2 {model.version} with the digest {model.sha256[:12]}, found {found.version} with"
+            f"expected pycld2 {named.version} with the digest {named.sha256[:12]}, found {found.version} with"
             f" {found.sha256[:12]}",
             "Install the same version on every worker.",
         )
-    return cld2.Cld2Detector(model)
+    return combined.CombinedDetector(model) if model.parts else cld2.Cld2Detector(model)
 
 
 def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
@@ -156,9 +158,11 @@ def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
     Raises:
         DetectorError: One is not there, or not the one that is named.
     """
+    chosen = load_detector(models.chosen)
+    second = chosen.second if isinstance(chosen, combined.CombinedDetector) else load_detector(models.second)
     return LanguageIdentifier(
-        load_detector(models.chosen),
-        load_detector(models.second),
+        chosen,
+        second,
         min_confidence=models.min_confidence,
         sample_one_in=SAMPLE_ONE_IN,
         seed=seed,

@@ -67,11 +67,13 @@ class FastTextDetector:
 
     def classify(self, text: str) -> tuple[int, float]:
         """Return (code, confidence) of words on one line."""
-        found = self._predict(text + "\n", 1, 0.0, "strict")
-        if not found:
-            return 0, 0.0
-        probability, label = found[0]
-        return self._index[language_code(label)], min(1.0, float(probability))
+        listed = self.candidates(text, 1)
+        return (self._index[listed[0][0]], listed[0][1]) if listed else (0, 0.0)
+
+    def candidates(self, text: str, number: int) -> list[tuple[str, float]]:
+        """Return the most probable languages of words on one line with their probabilities, the first one first."""
+        found = self._predict(text + "\n", number, 0.0, "strict")
+        return [(language_code(label), min(1.0, float(probability))) for probability, label in found]
 
 
 _ANSWERED: set[tuple[str, str]] = set()

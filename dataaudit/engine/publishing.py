@@ -154,7 +154,7 @@ def _tokenizer_record(job: Job, encoding: pa.Table) -> TokenizerRecord:
 
 def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
     """Return what looked at documents, sorted by name; the config says which one's answer counts."""
-    models = () if job.languages is None else (job.languages.chosen, job.languages.second)
+    models = () if job.languages is None else job.languages.named
     records = [
         DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
         for model in models

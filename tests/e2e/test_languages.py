@@ -1,4 +1,4 @@
-"""Languages through a whole build: shares, `und`, tables, both detectors, and a labelled set when one is given."""
+"""Languages through a whole build: shares, `und`, tables, the detectors, and a labelled set when one is given."""
 
 from __future__ import annotations
 
@@ -100,15 +100,17 @@ def test_shares_tables_and_shards_tell_the_same(multilingual):
 
 
 def test_the_manifest_says_who_looked(multilingual):
-    """Both detectors with version, digest and the languages that they know; no path."""
+    """The detector that decides, and both models that it weighs, with version, digest and languages; no path."""
     _, _, manifest = multilingual
     core = manifest.core
     assert all(len(one.sha256) == 64 for one in core.detectors)
-    fasttext, cld2 = (one for one in core.detectors if one.name in {"fasttext", "pycld2"})
+    combined, fasttext, cld2 = (one for one in core.detectors if one.name in {"combined", "fasttext", "pycld2"})
+    assert combined.version == f"1+pycld2.{cld2.version}+fasttext.{fasttext.version}"
     assert all("looks" in one.version for one in (fasttext, cld2))
+    assert set(combined.languages) == {*fasttext.languages, *cld2.languages}
     assert "zu" in cld2.languages
     assert "zu" not in fasttext.languages
-    assert core.config["language"] == {"detector": "pycld2", "min_confidence": 0.5}
+    assert core.config["language"] == {"detector": "combined", "min_confidence": 0.5}
     (record,) = [one for one in manifest.metrics("language_share", "detector_agreement") if not one.scope.as_dict()]
     assert (record.method, record.value) == ("sampled", 1.0)
     assert record.n > 0
@@ -160,12 +162,13 @@ def test_a_model_that_is_absent_is_one_clear_error(multilingual, tmp_path):
 
 @pytest.mark.skipif(LABELLED not in os.environ, reason=f"set {LABELLED} to a folder of de.txt, en.txt, ...")
 @pytest.mark.parametrize(
-    ("name", "sentences", "kilobytes", "wrong"), [("pycld2", 0.93, 0.96, 0.04), ("fasttext", 0.86, 0.92, 0.03)]
+    ("name", "sentences", "kilobytes", "wrong"),
+    [("combined", 0.94, 0.96, 0.04), ("pycld2", 0.93, 0.96, 0.04), ("fasttext", 0.86, 0.92, 0.03)],
 )
 def test_labelled_languages(tmp_path, name, sentences, kilobytes, wrong):
     """Of the languages that a detector knows, so many sentences and documents of 1 KB are right, so few wrong."""
     models = resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
-    detector = load_detector({one.name: one for one in (models.chosen, models.second)}[name])
+    detector = load_detector({one.name: one for one in models.named}[name])
     names = np.array(detector.model.languages, dtype=object)
     rng = random.Random(1)
     truth, texts = [], []

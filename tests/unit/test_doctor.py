@@ -58,6 +58,7 @@ def test_this_installation_is_sound(tmp_path, sound):
     assert "default" in checks["names"]["found"].split(", ")
     assert checks["cld2"]["state"] == checks["lid.176"]["state"] == "ok"
     assert "176 languages" in checks["lid.176"]["found"]
+    assert checks["both weighted"]["found"].startswith("`combined`, the default: ")
     assert checks["publishing"]["state"] in ("ok", "note")
     assert list(tmp_path.iterdir()) == []
 

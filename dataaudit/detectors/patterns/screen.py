@@ -176,14 +176,19 @@ class _Surroundings:
     def __init__(self, words: context.ContextWords, text: bytes) -> None:
         self._words = words
         self._text = text
-        self._seen: dict[tuple[int, int, int, int], tuple[str, str, frozenset[int]]] = {}
+        self._seen: dict[tuple[int, int, int, int, bool], tuple[str, str, frozenset[int]]] = {}
 
-    def look(self, start: int, end: int, behind: int, ahead: int) -> tuple[str, str, frozenset[int]]:
-        """Return ``behind`` bytes before ``start``, ``ahead`` bytes from ``end``, and the entities of their words."""
-        place = (start, end, behind, ahead)
+    def look(
+        self, start: int, end: int, behind: int, ahead: int, *, words: bool = True
+    ) -> tuple[str, str, frozenset[int]]:
+        """Return ``behind`` bytes before ``start``, ``ahead`` bytes from ``end``, and the entities of their words.
+
+        Without ``words`` none are searched for, which most of the time goes to.
+        """
+        place = (start, end, behind, ahead, words)
         if place not in self._seen:
             first, last = context.before(self._text, start, behind), context.after(self._text, end, ahead)
-            self._seen[place] = first, last, self._words.near(first, last)
+            self._seen[place] = first, last, self._words.near(first, last) if words else frozenset()
         return self._seen[place]
 
     def speaks(self, one: _Ready, start: int, end: int) -> bool:
@@ -198,7 +203,7 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
     start, end = match.span("value") if one.has_value else match.span()
     if start < 0 or end <= start or end - start > MAX_MATCH_BYTES:
         return None
-    before, after, speaking = around.look(start, end, *one.entity.window)
+    before, after, speaking = around.look(start, end, *one.entity.window, words=bool(one.entity.context))
     near = one.code in speaking
     if one.needs_context and not near:
         return None

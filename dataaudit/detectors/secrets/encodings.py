@@ -79,13 +79,15 @@ _JOINED = re.compile(r"(?<![A-Za-z])[A-Za-z]{3,}[_.-]?")
 """Words of an identifier in one case: ``base_of_the_4th_table``."""
 _RUN = re.compile(r"(.)\1{2,}")
 _CLASSES = (re.compile(r"[a-z]"), re.compile(r"[A-Z]"), re.compile(r"[0-9]"))
-_HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_HEX = re.compile(r"[0-9a-fA-F]+")
 _MIN_SHARE = 0.75
 """Of the entropy that a random string of this length and alphabet shows at the median."""
 _MIN_VARIED = 0.7
 """The same, of a random string of hexadecimal digits."""
 _MAX_WORDS = 0.7
 """Share of letters in words, beyond which a string is one of words."""
+_MAX_JOINED = 0.8
+"""The same of words of an identifier: random letters in one case have 0.6, three and more in a row."""
 
 
 def bits_per_letter(text: str) -> float:
@@ -111,22 +113,24 @@ def is_random(text: str) -> bool:
     """Tell whether a string may come from a generator of random letters rather than from a person.
 
     It must show three quarters of the entropy that a random string of its length and alphabet shows, must not be made
-    of words for more than 70 %, and, if it is no hexadecimal number, must mix letters and digits or both cases.
+    of words for more than 70 or 80 %, and, if it is no hexadecimal number, must mix letters and digits or both cases.
     """
     body = text.rstrip("=")
     if len(body) < 8:
         return False
-    if _HEX.fullmatch(body):
-        if body.isdigit():
+    digits = body.replace("-", "")
+    if _HEX.fullmatch(digits):
+        if digits.isdigit():
             return False
-        alphabet = 16
+        body, alphabet = digits, 16
     else:
         kinds = [bool(kind.search(body)) for kind in _CLASSES]
         if sum(kinds) < 2:
             return False
         alphabet = 26 * kinds[0] + 26 * kinds[1] + 10 * kinds[2]
-        words = _WORDS if kinds[0] and kinds[1] else _JOINED if _SEPARATOR.search(body) else None
-        if words and sum(map(len, words.findall(body))) > _MAX_WORDS * len(body):
+        both = kinds[0] and kinds[1]
+        words = _WORDS if both else _JOINED if _SEPARATOR.search(body) else None
+        if words and sum(map(len, words.findall(body))) > (_MAX_WORDS if both else _MAX_JOINED) * len(body):
             return False
     if _RUN.search(body) and len(_RUN.sub("", body)) < 0.6 * len(body):
         return False

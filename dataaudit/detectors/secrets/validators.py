@@ -50,6 +50,7 @@ from dataaudit.detectors.secrets.issuers import (
 
 _LONG = 120
 """Letters, beyond which words are not looked for: chance writes them."""
+_LONG_WORDS = re.compile(r"EXAMPLE|X{8}")
 _WORDS = re.compile(
     r"x{5}|\*{3}|\.{3}|example|sample|change[-_ ]?(?:me|this|it)|place[-_]?holder|redacted|removed|hidden|masked|"
     r"replace|dummy|insert|not[-_ ]?a[-_ ]?real|foo_?bar|secret[-_]?key|your[-_ ]|(?<![a-z])your(?=[A-Z])|"
@@ -86,7 +87,7 @@ def is_placeholder(value: str) -> bool:
     if value.lower() in _EMPTY or len(set(value)) <= min(3, len(value) - 1):
         return True
     if len(value) > _LONG:
-        return len(set(value)) < 12
+        return len(set(value)) < 12 or _LONG_WORDS.search(value) is not None
     lower = value.lower()
     return bool(
         _TEMPLATE.search(value)
@@ -116,7 +117,7 @@ def is_password(value: str) -> bool:
     return bool(letters and (digits or signs)) and letters + digits >= 4 and bits_per_letter(value) >= _MIN_BITS
 
 
-VERSION: Final = "4"
+VERSION: Final = "5"
 """Raised when a check, an entropy or a placeholder is decided otherwise than before."""
 _NO_PASSWORD = re.compile(
     r"(?i)encr|hash|algo|method|type|format|file|path|dir|field|label|name|prompt|policy|len|min|max|re$|regex|pattern|"

@@ -8,7 +8,7 @@ from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, Relation, statistics
 
 METRIC = "language_share"
-_DETECTORS = ("pycld2", "fasttext")
+_DETECTORS = ("combined", "pycld2", "fasttext")
 
 
 def _decided_by(stat: str) -> Collection[str]:

@@ -19,7 +19,7 @@ from dataaudit.render.line import Interval, Line, Name, say, share, size
 
 UND = "und"
 _BARS = 15
-_LANGUAGE_DETECTORS = ("pycld2", "fasttext")
+_LANGUAGE_DETECTORS = ("combined", "pycld2", "fasttext")
 """Names of those that say a language, among all detectors of a manifest."""
 
 

@@ -1,4 +1,4 @@
-"""Both detectors with their real models, which the packages carry."""
+"""The detectors with their real models, which the packages carry."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def loaded(models):
-    """Both detectors by name."""
-    return {model.name: load_detector(model) for model in (models.chosen, models.second)}
+    """Every detector by name."""
+    return {model.name: load_detector(model) for model in models.named}
 
 
-@pytest.fixture(params=["pycld2", "fasttext"])
+@pytest.fixture(params=["combined", "pycld2", "fasttext"])
 def detector(request, loaded):
     """One after the other."""
     return loaded[request.param]

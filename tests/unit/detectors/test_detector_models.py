@@ -21,7 +21,7 @@ from dataaudit.errors import DetectorError
 
 def test_a_model_is_named_by_its_content(models, tmp_path):
     """The file's digest is the name of the copy that workers read; CLD2's is of its answers and has no file."""
-    fasttext = {model.name: model for model in (models.chosen, models.second)}["fasttext"]
+    fasttext = {model.name: model for model in models.named}["fasttext"]
     packaged = lid176.packaged_model().read_bytes()
     assert fasttext.sha256 == hashlib.sha256(packaged).hexdigest() == fasttext.path.stem
     assert fasttext.path.read_bytes() == packaged
@@ -54,11 +54,14 @@ def test_a_model_that_is_loaded_serves_builds_with_other_state_folders(tmp_path,
 
 
 def test_the_config_says_whose_answer_counts(models, tmp_path):
-    """Either of the two decides; the other one looks at the sample."""
-    other = resolve_languages(LanguageConfig(detector="fasttext"), base_dir=tmp_path, cache_dir=tmp_path)
-    assert (other.chosen.name, other.second.name) == ("fasttext", "pycld2")
-    assert (models.chosen.name, models.second.name) == ("pycld2", "fasttext")
-    assert other.key_value(seed=0) != models.key_value(seed=0)
+    """Both together decide, or one; lid.176 looks at the sample, or CLD2 where lid.176 decides."""
+    pairs, keys = {"combined": "fasttext", "fasttext": "pycld2", "pycld2": "fasttext"}, []
+    for chosen, second in pairs.items():
+        found = resolve_languages(LanguageConfig(detector=chosen), base_dir=tmp_path, cache_dir=tmp_path)
+        assert (found.chosen.name, found.second.name) == (chosen, second)
+        keys.append(str(found.key_value(seed=0)))
+    assert len(set(keys)) == 3
+    assert str(models.key_value(seed=0)) == keys[0]
 
 
 @pytest.mark.parametrize("damage", ["absent", "folder", "text", "cut short", "cut at the end"])
@@ -103,6 +106,15 @@ def test_a_worker_with_another_cld2_is_refused():
         load_detector(replace(cld2.find_model(), sha256="0" * 64))
 
 
+def test_a_part_of_another_version_is_refused(models):
+    """A combination names its parts, and each is compared when it is loaded."""
+    first, second = models.chosen.parts
+    with pytest.raises(DetectorError, match="Install the same"):
+        load_detector(replace(models.chosen, parts=(replace(first, sha256="0" * 64), second)))
+    with pytest.raises(DetectorError, match="not the model"):
+        load_detector(replace(models.chosen, parts=(first, replace(second, sha256="0" * 64))))
+
+
 class TestIdentifier:
     TEXTS = pa.array([" ".join(lines) for lines in SENTENCES.values()] + ["", "123"], pa.large_string())
     KEYS = np.arange(20, dtype=np.uint64) * np.uint64(977)
@@ -126,11 +138,11 @@ class TestIdentifier:
         assert set(np.array(found.names)[found.codes[found.confidence < 1]]) == {"und"}
         assert found.confidence.max() > 0.9
 
-    @pytest.mark.parametrize("detector", ["pycld2", "fasttext"])
+    @pytest.mark.parametrize("detector", ["combined", "pycld2", "fasttext"])
     def test_one_to_three_words_have_no_language_however_sure_a_detector_is(self, loaded, detector):
         """Two words may be a name: neither detector's answer is said, so both say the same."""
         texts = pa.array(["Guten Morgen", "thank you everybody", "Guten Morgen liebe Freunde"], pa.large_string())
-        other = {"pycld2": "fasttext", "fasttext": "pycld2"}[detector]
+        other = "pycld2" if detector == "fasttext" else "fasttext"
         one = LanguageIdentifier(loaded[detector], loaded[other], min_confidence=0.5, sample_one_in=1, seed=0)
         found = one.identify(texts, np.arange(3, dtype=np.uint64), np.array([2, 3, 4]))
         assert found.languages().cast(pa.string()).to_pylist() == ["und", "und", "de"]

@@ -187,9 +187,10 @@ def test_what_of_a_detector_decides_languages_is_in_its_value():
     model = DetectorModel(name="n", version="1", sha256="aa", languages=("und",), path=Path("/m"))
     models = LanguageModels(chosen=model, second=replace(model, name="o"), min_confidence=0.5)
     plain = models.key_value(seed=0)
-    for name, changed in variants(replace(model, languages=())).items():
+    bare = replace(model, languages=())
+    for name, changed in (variants(bare) | {"parts": replace(bare, parts=(model,))}).items():
         value = replace(models, chosen=changed).key_value(seed=0)
-        assert (value != replace(models, chosen=replace(model, languages=())).key_value(seed=0)) == (name != "path")
+        assert (value != replace(models, chosen=bare).key_value(seed=0)) == (name != "path")
     assert replace(models, chosen=models.second, second=models.chosen).key_value(seed=0) != plain
     assert replace(models, min_confidence=0.6).key_value(seed=0) != plain
     assert models.key_value(seed=1) != plain
