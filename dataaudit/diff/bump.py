@@ -31,7 +31,7 @@ _MEANING = {
     ShardChangeKind.RECOVERED: (Bump.MINOR, "unread before and read now"),
     ShardChangeKind.MOVED: (
         Bump.PATCH,
-        "under another name, otherwise the same; `root:` keeps names where a folder moves",
+        "under another name, otherwise the same; `root:` keeps names if a folder moves",
     ),
     ShardChangeKind.REPACKED: (Bump.PATCH, "with the same rows, stored otherwise"),
 }

@@ -274,8 +274,8 @@ def one_sided(value: float, others: Floats) -> float:
 def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:
     """Return the 95 % interval of a mean difference, checkpoints and control units both drawn at random.
 
-    The two variances add up; the quantile is the mean of theirs, weighed by the variances (Cochran and Cox 1950, section
-    4.14), which is on the safe side where few checkpoints have most of the variance.
+    The two variances add up; the quantile is the mean of theirs, weighed by the variances (Cochran and Cox 1950,
+    section 4.14), which is on the safe side where few checkpoints have most of the variance.
     """
     parts = [(float(one.var(ddof=1)) / len(one), len(one) - 1) for one in (by_checkpoint, by_unit)]
     variance = sum(part for part, _ in parts)

@@ -154,7 +154,7 @@ def test_of_a_split_without_words_nothing_is_known(tmp_path):
     [found] = held_out_leaks(load_manifest(tmp_path / "m"))
     assert found.why == "8 of its 8 documents have no word"
     part = section([], [found], [])
-    assert (part.lead, part.tone) == ("What training data holds of held-out splits is not known.", "quiet")
+    assert (part.tone, "is not known" in str(part.lead)) == ("quiet", True)
 
 
 def test_what_is_common_alone_is_no_leak(tmp_path):
