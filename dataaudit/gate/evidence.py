@@ -21,6 +21,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.metrics.family import Counted, Population, ShardColumn
 from dataaudit.metrics.overlap.evidence import shards_with
+from dataaudit.metrics.peers import COLUMNS
 from dataaudit.metrics.registry import METRICS, statistic
 
 MOST_SHARDS = 5
@@ -44,7 +45,7 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     named = ((one.column,) if isinstance(one, ShardColumn) else one.columns for one in evidence if one is not None)
     found = {column for columns in named for column in columns}
     found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
-    return found | {"shard", "uri", "split", "status", "reason", "documents", "tokens", *_DIGESTS}
+    return found | {"shard", "uri", *COLUMNS, "status", "reason", "documents", "tokens", *_DIGESTS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,11 +37,11 @@ class Compared:
     """What a value is held against, for rules that compare."""
 
     value: float | None = None
-    """The baseline's value, or the median of the split; None when there is none."""
+    """The baseline's value, or the median of its peers; None when there is none."""
     reason: str = ""
     """Why there is none."""
     spread: float = 0.0
-    """Robust standard deviation of the split, for rules of ``robust_sd``."""
+    """Robust standard deviation of its peers, for rules of ``robust_sd``."""
     denominator: int = 0
     """What the value was divided by."""
 

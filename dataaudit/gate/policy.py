@@ -122,7 +122,7 @@ class Rule(_Model):
     )
     robust_sd: Positive | None = Field(
         default=None,
-        description="Limit of a shard's distance from the median of its split, in robust standard deviations"
+        description="Limit of a shard's distance from the median of its source, in robust standard deviations"
         " (1.4826 x the median absolute deviation).",
     )
     budget_from: Literal["declared"] | None = Field(

@@ -22,13 +22,9 @@ from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import ShardStatistic
+from dataaudit.metrics.peers import COLUMNS, LEAST_PEERS, peer_groups, robust
 from dataaudit.metrics.registry import SHARD_STATISTICS
 
-LEAST_SHARDS = 5
-"""Shards of a split below which there is no usual value."""
-_TO_SD = 1.4826
-_FLOOR = 0.005
-"""Least robust sd as a part of the median: shards that agree to the last digit still differ by chance."""
 _RATE_FLOOR = 0.02
 """Least robust sd of a ratio: that of a small shard moves by chance alone."""
 
@@ -59,7 +55,7 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values(statistic, chosen)
     splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
-    medians, spreads = _robust(values, splits, rule.unit)
+    medians, spreads = _usual(values, peer_groups(chosen), rule.unit)
     record_at = _records(rule, statistic, chosen, values, denominators)
     suspects = _suspects(rule, values, medians, spreads)
     cases: list[Case] = []
@@ -90,7 +86,7 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
-    columns = dict.fromkeys(["shard", "uri", "split", "status", statistic.of, statistic.column])
+    columns = dict.fromkeys(["shard", "uri", "status", *COLUMNS, statistic.of, statistic.column])
     return shards.select(list(columns)).filter(kept)
 
 
@@ -106,18 +102,15 @@ def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np
     return values, of
 
 
-def _robust(values: np.ndarray, splits: np.ndarray, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median and the robust standard deviation of each shard's split, NaN where there are too few."""
+def _usual(values: np.ndarray, groups: np.ndarray, unit: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return the median and the robust standard deviation of each shard's peers, NaN where there are too few."""
     medians, spreads = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    for split in dict.fromkeys(splits.tolist()):
-        own = (splits == split) & ~np.isnan(values)
-        if own.sum() < LEAST_SHARDS:
-            continue
-        median = float(np.median(values[own]))
-        spread = _TO_SD * float(np.median(np.abs(values[own] - median)))
-        floor = _RATE_FLOOR if unit == "ratio" else 0.0
-        medians[splits == split] = median
-        spreads[splits == split] = max(spread, _FLOOR * abs(median), floor)
+    for group in np.unique(groups).tolist():
+        own = (groups == group) & ~np.isnan(values)
+        if own.sum() >= LEAST_PEERS:
+            median, spread = robust(values[own])
+            medians[groups == group] = median
+            spreads[groups == group] = max(spread, _RATE_FLOOR if unit == "ratio" else 0.0)
     return medians, spreads
 
 

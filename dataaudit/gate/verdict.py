@@ -86,7 +86,7 @@ class Case:
     """exact, sampled or estimated."""
     denominator: int = 0
     baseline: float | None = None
-    """The baseline's value, for rules of change; the median of the split, for rules of robust_sd."""
+    """The baseline's value, for rules of change; the median of its peers, for rules of robust_sd."""
     baseline_denominator: int = 0
     """What the baseline's value was divided by."""
     judged: float | None = None

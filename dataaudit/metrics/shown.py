@@ -149,7 +149,7 @@ class OddShard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardValues:
-    """A number of every shard, of which each is compared with the median of its split."""
+    """A number of every shard, of which each is compared with the median of its source."""
 
     column: str
     """Name in JSON."""

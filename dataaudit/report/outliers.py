@@ -1,4 +1,4 @@
-"""Shards that stand out: far from the others of their split, and for what families say of them; each with reasons."""
+"""Shards that stand out: far from the others of their source, and for what families say of them; each with reasons."""
 
 from __future__ import annotations
 
@@ -10,26 +10,29 @@ import numpy.typing as npt
 
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.places import ShardNames
+from dataaudit.metrics.peers import COLUMNS, LEAST_PEERS, peer_groups, robust
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, all_shown, first_of
 from dataaudit.render.blocks import Row, Table, Tone, names, numbers, rows_of
 from dataaudit.render.line import PLAIN, Line, Name, Number, say, spell
 
 LIMIT_SD = 6.0
-LEAST_SHARDS = 5
-"""Fewer shards of a split have no usual value."""
 _FAR_MORE = 3.0
 """Times the median of what most shards have that stand out all the same: 2 where others have 1 is nothing."""
-_TO_SD = 1.4826
-_FLOOR = 0.005
-"""Least robust sd, as a part of the median: shards that agree to the last digit still differ by chance."""
 _DECIMALS = frozenset(one.column for one in SHARD_STATISTICS if one.shown_as == "number")
 """Numbers that are no share of something."""
 
 
+_SETS = " A set of quality rules stands for the share of documents that it would reject."
+_PEERS = (
+    f"A shard is compared with those of its split and its main source; sources of fewer than {LEAST_PEERS} shards count"
+    " as one."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlier:
-    """A shard with a value that is far from those of its split."""
+    """A shard with a value that is far from those of its peers."""
 
     shard: int
     split: str
@@ -46,7 +49,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distances:
-    """How far the shards of one split lie from its median, in one number."""
+    """How far shards that are peers lie from their median, in one number."""
 
     split: str
     of: ShardValues
@@ -64,27 +67,26 @@ class Distances:
 
 @once
 def distances(manifest: Manifest) -> list[Distances]:
-    """Return the distances of every number and split with enough shards."""
-    splits = manifest.table("shards", ["split"])["split"].combine_chunks().dictionary_encode()
-    codes = splits.indices.to_numpy(zero_copy_only=False)
-    found = []
+    """Return the distances of every number, of all peers with enough shards."""
+    shards = manifest.table("shards", list(COLUMNS))
+    groups, found = peer_groups(shards), []
     for one in (one for shown in all_shown() if shown.shard_values is not None for one in shown.shard_values(manifest)):
-        for code in dict.fromkeys(codes.tolist()):
-            own = np.flatnonzero((codes == code) & np.isfinite(one.values))
-            if len(own) < LEAST_SHARDS:
+        for group in np.unique(groups).tolist():
+            own = np.flatnonzero((groups == group) & np.isfinite(one.values))
+            if len(own) < LEAST_PEERS:
                 continue
             values = one.values[own]
             median, spread = robust(values)
             spread = max(spread, one.least_sd)
             if spread > 0:
-                split = splits.dictionary[code].as_py()
+                split = shards["split"][int(own[0])].as_py()
                 found.append(Distances(split=split, of=one, shards=own, values=values, median=median, robust_sd=spread))
     return found
 
 
 @once
 def outliers(manifest: Manifest) -> list[Outlier]:
-    """Return shards outside median +- 6 robust sd of their split, farthest first."""
+    """Return shards outside median +- 6 robust sd of their peers, farthest first."""
     uris = manifest.table("shards", ["uri"])["uri"]
     chosen = []
     for one in distances(manifest):
@@ -113,33 +115,24 @@ def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
         place: Row = (one.shard, Name(f"{one.split}/{one.uri}")) if named else ()
         return *place, Name(one.column), _number(one, one.value), _number(one, one.median), f"{one.deviations:+,.1f}"
 
-    title = f"Over {LIMIT_SD:g} robust sd from its split's median"
+    title = f"Over {LIMIT_SD:g} robust sd from the median of its source"
     if named:
-        title = f"Shards over {LIMIT_SD:g} robust sd from their split's median (splits of {LEAST_SHARDS} and more)"
-    sets = any(one.column not in _DECIMALS for one in found)
+        title = f"Shards over {LIMIT_SD:g} robust sd from the median of their source"
     return Table(
         title=title,
         columns=(
             *((*numbers("shard"), *names("split/uri")) if named else ()),
             *names("what"),
-            *numbers("value", "median of the split", "robust sd away"),
+            *numbers("value", "median of the source", "robust sd away"),
         ),
         **rows_of(found, row),
         noun="shard",
-        note="a set of quality rules stands for the share of documents that it would reject" if sets else "",
+        note=_PEERS + _SETS * any(one.column not in _DECIMALS for one in found),
     )
 
 
 def _number(one: Outlier, value: float) -> Number:
     return Number(value, "decimal" if one.column in _DECIMALS else "share")
-
-
-def robust(values: npt.ArrayLike) -> tuple[float, float]:
-    """Return median and robust sd of some positive values."""
-    held = np.asarray(values, dtype=np.float64)
-    median = float(np.median(held))
-    spread = _TO_SD * float(np.median(np.abs(held - median)))
-    return median, max(spread, _FLOOR * median)
 
 
 def far_shards(manifest: Manifest) -> list[Standout]:
@@ -197,7 +190,7 @@ def common(manifest: Manifest) -> tuple[Common, ...]:
     number = manifest.core.ledger.shards.planned
     found = []
     for held in groups.values():
-        if number >= LEAST_SHARDS and 2 * len(held) > number:
+        if number >= LEAST_PEERS and 2 * len(held) > number:
             median, spread = robust([one.size for one in held.values()])
             text = next(iter(held.values())).shared
             limit = max(median + LIMIT_SD * spread, _FAR_MORE * median)

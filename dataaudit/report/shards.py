@@ -83,7 +83,7 @@ def _odd(found: Sequence[Odd]) -> Table:
 
 
 def _distances(manifest: Manifest) -> Figure | None:
-    """Return how far each shard lies from the median of its split, in the column in which it is farthest."""
+    """Return how far each shard lies from the median of its source, in the column in which it is farthest."""
     measured = distances(manifest)
     if not measured:
         return None
@@ -125,11 +125,11 @@ def _distances(manifest: Manifest) -> Figure | None:
     says = (
         f"{t.plural(len(known), 'shard')} measured, {t.count(int(beyond.sum()))} of them beyond"
         f" {LIMIT_SD:.0f} robust sd. Each point is a shard, in the column in which it is farthest from the median of"
-        f" its split; dashed: the limits; drawn at {_FAR:.0f} where it is farther."
+        f" its source; dashed: the limits; drawn at {_FAR:.0f} where it is farther."
     )
     return Figure(
         id="chart-shards",
-        title="Distance from the median of the split",
+        title="Distance from the median of the source",
         chart=chart,
         says=says,
         table=table,

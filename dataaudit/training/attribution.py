@@ -16,7 +16,7 @@ from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch, RunLogError
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.report.outliers import robust
+from dataaudit.metrics.peers import COLUMNS, peer_groups, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.text import plural
@@ -578,11 +578,11 @@ class _Tables:
 
 
 def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
-    """Return metrics of a shard beside the medians of its split's other shards, what is farthest from them first."""
-    table = manifest.table("shards", ["split", "documents", *_METRICS])
+    """Return metrics of a shard beside the medians of its peers, what is farthest from them first."""
+    table = manifest.table("shards", [*COLUMNS, "documents", *_METRICS])
     documents = table["documents"].to_numpy()
-    among = pc.equal(table["split"], table["split"][shard]).to_numpy(zero_copy_only=False) & (documents > 0)
-    among = among & (np.arange(len(among)) != shard)
+    groups = peer_groups(table)
+    among = (groups == groups[shard]) & (documents > 0) & (np.arange(len(groups)) != shard)
     found = []
     for name in _METRICS:
         values = pc.cast(table[name], pa.float64()).to_numpy(zero_copy_only=False)

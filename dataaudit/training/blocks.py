@@ -315,7 +315,7 @@ def _metrics(one: Episode) -> Table:
 
     return Table(
         title="What the manifest says of that shard",
-        columns=(*names("metric"), *numbers("shard", "median of its split", "robust sd away")),
+        columns=(*names("metric"), *numbers("shard", "median of its source", "robust sd away")),
         rows=tuple(map(row, one.metrics)),
         noun="metric",
         whole=True,

@@ -118,7 +118,7 @@ def message(rule: Rule, case: Case | None) -> str:
     parts = [f"{metric_words(rule, case)}, {place(case)}: {value_words(rule, case)}"]
     shown = numbers(rule, case)
     if shown.baseline:
-        of = "median of the split" if rule.limit_kind == "robust_sd" else rule.budget_from or "baseline"
+        of = "median of the source" if rule.limit_kind == "robust_sd" else rule.budget_from or "baseline"
         parts.append(f"{of} {shown.baseline}")
     if judged := judged_words(rule, case):
         parts.append(judged)

@@ -3,13 +3,17 @@
 import datetime as dt
 import types
 
+import pyarrow as pa
 import pytest
 from made_facts import covered, facts, policy, record, rule, sampled, shard_row
+from made_manifest import shard
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.evaluate import evaluate
+from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import State, WaiverState
 from dataaudit.gate.writers.effects import Effect, effect_of
+from dataaudit.manifest.tables import TABLES
 
 TODAY = dt.date(2026, 11, 22)
 
@@ -472,3 +476,20 @@ class TestLost:
         verdict = self.judged(one, ([none], shards), ([record("token_kl_drift", "kl", 0.0, "nats")], shards))
         assert verdict.exit_code == ExitCode.NOT_EVALUATED
         assert verdict.rules[0].cases[0].why == "the build had no reference"
+
+
+def test_a_shard_is_odd_within_its_source():
+    """Clean prose among code is not; a shard of another language among the code is, though others are like it."""
+    ratios = [3.0 + 0.01 * number for number in range(12)] + [4.5 + 0.01 * number for number in range(5)] + [4.52]
+    sources = ["code"] * 12 + ["prose"] * 5 + ["code"]
+    rows = [
+        shard(f"{number}.jsonl", bytes_per_token=ratio, sources={source: 100})
+        for number, (ratio, source) in enumerate(zip(ratios, sources, strict=True))
+    ]
+    table = pa.Table.from_pylist(
+        [row | {"shard": number} for number, row in enumerate(rows)], schema=TABLES["shards"].schema
+    )
+    asked = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", scope={"per": "shard"}, robust_sd=6)
+    [statistic] = shard_statistics(asked)
+    found = judge_shards(asked, statistic, table, {"train": False})
+    assert [case.shard_uri for case in found.cases] == ["train/17.jsonl"]

@@ -14,7 +14,7 @@ from made_manifest import make, shard
 
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.report.outliers import robust
+from dataaudit.metrics.peers import robust
 from dataaudit.report.show import show_manifest
 from dataaudit.report.summary import build_summary
 
