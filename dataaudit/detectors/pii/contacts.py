@@ -166,7 +166,7 @@ def email(candidate: Candidate) -> Evidence:
     # @name@host is a name in the fediverse.
     if before.endswith("@") or is_message_id(local, domain, before):
         return Evidence.REJECTED
-    if _MASK.search(before) or _JOINED.match(after) or _is_noise(candidate) or labels[0] in {"and", "or"}:
+    if _MASK.search(before[-8:]) or _JOINED.match(after) or _is_noise(candidate) or labels[0] in {"and", "or"}:
         return Evidence.REJECTED
     login = _IN_URL.search(before) or _LOGIN.search(before) or _PATH_AFTER.match(after)
     known = labels[-1] in TOP_LEVEL or labels[-1].startswith("xn--") or not labels[-1].isascii()
@@ -350,10 +350,10 @@ def international(candidate: Candidate) -> Evidence:
     before, after = candidate.before, candidate.after
     if not 7 <= len(digits) <= 16 or one_digit(digits[2:]) or _DECIMAL.match(plain):
         return Evidence.REJECTED
-    if plain[1:].isdigit() and (_OPERAND_BEFORE.search(before) or _OPERAND_AFTER.match(after)):
+    if plain[1:].isdigit() and (_OPERAND_BEFORE.search(before[-16:]) or _OPERAND_AFTER.match(after)):
         return Evidence.REJECTED
     used = in_use(digits.replace("0", "", 1) if "(0)" in plain else digits)
-    if used and not candidate.context and "+" not in before[-24:] and _TABLE.search(before):
+    if used and not candidate.context and "+" not in before[-24:] and _TABLE.search(before[-24:]):
         return Evidence.FORM
     if used:
         return Evidence.STRONG if plus or not plain.isdigit() else Evidence.WEAK
@@ -376,7 +376,7 @@ def national(candidate: Candidate) -> Evidence:
     groups = re.findall(r"[0-9]+", plain)
     if _HOST.match(plain + candidate.after):
         return Evidence.REJECTED
-    if _ROW_BEFORE.search(candidate.before) and _ROW_AFTER.match(candidate.after):
+    if _ROW_BEFORE.search(candidate.before[-16:]) and _ROW_AFTER.match(candidate.after):
         return Evidence.REJECTED
     if _STAMP.match(plain):
         return Evidence.REJECTED
