@@ -231,7 +231,7 @@ _ASKED = re.compile(
 )
 """What a verb needs before digits in one piece."""
 _UP_TO = (
-    r"(?:[ \t_:]{1,2}(?!start|end|range)[^\W\d_]{1,12}\.?){0,4}(?:[ \t_]{0,3}[:：=#(|>\"'’.,-]){0,4}"
+    r"(?:[ \t_:]{1,2}(?!(?:start|end|range)(?![^\W\d_]))[^\W\d_]{1,12}\.?){0,4}(?:[ \t_]{0,3}[:：=#(|>\"'’.,-]){0,4}"
     r"[ \t]{0,4}\n?[ \t]{0,8}[\"'#(]?\Z"
 )
 """Up to four words and the signs of an assignment: what stands between a label and its number."""
