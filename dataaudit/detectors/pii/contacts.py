@@ -85,7 +85,7 @@ _ID_BEFORE = re.compile(
     r"(?:(?:message|content|references?|thread|x-[a-z-]*message)[\s_-]?ids?\b|\bmsg-?id\b|in-reply-to\b|\b(?:mid|cid|news):)"
     r"[\s:=\"']*(?:<[^<>\s]*>[\s,]*)*[<(\"']?\Z|\breferences?:\s*(?:<[^<>\s]*>[\s,]*)*<\Z|"
     r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|"
-    r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z|[0-9a-f]{4}\$\Z|\bwith e?smtps?a? id\s+<\Z"
+    r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z|\bwith e?smtps?a? id\s+<\Z"
 )
 _BRACKETS = re.compile(r"[ \[({<]")
 _LOCAL = re.compile(r"[^\s<>:;,\"()\[\]{}\\]+|\\?\{[\w.,\s-]+\\?\}")
@@ -97,8 +97,10 @@ MAX_DOMAIN = 253
 _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
 """What stands before is a URL's user or password, so the candidate's first part is the password."""
-_MASK = re.compile(r"[^\s<]!~?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z")
-"""Nick, user and host of a chat (``nick!user@host``), of old mail (``host!user``), or what an ident server says."""
+_MASK = re.compile(r"[^\s<]!~?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z|\$\Z")
+"""Nick, user and host of a chat (``nick!user@host``), of old mail (``host!user``), an ident server's word, a variable."""
+_CALL = re.compile(r"\b(?:sips?|xmpp|im|h323|jabber|acct):\Z")
+"""Schemes of addresses at which no mail is read."""
 _JOINED = re.compile(r"[)\]] has (?:joined|quit|left)\b")
 _NOISE = re.compile(r"[!#$*^`+~|@]")
 _LOGIN = re.compile(r"\b(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)(?:\s+-{1,2}[\w=-]+(?:\s+[0-9]+)?){0,3}\s+\Z")
@@ -168,7 +170,7 @@ def email(candidate: Candidate) -> Evidence:
         return Evidence.REJECTED
     if _MASK.search(before[-8:]) or _JOINED.match(after) or _is_noise(candidate) or labels[0] in {"and", "or"}:
         return Evidence.REJECTED
-    login = _IN_URL.search(before) or _LOGIN.search(before) or _PATH_AFTER.match(after)
+    login = _IN_URL.search(before) or _LOGIN.search(before) or _PATH_AFTER.match(after) or _CALL.search(before[-8:])
     known = labels[-1] in TOP_LEVEL or labels[-1].startswith("xn--") or not labels[-1].isascii()
     return Evidence.STRONG if known and not login else Evidence.FORM
 

@@ -247,6 +247,10 @@ _LICENCE = re.compile(
     r"(?<![^\W_])(?:(?:drivers?['’]?s?|driving)[ _-]?licen[cs]es?|driving permit|learner['’]?s permit|"
     r"dl ?(?:#|no|number)|dmv(?![.\w])|(?:my|his|her|their|your|patient['’]?s) licen[cs]e (?:number|no|#))" + _UP_TO
 )
+_PASSPORT = re.compile(
+    r"(?<![^\W_])(?:passports?|passeport\w*|reisepass\w*|passnummer|pasaporte?\w*|passaport\w*|paspoort\w*|"
+    r"paszport\w*|pass nr|паспорт\w*|护照\w*|護照\w*|パスポート\w*|旅券\w*|여권\w*|جواز(?: السفر)?)(?:['’]s)?" + _UP_TO
+)
 _ACCOUNT = re.compile(
     r"(?<![^\W_])(?:(?:bank|checking|savings?|debit|deposit)[ _-]{0,2}(?:account|acct)s?|direct deposit|"
     r"(?<!aws )(?<!user )(?<!cloud )(?<!project )(?:account|acct)s?\.?[ _]{0,2}(?:number|no|nr|num|#)|acct\.?(?![\w-]))"
@@ -262,6 +266,11 @@ def names_birth(candidate: Candidate) -> bool:
 def names_licence(candidate: Candidate) -> bool:
     """Say whether a number is labelled as that of a person's licence: software and bodies have licences too."""
     return _LICENCE.search(candidate.before) is not None
+
+
+def names_passport(candidate: Candidate) -> bool:
+    """Say whether a number is labelled as that of a passport: machines and programs have that name too."""
+    return _PASSPORT.search(candidate.before) is not None
 
 
 def names_account(candidate: Candidate) -> bool:

@@ -142,6 +142,7 @@ _LABELS: dict[str, Predicate] = {
     "birth": labels.names_birth,
     "licence": labels.names_licence,
     "account": labels.names_account,
+    "passport": labels.names_passport,
 }
 
 

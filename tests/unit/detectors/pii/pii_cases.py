@@ -347,6 +347,9 @@ FOUND = [
     ("STREET_ADDRESS", P, False, "", "Flat 5\nBeth Junction", ""),
     ("STREET_ADDRESS", P, False, "fica em ", "Lagoa da Cunha, 46", " perto"),
     ("STREET_ADDRESS", P, False, "", "S\u00edtio de Peixoto, 9", ""),
+    ("PASSPORT", C, False, "\u062c\u0648\u0627\u0632 \u0627\u0644\u0633\u0641\u0631: ", "C01X00T47", ""),
+    ("US_PASSPORT", C, False, "Jane's passport's number: ", "A12345679", ""),
+    ("EMAIL_ADDRESS", P, False, 'branch("sip:', "roe@mailhaus.de", '")'),
 ]
 """What must be found, with its tier and whether it is reserved."""
 
@@ -537,5 +540,8 @@ MISSED = [
     ("STREET_ADDRESS", "8x DVD-ROM Combo Drive"),
     ("STREET_ADDRESS", "Vila Nova, 12 de maio"),
     ("STREET_ADDRESS", "Campo Grande, 2024"),
+    ("PASSPORT", "by damaged.passport.museum (8.9.3/8.9.3) id MAA05545"),
+    ("US_PASSPORT", "passport numbers are weak.\n\n14019033"),
+    ("EMAIL_ADDRESS", "luser_relay = $user@mailhaus.de"),
 ]
 """What looks like the entity and must not be found as it."""
