@@ -98,7 +98,7 @@ _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
 """What stands before is a URL's user or password, so the candidate's first part is the password."""
 _MASK = re.compile(r"[^\s<]!~?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z|\$\Z")
-"""Nick, user and host of a chat (``nick!user@host``), of old mail (``host!user``), an ident server's word, a variable."""
+"""Masks of chats (``nick!user@host``), paths of old mail (``host!user``), an ident server's word, a variable."""
 _CALL = re.compile(r"\b(?:sips?|xmpp|im|h323|jabber|acct):\Z")
 """Schemes of addresses at which no mail is read."""
 _JOINED = re.compile(r"[)\]] has (?:joined|quit|left)\b")
