@@ -327,8 +327,8 @@ _ROW_BEFORE = re.compile(rf"(?:\A|[\s\[(]){_NUMBER}[ \t]{{1,4}}\Z")
 _ROW_AFTER = re.compile(rf"[ \t]{{1,4}}{_NUMBER}(?:[\s\])]|\Z)")
 _TABLE = re.compile(rf"(?:\A|[\s\[(])(?:{_NUMBER}[ \t]{{1,4}}){{2}}\Z")
 _QUAD = re.compile(
-    r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,2}(?:\.[0-9]{1,3}){2}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z|"
-    r"[0-9]-[0-9]+\Z|[0-9]{14,}\Z"
+    r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z|"
+    r"[01]-[0-9]{5}\Z|[0-9]{14,}\Z"
 )
 """Addresses of machines, versions, numbers with a point, ranges from one digit; a counter."""
 
