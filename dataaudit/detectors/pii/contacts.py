@@ -97,7 +97,7 @@ MAX_DOMAIN = 253
 _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
 """What stands before is a URL's user or password, so the candidate's first part is the password."""
-_MASK = re.compile(r"[^\s<]!~?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z|\$\Z")
+_MASK = re.compile(r"[^\s<]![~*]?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z|\$\Z")
 """Masks of chats (``nick!user@host``), paths of old mail (``host!user``), an ident server's word, a variable."""
 _CALL = re.compile(r"\b(?:sips?|xmpp|im|h323|jabber|acct):\Z")
 """Schemes of addresses at which no mail is read."""
@@ -177,9 +177,10 @@ def email(candidate: Candidate) -> Evidence:
 
 def _is_noise(candidate: Candidate) -> bool:
     """Whether letters of both cases stand amid signs without a blank, as in a picture that is written in base 85."""
-    around = candidate.before[-24:] + " "[len(candidate.before[-24:]) :] + candidate.after[:16]
-    mixed = candidate.text not in {candidate.text.lower(), candidate.text.upper()}
-    return mixed and " " not in around and len(_NOISE.findall(around)) >= 3
+    if candidate.text.islower() or candidate.text.isupper():
+        return False
+    around = candidate.before[-24:] + candidate.after[:16]
+    return " " not in around and len(_NOISE.findall(around)) >= 3
 
 
 def _is_label(label: str) -> bool:

@@ -62,7 +62,7 @@ _WORD = r"[^\W\d_]{1,14}"
 
 
 _NO_TELEPHONE = "".join(
-    rf"(?<!{part})" for part in ("di", "tri", "allo", "homo", "micro", "mega", "saxo", "head", "ear")
+    rf"(?<!{part}p)" for part in ("di", "tri", "allo", "homo", "micro", "mega", "saxo", "head", "ear")
 )
 """Behind these, *phone* is a sound of linguistics, or a device."""
 _POSTSCRIPT = re.compile(r"(?:\)-?[0-9]*|[0-9]) ?[a-z]\(|\)[a-z]{1,2}\n\Z")
@@ -83,7 +83,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     lead = rf"(?:{word}){{0,4}}{_BETWEEN}{{0,10}}\n?{_BETWEEN}{{0,16}}\+?\Z"
     # The left of a name in code counts as its word: s_phone, home-phone, phoneNumber.
     named = (
-        rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)(?:ph|fon)(?=[.:](?!\.)|\s\Z)|(?<=[^\W\d_]){_NO_TELEPHONE}_?(?:phone|telefon)"
+        rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)(?:ph|fon)(?=[.:](?!\.)|\s\Z)|(?<=[^\W\d_])_?(?:p{_NO_TELEPHONE}hone|telefon)"
         rf"|(?:{joined}))"
     )
     return (

@@ -150,12 +150,13 @@ def card(candidate: Candidate) -> Evidence:
     if plain and (_IN_URL.search(candidate.before) or (_IN_NAME.search(candidate.before) and not candidate.context)):
         return Evidence.REJECTED
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
-    if not issued(digits):
-        return Evidence.FORM if len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
     neighbours = _neighbours(candidate, digits)
     if neighbours == 2:
         return Evidence.REJECTED
-    return Evidence.STRONG if groups in _GROUPS and not neighbours and not in_row(candidate) else Evidence.WEAK
+    alone = not neighbours and not in_row(candidate)
+    if not issued(digits):
+        return Evidence.FORM if alone and len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
+    return Evidence.STRONG if alone and groups in _GROUPS else Evidence.WEAK
 
 
 _LENGTHS_LIST = (

@@ -543,5 +543,7 @@ MISSED = [
     ("PASSPORT", "by damaged.passport.museum (8.9.3/8.9.3) id MAA05545"),
     ("US_PASSPORT", "passport numbers are weak.\n\n14019033"),
     ("EMAIL_ADDRESS", "luser_relay = $user@mailhaus.de"),
+    ("EMAIL_ADDRESS", "ADD *!*roe@mailhaus.de"),
+    ("CREDIT_CARD", "cc 6E18 7163 7448 4413 8447\n7CC5"),
 ]
 """What looks like the entity and must not be found as it."""
