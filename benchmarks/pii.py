@@ -54,6 +54,7 @@ SENTENCES = {
     "IP_ADDRESS": ("Connection from {} refused", "{} - - [10/Oct] GET /", "the address {} is blocked"),
     "MAC_ADDRESS": ("device {} joined", "mac={}"),
     "DATE_OF_BIRTH": ("born on {}", "Date of birth: {}", "DOB {}"),
+    "STREET_ADDRESS": ("{}", "Ship it to {} by Friday", "Address: {}"),
 }
 PRESIDIO = """
 import json, spacy, sys, time
@@ -236,6 +237,7 @@ def make(path: Path, each: int = 12) -> None:
             "IBAN_CODE": maker.iban,
             "MAC_ADDRESS": maker.mac_address,
             "IP_ADDRESS": rng.choice([maker.ipv4, maker.ipv6]),
+            "STREET_ADDRESS": maker.street_address,
             "DATE_OF_BIRTH": lambda maker=maker: maker.date_of_birth().strftime(rng.choice(["%d/%m/%Y", "%B %d, %Y"])),
         }
         for kind, value in values.items():

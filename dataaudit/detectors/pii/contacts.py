@@ -76,15 +76,16 @@ _ID_PART = re.compile(
     r"[0-9]{8,}[.-]|(?:.*[.+-])?[0-9]{10,}[.-]|(?:.*[.$+_-])?(?=[0-9a-f]*[0-9])[0-9a-f]{16,}(?:[.$+_-]|\Z)|"
     r"[0-9a-f]{8}-[0-9a-f]{4}-|.*\.fsf(?:_-_)?\Z|.*\.(?:ln[0-9]|wl-)|(?:al)?pine\.|[0-9a-f]{7,8}\.[0-9]{5,8}\Z|"
     r"e1[0-9a-z]{5}-[0-9a-z]{6}-[0-9a-z]{2,}\Z|.*javamail|.*git-send-email|"
-    r"(?:pull|cover|tip|v[0-9]+)[.-](?=[0-9a-f-]*[0-9])[0-9a-f]+[.-]|.*(?:-[0-9]+){2}-[a-z.]*\Z"
+    r"(?:pull|cover|tip|v[0-9]+)[.-](?=[0-9a-f-]*[0-9])[0-9a-f]+[.-]|.*(?:-[0-9]+){2}-[a-z.]*\Z|"
+    r"[a-p]{24,28}\.|[0-9]{3,6}\.[0-9]{9,10}\Z"
 )
-"""Local parts that programs make: times, counters, random hexadecimal, the marks of Gnus, Pine, Exim, Java, git."""
+"""Local parts that programs make: times, counters, random letters, the marks of Gnus, Pine, Exim, Java, git, exmh."""
 _ID_HOSTS = (".prod.outlook.com", ".exchangelabs.com", "mail.gmail.com", "mx.google.com", "messagingengine.com")
 _ID_BEFORE = re.compile(
     r"(?:(?:message|content|references?|thread|x-[a-z-]*message)[\s_-]?ids?\b|\bmsg-?id\b|in-reply-to\b|\b(?:mid|cid|news):)"
     r"[\s:=\"']*(?:<[^<>\s]*>[\s,]*)*[<(\"']?\Z|\breferences?:\s*(?:<[^<>\s]*>[\s,]*)*<\Z|"
     r"(?:lore\.kernel\.org|marc\.info|lkml\.kernel\.org|mail-archive|mail\.gnu\.org|"
-    r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z"
+    r"public-inbox[\w.-]*|postgr\.es|message-id|msgid|mid)/[^\s@<>]{0,60}\Z|\bwith e?smtps?a? id\s+<\Z"
 )
 _BRACKETS = re.compile(r"[ \[({<]")
 _LOCAL = re.compile(r"[^\s<>:;,\"()\[\]{}\\]+|\\?\{[\w.,\s-]+\\?\}")
@@ -96,6 +97,12 @@ MAX_DOMAIN = 253
 _TURNS = re.compile(r"(?<=[a-z])(?=[0-9])|(?<=[0-9])(?=[a-z])")
 _IN_URL = re.compile(r"://[^\s/@]*\Z")
 """What stands before is a URL's user or password, so the candidate's first part is the password."""
+_MASK = re.compile(r"[^\s<]![~*]?(?:[ni]=)?\Z|[\s(\[]~\Z|[(\[][ni]=\Z|\bident:\Z|\$\Z")
+"""Masks of chats (``nick!user@host``), paths of old mail (``host!user``), an ident server's word, a variable."""
+_CALL = re.compile(r"\b(?:sips?|xmpp|im|h323|jabber|acct):\Z")
+"""Schemes of addresses at which no mail is read."""
+_JOINED = re.compile(r"[)\]] has (?:joined|quit|left)\b")
+_NOISE = re.compile(r"[!#$*^`+~|@]")
 _LOGIN = re.compile(r"\b(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)(?:\s+-{1,2}[\w=-]+(?:\s+[0-9]+)?){0,3}\s+\Z")
 _PATH_AFTER = re.compile(r":[~/]")
 _ALGORITHM = re.compile(
@@ -135,7 +142,7 @@ def plain_email(text: str) -> str:
     Args:
         text: Bytes of UTF-8 as Latin-1.
     """
-    written = text.encode("latin-1").decode("utf-8", "replace")
+    written = text.encode("latin-1").decode("utf-8", "replace").replace("\\-", "-")
     if "%" in written or "&" in written or "\\" in written:
         written = _ESCAPED_AT.sub("@", unescape(unquote(unquote(written))))
     if _BRACKETS.search(written):
@@ -157,12 +164,23 @@ def email(candidate: Candidate) -> Evidence:
         or not all(map(_is_label, labels))
     ):
         return Evidence.REJECTED
+    before, after = candidate.before, candidate.after
     # @name@host is a name in the fediverse.
-    if candidate.before.endswith("@") or is_message_id(local, domain, candidate.before):
+    if before.endswith("@") or is_message_id(local, domain, before):
         return Evidence.REJECTED
-    login = _IN_URL.search(candidate.before) or _LOGIN.search(candidate.before) or _PATH_AFTER.match(candidate.after)
+    if _MASK.search(before[-8:]) or _JOINED.match(after) or _is_noise(candidate) or labels[0] in {"and", "or"}:
+        return Evidence.REJECTED
+    login = _IN_URL.search(before) or _LOGIN.search(before) or _PATH_AFTER.match(after) or _CALL.search(before[-8:])
     known = labels[-1] in TOP_LEVEL or labels[-1].startswith("xn--") or not labels[-1].isascii()
     return Evidence.STRONG if known and not login else Evidence.FORM
+
+
+def _is_noise(candidate: Candidate) -> bool:
+    """Whether letters of both cases stand amid signs without a blank, as in a picture that is written in base 85."""
+    if candidate.text.islower() or candidate.text.isupper():
+        return False
+    around = candidate.before[-24:] + candidate.after[:16]
+    return " " not in around and len(_NOISE.findall(around)) >= 3
 
 
 def _is_label(label: str) -> bool:
@@ -298,8 +316,26 @@ _STAMP = re.compile(
     r"|(?:19|20)[0-9]{2} [-+][0-9]{4}\Z"
 )
 """Year to minute or second, or a year and the zone of a time."""
-_DECIMAL = re.compile(r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-9]{1,3}(?:\.[0-9]{3})*\Z")
-_QUAD = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z")
+_DECIMAL = re.compile(
+    r"\+[0-9]{4,}\.[0-9]+\Z|\+[0-9]{1,3}(?:\.[0-9]{3})*\Z|\+[0-8][0-9]{3}(?:[0-9]{2})?-[01][0-9]{4}(?:[0-9]{2})?\Z"
+)
+"""Numbers with a point, and places on a map (ISO 6709)."""
+_OPERAND_BEFORE = re.compile(r"[)\]]\Z|(?:\A|[\s,;(\[])-[0-9]{4,}[,;]\s*\Z")
+_OPERAND_AFTER = re.compile(r"[*^%]|<<|>>|&[0-9]|[,;]\s*-[0-9]{4}")
+"""What a signed number in one piece stands beside in arithmetic and in lists of constants."""
+_NUMBER = r"-?[0-9]{1,6}(?:\.[0-9]+)?"
+_ROW_BEFORE = re.compile(rf"(?:\A|[\s\[(]){_NUMBER}[ \t]{{1,4}}\Z")
+_ROW_AFTER = re.compile(rf"[ \t]{{1,4}}{_NUMBER}(?:[\s\])]|\Z)")
+_TABLE = re.compile(rf"(?:\A|[\s\[(])(?:{_NUMBER}[ \t]{{1,4}}){{2}}\Z")
+_QUAD = re.compile(
+    r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}\Z|[0-9]{1,2}\.[0-9]{1,3}\.[0-9]{3}\Z|[0-9]{1,5}\.[0-9]+\Z|[0-9]{6,}\.[0-9]{1,3}\Z|"
+    r"[01]-[0-9]{5}\Z|[0-9]{14,}\Z"
+)
+"""Addresses of machines, versions, numbers with a point, ranges from one digit; a counter."""
+
+
+_HOST = re.compile(r"[0-9]{1,3}(?:-[0-9]{1,3}){3}\.[a-z]")
+"""The name of a machine that holds its address."""
 
 
 def without_extension(text: str) -> str:
@@ -314,9 +350,14 @@ def international(candidate: Candidate) -> Evidence:
     plus = plain.lstrip("( ").startswith("+")
     if not plus:
         digits = digits.removeprefix("011") if digits.startswith("011") else digits.removeprefix("00")
+    before, after = candidate.before, candidate.after
     if not 7 <= len(digits) <= 16 or one_digit(digits[2:]) or _DECIMAL.match(plain):
         return Evidence.REJECTED
+    if plain[1:].isdigit() and (_OPERAND_BEFORE.search(before[-16:]) or _OPERAND_AFTER.match(after)):
+        return Evidence.REJECTED
     used = in_use(digits.replace("0", "", 1) if "(0)" in plain else digits)
+    if used and not candidate.context and "+" not in before[-24:] and _TABLE.search(before[-24:]):
+        return Evidence.FORM
     if used:
         return Evidence.STRONG if plus or not plain.isdigit() else Evidence.WEAK
     if plain.isdigit() or (used is None and not candidate.context):
@@ -330,13 +371,20 @@ def national(candidate: Candidate) -> Evidence:
     The plans of :data:`REGIONS` are not asked: nine of ten random numbers of 7 to 12 digits are in use in one.
     """
     plain = without_extension(candidate.text).strip()
+    if "(" in plain and ")" not in plain:
+        plain = plain.replace("(", "")
     digits = digits_of(plain)
     if not 6 <= len(digits) <= 15 or one_digit(digits) or _DATE.match(plain) or _QUAD.match(plain):
         return Evidence.REJECTED
     groups = re.findall(r"[0-9]+", plain)
+    if _HOST.match(plain + candidate.after):
+        return Evidence.REJECTED
+    if _ROW_BEFORE.search(candidate.before[-16:]) and _ROW_AFTER.match(candidate.after):
+        return Evidence.REJECTED
     if _STAMP.match(plain):
         return Evidence.REJECTED
     mixed = "." in plain and " " in plain.replace(") ", ")")
+    mixed = mixed or 3 < sum(len(one) == 1 for one in groups) < len(groups)
     dashed = [len(one) for one in groups] == [3, 2, 4] and " " not in plain
     if mixed or dashed or _is_range(plain, groups) or groups.count("00") > 1:
         return Evidence.REJECTED

@@ -17,7 +17,7 @@ from dataaudit.detectors.patterns.entity import Candidate
 
 _NOUNS = """
     phone phones telephone telephones telephonenumber phonenumber phoneno telno faxno tel tels telf tfno tlf
-    tfn fon cellphone cellphones fax facsimile telefax telefacsimile whatsapp viber voicemail hotline helpline
+    tfn cellphone cellphones fax facsimile telefax telefacsimile whatsapp viber voicemail hotline helpline
     landline pager switchboard tollfree handphone smartphone freephone telefon telefone telefono telefonos
     telefones telefonnummer telefonnr telefonnumre rufnummer durchwahl handynummer mobilnummer faxnummer handy
     telephonique telecopie telecopieur telephoner fijo movil moviles celular celulares cellulare cellulari
@@ -61,6 +61,14 @@ _BETWEEN = r"[ \t:.,=\-–—/|>\"'»”’“*`~()\[\]#：＝（]"
 _WORD = r"[^\W\d_]{1,14}"
 
 
+_NO_TELEPHONE = "".join(
+    rf"(?<!{part}p)" for part in ("di", "tri", "allo", "homo", "micro", "mega", "saxo", "head", "ear")
+)
+"""Behind these, *phone* is a sound of linguistics, or a device."""
+_POSTSCRIPT = re.compile(r"(?:\)-?[0-9]*|[0-9]) ?[a-z]\(|\)[a-z]{1,2}\n\Z")
+"""Strings and the letters of their operators, as programs write them: ``b(telephone)e(number)i(is) 870 5011 y(``."""
+
+
 def _one_of(words: str) -> str:
     """Return an alternation of words without accents; ``_`` stands for a space."""
     listed = {unaccented(one.replace("_", " ")) for one in words.split()}
@@ -74,7 +82,10 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
     word = rf"{_BETWEEN}{{1,3}}{_WORD}"
     lead = rf"(?:{word}){{0,4}}{_BETWEEN}{{0,10}}\n?{_BETWEEN}{{0,16}}\+?\Z"
     # The left of a name in code counts as its word: s_phone, home-phone, phoneNumber.
-    named = rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)ph(?=[.:]|\s\Z)|(?<=[^\W\d_])_?(?:phone|telefon)|(?:{joined}))"
+    named = (
+        rf"(?:(?<![^\W_])(?:{nouns})|(?<!\S)(?:ph|fon)(?=[.:](?!\.)|\s\Z)|(?<=[^\W\d_])_?(?:p{_NO_TELEPHONE}hone|telefon)"
+        rf"|(?:{joined}))"
+    )
     return (
         re.compile(rf"{named}(?:_?(?:{numbers}|[12]))?(?!\w){lead}"),
         re.compile(rf"(?:{joined})[^\d\n]{{0,10}}\Z"),
@@ -114,7 +125,7 @@ _OF_SOMETHING = re.compile(
     r"(?<!area )(?<!country )(?<!dial )(?<!dialling )(?<!dialing )(?<!city )codes?|rates?|resolutions?|"
     r"sizes?|counts?|counters?|models?|versions?|firmware|intervals?|index|indices|indexes|pressures?|serial|poles?|units?|bytes|bits|widths?|"
     r"heights?|lengths?|offsets?|speeds?|modems?|timeouts?|frequency|frequencies|temperatures?|"
-    r"areas?(?! code)|angles?|prices?|costs?|scores?|"
+    r"durations?|frames?|sequences?|areas?(?! code)|angles?|prices?|costs?|scores?|"
     r"seeds?|hash|hashes|topology|ratios?|grids?|voltages?|capacity|volume|weights?|radius|stack|buffers?|cache|entries|latency|cycles)(?![^\W_])"
 )
 """A word behind a label that names another number: *phone model id*, *contact rate*, *call stack*."""
@@ -155,7 +166,7 @@ def names_phone(candidate: Candidate) -> bool:
     before, after = unaccented(candidate.before), unaccented(candidate.after)
     if _says(_KEYED, before):
         return True
-    if _NO_NUMBER_AFTER.match(after):
+    if _NO_NUMBER_AFTER.match(after) or _POSTSCRIPT.search(before):
         return False
     for _ in range(3):
         shorter = _OTHER.sub("", before)
@@ -219,6 +230,54 @@ _ASKED = re.compile(
     r"nr|numero|numeroon|cislo|la|мне|нам|по|номеру)[ :]+\Z|\Acall[ ]\Z"
 )
 """What a verb needs before digits in one piece."""
+_UP_TO = (
+    r"(?:[ \t_:]{1,2}(?!(?:start|end|range)(?![^\W\d_]))[^\W\d_]{1,12}\.?){0,4}(?:[ \t_]{0,3}[:：=#(|>\"'’.,-]){0,4}"
+    r"[ \t]{0,4}\n?[ \t]{0,8}[\"'#(]?\Z"
+)
+"""Up to four words and the signs of an assignment: what stands between a label and its number."""
+_BIRTH = re.compile(
+    r"(?<![^\W_])(?:born|birth(?:[ _-]?(?:date|day))?\w*|date of birth|d\.?o\.?b|bday(?![_.(])|"
+    r"geb(?:oren\w*|urts?\w*)?|"
+    r"n(?:é|ée) le|naissance|nacimiento|nacid[oa]|nació|nascimento|nascid[oa]|nasceu|nat[oa] (?:il|a)|nascita|"
+    r"geboorte\w*|född\w*|født|fødsel\w*|syntym\w*|urodz\w*|ur\.|narozen\w*|született|născut\w*|doğum\w*|"
+    r"дата рождения|родил\w*|роден\w*|народ\w*|γεννη\w*|出生|生日|生年月日|誕生日|생년월일|생일|تاريخ الميلاد|जन्म\w*|"
+    r"วันเกิด|ngày sinh|(?:tanggal )?lahir)" + _UP_TO
+)
+_LICENCE = re.compile(
+    r"(?<![^\W_])(?:(?:drivers?['’]?s?|driving)[ _-]?licen[cs]es?|driving permit|learner['’]?s permit|"
+    r"dl ?(?:#|no|number)|dmv(?![.\w])|(?:my|his|her|their|your|patient['’]?s) licen[cs]e (?:number|no|#))" + _UP_TO
+)
+_PASSPORT = re.compile(
+    r"(?<![^\W_])(?:passports?|passeport\w*|reisepass\w*|passnummer|pasaporte?\w*|passaport\w*|paspoort\w*|"
+    r"paszport\w*|pass nr|паспорт\w*|护照\w*|護照\w*|パスポート\w*|旅券\w*|여권\w*|جواز(?: السفر)?)(?:['’]s)?" + _UP_TO
+)
+_ACCOUNT = re.compile(
+    r"(?<![^\W_])(?:(?:bank|checking|savings?|debit|deposit)[ _-]{0,2}(?:account|acct)s?|direct deposit|"
+    r"(?<!aws )(?<!user )(?<!cloud )(?<!project )(?:account|acct)s?\.?[ _]{0,2}(?:number|no|nr|num|#)|acct\.?(?![\w-]))"
+    + _UP_TO
+)
+
+
+def names_birth(candidate: Candidate) -> bool:
+    """Say whether a date is labelled as the day on which somebody was born."""
+    return _BIRTH.search(candidate.before) is not None
+
+
+def names_licence(candidate: Candidate) -> bool:
+    """Say whether a number is labelled as that of a person's licence: software and bodies have licences too."""
+    return _LICENCE.search(candidate.before) is not None
+
+
+def names_passport(candidate: Candidate) -> bool:
+    """Say whether a number is labelled as that of a passport: machines and programs have that name too."""
+    return _PASSPORT.search(candidate.before) is not None
+
+
+def names_account(candidate: Candidate) -> bool:
+    """Say whether a number is labelled as that of an account at a bank."""
+    return _ACCOUNT.search(candidate.before) is not None
+
+
 _MAIL = re.compile(
     r"(?<![^\W_])(?:e-?mails?|mails?|mailto|courriels?|correos?|contact|contacto|kontakt|poczta|posta|почта|邮箱|郵箱|メール|이메일)"
     r"[\s_-]?(?:addresses|address|adresse|addr|adres|id|me|us|at|to|is|electronico)?[ \t]{0,2}[:=：>(<\"' \t]{1,6}\Z"

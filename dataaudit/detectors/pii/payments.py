@@ -101,9 +101,38 @@ _ROW_BEFORE = re.compile(r"(?<![0-9a-z])[0-9a-f]{4}[\s-]{1,8}\Z")
 _ROW_AFTER = re.compile(r"[\s-]{1,8}[0-9a-f]{4}(?![0-9a-z/])")
 
 
+_NUMBER_BEFORE = re.compile(r"[0-9][\s\[\](){},;]{1,8}\Z")
+_NUMBER_AFTER = re.compile(r"[\s\[\](){},;]{1,8}-?[0-9]+(?:[.\s\])},;]|\Z)")
+"""Coordinates, tables, dumps; an expiry date or a code behind a card stands in the same line."""
+_CODE_AFTER = re.compile(r"[ \t]{1,3}(?:[0-9]{3,4}\b(?![ \t]*[-0-9])|[01][0-9](?:/|[ \t]+)[0-9]{2})")
+_LAST_CARD = re.compile(r"([0-9]{4}(?:[ -]?[0-9]{4}){3})\s{1,3}\Z")
+_NEXT_CARD = re.compile(r"\s{1,3}([0-9]{4}(?:[ -]?[0-9]{4}){3})(?![0-9])")
+
+
 def in_row(candidate: Candidate) -> bool:
     """Whether four hexadecimal digits stand right before or behind it."""
     return bool(_ROW_BEFORE.search(candidate.before) or _ROW_AFTER.match(candidate.after))
+
+
+def _neighbours(candidate: Candidate, digits: str) -> int:
+    """Return on how many sides numbers stand that are no cards; 2 as well where its groups are near each other."""
+    groups = [int(digits[first : first + 4]) for first in range(0, len(digits) - 3, 4)]
+    if 0 < max(groups) - min(groups) < 500:
+        return 2
+    before, after = candidate.before, candidate.after
+    left = _NUMBER_BEFORE.search(before) and not _is_card(_LAST_CARD.search(before))
+    right = _NUMBER_AFTER.match(after) and not _CODE_AFTER.match(after) and not _is_card(_NEXT_CARD.match(after))
+    return bool(left) + bool(right)
+
+
+def _is_card(found: re.Match[str] | None) -> bool:
+    digits = digits_of(found[1]) if found else ""
+    return bool(digits) and issued(digits) and luhn(digits)
+
+
+_IN_URL = re.compile(r"://\S*\Z|(?<!\.)\.\Z")
+"""Part of a URL or of a decimal number."""
+_IN_NAME = re.compile(r"[a-z]-\Z")
 
 
 def issued(digits: str) -> bool:
@@ -117,10 +146,17 @@ def card(candidate: Candidate) -> Evidence:
     digits = digits_of(candidate.text)
     if not luhn(digits) or one_digit(digits):
         return Evidence.REJECTED
+    plain = candidate.text.isdigit()
+    if plain and (_IN_URL.search(candidate.before) or (_IN_NAME.search(candidate.before) and not candidate.context)):
+        return Evidence.REJECTED
     groups = tuple(len(group) for group in candidate.text.replace("-", " ").split())
+    neighbours = _neighbours(candidate, digits)
+    if neighbours == 2:
+        return Evidence.REJECTED
+    alone = not neighbours and not in_row(candidate)
     if not issued(digits):
-        return Evidence.FORM if len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
-    return Evidence.STRONG if groups in _GROUPS and not in_row(candidate) else Evidence.WEAK
+        return Evidence.FORM if alone and len(digits) in {15, 16} and digits[0] != "0" else Evidence.REJECTED
+    return Evidence.STRONG if alone and groups in _GROUPS else Evidence.WEAK
 
 
 _LENGTHS_LIST = (

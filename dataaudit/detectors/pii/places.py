@@ -32,13 +32,16 @@ _THINGS = re.compile(
 """What there are thousands of, in the place of a town."""
 _YEAR = re.compile(r"(?:19|20)[0-9]{2}\Z")
 _IN_A_YEAR = re.compile(rf"\b(?:in|since|by|from|of|until|during|around|circa|early|late|mid|the|{_MONTHS}),?[ -]\Z")
+_COPYRIGHT = re.compile(r"\b(?:copyright|author|license)|\(c\)|©|\b(?:19|20)[0-9]{2},? [a-z]")
+"""Years that stand before names of authors, not of streets."""
 _ARTICLE = re.compile(r"\b(?:the|an?|these|those|first|last|next|top|only|install|with|of)[ \n]\Z")
 _MANY_MEANINGS = frozenset(
     ("drive", "way", "court", "place", "square", "close", "circle", "row", "trail", "walk", "parade")
 )
 """Kinds of street, in lower case, that are words of other things."""
 _COMPOUND = re.compile(
-    r" (?:(?:hard|dis[kc]|usb|flash|thumb|pen|tape|zip|google|test|wheel|range|factor|features|results) drive|"
+    r" (?:(?:hard|combo|external|internal|optical|cd-?rw?|dvd(?:-rom)?|cd-rom|backup|dis[kc]|usb|flash|thumb|pen|tape|"
+    r"zip|google|test|wheel|range|factor|features|results) drive|"
     r"(?:supreme|district|high|circuit|federal|appeals|criminal|county|tennis|food) court|"
     r"(?:mean|least|chi|time) square|way close|(?:full|inner) circle|(?:front|back|data|header) row|"
     r"(?:easy|best|great|new|only|right|long|other|good|better|simple|fast|one|two|three|steps|too) way|"
@@ -52,20 +55,83 @@ _NO_NAMES = frozenset(
     )
 )
 """First words, in lower case, of what is no name of a street."""
+_WORDS_LIST = (
+    "access action all and api app audio basic big bit black blue boiling bug bullet bus camera check com "
+    "control corn critical data day dead decimal default design display dry end entry error exit extra fixed "
+    "floating focal football force foreign form free freezing full function general global good green grid "
+    "group high hot how html i/o image in input int internal key kernel large last list local long low "
+    "magnetic main major map match math memory menu minor mount multiple national network new no node object "
+    "of old open output page parallel power primary private public query random red reference road root safe "
+    "sample secondary secret serial server shared short side single small source space special start status "
+    "stop string system table talking tcp test text time to top total traffic training tree turning udp unix "
+    "usb user using vanishing video view vertical horizontal virtual web white windows with yellow"
+)
+_WORDS = _NO_NAMES | frozenset(_WORDS_LIST.split())
+"""These, and words of technical texts, before a kind of street that means much else: *12 data points*."""
+
+
+def _is_counted(words: list[str], before: str) -> bool:
+    """Whether the first word numbers a figure, or is a year or a day of a month."""
+    if _NUMBERED.search(before):
+        return True
+    if _YEAR.match(words[0]) and (_IN_A_YEAR.search(before) or _COPYRIGHT.search(before)):
+        return True
+    return len(words) > 3 and bool(re.fullmatch(_MONTHS, words[1])) and int(re.sub(r"\D", "", words[0])) <= 31
 
 
 def number_first(candidate: Candidate) -> Evidence:
     """Judge ``15 Millicent Drive``: no figure, no date, no year of a sentence, no hard drive and no supreme court."""
     words = candidate.text.lower().replace(",", "").split()
-    before = candidate.before
-    if _NUMBERED.search(before) or (_YEAR.match(words[0]) and _IN_A_YEAR.search(before)):
-        return Evidence.REJECTED
-    if len(words) > 3 and re.fullmatch(_MONTHS, words[1]) and int(re.sub(r"\D", "", words[0])) <= 31:
+    if _is_counted(words, candidate.before):
         return Evidence.REJECTED
     if words[-1] not in _MANY_MEANINGS:
         return Evidence.FORM
-    other = _COMPOUND.search(" ".join(words)) or words[1] in _NO_NAMES or _ARTICLE.search(before)
+    other = _COMPOUND.search(" ".join(words)) or words[1] in _NO_NAMES or _ARTICLE.search(candidate.before)
     return Evidence.REJECTED if other else Evidence.FORM
+
+
+_SELDOM_COUNTED = re.compile(
+    r" (?:alley|avenue|bayou|bluff|brook|burg|bypass|canyon|cape|causeway|cliff|cove|creek|crescent|crest|"
+    r"crossroad|dale|estate|expressway|ferry|ford|forge|freeway|garden|glen|grove|harbou?r|haven|"
+    r"height|highway|hill|hollow|inlet|isle|knoll|lane|lodge|manor|meadow|mew|mill|motorway|neck|"
+    r"orchard|oval|overpass|parkway|pike|pine|plaza|prairie|ranch|rapid|ridge|road|rue|shoal|shore|"
+    r"skyway|stravenue|street|terrace|throughway|trafficway|turnpike|underpass|viaduct|ville|vista)s?\Z"
+)
+"""Kinds of street that are words of little else."""
+_LINE_BEFORE = re.compile(r"(?:\A|\n)[ \t>*|]{0,12}\Z")
+_LINE_AFTER = re.compile(r"[ \t.]{0,4}(?:\n|\Z)")
+_AT = re.compile(r"\b(?:at|to|in|near|outside|from|opposite|behind|address):? \Z")
+_TOWN_AFTER = re.compile(
+    r"[ ,\n]{1,3}[^\n]{2,40}[,\n] ?(?:[a-z]{2} [0-9]{5}|[a-z]{1,2}[0-9][0-9a-z]? [0-9][a-z]{2})(?![0-9a-z])"
+)
+"""A town with its state and code, or a British postcode."""
+
+
+def number_and_name(candidate: Candidate) -> Evidence:
+    """Judge ``429 Berry Valleys``: a flat or a town's code is strong; without, it stands in a line or behind *at*."""
+    words = candidate.text.lower().removesuffix(candidate.groups.get("unit", "").lower()).split()
+    if _is_counted(words, candidate.before):
+        return Evidence.REJECTED
+    if candidate.groups.keys() & {"flat", "unit"} or _TOWN_AFTER.match(candidate.after):
+        return Evidence.STRONG
+    if words[1] in _WORDS:
+        return Evidence.REJECTED
+    number, text = words[0], " ".join(words)
+    seldom = len(number) > 2 or _SELDOM_COUNTED.search(text)
+    alone = _LINE_BEFORE.search(candidate.before) and (
+        _LINE_AFTER.match(candidate.after) or candidate.after.startswith(",")
+    )
+    placed = _AT.search(candidate.before) or (seldom and (alone or candidate.context))
+    return Evidence.FORM if placed else Evidence.REJECTED
+
+
+_COUNTS = re.compile(r" (?:de|mil|milh|anos|dias|horas|minutos|metros|km|reais|por|pontos|gols|pessoas)\b")
+
+
+def brazilian(candidate: Candidate) -> Evidence:
+    """Judge ``Lagoa da Cunha, 46``: no year, no date, nothing that is counted behind a place."""
+    year = _YEAR.search(candidate.text) and not candidate.context
+    return Evidence.REJECTED if year or _COUNTS.match(candidate.after) else Evidence.FORM
 
 
 _NAMED_YEAR = re.compile(r"[^,.#:] (?:19|20)[0-9]{2}\Z")

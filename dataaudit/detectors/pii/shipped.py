@@ -17,7 +17,7 @@ from dataaudit.detectors.pii import contacts, labels, national, payments, places
 from dataaudit.detectors.pii.national import NATIONAL
 from dataaudit.detectors.pii.payments import digits_of, normal_iban
 
-PII_VERSION = "5"
+PII_VERSION = "6"
 """Raised when a validator or a reserved value changes what is found."""
 
 
@@ -118,7 +118,9 @@ _VALIDATORS: dict[str, Validator] = {
     "licence": national.licence,
     "birthday": national.birthday,
     "street_number_first": places.number_first,
+    "street_number_and_name": places.number_and_name,
     "street_kind_first": places.kind_first,
+    "street_brazilian": places.brazilian,
     "street_french": places.french,
     "street_before_a_town": places.before_a_town,
     **NATIONAL,
@@ -134,7 +136,14 @@ _RESERVED: dict[str, Predicate] = {
     "crypto": payments.reserved_crypto,
     "id": reserved_id,
 }
-_LABELS: dict[str, Predicate] = {"email": labels.names_email, "phone": labels.names_phone}
+_LABELS: dict[str, Predicate] = {
+    "email": labels.names_email,
+    "phone": labels.names_phone,
+    "birth": labels.names_birth,
+    "licence": labels.names_licence,
+    "account": labels.names_account,
+    "passport": labels.names_passport,
+}
 
 
 def pii_names() -> Names:
