@@ -60,6 +60,7 @@ DRAWN: tuple[Rule, ...] = (
     _drawn("near-duplicates", "near_dup_rate", "rate", scope=_SOURCE),
     _drawn("near-duplicates-recall", "near_dup_rate", "recall", at_least=True, severity="warn"),
     _drawn("repeat-hotspots", "doc_repeat_hotspots", "largest_share", severity="warn"),
+    _drawn("val-common-spans", "train_val_overlap", "span", scope={"per": "set"}, severity="warn"),
     _drawn("benchmark-similar", "benchmark_contamination", "rate", scope=_SIMILAR, severity="warn"),
     _drawn("toxic-documents-judged", "data_toxicity_rate", "rate"),
     _drawn("toxic-documents-screened", "data_toxicity_rate", "screen", scope=_SOURCE, bound="value", severity="warn"),

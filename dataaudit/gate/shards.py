@@ -22,7 +22,7 @@ from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import ShardStatistic
-from dataaudit.metrics.peers import COLUMNS, LEAST_PEERS, peer_groups, robust
+from dataaudit.metrics.peers import COLUMNS, Peers
 from dataaudit.metrics.registry import SHARD_STATISTICS
 
 _RATE_FLOOR = 0.02
@@ -55,7 +55,8 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values(statistic, chosen)
     splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
-    medians, spreads = _usual(values, peer_groups(chosen), rule.unit)
+    medians, spreads = Peers.of(chosen).usual(values)
+    spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
     record_at = _records(rule, statistic, chosen, values, denominators)
     suspects = _suspects(rule, values, medians, spreads)
     cases: list[Case] = []
@@ -100,18 +101,6 @@ def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np
     if statistic.per_document:
         values = np.divide(values, of, out=np.full(len(values), np.nan), where=of > 0)
     return values, of
-
-
-def _usual(values: np.ndarray, groups: np.ndarray, unit: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median and the robust standard deviation of each shard's peers, NaN where there are too few."""
-    medians, spreads = np.full(len(values), np.nan), np.full(len(values), np.nan)
-    for group in np.unique(groups).tolist():
-        own = (groups == group) & ~np.isnan(values)
-        if own.sum() >= LEAST_PEERS:
-            median, spread = robust(values[own])
-            medians[groups == group] = median
-            spreads[groups == group] = max(spread, _RATE_FLOOR if unit == "ratio" else 0.0)
-    return medians, spreads
 
 
 def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.places import ShardNames
-from dataaudit.metrics.peers import COLUMNS, LEAST_PEERS, peer_groups, robust
+from dataaudit.metrics.peers import COLUMNS, LEAST_OF_SOURCE, LEAST_PEERS, Peers, robust
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, all_shown, first_of
 from dataaudit.render.blocks import Row, Table, Tone, names, numbers, rows_of
@@ -23,10 +23,10 @@ _DECIMALS = frozenset(one.column for one in SHARD_STATISTICS if one.shown_as == 
 """Numbers that are no share of something."""
 
 
-_SETS = " A set of quality rules stands for the share of documents that it would reject."
+_SETS = "A set of quality rules stands for the share of documents that it would reject."
 _PEERS = (
-    f"A shard is compared with those of its split and its main source; sources of fewer than {LEAST_PEERS} shards count"
-    " as one."
+    "A shard is compared with those of its split and its main source; sources of fewer than"
+    f" {LEAST_OF_SOURCE} shards count as one. "
 )
 
 
@@ -68,18 +68,17 @@ class Distances:
 @once
 def distances(manifest: Manifest) -> list[Distances]:
     """Return the distances of every number, of all peers with enough shards."""
-    shards = manifest.table("shards", list(COLUMNS))
-    groups, found = peer_groups(shards), []
+    table = manifest.table("shards", list(COLUMNS))
+    peers, found = Peers.of(table), []
+    splits = table["split"].to_pylist()
     for one in (one for shown in all_shown() if shown.shard_values is not None for one in shown.shard_values(manifest)):
-        for group in np.unique(groups).tolist():
-            own = np.flatnonzero((groups == group) & np.isfinite(one.values))
-            if len(own) < LEAST_PEERS:
-                continue
-            values = one.values[own]
-            median, spread = robust(values)
-            spread = max(spread, one.least_sd)
-            if spread > 0:
-                split = shards["split"][int(own[0])].as_py()
+        medians, spreads = peers.usual(np.where(np.isfinite(one.values), one.values, np.nan))
+        spreads = np.maximum(spreads, one.least_sd)
+        for group in np.unique(peers.groups).tolist():
+            own = np.flatnonzero((peers.groups == group) & np.isfinite(one.values) & (spreads > 0))
+            if len(own):
+                median, spread, split = float(medians[own[0]]), float(spreads[own[0]]), splits[int(own[0])]
+                values = one.values[own]
                 found.append(Distances(split=split, of=one, shards=own, values=values, median=median, robust_sd=spread))
     return found
 
@@ -127,7 +126,7 @@ def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
         ),
         **rows_of(found, row),
         noun="shard",
-        note=_PEERS + _SETS * any(one.column not in _DECIMALS for one in found),
+        note=_PEERS * named + _SETS * any(one.column not in _DECIMALS for one in found),
     )
 
 

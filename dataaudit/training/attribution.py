@@ -16,7 +16,7 @@ from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch, RunLogError
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.metrics.peers import COLUMNS, peer_groups, robust
+from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.text import plural
@@ -581,7 +581,7 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
     """Return metrics of a shard beside the medians of its peers, what is farthest from them first."""
     table = manifest.table("shards", [*COLUMNS, "documents", *_METRICS])
     documents = table["documents"].to_numpy()
-    groups = peer_groups(table)
+    groups = Peers.of(table).groups
     among = (groups == groups[shard]) & (documents > 0) & (np.arange(len(groups)) != shard)
     found = []
     for name in _METRICS:

@@ -1,6 +1,7 @@
 """Laws of the gate over random manifests and rules: a stricter policy or a missing number never helps to pass."""
 
 import datetime as dt
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,13 @@ from lanes import examples
 from made_facts import covered, facts, policy, record, rule, sampled, shard_row
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate import shards as vectorised
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.judge import Compared, judge
 from dataaudit.gate.policy import LIMITS
 from dataaudit.gate.shards import SHARD_STATISTICS, judge_shards
 from dataaudit.gate.verdict import ORDER, State
 from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.metrics.peers import LEAST_OF_SOURCE, LEAST_PEERS
 
 TODAY = dt.date(2026, 11, 22)
 NUMBERS = st.sampled_from([0.0, 0.1, 0.12, 0.2, 0.25, 0.5, 0.9]) | st.floats(0, 1)
@@ -128,10 +129,12 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
     number = st.integers(0, 50) if statistic.column in {"size", "seq_len_max"} or statistic.per_document else NUMBERS
     whole = statistic.column in {"documents", "bytes", "tokens"}
     rows = []
-    for index in range(data.draw(st.integers(0, 12))):
+    for index in range(data.draw(st.integers(0, 14))):
         split, documents = data.draw(st.sampled_from(["train", "val"])), data.draw(st.integers(0, 60))
         status = data.draw(st.sampled_from(["ok", "ok", "ok", "partial", "quarantined"]))
         row = shard_row(index, split=split, documents=documents, status=status)
+        parts = data.draw(st.sampled_from([("code",), ("code",), ("code",), ("web",), ("code", "web"), ()]))
+        row["sources"] = [{"source": name, "documents": 1, "bytes": 1, "tokens": 9} for name in parts]
         value = data.draw(st.integers(0, 50) if whole or statistic.stat.endswith("hits") else number)
         rows.append(
             row
@@ -194,21 +197,34 @@ def one_by_one(made, statistic, rows, held_out):
         )
         compared = None
         if made.limit_kind == "robust_sd":
-            split = rows[index]["split"]
-            own = [
-                float(other) for place, other in numbers.items() if other is not None and rows[place]["split"] == split
-            ]
-            compared = usual(own, made.unit)
+            compared = usual(index, {place: kind(rows[place]) for place in numbers}, numbers, made.unit)
         yield index, judge(made, one, compared)
 
 
-def usual(own, unit):
-    if len(own) < vectorised.LEAST_SHARDS:
+def kind(row):
+    """Return the split of a shard, and its source if that has more than half of it."""
+    return (row["split"], *(part["source"] for part in row["sources"] if len(row["sources"]) == 1))
+
+
+def usual(index, kinds, numbers, unit):
+    """Return the median and spread of a shard's peers, by their kinds: (split, source) or (split,)."""
+    sizes = Counter(kinds.values())
+    kinds = {place: one if sizes[one] >= LEAST_OF_SOURCE else one[:1] for place, one in kinds.items()}
+    values = {place: float(value) for place, value in numbers.items() if value is not None}
+    groups = {one: [value for place, value in values.items() if kinds[place] == one] for one in kinds.values()}
+    least = {one: LEAST_OF_SOURCE if len(one) > 1 else LEAST_PEERS for one in groups}
+    medians = {one: middle(sorted(own)) for one, own in groups.items() if len(own) >= least[one]}
+    mine = kinds[index]
+    if mine not in medians:
         return Compared(reason="too_few_shards")
-    ordered = sorted(own)
-    median = middle(ordered)
-    spread = 1.4826 * middle(sorted(abs(value - median) for value in ordered))
-    return Compared(value=median, spread=max(spread, 0.005 * abs(median), 0.02 if unit == "ratio" else 0.0))
+    away = [abs(value - medians[mine]) for value in groups[mine]]
+    if len(away) < LEAST_PEERS:
+        others = {place: value for place, value in values.items() if kinds[place][0] == mine[0]}
+        away = [abs(value - medians[kinds[place]]) for place, value in others.items() if kinds[place] in medians]
+    if len(away) < LEAST_PEERS:
+        return Compared(reason="too_few_shards")
+    floor = max(0.005 * abs(medians[mine]), 0.02 if unit == "ratio" else 0.0)
+    return Compared(value=medians[mine], spread=max(1.4826 * middle(sorted(away)), floor))
 
 
 def middle(ordered):

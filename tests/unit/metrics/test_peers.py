@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lanes import examples
 
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.peers import COLUMNS, LEAST_PEERS, peer_groups
+from dataaudit.metrics.peers import COLUMNS, LEAST_OF_SOURCE, Peers
 
 SCHEMA = pa.schema([TABLES["shards"].schema.field(name) for name in COLUMNS])
 SHARDS = st.lists(
@@ -45,6 +45,8 @@ def test_peers_are_of_one_split_and_one_source_or_of_all_small_ones(shards):
         most = [name for name, number in (tokens or {}).items() if 2 * number > sum(tokens.values())]
         kinds.append((split, most[0] if most else None))
     sizes = Counter(kinds)
-    kinds = [(split, name if sizes[split, name] >= LEAST_PEERS else None) for split, name in kinds]
-    groups = peer_groups(table(shards)).tolist()
+    kinds = [(split, name if sizes[split, name] >= LEAST_OF_SOURCE else None) for split, name in kinds]
+    peers = Peers.of(table(shards))
+    groups = peers.groups.tolist()
     assert [groups.index(group) for group in groups] == [kinds.index(kind) for kind in kinds]
+    assert peers.is_source.tolist() == [name is not None for _, name in kinds]

@@ -300,7 +300,7 @@ def test_a_flagged_set_of_rules_is_a_share_of_documents(tmp_path):
     make(tmp_path / "m", [*rows, shard("odd.jsonl", documents=100, filters=counts(c4=60))])
     lines = block(tmp_path / "m", "odd.jsonl", "Over 6 robust sd")
     assert lines[3] == ["c4", "0.6000", "0.1000", "+25.0"]
-    assert " ".join(lines[4]).startswith("a set of quality rules stands for the share of documents")
+    assert " ".join(lines[4]).startswith("A set of quality rules stands for the share of documents")
 
 
 @pytest.mark.parametrize("place", ["off.jsonl", "gone.jsonl", "empty.jsonl"])

@@ -41,7 +41,7 @@ PLANTED = {
     "a shard cut off": "1 of 19 shards not read, truncated_stream (190.0 kB), in shard 13",
     "three broken lines": "3 bad records left out, in shard 14",
     "a source off its declared share": "-0.1903 for handbook",
-    "a stuck shard": "gopher_repetition rejects 0.9647, median 0.2098, in shard 12",
+    "a stuck shard": "gopher_repetition rejects 0.9647, median 0.3576, in shard 12",
     "documents rewritten": "583 near-duplicates of an earlier document (0.0450), 0.2560 of code",
     "a quiz": "10 of 16 items of quiz in training, 6 word for word, in shard 5",
     "a repeated sentence": "9 repeated spans, one in 300 documents (0.0234), mostly of manual",
