@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,23 +59,35 @@ class Peers:
         Args:
             values: float64[n] a number of each shard, NaN where it has none.
         """
-        medians, spreads = np.full(len(values), np.nan), np.full(len(values), np.nan)
-        known = ~np.isnan(values)
-        for group in np.unique(self.groups).tolist():
-            members = self.groups == group
-            own = values[members & known]
+        number = int(self.groups.max(initial=-1)) + 1
+        medians, spreads = np.full(number, np.nan), np.full(number, np.nan)
+        for own in self.of_each(~np.isnan(values)):
+            group = self.groups[own[0]]
             if len(own) >= LEAST_PEERS:
-                medians[members], spreads[members] = robust(own)
-            elif len(own) >= LEAST_OF_SOURCE and self.is_source[members].all():
-                medians[members] = np.median(own)
-        for split in np.unique(self.splits[np.isnan(spreads) & ~np.isnan(medians)]).tolist():
-            rest = (self.splits == split) & known & ~np.isnan(medians)
-            small = (self.splits == split) & np.isnan(spreads) & ~np.isnan(medians)
-            if rest.sum() >= LEAST_PEERS:
-                spread = _TO_SD * float(np.median(np.abs(values - medians)[rest]))
-                spreads[small] = np.maximum(spread, _FLOOR * np.abs(medians[small]))
+                medians[group], spreads[group] = robust(values[own])
+            elif len(own) >= LEAST_OF_SOURCE and self.is_source[own[0]]:
+                medians[group] = np.median(values[own])
+        medians, spreads = medians[self.groups], spreads[self.groups]
+        away = np.abs(values - medians)
+        small = np.isnan(spreads) & ~np.isnan(medians)
+        for split in np.unique(self.splits[small]).tolist():
+            own = away[(self.splits == split) & ~np.isnan(away)]
+            if len(own) >= LEAST_PEERS:
+                mine = small & (self.splits == split)
+                spreads[mine] = np.maximum(_TO_SD * float(np.median(own)), _FLOOR * np.abs(medians[mine]))
         medians[np.isnan(spreads)] = np.nan
         return medians, spreads
+
+    def of_each(self, chosen: np.ndarray) -> Iterator[np.ndarray]:
+        """Yield the shards of each group that has any: int64[m] places, ascending.
+
+        Args:
+            chosen: bool[n] which shards count.
+        """
+        places = np.flatnonzero(chosen)
+        places = places[np.argsort(self.groups[places], kind="stable")]
+        edges = np.flatnonzero(np.diff(self.groups[places])) + 1
+        yield from np.split(places, edges) if len(places) else ()
 
 
 def robust(values: npt.ArrayLike) -> tuple[float, float]:

@@ -74,12 +74,10 @@ def distances(manifest: Manifest) -> list[Distances]:
     for one in (one for shown in all_shown() if shown.shard_values is not None for one in shown.shard_values(manifest)):
         medians, spreads = peers.usual(np.where(np.isfinite(one.values), one.values, np.nan))
         spreads = np.maximum(spreads, one.least_sd)
-        for group in np.unique(peers.groups).tolist():
-            own = np.flatnonzero((peers.groups == group) & np.isfinite(one.values) & (spreads > 0))
-            if len(own):
-                median, spread, split = float(medians[own[0]]), float(spreads[own[0]]), splits[int(own[0])]
-                values = one.values[own]
-                found.append(Distances(split=split, of=one, shards=own, values=values, median=median, robust_sd=spread))
+        for own in peers.of_each(np.isfinite(one.values) & (spreads > 0)):
+            median, spread, split = float(medians[own[0]]), float(spreads[own[0]]), splits[int(own[0])]
+            values = one.values[own]
+            found.append(Distances(split=split, of=one, shards=own, values=values, median=median, robust_sd=spread))
     return found
 
 
