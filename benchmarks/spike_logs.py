@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.manifest.tables import TABLES as _MANIFEST
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.accounting import Stretches
@@ -191,7 +192,8 @@ class _Shards:
             return pa.schema([(one, types.get(one, pa.int64())) for one in columns or ()]).empty_table()
         held = {one: self._table[one] for one in self._table.column_names if columns is None or one in columns}
         unknown = [one for one in columns or () if one not in held]
-        return pa.table(held | {one: pa.nulls(len(self._table), pa.float64()) for one in unknown})
+        kinds = {"sources": _MANIFEST["shards"].schema.field("sources").type}
+        return pa.table(held | {one: pa.nulls(len(self._table), kinds.get(one, pa.float64())) for one in unknown})
 
 
 class _Tables:

@@ -149,7 +149,16 @@ def load_detector(model: DetectorModel) -> LanguageDetector:
             f" {found.sha256[:12]}",
             "Install the same version on every worker.",
         )
-    return combined.CombinedDetector(model) if model.parts else cld2.Cld2Detector(model)
+    if not model.parts:
+        return cld2.Cld2Detector(model)
+    detector, made = combined.CombinedDetector(model), combined.combine(*model.parts)
+    if made != model:
+        raise DetectorError(
+            f"expected {model.name} {model.version} with the digest {model.sha256[:12]}, found {made.version} with"
+            f" {made.sha256[:12]}",
+            "Install the same version on every worker.",
+        )
+    return detector
 
 
 def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
@@ -159,7 +168,8 @@ def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
         DetectorError: One is not there, or not the one that is named.
     """
     chosen = load_detector(models.chosen)
-    second = chosen.second if isinstance(chosen, combined.CombinedDetector) else load_detector(models.second)
+    loaded = chosen.second if isinstance(chosen, combined.CombinedDetector) else None
+    second = loaded if loaded and loaded.model == models.second else load_detector(models.second)
     return LanguageIdentifier(
         chosen,
         second,
