@@ -29,7 +29,7 @@ def small(tmp_path):
 
 def client_of(**options):
     """Start a cluster of one worker as a notebook does, and return a client of it."""
-    return distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=None, **options)
+    return distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=":0", **options)
 
 
 def test_a_client_builds_the_same_manifest_and_stays_open(small, tmp_path):
