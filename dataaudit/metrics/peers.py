@@ -14,6 +14,8 @@ COLUMNS = ("split", "sources")
 """Columns of the table of shards that tell which shards are peers."""
 LEAST_PEERS, LEAST_OF_SOURCE = 5, 3
 """Shards below which there is no usual spread, and below which a source has no usual value of its own."""
+_FEW = 20
+"""Shards below which the spread of a group is no less than that of all shards about the medians of their groups."""
 _TO_SD = 1.4826
 _FLOOR = 0.005
 """Least robust sd as a part of the median: shards that agree to the last digit still differ by chance."""
@@ -53,28 +55,29 @@ class Peers:
     def usual(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the median and the robust standard deviation of each shard's group, NaN where there is none.
 
-        A source of fewer than :data:`LEAST_PEERS` shards has a median of its own, and the spread of all shards of the
-        split about the medians of their sources.
+        The spread of few shards is chance, so it is no less than that of all shards of the split about the medians of
+        their groups. Of a source of fewer than :data:`LEAST_PEERS`, a shard has the spread of the others.
 
         Args:
             values: float64[n] a number of each shard, NaN where it has none.
         """
-        number = int(self.groups.max(initial=-1)) + 1
-        medians, spreads = np.full(number, np.nan), np.full(number, np.nan)
+        medians, spreads, away = (np.full(len(values), np.nan) for _ in range(3))
+        few = np.zeros(len(values), dtype=bool)
         for own in self.of_each(~np.isnan(values)):
-            group = self.groups[own[0]]
-            if len(own) >= LEAST_PEERS:
-                medians[group], spreads[group] = robust(values[own])
-            elif len(own) >= LEAST_OF_SOURCE and self.is_source[own[0]]:
-                medians[group] = np.median(values[own])
-        medians, spreads = medians[self.groups], spreads[self.groups]
-        away = np.abs(values - medians)
-        small = np.isnan(spreads) & ~np.isnan(medians)
-        for split in np.unique(self.splits[small]).tolist():
-            own = away[(self.splits == split) & ~np.isnan(away)]
-            if len(own) >= LEAST_PEERS:
-                mine = small & (self.splits == split)
-                spreads[mine] = np.maximum(_TO_SD * float(np.median(own)), _FLOOR * np.abs(medians[mine]))
+            is_small = len(own) < LEAST_PEERS
+            if is_small and (len(own) < LEAST_OF_SOURCE or not self.is_source[own[0]]):
+                continue
+            medians[own], spreads[own] = robust(values[own])
+            away[own], few[own] = np.abs(values[own] - medians[own]), len(own) < _FEW
+            if is_small:
+                spreads[own] = [robust(np.delete(values[own], place))[1] for place in range(len(own))]
+            if len(own) < _FEW:
+                away[own[np.argmin(away[own])]] = np.nan  # the median itself tells nothing of a spread
+        for split in np.unique(self.splits[few]).tolist():
+            mine = few & (self.splits == split)
+            others = away[(self.splits == split) & ~np.isnan(away)]
+            enough = len(others) + 1 >= LEAST_PEERS
+            spreads[mine] = np.maximum(spreads[mine], _TO_SD * float(np.median(others)) if enough else np.nan)
         medians[np.isnan(spreads)] = np.nan
         return medians, spreads
 

@@ -58,7 +58,7 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
         is_half = pc.and_(pc.equal(rows["rule"], "ngram"), pc.greater_equal(rows[f"score{suffix}"], 0.5))
         leaked = rows.filter(pc.or_(pc.equal(rows["rule"], "whole"), is_half))
         copied = rows.filter(pc.equal(rows["rule"], "span"))
-        nothing = 0 if is_all and not copied.num_rows else None
+        nothing = 0 if is_all and not copied.num_rows and rows is listed else None
         for name in (None, *splits):
             items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
             found.bounds.append(_bound(_HELD_OUT, f"ngram{suffix}", Scope(set=name), items))

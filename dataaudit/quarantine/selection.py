@@ -16,6 +16,7 @@ data. Held-out documents are dropped only when an entry names them, or when aske
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -357,6 +358,7 @@ def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
     """Drop training documents that leak; return what is counted and not listed."""
     score = "score" if work.choice.with_common else "score_without_common"
     found = manifest.table("overlap", ["set", "item", "part", "rule", "shard", "row", score])
+    cut = [_COMMON_CUT] if work.choice.with_common and _is_cut(manifest, found) else []
     least = pc.if_else(pc.equal(found["rule"], "ngram"), work.choice.ngram_score, 0.0)
     found = found.filter(pc.and_(pc.greater(found[score], 0), pc.greater_equal(found[score], least)))
     keys = _keys(*_places(found))
@@ -372,7 +374,6 @@ def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
             of_set = mine & pc.equal(found["set"], one).to_numpy()
             work.drop(f"{prefix}:{one}", _with_copies(work, copies, keys[of_set]))
         listed[name] = _with_copies(work, copies, keys[mine & exact])
-    cut = [_COMMON_CUT] if work.choice.with_common and _is_cut(manifest, found) else []
     return _unlisted(work, manifest, selection, listed) + cut
 
 
@@ -381,7 +382,7 @@ _COMMON_CUT = "documents that share common text: of each held-out document the f
 
 def _is_cut(manifest: Manifest, found: pa.Table) -> bool:
     """Return whether a held-out document or an item has as many matches as the build lists of each."""
-    most = next(stage.parameters["max_rows"] for stage in manifest.core.stages if stage.name == "overlap")
+    most = next((stage.parameters["max_rows"] for stage in manifest.core.stages if stage.name == "overlap"), math.inf)
     counted = found.group_by(["set", "item", "part"]).aggregate([([], "count_all")])["count_all"]
     return bool((pc.max(counted).as_py() or 0) >= most)
 

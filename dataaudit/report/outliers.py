@@ -57,7 +57,7 @@ class Distances:
     """Ordinals of those that have a value."""
     values: Floats
     median: float
-    robust_sd: float
+    robust_sd: Floats
 
     @property
     def deviations(self) -> Floats:
@@ -75,7 +75,7 @@ def distances(manifest: Manifest) -> list[Distances]:
         medians, spreads = peers.usual(np.where(np.isfinite(one.values), one.values, np.nan))
         spreads = np.maximum(spreads, one.least_sd)
         for own in peers.of_each(np.isfinite(one.values) & (spreads > 0)):
-            median, spread, split = float(medians[own[0]]), float(spreads[own[0]]), splits[int(own[0])]
+            median, spread, split = float(medians[own[0]]), spreads[own], splits[int(own[0])]
             values = one.values[own]
             found.append(Distances(split=split, of=one, shards=own, values=values, median=median, robust_sd=spread))
     return found
@@ -98,8 +98,8 @@ def outliers(manifest: Manifest) -> list[Outlier]:
                     column=one.of.column,
                     value=value,
                     median=one.median,
-                    robust_sd=one.robust_sd,
-                    deviations=round((value - one.median) / one.robust_sd, 3),
+                    robust_sd=float(one.robust_sd[index]),
+                    deviations=round((value - one.median) / float(one.robust_sd[index]), 3),
                 )
             )
     return sorted(chosen, key=lambda one: (-abs(one.deviations), one.shard, one.column))

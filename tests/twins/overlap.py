@@ -46,11 +46,15 @@ def covered_words(
     return total
 
 
-def common_text(held_out: Words, training: list[Words], length: int, wide: int, very_wide: int) -> set[Gram]:
-    """Return the grams of a document that are common: of a document that is mostly wide, the very wide alone."""
-    widths = common_widths(held_out, training, length)
-    found = {gram for gram, number in widths.items() if number > wide}
-    return {gram for gram in found if widths[gram] > very_wide} if 2 * len(found) > len(widths) else found
+def common_text(held_out: list[Words], training: list[Words], length: int, wide: int, very_wide: int) -> set[Gram]:
+    """Return the grams that are common: very wide, or wide and a smaller part of some held-out document."""
+    common = set[Gram]()
+    for words in held_out:
+        widths = common_widths(words, training, length)
+        found = {gram for gram, number in widths.items() if number > wide}
+        is_mostly = 2 * len(found) > len(widths)
+        common |= {gram for gram in found if widths[gram] > very_wide or not is_mostly}
+    return common
 
 
 def common_widths(held_out: Words, training: list[Words], length: int) -> dict[Gram, int]:

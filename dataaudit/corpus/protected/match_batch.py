@@ -18,9 +18,9 @@ class MatchBatch:
     """int64[k, 3] (kind, document, entry) of every protected gram, once a document; ascending."""
     held_out: np.ndarray
     """int64[h, 10] (rule, document, held-out document, first byte, byte after the last, words or grams in common, of so
-    many, crowded, first, length): the segments for which held-out documents are named. ``crowded``: more documents than
-    are named hold it. ``first`` and ``length``: of a span the words of the held-out document that it is, the longest
-    piece of them where that repeats itself; of a whole document its entry; else 0."""
+    many, crowded, first, length): the segments for which held-out documents are named. ``crowded``: more documents
+    than are named hold it. ``first`` and ``length``: of a span the words of the held-out document that it is; of
+    13-grams from which to which of that document's they are; of a whole document its entry."""
     items: np.ndarray
     """int64[i, 10] (document, set, item, part, tier, rule, first byte, byte after the last, words in common, of so
     many), a row for each item and part in a document."""

@@ -32,6 +32,8 @@ from dataaudit.kernels.ngrams import NUMBER
 from dataaudit.kernels.overlap import find_grams, find_long_grams
 from dataaudit.kernels.words import WordBatch
 
+_PIECES = 16
+"""Rows of one segment at most: of text that says the same again and again, each time would be one."""
 _NAMED_ONE_IN = 10
 """A training document names a held-out one when it holds one in so many of its 13-grams."""
 
@@ -114,9 +116,9 @@ def _gram_rows(
     documents: np.ndarray, places: np.ndarray, entries: np.ndarray, grams: Grams, words: WordBatch
 ) -> np.ndarray:
     """Return a row for each held-out document of whose 13-grams a document holds a tenth or more."""
-    owners, index, _ = _owners(entries, grams)
+    owners, index, own = _owners(entries, grams)
     order = np.lexsort((owners, documents[index]))
-    owners, index = owners[order], index[order]
+    owners, index, own = owners[order], index[order], grams.owner_places[own[order]].astype(np.int64)
     documents, places, crowded = documents[index], places[index], grams.crowded[entries[index]]
     starts = _run_starts(documents, owners)
     if len(starts) == 0:
@@ -135,7 +137,8 @@ def _gram_rows(
         counts,
         sizes,
         many,
-        *np.zeros((2, len(starts)), dtype=np.int64),
+        np.minimum.reduceat(own, starts),
+        np.maximum.reduceat(own, starts) - np.minimum.reduceat(own, starts) + 1,
     )
     rows: np.ndarray = np.column_stack(columns).astype(np.int64)[kept]
     return rows
@@ -149,7 +152,10 @@ def _span_rows(
     num_words: np.ndarray,
     words: WordBatch,
 ) -> np.ndarray:
-    """Return a row for each longest segment of a document all of whose 50-grams a held-out one holds."""
+    """Return a row for each longest segment of a document that a held-out one holds, cut where that repeats itself.
+
+    Of the pieces of a segment the longest ones alone are rows.
+    """
     owners, index, own = _owners(entries, spans)
     order = np.lexsort((places[index], owners, documents[index]))
     owners, index, own = owners[order], index[order], spans.owner_places[own[order]].astype(np.int64)
@@ -157,22 +163,25 @@ def _span_rows(
     starts = _run_starts(documents, owners, places - np.arange(len(places)))
     if len(starts) == 0:
         return np.zeros((0, 10), dtype=np.int64)
-    last = np.append(starts[1:], len(owners)) - 1
     pieces = _run_starts(documents, owners, places - np.arange(len(places)), own - np.arange(len(own)))
     lengths = np.diff(np.append(pieces, len(own)))
-    run = np.searchsorted(starts, pieces, side="right") - 1
-    longest = np.lexsort((-lengths, run))[_run_starts(run)]
+    segment = np.searchsorted(starts, pieces, side="right") - 1
+    order = np.lexsort((-lengths, segment))
+    heads = _run_starts(segment[order])
+    rank = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
+    kept = np.sort(order[rank < _PIECES])
+    first, words_of = pieces[kept], lengths[kept] + SPAN_WORDS - 1
     columns = (
-        np.full(len(starts), SPAN),
-        documents[starts],
-        owners[starts],
-        words.starts[places[starts]],
-        words.ends[places[last] + SPAN_WORDS - 1],
-        last - starts + SPAN_WORDS,
-        num_words[owners[starts]],
-        np.maximum.reduceat(crowded, starts),
-        own[pieces[longest]],
-        lengths[longest] + SPAN_WORDS - 1,
+        np.full(len(first), SPAN),
+        documents[first],
+        owners[first],
+        words.starts[places[first]],
+        words.ends[places[first] + words_of - 1],
+        words_of,
+        num_words[owners[first]],
+        np.maximum.reduceat(crowded, pieces)[kept],
+        own[first],
+        words_of,
     )
     return np.column_stack(columns).astype(np.int64)
 

@@ -21,7 +21,7 @@ class Limits:
     """Training documents above which text is common: more than 20, or 100, and than one in a thousand."""
 
     wide: int
-    """Of text that is not most of its held-out document."""
+    """Of text that is a smaller part of some held-out document."""
     very_wide: int
     """Of any text: a held-out document that is copied often is no notice."""
 
@@ -34,16 +34,21 @@ class Limits:
 def common_text(held: HeldOut, documents: Mapping[int, np.ndarray], limits: Limits) -> dict[int, np.ndarray]:
     """Return which 13-grams and whole documents are common, by kind: uint8[g], 1 for those, in the order of entries.
 
+    Wide 13-grams are common where they are a smaller part of some held-out document; of text that only documents hold
+    that mostly consist of such text, the very wide ones are.
+
     Args:
         held: The held-out documents.
         documents: By kind, int64[k]: the training documents that hold each gram.
         limits: Above which they are common.
     """
     grams = held.grams
-    wide = (documents[GRAM] > limits.wide)[grams.entries]
-    mostly = 2 * by_document(wide & (grams.is_first > 0), grams.offsets) > grams.sizes
-    common = wide & ~np.repeat(mostly, np.diff(grams.offsets))
-    common |= (documents[GRAM] > limits.very_wide)[grams.entries]
+    wide, very_wide = (documents[GRAM] > limit for limit in (limits.wide, limits.very_wide))
+    here = wide[grams.entries]
+    mostly = 2 * by_document(here & (grams.is_first > 0), grams.offsets) > grams.sizes
+    aside = np.zeros(len(wide), dtype=bool)
+    aside[grams.entries[here & ~np.repeat(mostly, np.diff(grams.offsets))]] = True
+    common = (wide & aside | very_wide)[grams.entries]
     wholes = (documents[WHOLE] > limits.very_wide)[held.wholes.entries]
     return {GRAM: common.astype(np.uint8), WHOLE: wholes.astype(np.uint8)}
 
@@ -64,7 +69,7 @@ class CommonText:
     wholes: np.ndarray
     """int64[k] entries of common whole documents, ascending."""
     grams: np.ndarray
-    """int64[d, 2] held-out document, and how many of its different 13-grams are common; ascending, none without any."""
+    """int64[m] the different common 13-grams of each document, by their first words, ascending, as in ``words``."""
 
     @classmethod
     def of(cls, held: HeldOut, common: Mapping[int, np.ndarray]) -> CommonText:
@@ -76,12 +81,10 @@ class CommonText:
         stops = np.minimum(starts + GRAM_WORDS, np.append(starts[1:], np.iinfo(np.int64).max))
         apart = starts[1:] != stops[:-1]
         first, last = (np.append(*edges)[: len(starts)] for edges in ((True, apart), (apart, True)))
-        number = by_document(marks & (grams.is_first > 0), grams.offsets)
-        documents = np.flatnonzero(number)
         return cls(
             words=np.column_stack([starts[first], stops[last]]),
             wholes=np.unique(held.wholes.entries[common[WHOLE] > 0]).astype(np.int64),
-            grams=np.column_stack([documents, number[documents]]),
+            grams=starts[grams.is_first[places] > 0],
         )
 
     @property
@@ -96,7 +99,8 @@ class CommonText:
         """Return what matches share without common text, and of how much: int64[n] each.
 
         A span needs as many words outside of common 13-grams as a span has. Of the 13-grams of a held-out document that
-        a training document holds, all common ones are taken to be among those: the least that it can share.
+        a training document holds, all common ones from the first to the last are taken to be among those: the least
+        that it can share.
 
         Args:
             rules: int64[n] GRAM, SPAN or WHOLE.
@@ -111,10 +115,11 @@ class CommonText:
         words = lengths[span] - self._before(start + lengths[span]) + self._before(start)
         own[span] = np.where(words >= SPAN_WORDS, words, 0)
         own[whole[np.isin(firsts[whole], self.wholes)]] = 0
-        place = np.searchsorted(self.grams[:, 0], targets[gram])
-        known = np.append(self.grams[:, 0], -1)[place] == targets[gram]
-        number = np.where(known, np.append(self.grams[:, 1], 0)[place], 0)
-        own[gram], own_of[gram] = np.maximum(shared[gram] - number, 0), of[gram] - number
+        first = (targets[gram] << _WORD_BITS) + firsts[gram]
+        edges = (first, first + lengths[gram], targets[gram] << _WORD_BITS, (targets[gram] + 1) << _WORD_BITS)
+        start, stop, least, most = (np.searchsorted(self.grams, edge) for edge in edges)
+        own[gram] = np.maximum(shared[gram] - (stop - start), 0)
+        own_of[gram] = of[gram] - (most - least)
         return own, own_of
 
     def _before(self, word: np.ndarray) -> np.ndarray:

@@ -34,7 +34,7 @@ def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
             kept = pc.and_(kept, pc.is_in(table[column], pa.array(list(values), pa.string())))
     matches = table.filter(kept)
     own = matches.filter(pc.greater(matches["score_without_common"], 0))
-    return own if own.num_rows else matches
+    return own if own.num_rows or case.stat.endswith("_without_common") else matches
 
 
 def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) -> dict[int, int]:

@@ -217,14 +217,30 @@ def usual(index, kinds, numbers, unit):
     mine = kinds[index]
     if mine not in medians:
         return Compared(reason="too_few_shards")
-    away = [abs(value - medians[mine]) for value in groups[mine]]
-    if len(away) < LEAST_PEERS:
-        others = {place: value for place, value in values.items() if kinds[place][0] == mine[0]}
-        away = [abs(value - medians[kinds[place]]) for place, value in others.items() if kinds[place] in medians]
-    if len(away) < LEAST_PEERS:
+    own, value = groups[mine], values.get(index)
+    if value is None:
         return Compared(reason="too_few_shards")
-    floor = max(0.005 * abs(medians[mine]), 0.02 if unit == "ratio" else 0.0)
-    return Compared(value=medians[mine], spread=max(1.4826 * middle(sorted(away)), floor))
+    spread = robust_sd(own)
+    if len(own) < LEAST_PEERS:
+        others = list(own)
+        others.remove(value)
+        spread = robust_sd(others)
+    if len(own) < 20:
+        pool = []
+        for one, several in groups.items():
+            if one in medians and one[0] == mine[0]:
+                away = sorted(abs(other - medians[one]) for other in several)
+                pool += away[1:] if len(away) < 20 else away
+        if len(pool) < LEAST_PEERS - 1:
+            return Compared(reason="too_few_shards")
+        spread = max(spread, 1.4826 * middle(sorted(pool)))
+    return Compared(value=medians[mine], spread=max(spread, 0.02 if unit == "ratio" else 0.0))
+
+
+def robust_sd(values):
+    """Return 1.4826 times the median distance from the median, at least 0.5 % of that."""
+    median = middle(sorted(values))
+    return max(1.4826 * middle(sorted(abs(value - median) for value in values)), 0.005 * abs(median))
 
 
 def middle(ordered):
