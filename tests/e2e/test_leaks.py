@@ -166,3 +166,45 @@ def test_a_set_that_cannot_be_used_is_an_error(tmp_path, line, said):
     _, err = run("build", "config.yaml", "--manifest", tmp_path / "m", cwd=tmp_path, expect=2)
     assert said in err
     assert not (tmp_path / "m").exists()
+
+
+def words_of(name, number):
+    """Return words that no other text has."""
+    rng = random.Random(name)
+    return " ".join("".join(rng.choice("bcdfghjklm") + rng.choice("aeiou") for _ in range(4)) for _ in range(number))
+
+
+def notices(folder):
+    """Write a corpus in which 30 files have one notice; held-out files have it, too, and leak three times."""
+    notice, inner = words_of("notice", 90), words_of("inner", 60)
+    train = [f"{notice} {words_of(f'file {number}', 150)}" for number in range(30)]
+    train += [words_of(f"other {number}", 200) for number in range(30)]
+    val = [f"{notice} {words_of(f'held {number}', 200)}" for number in range(5)]
+    val += [f"{notice} {words_of('short', 20)}"]  # mostly a notice
+    val += [" ".join(f"{words_of(f'mail {number}', 60)} {notice}" for number in range(3))]  # repeats itself
+    val += [f"{words_of('left', 30)} {notice} {words_of('right', 30)}"]
+    val += [inner]
+    train += [f"{words_of('page', 80)} {words_of('mail 1', 60)} {notice}"]
+    train += [f"{words_of('one', 80)} {words_of('left', 30)} {notice}"]
+    train += [f"{words_of('two', 80)} {notice} {words_of('right', 30)}"]
+    train += [f"{words_of('three', 80)} {inner}"]
+    write_jsonl(folder / "data/train/a.jsonl", [{"text": text, "source": "t"} for text in train])
+    write_jsonl(folder / "data/val/a.jsonl", [{"text": text, "source": "v"} for text in val])
+    config = CONFIG.partition("protected:")[0] + "stages: {language: false, near_dup: false, repeats: false}\n"
+    (folder / "config.yaml").write_text(config, encoding="utf-8")
+
+
+def test_a_notice_is_no_leak_and_what_stands_beside_it_is(tmp_path):
+    """Notices in short files, in texts that repeat themselves, in pieces; the manifest agrees with itself."""
+    notices(tmp_path)
+    _, manifest = build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)
+    assert verify(manifest) == []
+    rows = manifest.table("overlap").to_pylist()
+    own = {(row["item"], row["row"]) for row in rows if row["rule"] == "span" and row["score_without_common"] > 0}
+    assert own == {("1:6", 60), ("1:8", 63)}
+    assert manifest.table("shards")["held_out_copies"].to_pylist() == [2, None]
+    shared = {row["row"] for row in rows if row["rule"] == "span"}
+    assert shared == {*range(30), 60, 61, 62, 63}
+    assert metric(manifest, "train_val_overlap", "span_without_common", set="val") == pytest.approx(
+        (60 + 60 + 60) / (5 * 290 + 110 + 450 + 150 + 60)
+    )

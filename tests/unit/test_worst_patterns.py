@@ -43,7 +43,7 @@ SHORT = {
     "detectors.pii.contacts._ID_BEFORE": 64,
     "detectors.pii.contacts._ID_PART": MAX_LOCAL,
     "detectors.pii.contacts._LOGIN": 64,
-    "detectors.pii.labels._KEYED": 72,
+    **{f"detectors.pii.labels.{name}": 72 for name in ("_KEYED", "_BIRTH", "_LICENCE", "_PASSPORT", "_ACCOUNT")},
     "detectors.secrets.assigned._HEAD": 1024,
     "detectors.secrets.assigned._PUBLIC": 1100,
     "detectors.secrets.validators._TEMPLATE": 120,
