@@ -53,7 +53,9 @@ _RATES = {"near_dup": "have a near-duplicate in training data", "ngram": "share 
 _NO_WORDS = "no document of it has a word"
 _NOTHING = "Nothing of a held-out split was found in training."
 _UNKNOWN = "What training data holds of held-out splits is not known."
-_NOTICES = "Of held-out splits training holds only text that very many of its documents share, as notices and licences."
+_NOTICES = (
+    "Of held-out splits training holds only what very many of its documents share: notices, or one text many times."
+)
 _BARS, _LEADS = 24, 3
 _MUCH = 0.01
 """Share of a shard's documents that hold copies, from which it needs action; below it the worst of a set alone does."""
