@@ -43,9 +43,7 @@ KINDS = {
     "1 KB": 40,
 }
 """Texts of a language at most, by kind."""
-LARGE = frozenset(
-    "en de fr es it pt nl pl ru uk cs sv da no fi hu ro bg el tr ar fa he hi ja zh ko vi id mk".split()  # noqa: SIM905
-)
+LARGE = "en de fr es it pt nl pl ru uk cs sv da no fi hu ro bg el tr ar fa he hi ja zh ko vi id mk"
 """Languages of most pages of the web that every detector knows, and Macedonian."""
 MIN_CONFIDENCE = LanguageConfig().min_confidence
 
@@ -142,7 +140,7 @@ def print_behind(answers: dict[tuple[str, str], Answers]) -> None:
     for kind in KINDS:
         for name in (combined.NAME, cld2.NAME):
             less = [
-                (label in LARGE, f"{label} {difference:.3f} ({low:.3f} to {high:.3f})")
+                (label in LARGE.split(), f"{label} {difference:.3f} ({low:.3f} to {high:.3f})")
                 for label, difference, low, high in behind(answers[kind, name], answers[kind, lid176.NAME])
                 if high < 0
             ]

@@ -5,8 +5,8 @@ table, so that nobody else ever sees an older form. The id is the digest of the 
 of a table that of its rows as they were written: both are checked before a step changes anything.
 
 Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``, and what a
-quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured. It tells what
-matches share without common text; version 1 did not, so all of it counts.
+quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured. Version 2 adds
+what matches share without common text; of version 1 all of it counts.
 """
 
 from __future__ import annotations

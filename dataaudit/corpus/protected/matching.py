@@ -126,7 +126,7 @@ def _gram_rows(
     counts = np.diff(np.append(starts, len(owners)))
     sizes = grams.sizes[owners[starts]]
     first, last = np.minimum.reduceat(places, starts), np.maximum.reduceat(places, starts)
-    many = np.maximum.reduceat(crowded, starts)
+    many, start = np.maximum.reduceat(crowded, starts), np.minimum.reduceat(own, starts)
     kept = _NAMED_ONE_IN * counts >= sizes
     columns = (
         np.full(len(starts), GRAM),
@@ -137,8 +137,8 @@ def _gram_rows(
         counts,
         sizes,
         many,
-        np.minimum.reduceat(own, starts),
-        np.maximum.reduceat(own, starts) - np.minimum.reduceat(own, starts) + 1,
+        start,
+        np.maximum.reduceat(own, starts) - start + 1,
     )
     rows: np.ndarray = np.column_stack(columns).astype(np.int64)[kept]
     return rows

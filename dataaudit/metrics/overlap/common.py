@@ -31,25 +31,25 @@ class Limits:
         return cls(wide=max(_WIDE, documents // _ONE_IN), very_wide=max(_VERY_WIDE, documents // _ONE_IN))
 
 
-def common_text(held: HeldOut, documents: Mapping[int, np.ndarray], limits: Limits) -> dict[int, np.ndarray]:
+def common_text(held_out: HeldOut, documents: Mapping[int, np.ndarray], limits: Limits) -> dict[int, np.ndarray]:
     """Return which 13-grams and whole documents are common, by kind: uint8[g], 1 for those, in the order of entries.
 
     Wide 13-grams are common where they are a smaller part of some held-out document; of text that only documents hold
     that mostly consist of such text, the very wide ones are.
 
     Args:
-        held: The held-out documents.
+        held_out: The documents.
         documents: By kind, int64[k]: the training documents that hold each gram.
         limits: Above which they are common.
     """
-    grams = held.grams
+    grams = held_out.grams
     wide, very_wide = (documents[GRAM] > limit for limit in (limits.wide, limits.very_wide))
     here = wide[grams.entries]
     mostly = 2 * by_document(here & (grams.is_first > 0), grams.offsets) > grams.sizes
     aside = np.zeros(len(wide), dtype=bool)
     aside[grams.entries[here & ~np.repeat(mostly, np.diff(grams.offsets))]] = True
     common = (wide & aside | very_wide)[grams.entries]
-    wholes = (documents[WHOLE] > limits.very_wide)[held.wholes.entries]
+    wholes = (documents[WHOLE] > limits.very_wide)[held_out.wholes.entries]
     return {GRAM: common.astype(np.uint8), WHOLE: wholes.astype(np.uint8)}
 
 
@@ -69,22 +69,19 @@ class CommonText:
     wholes: np.ndarray
     """int64[k] entries of common whole documents, ascending."""
     grams: np.ndarray
-    """int64[m] the different common 13-grams of each document, by their first words, ascending, as in ``words``."""
+    """int64[s, 2] the same of the first words of its different common 13-grams."""
 
     @classmethod
-    def of(cls, held: HeldOut, common: Mapping[int, np.ndarray]) -> CommonText:
+    def of(cls, held_out: HeldOut, common: Mapping[int, np.ndarray]) -> CommonText:
         """Return the common text of held-out documents, of :func:`common_text`."""
-        grams, marks = held.grams, common[GRAM] > 0
+        grams, marks = held_out.grams, common[GRAM] > 0
         places = np.flatnonzero(marks)
         owners = np.searchsorted(grams.offsets, places, side="right") - 1
         starts = (owners << _WORD_BITS) + places - grams.offsets[owners]
-        stops = np.minimum(starts + GRAM_WORDS, np.append(starts[1:], np.iinfo(np.int64).max))
-        apart = starts[1:] != stops[:-1]
-        first, last = (np.append(*edges)[: len(starts)] for edges in ((True, apart), (apart, True)))
         return cls(
-            words=np.column_stack([starts[first], stops[last]]),
-            wholes=np.unique(held.wholes.entries[common[WHOLE] > 0]).astype(np.int64),
-            grams=starts[grams.is_first[places] > 0],
+            words=_runs(starts, GRAM_WORDS),
+            wholes=np.unique(held_out.wholes.entries[common[WHOLE] > 0]).astype(np.int64),
+            grams=_runs(starts[grams.is_first[places] > 0], 1),
         )
 
     @property
@@ -112,21 +109,32 @@ class CommonText:
         own, own_of = shared.copy(), of.copy()
         span, whole, gram = (np.flatnonzero(rules == rule) for rule in (SPAN, WHOLE, GRAM))
         start = (targets[span] << _WORD_BITS) + firsts[span]
-        words = lengths[span] - self._before(start + lengths[span]) + self._before(start)
+        words = lengths[span] - _inside(self.words, start, start + lengths[span])
         own[span] = np.where(words >= SPAN_WORDS, words, 0)
         own[whole[np.isin(firsts[whole], self.wholes)]] = 0
-        first = (targets[gram] << _WORD_BITS) + firsts[gram]
-        edges = (first, first + lengths[gram], targets[gram] << _WORD_BITS, (targets[gram] + 1) << _WORD_BITS)
-        start, stop, least, most = (np.searchsorted(self.grams, edge) for edge in edges)
-        own[gram] = np.maximum(shared[gram] - (stop - start), 0)
-        own_of[gram] = of[gram] - (most - least)
+        document = targets[gram] << _WORD_BITS
+        first = document + firsts[gram]
+        own[gram] = np.maximum(shared[gram] - _inside(self.grams, first, first + lengths[gram]), 0)
+        own_of[gram] = of[gram] - _inside(self.grams, document, document + (1 << _WORD_BITS))
         return own, own_of
 
-    def _before(self, word: np.ndarray) -> np.ndarray:
-        """Return int64[n]: the common words of all documents before some."""
-        starts, lengths = self.words[:, 0], self.words[:, 1] - self.words[:, 0]
-        sums = np.append(0, np.cumsum(lengths))
-        run = np.searchsorted(starts, word, side="right")
-        last = np.maximum(run - 1, 0)
-        inside = np.minimum(word - np.append(starts, 0)[last], np.append(lengths, 0)[last])
-        return np.asarray(np.where(run > 0, sums[last] + inside, 0))
+
+def _runs(starts: np.ndarray, length: int) -> np.ndarray:
+    """Return int64[r, 2], ascending and apart: the places that pieces of a length cover, int64[m] ascending starts."""
+    stops = np.minimum(starts + length, np.append(starts[1:], np.iinfo(np.int64).max))
+    apart = starts[1:] != stops[:-1]
+    first, last = (np.append(*edges)[: len(starts)] for edges in ((True, apart), (apart, True)))
+    return np.column_stack([starts[first], stops[last]])
+
+
+def _inside(runs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """Return int64[n]: how many places of runs lie from some places to others."""
+    edges = np.vstack([np.zeros((1, 2), dtype=np.int64), runs])
+    sums = np.append(0, np.cumsum(edges[:, 1] - edges[:, 0]))
+
+    def before(places: np.ndarray) -> np.ndarray:
+        run = np.searchsorted(edges[:, 0], places, side="right") - 1
+        found: np.ndarray = sums[run] + np.minimum(places - edges[run, 0], sums[run + 1] - sums[run])
+        return found
+
+    return np.asarray(before(stops) - before(starts))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,22 +32,6 @@ class Leaks:
     """int64[d] words inside a copied span."""
 
 
-class _Placed(Protocol):
-    """Grams of some documents, in the order of their places."""
-
-    @property
-    def offsets(self) -> np.ndarray:
-        """int64[d + 1] of the documents in the others."""
-
-    @property
-    def entries(self) -> np.ndarray:
-        """uint32[g] their entries."""
-
-    @property
-    def is_first(self) -> np.ndarray:
-        """uint8[g] 1 where a document has a gram for the first time."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Subset:
     """Some documents, with the grams they hold numbered anew."""
@@ -61,7 +44,9 @@ class _Subset:
 
 
 def find_leaks(
-    placed: Mapping[int, _Placed], seen: Mapping[int, np.ndarray], common: Mapping[int, np.ndarray] | None = None
+    placed: Mapping[int, Grams] | Mapping[int, _Subset],
+    seen: Mapping[int, np.ndarray],
+    common: Mapping[int, np.ndarray] | None = None,
 ) -> Leaks:
     """Return which documents leaked.
 
