@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from twins import overlap as slow
@@ -43,6 +43,7 @@ PIECES = st.lists(
 JOINED = PIECES.map(lambda pieces: [word for piece in pieces for word in piece])
 ABOVE = Limits(wide=99, very_wide=99)
 LIMITS = st.tuples(st.integers(0, 4), st.integers(0, 4)).map(lambda two: Limits(wide=min(two), very_wide=max(two)))
+ENDS_IN_COMMON = [(WORDS[54:63] + WORDS[38:], "a"), (WORDS[60:78], "a"), (WORDS[62:] + WORDS[18:68], "a")]
 DOCUMENTS = st.lists(st.tuples(JOINED | st.sampled_from(HELD_OUT), st.sampled_from(["a", "b"])), max_size=6)
 
 
@@ -189,9 +190,13 @@ def test_a_document_that_is_copied_often_is_no_notice(tmp_path):
 
 
 @given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3), limits=LIMITS)
+@example(shards=[ENDS_IN_COMMON], limits=Limits(wide=2, very_wide=2))
 @settings(max_examples=examples(60))
 def test_what_is_shared_without_common_text_is_what_sets_of_words_say(shards, limits, tmp_path_factory):
-    """Of each match, and the copies that are left by shard and source: any texts, any limits."""
+    """Of each match, and the copies that are left by shard and source: any texts, any limits.
+
+    A span that ends within a common 13-gram of the held-out document has fewer words of its own.
+    """
     _, _, rows, copied = join(tmp_path_factory.mktemp("rows"), shards, limits=limits, parts=(0, 90, 256))
     training = [words for shard in shards for words, _ in shard]
     copies = set()
@@ -208,7 +213,7 @@ def test_what_is_shared_without_common_text_is_what_sets_of_words_say(shards, li
             own = row["common"] if training.count(owner) <= limits.very_wide else 0, row["of"]
         else:
             span = " ".join(words).encode()[row["start"] : row["end"]].decode().split()
-            own = slow.covered_words(span, [span], 50, common, 13), row["of"]
+            own = slow.covered_words(owner, [span], 50, common, 13), row["of"]
         copies |= {(row["shard"], row["row"])} if own[0] and row["rule"] != GRAM else set()
         assert (row["own"], row["own_of"]) == own
     counted = Counter((shard, shards[shard][row][1]) for shard, row in copies)
