@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.texts import text_buffers
@@ -17,11 +18,14 @@ from dataaudit.kernels.plain_words import text_shingles, words_of
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import LINK_FILES
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
+from dataaudit.link.places import named as named_files
 from dataaudit.manifest.places import places_of, rows_of, shards_of
-from dataaudit.metrics.near_dup.bands import COUNTS, PAIRS, PROBED, BandJoin
+from dataaudit.metrics.near_dup.bands import CROWDS, MET, PAIRS, BandJoin, first_spread
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
 from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
+from dataaudit.metrics.near_dup.crowds import MEMBERS, MISSED, SKETCHED, CrowdJoin, SketchJoin, sketch_matrix
+from dataaudit.metrics.near_dup.pairs import CANDIDATES, CUT, DROPPED, KEYED_CANDIDATES, PairJoin
+from dataaudit.metrics.near_dup.recall import NO_BUCKET, NeighbourJoin, Recall
 from dataaudit.metrics.near_dup.stage import NearDup
 from dataaudit.metrics.near_dup.verify import VERIFIED, NearSets, VerifyJoin, wanted_documents
 
@@ -43,7 +47,8 @@ class Search:
     members: pa.Table
     candidates: pa.Table
     verified: pa.Table
-    recall: pa.Table
+    recall: Recall
+    cut: pa.Table
     missed: int
     dropped: int
     clusters: NearClusters
@@ -107,11 +112,24 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
         return pa.concat_tables([schema.empty_table(), *(tables[name] for tables in done)])
 
     members = table(join(link_classes, files("documents"))[0], "members", CLASS_MEMBERS)
-    by_bands = BandJoin(small=stage.small_bucket, leaders=stage.leaders, held_out=tuple(held_out))
-    bands, paired = join(by_bands, files("bands", "probes"), {"pairs": PAIRS, "probed": PROBED}, "bands")
-    by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
+    by_bands = BandJoin(small=stage.small_bucket, met=stage.recall_documents, held_out=tuple(held_out))
+    bands, formed = join(by_bands, files("bands"), {"pairs": PAIRS, "crowds": CROWDS}, "bands")
+    values = stage.values()
+    drawn = np.sort(first_spread(table(bands, "met", MET)["place"].to_numpy(), stage.recall_documents))
+    by_class = SketchJoin(values=values, drawn=tuple(drawn.tolist()))
+    sketches, members_of = join(
+        by_class, pa.concat_tables([files("sketches"), formed]), {"members": MEMBERS}, "sketches"
+    )
+    by_crowds = CrowdJoin(values=values, held_out=tuple(held_out), limits=stage.limits())
+    crowds, more = join(by_crowds, members_of, {"pairs": PAIRS}, "crowds")
+    found = table(sketches, "drawn", SKETCHED).sort_by("place")
+    by_sketch = NeighbourJoin(found["place"].to_numpy(), sketch_matrix(found["sketch"], values), stage.threshold)
+    neighbours, near = join(by_sketch, files("sketches"), {"candidates": KEYED_CANDIDATES}, "neighbours")
+    by_pairs = PairJoin(limits=stage.limits(), values=values)
+    paired = pa.concat_tables([named_files(formed, "pairs"), more])
     pairs, kept = join(by_pairs, paired, {"candidates": KEYED_CANDIDATES}, "pairs")
-    candidates = table(pairs, "candidates", CANDIDATES)
+    candidates = pa.concat_tables([table(done, "candidates", CANDIDATES) for done in (pairs, neighbours)])
+    cut = table(pairs, "cut", CUT)
     task, seen = NearSets(ngram=stage.ngram), []
     wanted = wanted_documents(candidates, bits)
     for name, ordinal, _, start, batch in parts:
@@ -128,20 +146,23 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
         places = places_of(np.full(len(chosen), ordinal), chosen + start)
         seen.append(pa.table({"place": places, "source": found["seen"]["source"]}))
     partitions = 1 << min(bits, 8)
-    done, _ = join(VerifyJoin(bits=bits), pa.concat_tables([kept, files("sets")]))
+    done, _ = join(VerifyJoin(bits=bits), pa.concat_tables([kept, near, files("sets")]))
     verified = table(done, "verified", VERIFIED)
-    near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= stage.threshold
+    compared = verified.filter(pc.not_equal(verified["bands"], NO_BUCKET))
+    is_near = compared["intersection"].to_numpy() / np.maximum(compared["union"].to_numpy(), 1) >= stage.threshold
+    edges = compared.filter(pa.array(is_near))
     corpus = Corpus(
         split_of=np.array([shard.split for shard in shards], dtype=np.int32), held_out=np.array(held_out, dtype=bool)
     )
     return Search(
         members=members,
-        candidates=candidates,
-        verified=verified,
-        recall=table(pairs, "recall", RECALL),
-        missed=sum(table(bands, "counts", COUNTS)["missed"].to_pylist()),
+        candidates=candidates.filter(pc.not_equal(candidates["bands"], NO_BUCKET)),
+        verified=compared,
+        recall=Recall.of(verified, edges, stage.threshold),
+        cut=cut,
+        missed=sum(table(crowds, "missed", MISSED)["missed"].to_pylist()),
         dropped=sum(table(pairs, "dropped", DROPPED)["dropped"].to_pylist()),
-        clusters=cluster(members, verified.filter(pa.array(near)), pa.concat_tables(seen), corpus),
+        clusters=cluster(members, edges, pa.concat_tables(seen), corpus, cut),
     )
 
 

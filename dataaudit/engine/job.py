@@ -41,7 +41,7 @@ from dataaudit.text import plural
 STATE_FOLDER = ".dataaudit"
 _KERNELS = {
     "filters": ("filters",),
-    "near_dup": ("minhash", "pairing", "variants"),
+    "near_dup": ("crowds", "minhash", "pairing"),
     "overlap": ("items", "markup", "nearest", "ngrams", "overlap"),
     "repeats": ("winnow",),
     "toxicity": ("toxic", "toxic_features"),

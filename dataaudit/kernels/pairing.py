@@ -2,7 +2,7 @@
 
 Which documents were seen before: one sort of 128-bit keys.
 
-Pairs of documents that share a bucket: all of a small bucket, each with some leaders in a large one.
+Pairs of documents that share a bucket: every two of a small one; those of a large one are in :mod:`.crowds`.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ def _shared(values: np.ndarray) -> np.ndarray:
 READ_SPLITS = "Array(int32, 1, 'C', readonly=True)"
 READ_FLAGS = "Array(boolean, 1, 'C', readonly=True)"
 
-LATER, LEAK = 1, 2
-"""Bits of who asked for a pair."""
+LATER, LEAK, APART = 1, 2, 4
+"""Bits of a pair. The later one asked for the earlier one, or the bucket is small; the earlier one, held out, asked for
+the later one, of training data, or the bucket is small; the later one is held out and the earlier one is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,35 +75,25 @@ class Pairs:
     """int64[p] the earlier one."""
     rights: np.ndarray
     """int64[p] the later one."""
-    asked: np.ndarray
-    """uint8[p] :data:`LATER`: the later one asked for the earlier one, a leader, or the bucket is small;
-    :data:`LEAK`: the earlier one, held out, asked for the later one, of training data, which leads, or the bucket is
-    small."""
-    missed: int
-    """Pairs that share a bucket and were not formed in it."""
+    flags: np.ndarray
+    """uint8[p] bits :data:`LATER`, :data:`LEAK`, :data:`APART`."""
 
 
-def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int, leaders: int) -> Pairs:
-    """Pair the documents of each bucket.
-
-    In a bucket of at most ``small`` documents every two are a pair. In a larger one the first ``leaders`` documents of
-    each split are leaders; every document is paired with the leaders before it, and one of a held-out split also with
-    the later leaders of splits that are not. So the work is linear in the bucket.
+def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int) -> Pairs:
+    """Pair every two documents of each bucket that is small.
 
     Args:
         bounds: int64[b + 1] bucket i holds the documents from ``bounds[i]`` to ``bounds[i + 1]``, in manifest order.
         splits: int32[m] split of each document.
         held_out: bool[s] whether a split is held out.
         small: Documents of a small bucket, at most.
-        leaders: Leaders of a split.
     """
-    scratch = np.zeros(len(held_out), dtype=np.int64), np.empty(leaders * len(held_out), dtype=np.int64)
-    nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
-    count = _form(bounds, splits, held_out, small, leaders, *scratch, False, *nothing)
-    made = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.uint8)
-    _form(bounds, splits, held_out, small, leaders, *scratch, True, *made)
     sizes = np.diff(bounds)
-    return Pairs(*made, missed=int((sizes * (sizes - 1) // 2).sum()) - count)
+    sizes = sizes[sizes <= small]
+    count = int((sizes * (sizes - 1) // 2).sum())
+    made = Pairs(np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64), np.empty(count, dtype=np.uint8))
+    _form(bounds, splits, held_out, small, made.lefts, made.rights, made.flags)
+    return made
 
 
 def form_probe_pairs(
@@ -129,46 +120,27 @@ def form_probe_pairs(
     return documents, probes
 
 
-@compiled(
-    f"int64({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
-    " int64[::1], uint8[::1])"
-)
+@compiled(f"void({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64[::1], int64[::1], uint8[::1])")
 def _form(
     bounds: np.ndarray,
     splits: np.ndarray,
     held_out: np.ndarray,
     small: Integer,
-    leaders: Integer,
-    counts: np.ndarray,
-    led: np.ndarray,
-    write: bool,
     lefts: np.ndarray,
     rights: np.ndarray,
-    asked: np.ndarray,
-) -> Integer:
+    flags: np.ndarray,
+) -> None:
     done = 0
     for bucket in range(len(bounds) - 1):
         start, stop = bounds[bucket], bounds[bucket + 1]
-        if stop - start <= small:
-            for right in range(start, stop):
-                for left in range(start, right):
-                    leak = held_out[splits[left]] and not held_out[splits[right]]
-                    done = _add(left, right, LATER | LEAK if leak else LATER, write, lefts, rights, asked, done)
+        if stop - start > small:
             continue
-        num_led = _lead(splits, start, stop, leaders, counts, led)
-        for document in range(start, stop):
-            leads = False
-            for index in range(num_led):
-                leads = leads or led[index] == document
-            own = held_out[splits[document]]
-            for index in range(num_led):
-                other = held_out[splits[led[index]]]
-                if led[index] < document:
-                    by = LATER | LEAK if leads and other and not own else LATER
-                    done = _add(led[index], document, by, write, lefts, rights, asked, done)
-                elif led[index] > document and own and not leads and not other:
-                    done = _add(document, led[index], LEAK, write, lefts, rights, asked, done)
-    return done
+        for right in range(start, stop):
+            for left in range(start, right):
+                first, second = held_out[splits[left]], held_out[splits[right]]
+                lefts[done], rights[done] = left, right
+                flags[done] = LATER | (LEAK if first and not second else 0) | (APART if second and not first else 0)
+                done += 1
 
 
 @helper
@@ -185,22 +157,6 @@ def _lead(
             led[found] = document
             found += 1
     return found
-
-
-@helper
-def _add(
-    left: Integer,
-    right: Integer,
-    by: Integer,
-    write: bool,
-    lefts: np.ndarray,
-    rights: np.ndarray,
-    asked: np.ndarray,
-    done: Integer,
-) -> Integer:
-    if write:
-        lefts[done], rights[done], asked[done] = left, right, by
-    return done + 1
 
 
 @compiled(

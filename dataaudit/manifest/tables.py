@@ -98,7 +98,8 @@ SHARDS = TableSpec(
             field("seq_len_p95", RATIO, "95th percentile of tokens", null=True),
             field("seq_len_max", COUNT, "longest document, tokens", null=True),
             field("exact_dup_rate", RATIO, "documents seen before in the manifest's order / all", null=True),
-            field("near_dup_rate", RATIO, "documents with an earlier verified near-duplicate / all", null=True),
+            field("near_dup_rate", RATIO, "those with an earlier verified near-duplicate / all with words", null=True),
+            field("no_words", COUNT, "documents without a word, which near-duplicates leave out", null=True),
             field(
                 "repeat_token_share", RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True
             ),

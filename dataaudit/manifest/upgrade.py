@@ -6,7 +6,7 @@ of a table that of its rows as they were written: both are checked before a step
 
 Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``, and what a
 quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured. Version 2 adds
-what matches share without common text; of version 1 all of it counts.
+what matches share without common text, and documents without words by shard; of version 1 all of it counts.
 """
 
 from __future__ import annotations
@@ -61,15 +61,17 @@ def _without_bytes(document: Json) -> Json:
     return document | {"core": core | {"schema": core["schema"] | {"version": 2}}}
 
 
-def _with_common(name: str, table: pa.Table | None) -> pa.Table:
-    """Return the matches of version 1 with the score that version 2 adds, the same as their score."""
+def _with_columns(name: str, table: pa.Table | None) -> pa.Table:
+    """Return a table of version 1 with the column that version 2 adds: scores without common text are the scores."""
     assert table is not None, name
-    if name != "overlap":
+    added = {"overlap": "score_without_common", "shards": "no_words"}.get(name)
+    if added is None:
         return table
-    return table.append_column(TABLES["overlap"].schema.field("score_without_common"), table["score"])
+    field, place = TABLES[name].schema.field(added), TABLES[name].schema.get_field_index(added)
+    return table.add_column(place, field, table["score"] if name == "overlap" else pa.nulls(len(table), field.type))
 
 
-STEPS: Final[dict[int, Step]] = {1: Step(document=_without_bytes, table=_with_common, changed=("overlap",))}
+STEPS: Final[dict[int, Step]] = {1: Step(document=_without_bytes, table=_with_columns, changed=("overlap", "shards"))}
 """Steps by the version that they begin at."""
 
 

@@ -46,21 +46,30 @@ def exact_duplicates(manifest: Manifest) -> Recomputed:
 
 def near_duplicates(manifest: Manifest) -> Recomputed:
     """Near-duplicates from ``near_sources``, components from ``clusters``; rates of shards add up to them."""
-    shards = read_shards(manifest, "split", "documents", "near_dup_rate")
+    shards = read_shards(manifest, "split", "documents", "no_words", "near_dup_rate")
+    shards = [{**row, "worded": row["documents"] - (row["no_words"] or 0)} for row in shards]
+    counted = (
+        manifest.metrics("near_dup_rate", "no_words") if any(row["no_words"] is not None for row in shards) else ()
+    )
+    without = {one.scope: int(one.value or 0) for one in counted}
     near = totals(manifest.table("near_sources").to_pylist(), "source", sums=("documents",))
     found = Recomputed()
     for scope, counts in totals(manifest.table("sources").to_pylist(), "source").items():
         value = near.get(scope, {"documents": 0})["documents"]
-        found.records.append(as_count("near_dup_rate", "documents", value, scope, counts["documents"]))
-        found.records.append(as_ratio("near_dup_rate", "rate", value, counts["documents"], scope))
+        documents = counts["documents"] - without.get(scope, 0)
+        found.records.append(as_count("near_dup_rate", "documents", value, scope, documents))
+        found.records.append(as_ratio("near_dup_rate", "rate", value, documents, scope))
     for split in {row["split"] for row in shards}:
-        rates = sum(round((row["near_dup_rate"] or 0) * row["documents"]) for row in shards if row["split"] == split)
+        rows = [row for row in shards if row["split"] == split]
+        no_words = sum(row["no_words"] or 0 for row in rows)
+        found.sums.append((f"documents without words, split {split}", no_words, without.get(Scope(split=split), 0)))
+        rates = sum(round((row["near_dup_rate"] or 0) * row["worded"]) for row in rows)
         told = near.get(Scope(split=split), {"documents": 0})["documents"]
         found.sums.append((f"near-duplicates of shards and of near_sources, split {split}", rates, told))
     clusters = manifest.table("clusters")
     groups = clusters.filter(pc.equal(clusters["kind"], "near"))
     own = _by_shard(groups.filter(pc.invert(groups["kept"])))
-    found.records.extend(_duplicate_records("near_dup_component_rate", shards, own, with_count=False).records)
+    found.records.extend(_duplicate_records("near_dup_component_rate", shards, own, among="worded").records)
     sizes = groups.group_by("cluster").aggregate([("shard", "count")])["shard_count"].to_pylist()
     documents = sum(row["documents"] for row in shards)
     found.records.append(as_count("near_dup_rate", "clusters", len(sizes), Scope(), documents))
@@ -119,10 +128,12 @@ def repeated_spans(manifest: Manifest) -> Recomputed:
     return found
 
 
-def _duplicate_records(metric: str, shards: Shards, own: Mapping[int, int], *, with_count: bool) -> Recomputed:
+def _duplicate_records(
+    metric: str, shards: Shards, own: Mapping[int, int], *, among: str = "documents", with_count: bool = False
+) -> Recomputed:
     found = Recomputed()
     for scope, rows in of_splits(shards).items():
-        value, documents = sum(own.get(row["shard"], 0) for row in rows), sum(row["documents"] for row in rows)
+        value, documents = sum(own.get(row["shard"], 0) for row in rows), sum(row[among] for row in rows)
         found.records.append(as_ratio(metric, "rate", value, documents, scope))
         if with_count:
             found.records.append(as_count(metric, "documents", value, scope, documents))

@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.places import ROW_BITS, places_of, rows_of, shards_of
 from dataaudit.manifest.tables import COUNT, HELD_BACK, STRING, TableSpec
 from dataaudit.manifest.tables import field as column
@@ -447,12 +448,8 @@ def _duplicates(work: _Work, manifest: Manifest, selection: Selection) -> list[s
         leaking = drop & work.held_out[leader] & ~work.held_out[shards]
         for split in sorted(set(splits[leader[leaking]])):
             work.drop(f"held_out:{split}", keys[leaking & (splits[leader] == split)])
-    cut = [record.value for record in manifest.metrics("near_dup_rate", "truncated_pairs") if record.value]
-    return (
-        [f"near-duplicates among {int(max(cut)):,} pairs that were not compared: their template is too common"]
-        if cut
-        else []
-    )
+    cut = [int(record.value) for record in manifest.metrics("near_dup_rate", "undecided", Scope()) if record.value]
+    return [f"near-duplicates among {number:,} documents whose template is too common to compare all" for number in cut]
 
 
 def _table(work: _Work, selection: Selection) -> pa.Table:

@@ -40,7 +40,7 @@ def write_corpus(folder, *, documents=240):
     return [texts[name] for name in sorted(texts)]
 
 
-def write_config(folder, *, stage="probe_one_in: 1", part_bytes=67_108_864, batch_bytes=4_194_304):
+def write_config(folder, *, stage="recall_documents: 1000", part_bytes=67_108_864, batch_bytes=4_194_304):
     """Write the config."""
     (folder / "c.yaml").write_text(CONFIG.format(stage=stage, part_bytes=part_bytes, batch_bytes=batch_bytes))
     return folder / "c.yaml"
@@ -70,7 +70,7 @@ def test_planted_pairs_are_reported_with_their_exact_similarity(planted):
     }
     assert expected <= found
     assert len(expected) == len(found) > 40
-    documents = sum(map(len, texts))
+    documents = sum(map(len, texts)) - 2
     assert metric(manifest, "near_dup_rate", "rate") == pytest.approx(len(found) / documents)
     assert metric(manifest, "near_dup_rate", "no_words") == 2
     leaked = sum(shard == 2 for shard, _ in found)
@@ -84,20 +84,20 @@ def test_planted_pairs_are_reported_with_their_exact_similarity(planted):
 def test_recall_and_precision_are_measured_with_intervals(planted):
     _, manifest = planted
     (recall,) = [one for one in manifest.metrics("near_dup_rate", "recall") if one.scope.rule is None]
-    assert recall.n > 100
+    assert recall.n > 40
     assert recall.low < recall.value <= recall.high == 1
     assert recall.value >= 0.98
     (precision,) = manifest.metrics("near_dup_rate", "precision")
     assert (precision.value, precision.method) == (1, "sampled")
     assert 0.9 < precision.low < 1
     by_similarity = {one.scope.rule: one.n for one in manifest.metrics("near_dup_rate", "recall") if one.scope.rule}
-    assert len(by_similarity) == 7
-    assert sum(by_similarity.values()) >= recall.n
+    assert len(by_similarity) == 4
+    assert sum(by_similarity.values()) == recall.n
 
 
 def test_workers_parts_batches_and_reruns_change_nothing(tmp_path):
     write_corpus(tmp_path)
-    stage = "probe_one_in: 2, small_bucket: 2, leaders: 1, most_candidates: 2"
+    stage = "recall_documents: 1000, small_bucket: 2, leaders: 1, most_candidates: 2"
     first, manifest = build(write_config(tmp_path, stage=stage), manifest=tmp_path / "m")
     config = write_config(tmp_path, stage=stage, part_bytes=16_384, batch_bytes=1_024)
     other, cut = build(config, *workers(2), "--state", tmp_path / "other", manifest=tmp_path / "n")

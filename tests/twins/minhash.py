@@ -68,33 +68,53 @@ def jaccard(left: Iterable[object], right: Iterable[object]) -> tuple[int, int]:
 
 
 def form_pairs(
-    buckets: Sequence[Sequence[tuple[int, int]]],
-    *,
-    small: int,
-    leaders: int,
-    held_out: Mapping[int, bool],
-) -> tuple[dict[tuple[int, int], list[int]], int]:
-    """Pair the documents of buckets, each (place, split) in order.
+    buckets: Sequence[Sequence[tuple[int, int]]], *, small: int, held_out: Mapping[int, bool]
+) -> list[tuple[int, int, int]]:
+    """Return (earlier, later, flags) of every two documents of each small bucket of (place, split) in order.
+
+    Flags: 1, and 2 for a held-out document before a training one, 4 for one after it.
+    """
+    formed = []
+    for bucket in buckets:
+        for later, (right, right_split) in enumerate(bucket if len(bucket) <= small else ()):
+            for left, left_split in bucket[:later]:
+                first, second = held_out[left_split], held_out[right_split]
+                formed.append((left, right, 1 + 2 * (first and not second) + 4 * (second and not first)))
+    return formed
+
+
+def crowd_pairs(
+    sketches: Sequence[Sequence[int]], held_out: Sequence[bool], *, least: int, likely: int, sure: int, most: int
+) -> tuple[dict[tuple[int, int], tuple[int, int]], int]:
+    """Pair each document of a bucket with those it agrees with most: as many earlier ones of each kind, at most.
+
+    Where enough of a kind are surely alike, eight are kept, and eight times as many where too few are likely alike.
 
     Returns:
-        For each (earlier, later) pair, of every bucket that forms it who asked: 1 the later one, 2 the earlier one,
-        held out, for a training document, 3 both; and how many pairs of a bucket were not formed in it.
+        {(earlier, later): (values they agree on, flags)}, flags as in :func:`form_pairs` with 8 where the later one has
+        further earlier neighbours and 16 where the earlier one has further later ones; and how many those are.
     """
-    formed: dict[tuple[int, int], list[int]] = {}
-    missed = 0
-    for bucket in buckets:
-        led: dict[int, list[int]] = {}
-        for place, split in bucket:
-            if len(led.setdefault(split, [])) < leaders:
-                led[split].append(place)
-        chosen = {place for places in led.values() for place in places}
-        for later, (right, right_split) in enumerate(bucket):
-            for left, left_split in bucket[:later]:
-                asks = len(bucket) <= small or left in chosen
-                wanted = len(bucket) <= small or right in chosen
-                asked = held_out[left_split] and not held_out[right_split] and wanted
-                if asks or asked:
-                    formed.setdefault((left, right), []).append(int(asks) + 2 * int(asked))
-                else:
-                    missed += 1
-    return formed, missed
+    formed: dict[tuple[int, int], tuple[int, int]] = {}
+    left_out = 0
+    for document, own in enumerate(sketches):
+        near: dict[str, list[tuple[int, int]]] = {"same": [], "apart": [], "later": []}
+        for other, values in enumerate(sketches):
+            agreed = sum(left == right for left, right in zip(own, values, strict=True))
+            apart = held_out[document] and not held_out[other]
+            if other == document or agreed < least or (other > document and not apart):
+                continue
+            near["later" if other > document else "apart" if apart else "same"].append((-agreed, other))
+        room = {}
+        for kind, found in near.items():
+            is_likely = sum(-agreed >= likely for agreed, _ in found) >= most
+            is_sure = sum(-agreed >= sure for agreed, _ in found) >= 8
+            room[kind] = min(most, 8) if is_sure else most if is_likely else 8 * most
+        more = [max(0, len(near[kind]) - room[kind]) for kind in ("same", "apart")]
+        left_out += sum(more)
+        further = 8 if any(more) else 0
+        flags = {"same": 1 + further, "apart": 5 + further, "later": 18 if len(near["later"]) > room["later"] else 2}
+        for kind, flag in flags.items():
+            for agreed, other in sorted(near[kind])[: room[kind]]:
+                pair = (min(document, other), max(document, other))
+                formed[pair] = (-agreed, formed.get(pair, (0, 0))[1] | flag)
+    return formed, left_out

@@ -7,6 +7,7 @@ by an edge has an earlier document.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,10 +24,13 @@ NEAR_COUNTS = pa.schema(
         ("duplicates", pa.int64()),
         ("component_duplicates", pa.int64()),
         ("leaked", pa.int64()),
+        ("undecided", pa.int64()),
+        ("undecided_leaks", pa.int64()),
     ]
 )
 """Near-duplicates by shard and source; documents that are not the first of their component; held-out documents with a
-neighbour in training data."""
+neighbour in training data; documents of which pairs were left out that are no near-duplicates by those that were not,
+and held-out ones with no neighbour in training data by those."""
 EARLIER = pa.schema(
     [
         ("split", pa.int32()),
@@ -82,7 +86,7 @@ class _Documents:
     """[n]"""
 
 
-def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpus) -> NearClusters:
+def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpus, cut: pa.Table) -> NearClusters:
     """Find the components of the verified pairs and count the near-duplicates.
 
     Args:
@@ -90,6 +94,7 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
         edges: left, right, intersection, union of the pairs at or above the threshold, each once.
         sources: place, source of all documents in edges; may have more.
         corpus: Shards and splits.
+        cut: Of schema :data:`dataaudit.metrics.near_dup.pairs.CUT`: documents of which pairs were left out.
     """
     lefts, rights = edges["left"].to_numpy(), edges["right"].to_numpy()
     nodes = distinct(np.concatenate([members["first"].to_numpy(), lefts, rights]))
@@ -104,8 +109,16 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
     sizes = np.bincount(of_document, minlength=num_components).astype(np.int64)
     duplicate = earliest[documents.nodes] < documents.places
     leaked = _leaked(documents, len(nodes), left, right, corpus)
+    later = documents.places != firsts[of_document]
     return NearClusters(
-        counts=_counts(documents, duplicate, documents.places != firsts[of_document], leaked),
+        counts=_counts(
+            [
+                _marked(
+                    documents.places, documents.sources, duplicates=duplicate, component_duplicates=later, leaked=leaked
+                ),
+                *_undecided(cut, members, sources, corpus, documents.places[duplicate], documents.places[leaked]),
+            ]
+        ),
         earlier=_earlier(documents, np.flatnonzero(duplicate), earliest, corpus),
         clusters=_clusters(documents.places, firsts[of_document]),
         pairs=_pairs(members, edges),
@@ -154,18 +167,40 @@ def _leaked(documents: _Documents, num_nodes: int, left: np.ndarray, right: np.n
     return np.asarray(held_out & near[documents.nodes])
 
 
-def _counts(documents: _Documents, duplicate: np.ndarray, later: np.ndarray, leaked: np.ndarray) -> pa.Table:
-    table = pa.table(
-        {
-            "shard": shards_of(documents.places),
-            "source": documents.sources,
-            "duplicates": duplicate.astype(np.int64),
-            "component_duplicates": later.astype(np.int64),
-            "leaked": leaked.astype(np.int64),
-        }
-    )
+def _undecided(
+    cut: pa.Table, members: pa.Table, sources: pa.Table, corpus: Corpus, near: np.ndarray, leaked: np.ndarray
+) -> Iterator[pa.Table]:
+    """Yield the documents of which pairs were left out, but those that are near-duplicates or leaks without them."""
+    later = distinct(cut.filter(cut["is_later"])["place"].to_numpy())
+    later = later[~np.isin(later, near)]
+    known = sources["place"].to_numpy()
+    order = np.argsort(known, kind="stable")
+    yield _marked(later, _names(sources, order, later), undecided=np.ones(len(later), dtype=bool))
+    places = distinct(cut["place"].to_numpy())
+    others = pc.and_(pc.is_in(members["first"], pa.array(places)), pc.not_equal(members["first"], members["place"]))
+    same = members.filter(others)  # a leak of the first is one of all of its class
+    names = pa.chunked_array([*_names(sources, order, places).chunks, *same["source"].chunks], pa.string())
+    places = np.concatenate([places, same["place"].to_numpy()])
+    unsure = corpus.held_out[corpus.split_of[shards_of(places)]] & ~np.isin(places, leaked)
+    yield _marked(places, names, undecided_leaks=unsure)
+
+
+def _names(sources: pa.Table, order: np.ndarray, places: np.ndarray) -> pa.ChunkedArray:
+    """Return the sources of documents, all of which were read again."""
+    known = sources["place"].to_numpy()[order]
+    return sources["source"].take(pa.array(order[np.searchsorted(known, places)]))
+
+
+def _marked(places: np.ndarray, sources: pa.Array | pa.ChunkedArray, **marks: np.ndarray) -> pa.Table:
+    """Return documents with what they count for; see :data:`NEAR_COUNTS`."""
+    none = np.zeros(len(places), dtype=np.int64)
+    columns = [marks[name].astype(np.int64) if name in marks else none for name in NEAR_COUNTS.names[2:]]
+    return pa.table([pa.array(shards_of(places), pa.int32()), sources, *columns], names=NEAR_COUNTS.names)
+
+
+def _counts(parts: list[pa.Table]) -> pa.Table:
     calls = [(name, "sum") for name in NEAR_COUNTS.names[2:]]
-    grouped = table.group_by(["shard", "source"], use_threads=False).aggregate(calls)
+    grouped = pa.concat_tables(parts).group_by(["shard", "source"], use_threads=False).aggregate(calls)
     names = ["shard", "source", *(f"{name}_sum" for name, _ in calls)]
     return _sorted(grouped.select(names).rename_columns(NEAR_COUNTS.names).cast(NEAR_COUNTS), ["shard", "source"])
 

@@ -25,7 +25,7 @@ FAMILY = Family(
             in_words=True,
             statistics=(
                 *statistics(_RATE, "rate", "ratio", SOURCES, headline=True, draws="documents"),
-                *statistics(_RATE, "documents no_words", "documents", SOURCES),
+                *statistics(_RATE, "documents undecided no_words", "documents", SOURCES),
                 *statistics(_RATE, "same_words largest_cluster", "documents", "all"),
                 *statistics(_RATE, "candidate_pairs verified_pairs truncated_pairs", "pairs", "all"),
                 *statistics(_RATE, "clusters", "clusters", "all"),
@@ -62,7 +62,7 @@ FAMILY = Family(
     link="dataaudit.metrics.near_dup.link:near_duplicates",
     by_shard=("near_dup",),
     by_split=("near_dup",),
-    harmless=frozenset({"signatures", "checked_pairs", "probe_one_in"}),
+    harmless=frozenset({"signatures", "checked_pairs", "recall_documents"}),
     shown="dataaudit.metrics.near_dup.facts:SHOWN",
     relations=(
         Relation(

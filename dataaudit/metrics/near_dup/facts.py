@@ -46,6 +46,7 @@ _COUNTS = (
     "candidate_pairs",
     "verified_pairs",
     "truncated_pairs",
+    "undecided",
     "clusters",
     "largest_cluster",
     "bands",
@@ -249,7 +250,7 @@ def _how(near: Near) -> Line:
         f"{clusters}, the largest of {_largest(near)}",
     ]
     for name, measured, one, many in (
-        ("recall", near.recall, "made variant at or above the threshold", "made variants at or above the threshold"),
+        ("recall", near.recall, "drawn near-duplicate", "drawn near-duplicates"),
         ("precision", near.precision, "reported pair", "reported pairs"),
         ("in the reference", near.in_reference, "document, by signatures", "documents, by signatures"),
     ):
@@ -257,7 +258,9 @@ def _how(near: Near) -> Line:
             noun, bounds = one if measured.tried == 1 else many, Interval(measured.low, measured.high)
             parts.append(say("{} {} on {} {} ({})", name, share(measured.value), measured.tried, noun, bounds))
     if counts.get("truncated_pairs"):
-        parts.append(f"{t.plural(counts['truncated_pairs'], 'pair')} of large buckets not compared there")
+        left_out = t.plural(counts["truncated_pairs"], "pair")
+        undecided = t.plural(counts.get("undecided", 0), "document")
+        parts.append(f"{left_out} of large buckets left out, so {undecided} may be near-duplicates and are not counted")
     return say("{}.", join("; ", parts))
 
 
@@ -358,9 +361,9 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             text=say("{} of an earlier document ({})", t.plural(whole.documents, "near-duplicate"), share(whole.rate)),
             link=say(", {} of", share(heavy.rate)),
         )
-    if pairs := near.counts.get("truncated_pairs"):
-        text = f"{t.plural(pairs, 'pair')} of large buckets were not compared"
-        yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=pairs, text=text)
+    if undecided := near.counts.get("undecided"):
+        text = f"{t.plural(undecided, 'document')} may be near-duplicates: pairs of large buckets were left out"
+        yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=undecided, text=text)
 
 
 def _rate(one: NearScope) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -15,11 +16,13 @@ from dataaudit.link.step import LinkContext, LinkResult, LinkStep, kept_sources
 from dataaudit.manifest.metric import Metric
 from dataaudit.manifest.places import places_of
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.bands import COUNTS, PAIRS, PROBED, BandJoin
+from dataaudit.metrics.near_dup.bands import COUNTS, CROWDS, MET, PAIRS, BandJoin, first_spread
 from dataaudit.metrics.near_dup.checks import CHECKS, NearChecks, count_right, sample_pairs
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
-from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.pairs import CANDIDATES, DROPPED, KEYED_CANDIDATES, RECALL, PairJoin
+from dataaudit.metrics.near_dup.clusters import NEAR_COUNTS, Corpus, NearClusters, cluster
+from dataaudit.metrics.near_dup.crowds import MEMBERS, MISSED, SKETCHED, CrowdJoin, SketchJoin, sketch_matrix
+from dataaudit.metrics.near_dup.pairs import CANDIDATES, CUT, DROPPED, KEYED_CANDIDATES, PairJoin
+from dataaudit.metrics.near_dup.recall import NO_BUCKET, NeighbourJoin, Recall
 from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, reference_metrics
 from dataaudit.metrics.near_dup.reference import BestMatches, match_reference
 from dataaudit.metrics.near_dup.reference_join import InReference, count_matches
@@ -31,6 +34,8 @@ from dataaudit.stages.partial import fold_table
 VOLUME = "volume"
 _TOLD = 5
 """Sources that are named in warnings, the largest losses first."""
+_SKETCH_WEIGHS = 6
+"""Bytes of a row with a sketch over those of a row with a band."""
 _MUCH = 0.5
 """Share of a source from which losing it is worth a warning."""
 
@@ -43,29 +48,30 @@ def near_duplicates(context: LinkContext) -> LinkStep:
         DamagedEntryError: Stored rows are absent or damaged.
     """
     search = _Search(context)
-    members, pairs, recall = search.find()
+    members, pairs, neighbours = search.find()
     sets = NearSets(ngram=search.stage.ngram)
-    candidates = pairs.table("candidates", CANDIDATES)
+    candidates = pa.concat_tables([joined.table("candidates", CANDIDATES) for joined in (pairs, *neighbours)])
     bits = partition_bits(candidates, search.document_bytes())
     (result,) = yield [SecondPassRequest(task=sets, wanted=wanted_documents(candidates, bits))]
-    verified = search.verify(pairs, result, bits)
-    near = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1) >= search.stage.threshold
-    edges = verified.filter(pa.array(near))
+    verified = search.verify([pairs, *neighbours], result, bits)
+    compared = verified.filter(pc.not_equal(verified["bands"], NO_BUCKET))
+    near = compared["intersection"].to_numpy() / np.maximum(compared["union"].to_numpy(), 1) >= search.stage.threshold
+    edges = compared.filter(pa.array(near))
     sample = sample_pairs(members, edges, search.stage.checked_pairs)
     (checks,) = yield [SecondPassRequest(task=NearChecks(ngram=search.stage.ngram), wanted=sample.wanted())]
     checked = checks.table("checks", pa.schema([*CHECKS, ("shard", pa.int32())]))
     reported, right = count_right(sample, checked["shard"].to_numpy(), checked, search.stage.threshold)
     counts = NearCounts(
         documents=search.documents,
-        candidates=verified.num_rows,
+        candidates=compared.num_rows,
         verified=edges.num_rows,
         missed=search.missed,
         dropped=_sum(pairs.table("dropped", DROPPED), "dropped"),
         reported=reported,
         right=right,
     )
-    clusters = cluster(members, edges, _sources(result), search.corpus())
-    found = search.found(counts, clusters, recall)
+    clusters = cluster(members, edges, _sources(result), search.corpus(), pairs.table("cut", CUT))
+    found = search.found(counts, clusters, Recall.of(verified, edges, search.stage.threshold))
     found.metrics += search.in_reference(match_reference(context, search.documents), members)
     if search.stage.signatures:
         table, fill = collect_signatures(context)
@@ -97,32 +103,58 @@ class _Search:
         self._held_out = tuple(context.config.splits[name].held_out for name in self._splits)
         self.missed = 0
 
-    def find(self) -> tuple[pa.Table, JoinedParts, pa.Table]:
-        """Return the members of classes, the joined pairs, and what became of the probes."""
+    def find(self) -> tuple[pa.Table, JoinedParts, list[JoinedParts]]:
+        """Return the members of classes, the joined pairs, and the neighbours of drawn documents, if any were."""
         stage, files = self.stage, self._context.files
         classes = self._join("classes", link_classes, files("documents"), self.documents, None, {})
-        by_bands = BandJoin(small=stage.small_bucket, leaders=stage.leaders, held_out=self._held_out)
+        by_bands = BandJoin(small=stage.small_bucket, met=stage.recall_documents, held_out=self._held_out)
         rows = self.documents * stage.bands()[0]
         bands = self._join(
             "bands",
             by_bands,
-            files("bands", "probes"),
+            files("bands"),
             rows,
             asdict(by_bands),
-            {"pairs": PAIRS, "probed": PROBED},
+            {"pairs": PAIRS, "crowds": CROWDS},
         )
-        counts = bands.table("counts", COUNTS)
-        self.missed = _sum(counts, "missed")
-        by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
-        pairs = self._join(
-            "pairs",
-            by_pairs,
-            [*bands.files("pairs"), *bands.files("probed")],
-            _sum(counts, "rows"),
-            asdict(by_pairs),
-            {"candidates": KEYED_CANDIDATES},
-        )
-        return classes.table("members", CLASS_MEMBERS), pairs, pairs.table("recall", RECALL)
+        counts, paired = bands.table("counts", COUNTS), bands.files("pairs")
+        rows, crowded, values = _sum(counts, "pairs"), _sum(counts, "crowds"), stage.values()
+        drawn = np.sort(first_spread(bands.table("met", MET)["place"].to_numpy(), stage.recall_documents))
+        neighbours = []
+        if crowded or len(drawn):
+            by_class = SketchJoin(values=values, drawn=tuple(drawn.tolist()))
+            sketches = self._join(
+                "sketches",
+                by_class,
+                [*files("sketches"), *bands.files("crowds")],
+                self.documents * _SKETCH_WEIGHS,
+                asdict(by_class),
+                {"members": MEMBERS},
+            )
+            if crowded:
+                crowds = self._crowds(sketches, crowded, values)
+                missed = crowds.table("missed", MISSED)
+                self.missed, rows = _sum(missed, "missed"), rows + _sum(missed, "rows")
+                paired = [*paired, *crowds.files("pairs")]
+            if len(drawn):
+                neighbours.append(self._neighbours(sketches.table("drawn", SKETCHED), values))
+        by_pairs = PairJoin(limits=stage.limits(), values=values)
+        pairs = self._join("pairs", by_pairs, paired, rows, asdict(by_pairs), {"candidates": KEYED_CANDIDATES})
+        return classes.table("members", CLASS_MEMBERS), pairs, neighbours
+
+    def _crowds(self, sketches: JoinedParts, rows: int, values: int) -> JoinedParts:
+        function = CrowdJoin(values=values, held_out=self._held_out, limits=self.stage.limits())
+        files = sketches.files("members")
+        return self._join("crowds", function, files, rows * _SKETCH_WEIGHS, asdict(function), {"pairs": PAIRS})
+
+    def _neighbours(self, drawn: pa.Table, values: int) -> JoinedParts:
+        places = drawn["place"].to_numpy()
+        order = np.argsort(places)
+        chosen = sketch_matrix(drawn["sketch"], values)[order]
+        function = NeighbourJoin(places[order], chosen, self.stage.threshold)
+        identity = [places[order].tolist(), hashlib.sha256(chosen.tobytes()).hexdigest(), self.stage.threshold]
+        rows, files = self.documents * _SKETCH_WEIGHS, self._context.files("sketches")
+        return self._join("neighbours", function, files, rows, identity, {"candidates": KEYED_CANDIDATES})
 
     def document_bytes(self) -> int:
         """Return the bytes of an average document."""
@@ -130,13 +162,13 @@ class _Search:
         splits = pa.array(sorted({shard.split for shard in self._context.read()}), pa.string())
         return _sum(volume.filter(pc.is_in(volume["split"], splits)), "bytes") // max(1, self.documents)
 
-    def verify(self, pairs: JoinedParts, result: SecondPassResult, bits: int) -> pa.Table:
+    def verify(self, joined: Sequence[JoinedParts], result: SecondPassResult, bits: int) -> pa.Table:
         """Return the candidates with the sizes of intersection and union."""
         rows = ROWS_PER_PARTITION << min(bits, 8)
-        files = [*pairs.files("candidates"), *result.files("sets")]
+        files = [*(file for one in joined for file in one.files("candidates")), *result.files("sets")]
         return self._join("verify", VerifyJoin(bits=bits), files, rows, bits, {}).table("verified", VERIFIED)
 
-    def found(self, counts: NearCounts, clusters: NearClusters, recall: pa.Table) -> LinkResult:
+    def found(self, counts: NearCounts, clusters: NearClusters, recall: Recall) -> LinkResult:
         """Say what was found."""
         return LinkResult(
             tables={
@@ -228,16 +260,17 @@ class _Search:
         )
 
     def _added(self, clusters: NearClusters) -> pa.Table:
-        """Return what is added to the partials: duplicates, and how many documents are held out."""
+        """Return what is added to the partials: duplicates, and how many documents with words are held out."""
         found = clusters.counts.append_column("held_out", pa.array(np.zeros(clusters.counts.num_rows, dtype=np.int64)))
         splits = self._context.config.splits
         held_out = pa.array(
             [shard.ordinal for shard in self._context.read() if splits[shard.split].held_out], pa.int32()
         )
         table = self._survey.by_shard[self.stage.name, TABLE]
-        rows = table.filter(pc.is_in(table["shard"], held_out)).select(["shard", "source", "documents"])
-        rows = rows.rename_columns(["shard", "source", "held_out"])
-        for name in ("duplicates", "component_duplicates", "leaked"):
+        rows = table.filter(pc.is_in(table["shard"], held_out))
+        worded = pc.subtract(rows["documents"], rows["no_words"])
+        rows = rows.select(["shard", "source"]).append_column("held_out", worded)
+        for name in NEAR_COUNTS.names[2:]:
             rows = rows.append_column(name, pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
         return pa.concat_tables([found, rows.select(found.column_names).cast(found.schema)])
 

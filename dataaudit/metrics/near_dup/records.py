@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.kernels.minhash import chance_to_meet
-from dataaudit.kernels.variants import LEAST, MOST
 from dataaudit.manifest.metric import Metric, Scope, count
 from dataaudit.metrics.near_dup.clusters import NearClusters
-from dataaudit.metrics.near_dup.pairs import AT_THRESHOLD, STEPS
+from dataaudit.metrics.near_dup.recall import STEPS, Recall
 from dataaudit.metrics.near_dup.reference_join import InReference
 from dataaudit.metrics.near_dup.stage import METRIC, NearDup
 
@@ -33,7 +31,7 @@ class NearCounts:
     verified: int
     """Those at or above the threshold."""
     missed: int
-    """Pairs that share a bucket and were not formed in it."""
+    """Pairs of large buckets that were not compared, or agree and were left out."""
     dropped: int
     """Pairs left out because their later document had too many."""
     reported: int
@@ -42,14 +40,14 @@ class NearCounts:
     """Those of them whose similarity as text is at or above the threshold too."""
 
 
-def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, recall: pa.Table) -> list[Metric]:
+def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, recall: Recall) -> list[Metric]:
     """Return the records of the whole dataset that do not come from partials.
 
     Args:
         stage: With its parameters.
         counts: What was counted.
         clusters: What was found.
-        recall: Of schema :data:`dataaudit.metrics.near_dup.pairs.RECALL`, all partitions.
+        recall: What became of the drawn documents.
     """
     whole, sizes, documents = Scope(), clusters.sizes, counts.documents
 
@@ -103,7 +101,7 @@ def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, rec
     ]
     return [
         *metrics,
-        *_recall(stage, recall),
+        *recall_records(stage, recall),
         _share(stage, "precision", counts.right, counts.reported, whole, "no_pair_checked"),
     ]
 
@@ -140,19 +138,21 @@ def _weakest(stage: NearDup, clusters: NearClusters) -> Metric:
     )
 
 
-def _recall(stage: NearDup, recall: pa.Table) -> Iterator[Metric]:
-    """Yield the share of probes that found their original: at or above the threshold, and by similarity."""
-    steps = range(round(LEAST * STEPS), round(MOST * STEPS))
-    sums: dict[int, list[int]] = {step: [0, 0] for step in (AT_THRESHOLD, *steps)}
-    for row in recall.to_pylist():
-        both = sums.setdefault(min(row["similarity"], steps[-1]), [0, 0])
-        both[0] += row["tested"]
-        both[1] += row["found"]
-    for step, (tested, found) in sorted(sums.items()):
-        scope = Scope()
-        if step != AT_THRESHOLD:
-            scope = Scope(rule=f"jaccard={step / STEPS:.2f}-{(step + 1) / STEPS:.2f}")
-        yield _share(stage, "recall", found, tested, scope, "no_probe")
+def recall_records(stage: NearDup, recall: Recall) -> Iterator[Metric]:
+    """Yield the share of drawn near-duplicates that were found, of all and by similarity to the nearest document.
+
+    Who shares no bucket with anybody is not drawn, so the lower bound of all is lowered by the chance to share none.
+    """
+    whole = _share(stage, "recall", int(recall.found.sum()), len(recall.found), Scope(), "no_neighbour")
+    if whole.low is not None:
+        bands, rows = stage.bands()
+        whole = replace(whole, low=whole.low * chance_to_meet(stage.threshold, bands, rows))
+    yield whole
+    first = int(stage.threshold * STEPS)
+    steps = np.minimum((recall.similarities * STEPS).astype(np.int64), STEPS - 1)
+    for step in range(first, STEPS):
+        own, scope = steps == step, Scope(rule=f"jaccard={step / STEPS:.2f}-{(step + 1) / STEPS:.2f}")
+        yield _share(stage, "recall", int(recall.found[own].sum()), int(own.sum()), scope, "no_neighbour")
 
 
 def _share(stage: NearDup, stat: str, good: int, tried: int, scope: Scope, reason: str) -> Metric:

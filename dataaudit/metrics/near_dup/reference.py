@@ -144,7 +144,7 @@ def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], do
     files = KeyedFiles.of(chain(context.files("bands"), older))
     paired = run("older-bands", join, files, documents * bands, {"pairs": PAIRS})
     rows = sum(paired.table("rows", pa.schema([("rows", pa.int64())]))["rows"].to_pylist())
-    by_pairs = PairJoin(most=stage.most_candidates, threshold=stage.threshold)
+    by_pairs = PairJoin(limits=stage.limits(), values=stage.values())
     return run("older-pairs", by_pairs, paired.files("pairs"), rows, {}).table("candidates", CANDIDATES)
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.kernels.intervals import clopper_pearson
-from dataaudit.kernels.pairing import form_probe_pairs
+from dataaudit.kernels.pairing import LATER, form_probe_pairs
 from dataaudit.link.joins import Joined
-from dataaudit.link.places import key_array, named, read_placed, spread
+from dataaudit.link.places import named, read_placed
 from dataaudit.manifest.places import shards_of
-from dataaudit.metrics.near_dup.bands import PAIRS, BucketRows
+from dataaudit.metrics.near_dup.bands import BucketRows, pairs_table
 from dataaudit.metrics.near_dup.rows import BANDS
 
 CONFIDENCE = 0.95
@@ -60,9 +60,9 @@ class ReferenceJoin:
             leaders=self.leaders,
         )
         left, right = older.places[lefts], rows.places[rights]
-        ones = np.ones(len(left), dtype=np.int16)
-        asked, no = ones.astype(bool), np.zeros(len(ones), dtype=bool)
-        pairs = pa.table([key_array(spread(right)), left, right, ones, asked, no, no], schema=PAIRS)
+        once = np.ones(len(left), dtype=np.int16)
+        asked = np.full(len(left), LATER, dtype=np.uint8)
+        pairs = pairs_table(left, right, bands=once, agreed=np.zeros_like(once), flags=asked)
         return Joined(tables={"rows": pa.table({"rows": pa.array([len(left)], pa.int64())})}, keyed={"pairs": pairs})
 
 

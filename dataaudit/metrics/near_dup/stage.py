@@ -11,17 +11,27 @@ import pyarrow as pa
 
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
+from dataaudit.kernels.crowds import MOST_VALUES, CrowdLimits
 from dataaudit.kernels.minhash import choose_bands
 from dataaudit.manifest.metric import Metric, ratio
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.metrics.near_dup.rows import BANDS, DOCUMENTS, PROBES, SIGNATURES, emit_tables
+from dataaudit.metrics.near_dup.rows import BANDS, DOCUMENTS, SIGNATURES, SKETCHES, emit_tables
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
 TABLE = "near_dup"
 METRIC, COMPONENTS, OVERLAP = "near_dup_rate", "near_dup_component_rate", "train_val_overlap"
-_SUMS = ("documents", "no_words", "duplicates", "component_duplicates", "held_out", "leaked")
+_SUMS = (
+    "documents",
+    "no_words",
+    "duplicates",
+    "component_duplicates",
+    "undecided",
+    "held_out",
+    "leaked",
+    "undecided_leaks",
+)
 _SHAPES = {TABLE: TableShape(keys={"source": pa.string()}, sums=_SUMS)}
 _MAX_PERM = 1024
 _MAX_NGRAM = 64
@@ -47,24 +57,28 @@ class NearDup(StageDefaults):
     """Words of a shingle, from 1 to 64."""
     small_bucket: int = 32
     """Documents of one band value up to which every two are compared, from 2 to 1024."""
+    large_bucket: int = 4096
+    """Documents of one band value up to which the signatures of every two are compared, from 2 to 65536."""
     leaders: int = 8
-    """First documents of each split that all others of a larger bucket are compared with, from 1 to 256."""
+    """First documents of each split that all others of a bucket beyond ``large_bucket`` are compared with, from 1 to
+    256."""
     most_candidates: int = 64
-    """Earlier documents that one is compared with, those that share most bands; from 1 to 4096."""
-    probe_one_in: int = 32
-    """About one document in so many is searched for in a variant of known similarity, to measure recall; 0: none."""
+    """Earlier documents that one is compared with, from 1 to 4096: of small buckets those that share most bands, and of
+    larger ones as many, those with the most similar signatures."""
+    recall_documents: int = 2000
+    """Documents whose neighbours are looked for among all others, to measure recall; up to 100000."""
     checked_pairs: int = 100
     """Reported pairs that are compared once more, as text and without kernels, to measure precision; up to 10000."""
     signatures: bool = False
     """Whether the manifest keeps the signatures, for joining later corpora and for `export lsh`."""
 
     name: ClassVar[str] = "near_dup"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {
         "documents": DOCUMENTS,
         "bands": BANDS,
-        "probes": PROBES,
+        "sketches": SKETCHES,
         "signatures": SIGNATURES,
     }
 
@@ -80,9 +94,10 @@ class NearDup(StageDefaults):
             "num_perm": (16, _MAX_PERM),
             "ngram": (1, _MAX_NGRAM),
             "small_bucket": (2, 1024),
+            "large_bucket": (2, 1 << 16),
             "leaders": (1, 256),
             "most_candidates": (1, 4096),
-            "probe_one_in": (0, 1_000_000),
+            "recall_documents": (0, 100_000),
             "checked_pairs": (0, 10_000),
         }
         for name, (least, most) in ranges.items():
@@ -101,6 +116,16 @@ class NearDup(StageDefaults):
         assert chosen is not None, "checked when the parameters were"
         return chosen
 
+    def values(self) -> int:
+        """Return the number of values of a sketch."""
+        return min(self.num_perm, MOST_VALUES)
+
+    def limits(self) -> CrowdLimits:
+        """Return what is compared and kept of large buckets."""
+        return CrowdLimits(
+            threshold=self.threshold, most=self.most_candidates, large=self.large_bucket, leaders=self.leaders
+        )
+
     def shapes(self) -> Mapping[str, TableShape]:
         """Counts by source; ``map`` counts documents, the link step adds the rest."""
         return _SHAPES
@@ -114,7 +139,7 @@ class NearDup(StageDefaults):
         return {TABLE: group(_SHAPES[TABLE], table)}
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
-        """Return classes, bands and probes of the documents that have words, and their signatures if asked for."""
+        """Return classes, bands and sketches of the documents that have words, and their signatures if asked for."""
         bands, rows = self.bands()
         return emit_tables(
             batch,
@@ -122,7 +147,6 @@ class NearDup(StageDefaults):
             num_perm=self.num_perm,
             bands=bands,
             rows=rows,
-            probe_one_in=self.probe_one_in,
             signatures=self.signatures,
         )
 
@@ -132,12 +156,17 @@ class NearDup(StageDefaults):
         groups = Groups.of(table, context.scope, self.version)
         sums = {name: groups.sums(table, name) for name in _SUMS}
         documents, duplicates = sums["documents"], sums["duplicates"]
+        worded = documents - sums["no_words"]
+        undecided, most = sums["undecided"], duplicates + sums["undecided"]
+        least, highest = (count / np.maximum(worded, 1) for count in (duplicates, most))
+        bounds, sure = (least, least, highest), undecided == 0
         return MetricRows.joined(
             [
-                groups.ratios(METRIC, "rate", duplicates, documents),
-                groups.counts(METRIC, "documents", duplicates, documents, "documents"),
+                groups.estimates(METRIC, "rate", "ratio", bounds, worded, confidence=1.0, exact=sure),
+                groups.ratios(COMPONENTS, "rate", sums["component_duplicates"], worded),
+                groups.counts(METRIC, "documents", duplicates, worded, "documents"),
+                groups.counts(METRIC, "undecided", undecided, worded, "documents"),
                 groups.counts(METRIC, "no_words", sums["no_words"], documents, "documents"),
-                groups.ratios(COMPONENTS, "rate", sums["component_duplicates"], documents),
                 self._leaks({name: int(column[0]) for name, column in sums.items()}, context),
             ]
         )
@@ -147,15 +176,18 @@ class NearDup(StageDefaults):
         if not totals["held_out"]:
             return []
         scope = replace(context.scope, split=None, set=context.scope.split)
-        found = ratio(
-            OVERLAP, "near_dup", totals["leaked"], totals["held_out"], scope=scope, unit="ratio", version=self.version
-        )
+        leaked, held_out = totals["leaked"], totals["held_out"]
+        found = ratio(OVERLAP, "near_dup", leaked, held_out, scope=scope, unit="ratio", version=self.version)
+        if context.trains and totals["undecided_leaks"]:
+            most = (leaked + totals["undecided_leaks"]) / held_out
+            return [replace(found, low=found.value, high=most, confidence=1.0, method="estimated")]
         if context.trains:
             return [found]
         return [replace(found, value=None, status="not_evaluated", reason="no_training_documents")]
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
-        """Fill near_dup_rate."""
-        table = partial[TABLE]
-        documents, duplicates = (sum(table[name].to_pylist()) for name in ("documents", "duplicates"))
-        return {"near_dup_rate": duplicates / documents if documents else None}
+        """Fill near_dup_rate and no_words."""
+        names = ("documents", "no_words", "duplicates")
+        documents, no_words, duplicates = (sum(partial[TABLE][name].to_pylist()) for name in names)
+        worded = documents - no_words
+        return {"near_dup_rate": duplicates / worded if worded else None, "no_words": no_words}

@@ -166,7 +166,7 @@ def test_what_is_counted_and_not_listed_is_said(tmp_path):
     """Rows of a very common item are cut in the manifest; the shard's count tells that documents are missing."""
     rows = [shard("a.jsonl", documents=9, contaminated=5, held_out_copies=1, sha256=digest("a"))]
     metrics = [
-        Metric(metric="near_dup_rate", stat="truncated_pairs", unit="pairs", value=7.0, n=9),
+        Metric(metric="near_dup_rate", stat="undecided", unit="documents", value=7.0, n=9),
         Metric(
             metric="train_val_overlap",
             stat="ngram",

@@ -97,6 +97,7 @@ def _wrong_metrics():
         yield ratio(near, "rate", 9, 20, scope=scope, unit="ratio", version="1")
         yield count(near, "documents", 9, scope=scope, unit="documents", n=20, version="1")
     yield count(near, "truncated_pairs", 3, scope=whole, unit="pairs", n=50, version="1")
+    yield count(near, "undecided", 3, scope=whole, unit="documents", n=20, version="1")
     for name in (f"held{index:03}" for index in range(50)):
         yield count(leak, "documents", 8, scope=Scope(set=name), unit="documents", n=8, version="1")
         yield ratio(leak, "ngram", 0, 8, scope=Scope(set=name), unit="ratio", version="1")

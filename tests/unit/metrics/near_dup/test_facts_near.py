@@ -54,6 +54,7 @@ METRICS = [
             ("candidate_pairs", 50),
             ("verified_pairs", 9),
             ("truncated_pairs", 3),
+            ("undecided", 2),
             ("clusters", 2),
             ("largest_cluster", 6),
             ("bands", 21),
@@ -85,10 +86,10 @@ def test_rates_misses_and_warnings_are_said(folder):
         "val 10 1 0.1000",
         "(all) 20 7 0.3500",
         "50 pairs compared exactly, 9 near; 2 clusters, the largest of 6 documents, its weakest link 0.8100",
-        "recall 0.9900 on 300 made variants at or above the threshold (0.9700 to 1.0000)",
+        "recall 0.9900 on 300 drawn near-duplicates (0.9700 to 1.0000)",
         "precision 1.0000 on 200 reported pairs (0.9800 to 1.0000)",
         "in the reference 0.2500 on 20 documents, by signatures (0.2000 to 0.3000)",
-        "3 pairs of large buckets not compared there",
+        "3 pairs of large buckets left out, so 2 documents may be near-duplicates and are not counted",
         "val: 0.1000 of its documents have a near-duplicate in training data.",
         "warning: source web would lose 0.6000 of its documents.",
         "Clusters by size documents clusters --------- -------- 2 1 5-8 1",
@@ -103,7 +104,7 @@ def test_one_of_a_thing_is_named_in_the_singular(tmp_path):
     numbers = [*records(Scope(), 1, 2), sampled("recall", 1.0, 0.03, 1.0, 1), sampled("precision", 1.0, 0.03, 1.0, 1)]
     make(tmp_path / "m", [shard("a.jsonl")], metrics=numbers)
     text = told(section(near_duplicates(load_manifest(tmp_path / "m"))))
-    assert "recall 1.0000 on 1 made variant at or above the threshold (" in text
+    assert "recall 1.0000 on 1 drawn near-duplicate (" in text
     assert "precision 1.0000 on 1 reported pair (" in text
 
 

@@ -11,7 +11,7 @@ from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.manifest.places import places_of
 from dataaudit.metrics.near_dup.checks import CHECKS, MOST_BYTES, NearChecks, count_right, sample_pairs
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
-from dataaudit.metrics.near_dup.pairs import RECALL
+from dataaudit.metrics.near_dup.recall import Recall
 from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, size_classes
 from dataaudit.metrics.near_dup.stage import NearDup
 
@@ -70,7 +70,7 @@ def test_sizes_of_clusters_are_told_up_to_the_largest():
 def test_every_record_fits_the_manifest_and_nothing_measured_is_no_number(tmp_path):
     clusters = search([Texts(texts=["a b"])], tmp_path, NearDup()).clusters
     counts = NearCounts(documents=1, candidates=0, verified=0, missed=0, dropped=0, reported=0, right=0)
-    records = near_metrics(NearDup(), counts, clusters, RECALL.empty_table())
+    records = near_metrics(NearDup(), counts, clusters, Recall(similarities=np.zeros(0), found=np.zeros(0, dtype=bool)))
     assert metrics_table(records).num_rows == len(records)
     missing = {record.stat: record.reason for record in records if record.status == "not_evaluated"}
-    assert missing == {"weakest_link": "no_cluster", "recall": "no_probe", "precision": "no_pair_checked"}
+    assert missing == {"weakest_link": "no_cluster", "recall": "no_neighbour", "precision": "no_pair_checked"}

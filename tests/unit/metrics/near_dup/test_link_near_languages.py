@@ -49,7 +49,7 @@ def test_pairs_at_the_threshold_are_found_and_what_is_found_is_right(make, joint
         originals.append(joint.join(pieces))
         variants.append(joint.join(edited(generator, pieces, vocabulary, generator.randrange(1, 4))))
     similarities = [true_similarity(*pair) for pair in zip(originals, variants, strict=True)]
-    found = search([Shard(texts=originals), Shard(texts=variants)], tmp_path, NearDup(probe_one_in=0)).pairs()
+    found = search([Shard(texts=originals), Shard(texts=variants)], tmp_path, NearDup(recall_documents=0)).pairs()
     alike = [row for row, similarity in enumerate(similarities) if similarity >= 0.8]
     assert len(alike) >= 100
     met = [((0, row), (1, row)) in found for row in alike]

@@ -1,0 +1,297 @@
+"""Pairs of the documents of a large bucket: those whose signatures agree most.
+
+A sketch is the low byte of each of the first values of a signature. Two documents of Jaccard similarity J agree on a
+share J of them, and on 1 in 256 of the others (b-bit minwise hashing: Li and König 2010, section 3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import ceil, comb
+
+import numpy as np
+
+from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.kernels.pairing import APART, LATER, LEAK, READ_FLAGS, READ_SPLITS
+
+MORE, MORE_LATER = 8, 16
+"""Bits of a pair: its later document may have further earlier neighbours in the bucket; its earlier one, held out, may
+have further ones in training data that comes later."""
+MOST_VALUES = 128
+"""Values of a sketch, at most: their number fits into a byte."""
+READ_SKETCHES = "Array(uint8, 2, 'C', readonly=True)"
+"""uint8[n, v], may be read-only."""
+
+TIMES = 8
+ENOUGH = 8
+"""Neighbours that are surely alike which are enough: copies of one notice need no more."""
+_PAIRS = 1 << 18
+_CHANCE = 0.001
+"""That a pair at the threshold agrees on fewer values than it must."""
+_AT_ONCE = 1 << 12
+"""Documents whose pairs are formed by one call."""
+
+
+def sketches_of(signatures: np.ndarray) -> np.ndarray:
+    """Return uint8[n, v] of uint32[n, num_perm] signatures."""
+    return np.ascontiguousarray(signatures[:, :MOST_VALUES].astype(np.uint8))
+
+
+@cache
+def least_agreement(values: int, threshold: float) -> int:
+    """Return on how many values two documents must agree: those at the threshold fail with a chance of 0.001."""
+    below = 0.0
+    for agreed in range(values + 1):
+        below += _chance(values, agreed, threshold)
+        if below > _CHANCE:
+            return agreed
+    return values
+
+
+@cache
+def sure_agreement(values: int, threshold: float) -> int:
+    """Return from how many values on two documents are alike: those below the threshold reach it with 0.001.
+
+    One more than there are, where agreeing on all of them is too likely.
+    """
+    above = 0.0
+    for agreed in range(values, -1, -1):
+        above += _chance(values, agreed, threshold)
+        if above > _CHANCE:
+            return agreed + 1
+    return 0
+
+
+def _chance(values: int, agreed: int, threshold: float) -> float:
+    return comb(values, agreed) * threshold**agreed * (1 - threshold) ** (values - agreed)
+
+
+@dataclass(frozen=True, slots=True)
+class CrowdPairs:
+    """Pairs of the documents of one bucket, by index."""
+
+    lefts: np.ndarray
+    """int64[p] the earlier one."""
+    rights: np.ndarray
+    """int64[p] the later one."""
+    agreed: np.ndarray
+    """int16[p] values on which they agree."""
+    flags: np.ndarray
+    """uint8[p] bits: :data:`.pairing.LATER`, :data:`.pairing.LEAK`, :data:`.pairing.APART`, :data:`MORE`,
+    :data:`MORE_LATER`."""
+    missed: int
+    """Pairs that were not compared, and those that agree and were left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrowdLimits:
+    """What is compared and kept."""
+
+    threshold: float
+    """Jaccard similarity of a near-duplicate."""
+    most: int
+    """Earlier documents that each one is paired with, those that agree most, then the first; a held-out one with as
+    many of training data, and with as many of training data that comes later. :data:`ENOUGH` where so many are surely
+    alike; up to :data:`TIMES` as many where these are more likely not alike, in a bucket that is not too large."""
+    large: int
+    """Documents up to which every two are compared."""
+    leaders: int
+    """First documents of each split that all others of a larger bucket are paired with, whatever they agree on."""
+
+    def agreements(self, values: int) -> tuple[int, int, int]:
+        """Return on how many values documents must agree, are more likely alike than not, and are surely alike."""
+        likely = ceil(self.threshold * values)
+        return least_agreement(values, self.threshold), likely, sure_agreement(values, self.threshold)
+
+
+def form_crowd_pairs(
+    sketches: np.ndarray, splits: np.ndarray, held_out: np.ndarray, limits: CrowdLimits, *, turn: int = 0
+) -> CrowdPairs:
+    """Pair each document of a bucket with those that it agrees with most.
+
+    In a bucket of more than ``large`` documents each is compared with the leaders, and with the ``large`` that are next
+    to it when they are ordered by their sketches, so the work is linear.
+
+    Args:
+        sketches: uint8[n, v] of the documents, in manifest order.
+        splits: int32[n] split of each.
+        held_out: bool[s] whether a split is held out.
+        limits: What is compared and kept.
+        turn: From which value on sketches are ordered; another one for each bucket is another order.
+    """
+    size, values = sketches.shape
+    over = size > limits.large
+    order = _by_sketch(sketches, turn) if over else np.arange(size)
+    places = np.empty(size, dtype=np.int64)
+    places[order] = np.arange(size)
+    led = _leaders(splits, limits.leaders) if over else np.empty(0, dtype=np.int64)
+    half = limits.large // 2 if over else size
+    width = min(size, 2 * half + 1) + len(led)
+    near, kinds, agreed = (np.empty(width, dtype) for dtype in (np.int64, np.uint8, np.int16))
+    further = max(limits.most, min(TIMES * limits.most, _PAIRS // size))
+    most = min(width, 3 * further + len(led))
+    lefts, rights, shared, flags = (
+        np.empty(min(size, _AT_ONCE) * most, dtype) for dtype in (np.int64, np.int64, np.int16, np.uint8)
+    )
+    counts, tally = np.zeros(2, dtype=np.int64), np.zeros((3, values + 1), dtype=np.int64)
+    cut = np.array([*limits.agreements(values), limits.most, further], dtype=np.int64)
+    parts = []
+    for start in range(0, size, _AT_ONCE):
+        done = _form(
+            sketches,
+            splits,
+            held_out,
+            order,
+            places,
+            led,
+            half,
+            start,
+            min(size, start + _AT_ONCE),
+            cut,
+            counts,
+            tally,
+            near,
+            kinds,
+            agreed,
+            lefts,
+            rights,
+            shared,
+            flags,
+        )
+        parts.append([column[:done].copy() for column in (lefts, rights, shared, flags)])
+    missed = size * (size - 1) // 2 - int(counts[0]) if over else 0
+    lefts, rights, shared, flags = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return CrowdPairs(lefts, rights, shared, flags, missed=missed + int(counts[1]))
+
+
+def agreements(sketch: np.ndarray, sketches: np.ndarray) -> np.ndarray:
+    """Return uint8[n]: on how many values a sketch, uint8[v], agrees with each of uint8[n, v]."""
+    found = np.empty(len(sketches), dtype=np.uint8)
+    _agreements(sketch, sketches, found)
+    return found
+
+
+def _by_sketch(sketches: np.ndarray, turn: int) -> np.ndarray:
+    """Return int64[n]: the documents ordered by sixteen values of their sketches, from some value on."""
+    chosen = (turn + np.arange(16)) % sketches.shape[1]
+    keys = np.ascontiguousarray(sketches[:, chosen]).view(">u8").astype(np.uint64)
+    return np.lexsort((keys[:, 1], keys[:, 0]))
+
+
+def _leaders(splits: np.ndarray, leaders: int) -> np.ndarray:
+    """Return int64[l], ascending: the first documents of each split."""
+    return np.sort(np.concatenate([np.flatnonzero(splits == split)[:leaders] for split in np.unique(splits)]))
+
+
+@helper
+def _agree(left: np.ndarray, right: np.ndarray) -> np.uint8:
+    """Return on how many values two sketches agree; the byte that counts is what becomes vector code."""
+    found = np.uint8(0)
+    for index in range(len(left)):
+        found = np.uint8(found + np.uint8(left[index] == right[index]))
+    return found
+
+
+@compiled(f"void({READ_BYTES}, {READ_SKETCHES}, uint8[::1])")
+def _agreements(sketch: np.ndarray, sketches: np.ndarray, found: np.ndarray) -> None:
+    for index in range(len(sketches)):
+        found[index] = _agree(sketch, sketches[index])
+
+
+@compiled(
+    f"int64({READ_SKETCHES}, {READ_SPLITS}, {READ_FLAGS}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64,"
+    " int64, int64[::1], int64[::1], int64[:, ::1], int64[::1], uint8[::1], int16[::1], int64[::1], int64[::1],"
+    " int16[::1], uint8[::1])"
+)
+def _form(
+    sketches: np.ndarray,
+    splits: np.ndarray,
+    held_out: np.ndarray,
+    order: np.ndarray,
+    places: np.ndarray,
+    led: np.ndarray,
+    half: Integer,
+    start: Integer,
+    stop: Integer,
+    cut: np.ndarray,
+    counts: np.ndarray,
+    tally: np.ndarray,
+    near: np.ndarray,
+    kinds: np.ndarray,
+    agreed: np.ndarray,
+    lefts: np.ndarray,
+    rights: np.ndarray,
+    shared: np.ndarray,
+    flags: np.ndarray,
+) -> Integer:
+    """Form the pairs of the documents of some places in the order; kinds are earlier, earlier and apart, later."""
+    done = 0
+    for place in range(start, stop):
+        document = order[place]
+        own = held_out[splits[document]]
+        tally[:] = 0
+        found = 0
+        low, high = max(0, place - half), min(len(order), place + half + 1)
+        for index in range(low, high + len(led)):
+            is_led = index >= high
+            other = led[index - high] if is_led else order[index]
+            apart = own and not held_out[splits[other]]
+            if other == document or (other > document and not apart):
+                continue
+            within = is_led and low <= places[other] < high
+            same = _agree(sketches[document], sketches[other])
+            if other < document and not within:
+                counts[0] += 1
+            if (same < cut[0] and not is_led) or (same >= cut[0] and within):
+                continue
+            kind = (1 if apart else 0) if other < document else 2
+            near[found], kinds[found], agreed[found] = other, kind, same
+            tally[kind, same] += 0 if is_led else 1
+            found += 1
+        more, more_later = len(led) > 0, len(led) > 0
+        for kind in range(3):
+            left = _limit(tally[kind], cut)
+            counts[1] += left if kind < 2 else 0
+            more, more_later = more or (kind < 2 and left > 0), more_later or (kind == 2 and left > 0)
+        for index in range(found):
+            kind, same = kinds[index], agreed[index]
+            if tally[kind, same] > 0:
+                tally[kind, same] -= 1
+            elif not _is_led(near[index], led):
+                continue
+            flag = LEAK if kind == 2 else (LATER | APART if kind == 1 else LATER)
+            if kind == 2:
+                lefts[done], rights[done] = document, near[index]
+                flag |= MORE_LATER if more_later else 0
+            else:
+                lefts[done], rights[done] = near[index], document
+                flag |= MORE if more else 0
+            shared[done], flags[done] = same, flag
+            done += 1
+    return done
+
+
+@helper
+def _is_led(document: Integer, led: np.ndarray) -> bool:
+    found = False
+    for index in range(len(led)):
+        found = found or led[index] == document
+    return found
+
+
+@helper
+def _limit(tally: np.ndarray, cut: np.ndarray) -> Integer:
+    """Lower the numbers of pairs, by values they agree on, to the most that are kept; return how many are left out."""
+    likely, sure, most, room = cut[1], cut[2], cut[3], cut[4]
+    left = 0
+    if tally[likely:].sum() >= most:
+        room = most
+    if tally[sure:].sum() >= ENOUGH:
+        room = min(most, ENOUGH)
+    for same in range(len(tally) - 1, -1, -1):
+        kept = min(room, tally[same])
+        left += tally[same] - kept
+        tally[same] = kept
+        room -= kept
+    return left
