@@ -3,7 +3,8 @@
     python benchmarks/link_scale.py [--documents 1000000 10000000] [--workers 2] [--folder DIR]
 
 Of every ten documents three are in clusters of 2 to 10 that share 8 bands, and one, a tenth of all, shares one
-band with all others of its template. Bands are written as the scan writes them, in parts of 200,000 documents.
+band with all others of its template, and the values of their sketches with a chance of 0.6. Bands and sketches are
+written as the scan writes them, in parts of 200,000 documents.
 Every pair of a cluster counts as verified, no other does; what comes out is compared with what was put in. Reported
 are wall time of each step, the largest memory of a worker, and the exponent of time over documents.
 """
@@ -28,11 +29,13 @@ from dataaudit.link.joins import LINK_FILES, JoinFunction
 from dataaudit.link.keyed import NUM_BYTES, write_keyed
 from dataaudit.link.places import key_array
 from dataaudit.manifest.places import places_of
-from dataaudit.metrics.near_dup.bands import PAIRS, PROBED, BandJoin
+from dataaudit.metrics.near_dup.bands import CROWDS, PAIRS, BandJoin
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
 from dataaudit.metrics.near_dup.clusters import Corpus, cluster
+from dataaudit.metrics.near_dup.crowds import MEMBERS, CrowdJoin, SketchJoin
 from dataaudit.metrics.near_dup.pairs import KEYED_CANDIDATES, PairJoin
-from dataaudit.metrics.near_dup.rows import BANDS, PROBES
+from dataaudit.metrics.near_dup.rows import BANDS, SKETCHES
+from dataaudit.metrics.near_dup.stage import NearDup
 
 BAND_COUNT, SHARED, PART = 21, 8, 200_000
 ROWS_PER_PARTITION = 2_000_000
@@ -67,7 +70,13 @@ def write_part(folder: Path, part: int, count: int) -> None:
     same = np.repeat(mixed(documents.astype(np.uint64) + _U64(1 << 50)) >> _U64(32), BAND_COUNT).astype(np.uint32)
     rows = np.repeat(np.arange(count, dtype=np.int64), BAND_COUNT)
     write_keyed(folder / f"{part}.bands", [pa.table([key_array(keys), rows, same], schema=BANDS)], BANDS)
-    write_keyed(folder / f"{part}.probes", [], PROBES)
+    classes = mixed(documents.astype(np.uint64) + _U64(1 << 50)) >> _U64(32)
+    of_class = key_array(classes.astype("<u4").byteswap().astype(np.uint64) << _U64(32))
+    values = np.random.default_rng(part).integers(0, 256, (count, NearDup().values()), dtype=np.uint8)
+    template = (documents % 10 == 9)[:, None] & (np.random.default_rng(part + 1).random(values.shape) < 0.6)
+    sketches = pa.array(map(bytes, np.where(template, 7, values).astype(np.uint8)), pa.binary())
+    table = pa.table([of_class, np.arange(count, dtype=np.int64), sketches], schema=SKETCHES)
+    write_keyed(folder / f"{part}.sketches", [table], SKETCHES)
 
 
 def run(task: tuple[JoinFunction, list[str], int, int, str, dict[str, pa.Schema]]) -> tuple[dict[str, pa.Table], int]:
@@ -102,31 +111,35 @@ def measure(documents: int, workers: int, folder: Path) -> dict[str, float]:
         list(pool.map(write_part, [folder] * parts, range(parts), sizes))
         seconds["write"] = time.perf_counter() - start
 
-        start = time.perf_counter()
-        paths = [str(folder / f"{part}.{kind}") for kind in ("bands", "probes") for part in range(parts)]
-        by_bands = BandJoin(small=32, leaders=8, held_out=(False,))
-        tasks = [
-            (by_bands, paths, low, high, str(folder / f"b{low}"), {"pairs": PAIRS, "probed": PROBED})
-            for low, high in partitions(documents * BAND_COUNT)
-        ]
-        done = list(pool.map(run, tasks))
-        seconds["bands"] = time.perf_counter() - start
-        peak = max(peak, *(memory for _, memory in done))
-        rows = sum(tables["counts"]["rows"][0].as_py() for tables, _ in done)
+        def step(
+            name: str, function: JoinFunction, paths: list[str], rows: int, emits: dict[str, pa.Schema]
+        ) -> tuple[list[dict[str, pa.Table]], list[str]]:
+            nonlocal peak
+            start = time.perf_counter()
+            tasks = [
+                (function, paths, low, high, str(folder / f"{name}{low}"), emits) for low, high in partitions(rows)
+            ]
+            done = list(pool.map(run, tasks))
+            seconds[name] = time.perf_counter() - start
+            peak = max(peak, *(memory for _, memory in done))
+            return [tables for tables, _ in done], [f"{task[4]}.{kind}" for kind in emits for task in tasks]
 
-        start = time.perf_counter()
-        paired = [f"{task[4]}.{kind}" for kind in ("pairs", "probed") for task in tasks]
-        by_pairs = PairJoin(most=64, threshold=0.8)
-        tasks = [
-            (by_pairs, paired, low, high, str(folder / f"p{low}"), {"candidates": KEYED_CANDIDATES})
-            for low, high in partitions(rows)
-        ]
-        done = list(pool.map(run, tasks))
-        seconds["pairs"] = time.perf_counter() - start
-        peak = max(peak, *(memory for _, memory in done))
+        stage, held_out = NearDup(), (False,)
+        bands, sketches = ([str(folder / f"{part}.{kind}") for part in range(parts)] for kind in ("bands", "sketches"))
+        by_bands = BandJoin(small=stage.small_bucket, met=0, held_out=held_out)
+        _, formed = step("bands", by_bands, bands, documents * BAND_COUNT, {"pairs": PAIRS, "crowds": CROWDS})
+        crowds = [path for path in formed if path.endswith("crowds")]
+        by_class = SketchJoin(values=stage.values(), drawn=())
+        _, members = step("sketches", by_class, [*sketches, *crowds], documents * 6, {"members": MEMBERS})
+        by_crowds = CrowdJoin(values=stage.values(), held_out=held_out, limits=stage.limits())
+        missed, more = step("crowds", by_crowds, members, documents, {"pairs": PAIRS})
+        by_pairs = PairJoin(limits=stage.limits(), values=stage.values())
+        rows = documents + sum(tables["missed"]["rows"][0].as_py() for tables in missed)
+        paired = [path for path in formed if path.endswith("pairs")] + more
+        done, _ = step("pairs", by_pairs, paired, rows, {"candidates": KEYED_CANDIDATES})
 
     start = time.perf_counter()
-    candidates = pa.concat_tables([tables["candidates"] for tables, _ in done])
+    candidates = pa.concat_tables([tables["candidates"] for tables in done])
     found = check(candidates, documents, parts)
     seconds["clusters"] = time.perf_counter() - start
     print(f"{documents:,} documents: {candidates.num_rows:,} candidates, {found:,} clusters, all as made")
@@ -165,7 +178,7 @@ def main() -> None:
         seconds = measure(documents, given.workers, given.folder)
         costs.append({"documents": documents, "s": sum(seconds.values()) - seconds["write"]})
     if len(costs) > 1:
-        print(f"exponent of both joins and clusters: {exponents(costs[0], costs[-1], 'documents', ['s'])['s']}")
+        print(f"exponent of all joins and clusters: {exponents(costs[0], costs[-1], 'documents', ['s'])['s']}")
 
 
 if __name__ == "__main__":

@@ -70,9 +70,12 @@ def test_a_change_reaches_the_parts_that_guard_against_it(path, parts):
 
 
 def test_each_part_has_its_turn_within_as_many_days():
-    listed = [*lanes.PARTS]
-    assert {reached.in_turn(listed, day, 7) for day in range(len(listed))} == set(listed)
-    assert reached.in_turn([], 3, 7) is None
+    every = set(lanes.PARTS)
+    for by_change in (set(), {"torch"}, {"torch", "kills", "stores"}, every):
+        runs = [reached.in_turn(by_change, turn) for turn in range(len(every))]
+        assert {part for run, _ in runs for part in run} == every
+        assert all(len(run) <= reached.MOST and by_change <= {*run, *left} for run, left in runs)
+        assert all(len({*run, *left}) == min(len(by_change) + 1, len(every)) for run, left in runs)
 
 
 def test_a_case_beyond_the_sample_is_of_a_part_and_none_is_lost():
