@@ -119,12 +119,20 @@ def tag_end(
     if data[at] == 62:
         is_glued = pos > start and (_in_name(data[pos - 1]) or data[pos - 1] == 95)
         is_known = closes or (at == name_end and _holds(glued if is_glued else bare, digest))
-        return at + 1 if is_known else pos
+        return at + 1 if is_known and not (closes and _is_link(data, start, pos)) else pos
     if closes:
         return pos
     if data[at] == 47:
         return at + 2 if at + 1 < end and data[at + 1] == 62 else pos
     return _end_of_attributes(data, pos, at, end, _holds(plain, digest)) if at > name_end else pos
+
+
+@helper
+def _is_link(data: np.ndarray, start: Integer, pos: Integer) -> bool:
+    """Tell whether ``</`` goes on from an ``L`` that stands alone: a link of Perl's documentation, ``L</new>``."""
+    if pos == start or data[pos - 1] != 76:
+        return False
+    return bool(pos - 1 == start or not (_is_letter(data[pos - 2]) or data[pos - 2] == 62))
 
 
 @helper

@@ -253,17 +253,20 @@ def _stands_alone(
 ) -> bool:
     """Tell whether a single sequence is one that no text has."""
     lead = 0xC0 | (data[pos + 1] & 0x3F)
-    second = _byte_at(data, pos + 2, end, cp1252)[0]
-    role = roles[second]
+    second, width = _byte_at(data, pos + 2, end, cp1252)
+    role, into_word = roles[second], after < end and 97 <= data[after] <= 122
+    if lead == 0xE1 and second == 0xBB:  # half of the letters of Vietnamese, and a closing quote behind a letter
+        return bool(into_word or roles[_byte_at(data, pos + 2 + width, end, cp1252)[0]] & _IS_QUOTE == 0)
+    is_quote = role & _IS_QUOTE != 0 and (width == 3 or second >= 0xA0)  # a control character is none
     if lead > 0xC5:
         is_sign = (lead == 0xE2 and role & _BEHIND_E2) or (lead == 0xEF and role & _BEHIND_EF)
-        return bool(is_sign or (lead == 0xE3 and second == 0x80) or (lead == 0xF0 and second == 0x9F))
+        is_start = (lead == 0xE1 and second == 0xBA) or (lead == 0xE3 and second == 0x80)
+        return bool(is_sign or is_start or (lead == 0xF0 and second == 0x9F))
     before = np.int64(data[pos - 1]) if pos > start else 32
-    into_word = after < end and 97 <= data[after] <= 122
     if lead > 0xC3:
-        return bool(97 <= before <= 122 or (into_word and role & (_IS_QUOTE | _IS_MARK) == 0))
+        return bool(97 <= before <= 122 or (into_word and not is_quote and role & _IS_MARK == 0))
     is_capital = 65 <= before <= 90 or (pos > start + 1 and data[pos - 2] == 0xC3 and before <= 0x9E)
-    return bool(into_word or not is_capital or role & _IS_QUOTE == 0)
+    return bool(into_word or not is_capital or not is_quote)
 
 
 @helper
@@ -288,15 +291,17 @@ def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.n
 @cold
 def _is_random(data: np.ndarray, first: Integer, last: Integer, alphabet: np.ndarray) -> bool:
     """Tell whether characters change their class as often as those of base64 or of hexadecimal digits do."""
-    changes, classes, is_hex = np.int64(0), 0, True
+    changes, slashes, classes, is_hex = np.int64(0), np.int64(0), 0, True
     for at in range(first, last):
         byte, kind = data[at], alphabet[data[at]]
         classes |= 1 << kind
+        slashes += np.int64(byte == 47)
         is_hex &= kind == _DIGIT or 97 <= byte | 32 <= 102
         changes += np.int64(at > first and kind != alphabet[data[at - 1]])
     of_letters = classes & (1 << _UPPER | 1 << _LOWER)
     if classes & 1 << _DIGIT == 0 or of_letters == 0:
         return False
     if is_hex:
-        return bool(4 * changes >= last - first)
-    return bool(of_letters == (1 << _UPPER | 1 << _LOWER) and 20 * changes >= 9 * (last - first))
+        return bool(8 * changes >= last - first)
+    is_path = 16 * slashes > last - first
+    return bool(of_letters == (1 << _UPPER | 1 << _LOWER) and not is_path and 20 * changes >= 9 * (last - first))
