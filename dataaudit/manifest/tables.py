@@ -128,6 +128,8 @@ SHARDS = TableSpec(
             ),
             field("text_lines", COUNT, "lines that are not blank", null=True),
             field("markup_lines", COUNT, "of these, those that begin or end with a tag", null=True),
+            field("markup_documents", COUNT, "documents of which a quarter of the lines are markup", null=True),
+            field("encoded_documents", COUNT, "documents of which a quarter of the bytes are base64", null=True),
             *_faults("mojibake", "UTF-8 that was read as Latin-1 or Windows-1252"),
             *_faults("replacement", "U+FFFD"),
             *_faults("control", "control characters and noncharacters"),

@@ -96,9 +96,9 @@ class ShardStatistic:
     of: str = "documents"
     """Column of what it is of: there is no number where that is 0."""
     per_document: bool = False
-    """Whether the column counts documents, or what else :attr:`of` counts, and the statistic is their share."""
+    """Whether the column counts documents, of which the statistic is the share."""
     by_chance: bool = False
-    """Whether a few documents more or less may be chance: peers are then no closer than that."""
+    """Whether it is a share of documents whose spread among peers is no less than chance gives."""
     population: Population = "all"
     estimated: bool = False
     """Whether it is an estimate; the table holds no interval for it."""

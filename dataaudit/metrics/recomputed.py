@@ -22,7 +22,17 @@ from dataaudit.metrics.unusual_language import COLUMN, COLUMNS, unusual_language
 
 COUNTS = ("documents", "bytes", "tokens")
 TIERS = ("validated", "contextual", "pattern")
-FAULTS = ("mojibake", "replacement", "control", "entities", "tags", "base64")
+FAULTS = {
+    "markup_lines": "text_lines",
+    "markup_documents": "documents",
+    "encoded_documents": "documents",
+    **{
+        f"{kind}_{unit}": unit
+        for kind in ("mojibake", "replacement", "control", "entities", "tags", "base64")
+        for unit in ("documents", "bytes")
+    },
+}
+"""Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
 LOST = ("quarantined", "skipped")
 PAIRED = ("verified", "left_shard", "left_row", "right_shard", "right_row")
 Shards = list[dict[str, Any]]
@@ -158,12 +168,10 @@ def rejections(manifest: Manifest) -> Recomputed:
 
 def faults(manifest: Manifest) -> Recomputed:
     """Encoding faults of all and of a split, from the counts of ``shards``."""
-    wholes = {f"{kind}_{unit}": unit for kind in FAULTS for unit in ("documents", "bytes")}
-    wholes["markup_lines"] = "text_lines"
-    shards = read_shards(manifest, "text_lines", "documents", "bytes", *wholes)
+    shards = read_shards(manifest, "text_lines", "documents", "bytes", *FAULTS)
     found = Recomputed()
     for scope, rows in of_splits([row for row in shards if row["text_lines"] is not None]).items():
-        for stat, of in wholes.items():
+        for stat, of in FAULTS.items():
             value, whole = (sum(row[name] for row in rows) for name in (stat, of))
             found.records.append(as_ratio("encoding_faults", stat, value, whole, scope))
     return found

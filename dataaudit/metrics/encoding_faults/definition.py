@@ -20,24 +20,28 @@ from dataaudit.metrics.family import (
 from dataaudit.metrics.overlap.evidence import shards_with
 
 METRIC = "encoding_faults"
-_DOCUMENTS = " ".join(f"{kind}_documents" for kind in recomputed.FAULTS)
-_BYTES = " ".join(f"{kind}_bytes" for kind in recomputed.FAULTS)
+COMPARED = {
+    "mojibake_documents": "documents with mojibake",
+    "replacement_documents": "documents with replacement characters",
+    "control_documents": "documents with control characters",
+    "entities_documents": "documents with entities left in",
+    "markup_documents": "documents of markup",
+    "encoded_documents": "documents of base64",
+}
+"""Columns that the shards of a source are compared by, as shares of their documents, in words."""
 
 
 def _counted(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     """Return what a statistic counts, and how much of it each shard has."""
-    shards, kept = tables.shards, pc.greater(tables.shards[case.stat], 0)
+    shards = tables.shards
+    kept = pc.fill_null(pc.greater(shards[case.stat], 0), pa.scalar(value=False)).to_numpy()
     if case.scope.split is not None:
-        kept = pc.and_(kept, pc.equal(shards["split"], case.scope.split))
-    values = pc.if_else(pc.fill_null(kept, pa.scalar(value=False)), shards[case.stat], 0).to_numpy()
+        kept &= pc.equal(shards["split"], case.scope.split).to_numpy()
     if case.scope.source is not None:
-        values = values * shards_with(shards, case.scope.source)
+        kept &= shards_with(shards, case.scope.source)
     kind, _, unit = case.stat.rpartition("_")
-    return f"{unit} with {kind}", {shard: number for shard, number in enumerate(values.tolist()) if number}
-
-
-def _of_shard(stat: str, of: str = "documents") -> ShardStatistic:
-    return ShardStatistic(metric=METRIC, stat=stat, column=stat, of=of, per_document=True, by_chance=True)
+    values = shards[case.stat].to_pylist()
+    return COMPARED.get(case.stat, f"{unit} of {kind}"), {shard: values[shard] for shard in kept.nonzero()[0].tolist()}
 
 
 FAMILY = Family(
@@ -45,25 +49,18 @@ FAMILY = Family(
     metrics=(
         MetricDefinition(
             name=METRIC,
-            statistics=(
-                *statistics(METRIC, _DOCUMENTS, "ratio", SOURCES, draws="documents"),
-                *statistics(METRIC, f"{_BYTES} markup_lines", "ratio", SOURCES),
+            statistics=tuple(
+                one
+                for stat, of in recomputed.FAULTS.items()
+                for one in statistics(METRIC, stat, "ratio", SOURCES, draws="documents" if of == "documents" else "")
             ),
             reading=8,
-            evidence=Counted(
-                count=_counted,
-                columns=(*_DOCUMENTS.split(), *_BYTES.split(), "markup_lines"),
-            ),
+            evidence=Counted(count=_counted, columns=tuple(recomputed.FAULTS)),
             area="encoding",
         ),
     ),
-    shard_statistics=(
-        _of_shard("mojibake_documents"),
-        _of_shard("replacement_documents"),
-        _of_shard("control_documents"),
-        _of_shard("entities_documents"),
-        _of_shard("markup_lines", of="text_lines"),
-        _of_shard("base64_bytes", of="bytes"),
+    shard_statistics=tuple(
+        ShardStatistic(metric=METRIC, stat=stat, column=stat, per_document=True, by_chance=True) for stat in COMPARED
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",

@@ -9,7 +9,7 @@ import numpy as np
 
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.encoding_faults.definition import FAMILY, METRIC
+from dataaudit.metrics.encoding_faults.definition import COMPARED, METRIC
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 from dataaudit.render.blocks import Row, Section, Table, names, numbers
 from dataaudit.render.line import join, say, share
@@ -23,14 +23,6 @@ TITLES = {
     "base64": "base64",
 }
 """Kinds in words."""
-_TEXTS = {
-    "mojibake_documents": "documents with mojibake",
-    "replacement_documents": "documents with replacement characters",
-    "control_documents": "documents with control characters",
-    "entities_documents": "documents with entities left in",
-    "markup_lines": "lines of markup",
-    "base64_bytes": "bytes of base64",
-}
 _LEAST_SD, _NAMED = 0.02, 3
 
 
@@ -81,21 +73,13 @@ def _section(manifest: Manifest) -> Section:
 
 
 def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
-    """Yield of each kind the share that shards are compared by."""
-    columns = [one.column for one in FAMILY.shard_statistics]
-    wholes = [one.of for one in FAMILY.shard_statistics]
-    table = manifest.table("shards", list(dict.fromkeys(["documents", *columns, *wholes])))
+    """Yield the shares of documents that shards are compared by."""
+    table = manifest.table("shards", ["documents", *COMPARED])
     documents = floats(table["documents"])
-    for column, whole in zip(columns, wholes, strict=True):
-        of = floats(table[whole])
-        values = np.divide(floats(table[column]), of, out=np.full(len(of), np.nan), where=of > 0)
+    for column, text in COMPARED.items():
+        values = np.divide(floats(table[column]), documents, out=np.full(len(documents), np.nan), where=documents > 0)
         yield ShardValues(
-            column=column,
-            text=_TEXTS[column],
-            values=values,
-            least_sd=_LEAST_SD,
-            documents=documents,
-            only_above=True,
+            column=column, text=text, values=values, least_sd=_LEAST_SD, documents=documents, only_above=True
         )
 
 
