@@ -110,10 +110,12 @@ def _count(
         own = counts[document]
         pos, line, last_tag, opened = start, start, -1, False
         while pos < end:
-            action = actions[data[pos]]
-            if action == 0:
+            while pos < end and actions[data[pos]] == 0:
                 pos += 1
-            elif action == _LINE_END:
+            if pos == end:
+                break
+            action = actions[data[pos]]
+            if action == _LINE_END:
                 _end_line(data, line, pos, last_tag, opened, own)
                 pos += 1
                 line, opened = pos, False
