@@ -12,7 +12,7 @@ from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.encoding_faults.definition import COMPARED, METRIC
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 from dataaudit.render.blocks import Row, Section, Table, names, numbers
-from dataaudit.render.line import join, say, share
+from dataaudit.render.line import Line, join, say, share
 
 TITLES = {
     "mojibake": "mojibake",
@@ -23,6 +23,8 @@ TITLES = {
     "base64": "base64",
 }
 """Kinds in words."""
+_ALWAYS_FAULTS = ("mojibake", "replacement", "control")
+"""Kinds that belong to no source."""
 _LEAST_SD, _NAMED = 0.02, 3
 
 
@@ -72,6 +74,13 @@ def _section(manifest: Manifest) -> Section:
     return Section(id="encoding", title=title, lead=lead, blocks=(table,))
 
 
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    shown = [one for one in encoding_faults(manifest) if one.kind in _ALWAYS_FAULTS and one.documents is not None]
+    if shown:
+        parts = [say("{} in {}", TITLES[one.kind], share(one.documents)) for one in shown]
+        yield say("Documents with damaged characters: {}.", join(", ", parts))
+
+
 def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
     """Yield the shares of documents that shards are compared by."""
     table = manifest.table("shards", ["documents", *COMPARED])
@@ -84,6 +93,7 @@ def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
 
 
 SHOWN = Shown(
+    sentences=_sentences,
     parts=(Part(name="encoding", area="encoding", blocks=lambda manifest: [_section(manifest)]),),
     shard_values=_shard_values,
     facts={"encoding_faults": encoding_faults},

@@ -11,7 +11,6 @@ from dataaudit.metrics.family import (
     MetricDefinition,
     Relation,
     ShardStatistic,
-    Statistic,
     statistics,
 )
 
@@ -39,7 +38,7 @@ FAMILY = Family(
                     over_tokens=True,
                 ),
                 *statistics(METRIC, "detector_agreement", "ratio", "all, split", over_tokens=True),
-                Statistic(metric=METRIC, stat="unusual", unit="ratio", shapes=frozenset()),
+                *statistics(METRIC, "unusual", "ratio", "shard"),
             ),
             reading=5,
             decided_by=_decided_by,
