@@ -60,7 +60,8 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=tuple(
-        ShardStatistic(metric=METRIC, stat=stat, column=stat, per_document=True, by_chance=True) for stat in COMPARED
+        ShardStatistic(metric=METRIC, stat=stat, column=stat, per_document=True, by_chance=True, noun=noun)
+        for stat, noun in COMPARED.items()
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",

@@ -45,7 +45,15 @@ FAMILY = Family(
             area="languages",
         ),
     ),
-    shard_statistics=(ShardStatistic(metric=METRIC, stat="unusual", column="unusual_language_share", by_chance=True),),
+    shard_statistics=(
+        ShardStatistic(
+            metric=METRIC,
+            stat="unusual",
+            column="unusual_language_share",
+            by_chance=True,
+            noun="documents in an unusual language",
+        ),
+    ),
     stage="dataaudit.metrics.language.stage:Language",
     stage_name="language",
     tables={"languages": "languages"},
