@@ -43,6 +43,7 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
 from dataaudit.manifest.stored import shown
 from dataaudit.metrics.registry import by_stage
+from dataaudit.metrics.unusual_language import with_unusual_languages
 from dataaudit.stages.base import parameters
 from dataaudit.stages.partial import Partial
 
@@ -55,7 +56,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     """
     shards, progress = gathered.shards, job.progress
     progress.begin("publish", 2, 0)
-    setting, table, ledger = gathered.setting, gathered.table, Ledger(shards)
+    setting, table, ledger = gathered.setting, with_unusual_languages(gathered.table), Ledger(shards)
     records, merged = metric_records(ledger, job.stages, job.config, gathered.merged, setting)
     metrics = MetricRows.joined([records, *(found.metrics for found in gathered.found.values())])
     tables = prepare_tables(

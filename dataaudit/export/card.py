@@ -131,6 +131,7 @@ def section(manifest: Manifest, view: Overview) -> str:
         *_titled("### Languages", _languages(manifest)),
         *_titled("### Duplicates", _said(manifest, "duplicates")),
         *_titled("### Leakage into training", _said(manifest, "leakage")),
+        *_titled("### Damaged text", _said(manifest, "encoding")),
         *_titled("### Toxicity", _said(manifest, "toxicity")),
         ["### Personal data and secrets"],
         _said(manifest, "privacy", "secrets"),

@@ -27,11 +27,12 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.documents import LISTED
 from dataaudit.metrics.family import ShardColumn
-from dataaudit.metrics.registry import METRICS
+from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS
 
 NO_ROWS, NO_NUMBER = "no_rows", "no_number"
 BEYOND = "beyond_the_limit"
 _FOUND = LISTED.append(pa.field("certain", pa.bool_()))
+_NOUNS = {(one.metric, one.stat): one.noun for one in SHARD_STATISTICS}
 _WHOLE = -1
 """Row of a line about a whole shard."""
 _BATCH = 1 << 16
@@ -180,7 +181,8 @@ def _listed(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) ->
         told = table.filter(pa.array(chosen).take(table["shard"]))
         alone = {case.scope.shard for case in own if case.scope.shard is not None}
         if alone:
-            told = pa.concat_tables([told, _of_shards(alone.difference(told["shard"].to_pylist()), BEYOND)])
+            kind = _NOUNS.get((broken.metric, broken.stat)) or BEYOND
+            told = pa.concat_tables([told, _of_shards(alone.difference(told["shard"].to_pylist()), kind)])
         found.append(told.append_column("certain", pa.array(certain).take(told["shard"])))
     return pa.concat_tables(found).sort_by([(name, "ascending") for name in _FOUND.names])
 

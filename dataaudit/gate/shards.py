@@ -55,7 +55,8 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values(statistic, chosen)
     splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
-    medians, spreads = Peers.of(chosen).usual(values)
+    documents = pc.fill_null(chosen["documents"], 0).to_numpy() if statistic.by_chance else None
+    medians, spreads = Peers.of(chosen).usual(values, documents)
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
     record_at = _records(rule, statistic, chosen, values, denominators)
     suspects = _suspects(rule, values, medians, spreads)
@@ -87,7 +88,7 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
-    columns = dict.fromkeys(["shard", "uri", "status", *COLUMNS, statistic.of, statistic.column])
+    columns = dict.fromkeys(["shard", "uri", "status", "documents", *COLUMNS, statistic.of, statistic.column])
     return shards.select(list(columns)).filter(kept)
 
 

@@ -33,6 +33,7 @@ _SHARES = frozenset(
         ("shards", "near_dup_rate"),
         ("shards", "repeat_token_share"),
         ("shards", "filter_reject_rate"),
+        ("shards", "unusual_language_share"),
         ("shards", "toxicity_screen"),
     }
 )

@@ -48,6 +48,14 @@ def _counts_by(name: str, meaning: str) -> pa.DataType:
     return pa.list_(pa.struct([field(name, STRING, meaning), *counts]))
 
 
+def _faults(kind: str, meaning: str) -> tuple[pa.Field, pa.Field]:
+    """Return the columns that count documents with some kind of fault, and its bytes."""
+    return (
+        field(f"{kind}_documents", COUNT, f"documents with {meaning}", null=True),
+        field(f"{kind}_bytes", COUNT, f"bytes of {meaning}", null=True),
+    )
+
+
 _FOUND = pa.list_(
     pa.struct(
         [
@@ -92,6 +100,12 @@ SHARDS = TableSpec(
                 "counts per language, sorted by language; null when languages were not looked for",
                 null=True,
             ),
+            field(
+                "unusual_language_share",
+                RATIO,
+                "documents in a language beyond the usual share of that language in its source / all",
+                null=True,
+            ),
             field("bytes_per_token", RATIO, "bytes / tokens", null=True),
             field("bytes_per_token_p50", RATIO, "median over documents", null=True),
             field("seq_len_p50", RATIO, "median tokens of a document", null=True),
@@ -113,6 +127,16 @@ SHARDS = TableSpec(
                 "documents that each quality rule, and any rule of each set, would reject; sorted by rule",
                 null=True,
             ),
+            field("text_lines", COUNT, "lines that are not blank", null=True),
+            field("markup_lines", COUNT, "of these, those that begin or end with a tag", null=True),
+            field("markup_documents", COUNT, "documents of which a quarter of the lines are markup", null=True),
+            field("encoded_documents", COUNT, "documents of which a quarter of the bytes are base64", null=True),
+            *_faults("mojibake", "UTF-8 that was read as Latin-1 or Windows-1252"),
+            *_faults("replacement", "U+FFFD"),
+            *_faults("control", "control characters and noncharacters"),
+            *_faults("entities", "entities of HTML"),
+            *_faults("tags", "tags of HTML or XML"),
+            *_faults("base64", "runs of base64 or hexadecimal digits"),
             field(
                 "toxicity_screen",
                 RATIO,

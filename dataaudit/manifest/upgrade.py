@@ -6,7 +6,8 @@ of a table that of its rows as they were written: both are checked before a step
 
 Version 1 is the first that was released. Version 2 holds the bytes of every file in ``run.files``, and what a
 quarantine list held back; of a manifest of version 1 the bytes are not held, and no list was honoured. Version 2 adds
-what matches share without common text, and documents without words by shard; of version 1 all of it counts.
+what matches share without common text; of version 1 all of it counts. Version 2 adds columns of shards, which are null
+of version 1.
 """
 
 from __future__ import annotations
@@ -62,13 +63,15 @@ def _without_bytes(document: Json) -> Json:
 
 
 def _with_columns(name: str, table: pa.Table | None) -> pa.Table:
-    """Return a table of version 1 with the column that version 2 adds: scores without common text are the scores."""
+    """Return a table of version 1 with the columns that version 2 adds: a score, the same as theirs, and nulls."""
     assert table is not None, name
-    added = {"overlap": "score_without_common", "shards": "no_words"}.get(name)
-    if added is None:
+    if name == "shards":
+        held = {one: table[one] for one in table.column_names}
+        schema = TABLES[name].schema
+        return pa.table([held.get(one.name, pa.nulls(table.num_rows, one.type)) for one in schema], schema=schema)
+    if name != "overlap":
         return table
-    field, place = TABLES[name].schema.field(added), TABLES[name].schema.get_field_index(added)
-    return table.add_column(place, field, table["score"] if name == "overlap" else pa.nulls(len(table), field.type))
+    return table.append_column(TABLES["overlap"].schema.field("score_without_common"), table["score"])
 
 
 STEPS: Final[dict[int, Step]] = {1: Step(document=_without_bytes, table=_with_columns, changed=("overlap", "shards"))}

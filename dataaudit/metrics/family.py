@@ -97,6 +97,8 @@ class ShardStatistic:
     """Column of what it is of: there is no number where that is 0."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
+    by_chance: bool = False
+    """Whether it is a share of documents whose spread among peers is no less than chance gives."""
     population: Population = "all"
     estimated: bool = False
     """Whether it is an estimate; the table holds no interval for it."""
@@ -106,6 +108,8 @@ class ShardStatistic:
     """How the report writes it; few: personal data, of which small counts are not shown."""
     spare: bool = False
     """Whether it is left out of that table when the page would be too large."""
+    noun: str = ""
+    """What it counts, in words, for lists of what failed; empty where a shard is just beyond the limit."""
     compared: bool = False
     """Whether `inspect` sets it beside the median of the split's other shards."""
 

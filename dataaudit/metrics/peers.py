@@ -52,7 +52,7 @@ class Peers:
         _, groups = np.unique(np.stack([splits, source]), axis=1, return_inverse=True)
         return cls(splits.astype(np.int64), groups.ravel(), source >= 0)
 
-    def usual(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def usual(self, values: np.ndarray, documents: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the median and the robust standard deviation of each shard's group, NaN where there is none.
 
         The spread of few shards is chance, so it is no less than that of all shards of the split about the medians of
@@ -60,6 +60,8 @@ class Peers:
 
         Args:
             values: float64[n] a number of each shard, NaN where it has none.
+            documents: int64[n] documents of each shard, where the number is a share that moves with each of them: its
+                spread is no less than chance gives, and never less than that of one document.
         """
         medians, spreads, away = (np.full(len(values), np.nan) for _ in range(3))
         few = np.zeros(len(values), dtype=bool)
@@ -79,6 +81,9 @@ class Peers:
             enough = len(others) + 1 >= LEAST_PEERS
             spreads[mine] = np.maximum(spreads[mine], _TO_SD * float(np.median(others)) if enough else np.nan)
         medians[np.isnan(spreads)] = np.nan
+        if documents is not None:
+            some = np.maximum(documents, 1)
+            spreads = np.maximum(spreads, np.sqrt((np.clip(medians * (1 - medians), 0, None) + 1 / some) / some))
         return medians, spreads
 
     def of_each(self, chosen: np.ndarray) -> Iterator[np.ndarray]:

@@ -8,6 +8,7 @@ duplicates of a source) is in no relation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,21 @@ import pyarrow.compute as pc
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.tables import HELD_BACK
+from dataaudit.metrics.unusual_language import COLUMN, COLUMNS, unusual_language_shares
 
 COUNTS = ("documents", "bytes", "tokens")
 TIERS = ("validated", "contextual", "pattern")
+FAULTS = {
+    "markup_lines": "text_lines",
+    "markup_documents": "documents",
+    "encoded_documents": "documents",
+    **{
+        f"{kind}_{unit}": unit
+        for kind in ("mojibake", "replacement", "control", "entities", "tags", "base64")
+        for unit in ("documents", "bytes")
+    },
+}
+"""Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
 LOST = ("quarantined", "skipped")
 PAIRED = ("verified", "left_shard", "left_row", "right_shard", "right_row")
 Shards = list[dict[str, Any]]
@@ -107,6 +120,9 @@ def languages(manifest: Manifest) -> Recomputed:
     _agree(found, "languages", whole, totals(manifest.table("sources").to_pylist(), "source"))
     shards = [row for row in read_shards(manifest, "languages") if row["languages"] is not None]
     _agree(found, "languages", by_language, totals(_listed(shards, "languages"), "language"))
+    table = manifest.table("shards", [*COLUMNS, COLUMN])
+    if table[COLUMN].null_count < len(table):  # manifests of version 1 have none
+        found.columns[COLUMN] = [None if math.isnan(one) else one for one in unusual_language_shares(table).tolist()]
     return found
 
 
@@ -147,6 +163,17 @@ def rejections(manifest: Manifest) -> Recomputed:
                 sums[scope] = sums.get(scope, 0) + one["documents"]
     for scope, value in sums.items():
         found.records.append(as_ratio("filter_reject_rate", "rate", value, documents[scope.split], scope))
+    return found
+
+
+def faults(manifest: Manifest) -> Recomputed:
+    """Encoding faults of all and of a split, from the counts of ``shards``."""
+    shards = read_shards(manifest, "text_lines", "documents", "bytes", *FAULTS)
+    found = Recomputed()
+    for scope, rows in of_splits([row for row in shards if row["text_lines"] is not None]).items():
+        for stat, of in FAULTS.items():
+            value, whole = (sum(row[name] for row in rows) for name in (stat, of))
+            found.records.append(as_ratio("encoding_faults", stat, value, whole, scope))
     return found
 
 

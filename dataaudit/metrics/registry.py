@@ -24,6 +24,7 @@ _NAMES = (
     "repeats",
     "language",
     "quality",
+    "encoding_faults",
     "toxicity",
     "pii",
     "secrets",

@@ -159,6 +159,10 @@ class ShardValues:
     """By shard, float64; NaN without one."""
     least_sd: float = 0.0
     """Least robust standard deviation, as small shards differ by chance alone."""
+    documents: Floats | None = None
+    """Documents of each shard, where the number is a share that moves with each of them."""
+    only_above: bool = False
+    """Whether less than the others have is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ def distances(manifest: Manifest) -> list[Distances]:
     peers, found = Peers.of(table), []
     splits = table["split"].to_pylist()
     for one in (one for shown in all_shown() if shown.shard_values is not None for one in shown.shard_values(manifest)):
-        medians, spreads = peers.usual(np.where(np.isfinite(one.values), one.values, np.nan))
+        medians, spreads = peers.usual(np.where(np.isfinite(one.values), one.values, np.nan), one.documents)
         spreads = np.maximum(spreads, one.least_sd)
         for own in peers.of_each(np.isfinite(one.values) & (spreads > 0)):
             median, spread, split = float(medians[own[0]]), spreads[own], splits[int(own[0])]
@@ -87,7 +87,8 @@ def outliers(manifest: Manifest) -> list[Outlier]:
     uris = manifest.table("shards", ["uri"])["uri"]
     chosen = []
     for one in distances(manifest):
-        beyond = np.flatnonzero(np.abs(one.values - one.median) > LIMIT_SD * one.robust_sd)
+        away = one.values - one.median
+        beyond = np.flatnonzero((away if one.of.only_above else np.abs(away)) > LIMIT_SD * one.robust_sd)
         for index in beyond.tolist():
             shard, value = int(one.shards[index]), float(one.values[index])
             chosen.append(

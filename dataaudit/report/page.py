@@ -29,6 +29,7 @@ _FIRST = (
     "duplicates",
     "leakage",
     "quality",
+    "encoding",
     "toxicity",
     "privacy",
     "secrets",

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from dataaudit.metrics import recomputed
-from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, Relation, statistics
+from dataaudit.metrics.family import (
+    LANGUAGE_DETECTION,
+    Family,
+    MetricDefinition,
+    Relation,
+    ShardStatistic,
+    statistics,
+)
 
 METRIC = "language_share"
 _DETECTORS = ("combined", "pycld2", "fasttext")
@@ -31,10 +38,20 @@ FAMILY = Family(
                     over_tokens=True,
                 ),
                 *statistics(METRIC, "detector_agreement", "ratio", "all, split", over_tokens=True),
+                *statistics(METRIC, "unusual", "ratio", "shard"),
             ),
             reading=5,
             decided_by=_decided_by,
             area="languages",
+        ),
+    ),
+    shard_statistics=(
+        ShardStatistic(
+            metric=METRIC,
+            stat="unusual",
+            column="unusual_language_share",
+            by_chance=True,
+            noun="documents in an unusual language",
         ),
     ),
     stage="dataaudit.metrics.language.stage:Language",

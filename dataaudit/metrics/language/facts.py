@@ -13,12 +13,13 @@ from dataaudit import text as t
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.shown import LONG, Part, Shown, listed_shares
+from dataaudit.metrics.shown import LONG, Part, ShardValues, Shown, floats, listed_shares
 from dataaudit.render.blocks import Bar, Figure, Prose, Row, Section, Table, bars, names, numbers, rows_of
 from dataaudit.render.line import Interval, Line, Name, say, share, size
 
 UND = "und"
 _BARS = 15
+_LEAST_SD = 0.02
 _LANGUAGE_DETECTORS = ("combined", "pycld2", "fasttext")
 """Names of those that say a language, among all detectors of a manifest."""
 
@@ -157,6 +158,23 @@ def _decides(config: Mapping[str, Any]) -> Callable[[DetectorRecord], bool]:
     return lambda record: record.name != decider
 
 
+def _shard_values(manifest: Manifest) -> list[ShardValues]:
+    """Return the share of documents in languages that the source of a shard has less of."""
+    table = manifest.table("shards", ["documents", "unusual_language_share"])
+    text = "documents in a language unusual in its source"
+    values, documents = floats(table["unusual_language_share"]), floats(table["documents"])
+    return [
+        ShardValues(
+            column="unusual_language_share",
+            text=text,
+            values=values,
+            least_sd=_LEAST_SD,
+            documents=documents,
+            only_above=True,
+        )
+    ]
+
+
 def _sentences(manifest: Manifest) -> Iterator[Line]:
     found = languages(manifest)
     if found is not None and found.parts:
@@ -171,5 +189,6 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="languages", area="languages", blocks=lambda manifest: [section(languages(manifest))]),),
+    shard_values=_shard_values,
     facts={"languages": _plain},
 )

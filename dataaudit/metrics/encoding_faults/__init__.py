@@ -1,0 +1,1 @@
+"""What a wrong decoder or a careless extractor left in texts."""

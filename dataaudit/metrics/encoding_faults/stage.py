@@ -1,0 +1,77 @@
+"""``encoding_faults``: mojibake, characters that no text has, markup and encoded data left in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.texts import text_buffers
+from dataaudit.kernels.faults import BASE64, KINDS, LINES, MARKUP_LINES, count_faults
+from dataaudit.manifest.metric_rows import MetricRows
+from dataaudit.metrics.recomputed import FAULTS
+from dataaudit.stages.base import Context, StageDefaults
+from dataaudit.stages.groups import Groups
+from dataaudit.stages.partial import Partial, TableShape, group
+
+METRIC = "encoding_faults"
+_COLUMNS = (
+    "text_lines",
+    "markup_lines",
+    "markup_documents",
+    "encoded_documents",
+    *(f"{kind}_documents" for kind in KINDS),
+    *(f"{kind}_bytes" for kind in KINDS),
+)
+_MANY = 4
+"""One in so many lines, or bytes, from which a document is markup, or encoded."""
+_SHAPES = {"faults": TableShape(keys={"source": pa.string()}, sums=("documents", "bytes", *_COLUMNS))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodingFaults(StageDefaults):
+    """Counts, per source, what a wrong decoder or a careless extractor left in texts.
+
+    For each kind it counts the documents that hold some, and its bytes. A document is markup when a quarter of its
+    lines, blank lines aside, begin or end with a tag, and encoded when a quarter of its bytes are base64.
+    """
+
+    name: ClassVar[str] = "encoding_faults"
+    version: ClassVar[str] = "1"
+
+    def shapes(self) -> Mapping[str, TableShape]:
+        """Documents, bytes and lines by source."""
+        return _SHAPES
+
+    def map(self, batch: DocBatch) -> Partial:
+        """Count one batch."""
+        offsets, data = text_buffers(batch.texts)
+        counts = count_faults(data, offsets)
+        kinds = counts[:, : len(KINDS)]
+        sizes, lines, markup = batch.num_bytes(), counts[:, LINES], counts[:, MARKUP_LINES]
+        is_markup = (markup > 0) & (_MANY * markup >= lines)
+        is_encoded = (counts[:, BASE64] > 0) & (_MANY * counts[:, BASE64] >= sizes)
+        ones = np.ones(len(batch), dtype=np.int64)
+        columns = np.column_stack([ones, sizes, lines, markup, is_markup, is_encoded, kinds > 0, kinds])
+        sums = np.zeros((len(batch.source_names), columns.shape[1]), dtype=np.int64)
+        np.add.at(sums, batch.source_codes, columns.astype(np.int64))
+        shape = _SHAPES["faults"]
+        table = {"source": list(batch.source_names), **dict(zip(shape.sums, sums.T, strict=True))}
+        return {"faults": group(shape, pa.table(table, schema=shape.schema()))}
+
+    def finalize(self, partial: Partial, context: Context) -> MetricRows:
+        """Return shares of documents and of bytes for each kind, and the share of lines that are markup."""
+        table = partial["faults"]
+        groups = Groups.of(table, context.scope, self.version)
+        wholes = {name: groups.sums(table, name) for name in ("documents", "bytes", "text_lines")}
+        return MetricRows.joined(
+            [groups.ratios(METRIC, name, groups.sums(table, name), wholes[of]) for name, of in FAULTS.items()]
+        )
+
+    def shard_columns(self, partial: Partial) -> dict[str, int]:
+        """Fill the counts of documents, bytes and lines."""
+        return {name: sum(partial["faults"][name].to_pylist()) for name in _COLUMNS}

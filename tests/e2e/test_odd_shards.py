@@ -1,0 +1,104 @@
+"""A shard that is not like the others of its source is named, with what it has; clean shards are not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from odd_shards import CLEAN, DAMAGED, documents
+from running import build
+
+from dataaudit import failing, gate, load
+from dataaudit.gate.verdict import State
+from dataaudit.render.line import PLAIN, spell
+from dataaudit.report.outliers import odd_shards
+
+RULES = ("odd-language", "odd-encoding")
+CONFIG = """
+splits:
+  train:
+    paths: ["data/*/*.jsonl"]
+    text: text
+    source: {column: source}
+stages: {near_dup: false, repeats: false, toxicity: false, pii: false, secrets: false, histogram: false, filters: false,
+  exact_dup: false, overlap: false}
+"""
+ODD = {
+    **{kind: ("en", kind, "odd-encoding") for kind in DAMAGED},
+    "polish-in-python": ("python", "pl", "odd-language"),
+    "russian-in-english": ("en", "ru", "odd-language"),
+    "english-in-french": ("fr", "en", "odd-language"),
+    "html-in-python": ("python", "html", "odd-encoding"),
+}
+"""By name: the kind of a source's shards, that of its odd shard, the rule that names it."""
+WORDS = {
+    "mojibake": "documents with mojibake 1",
+    "replacement": "documents with replacement characters 1",
+    "utf-16": "documents with control characters 1",
+    "entities": "documents with entities left in 1",
+    "html": "documents of markup 1",
+    "base64": "documents of base64 1",
+    "polish-in-python": "documents in a language unusual in its source 1",
+}
+"""What the report has for a reason."""
+NOT_ODD = {
+    **{kind: ("en", kind) for kind in CLEAN},
+    **{f"{kind}-in-python": ("python", kind) for kind in ("generics", "minified", "digests", "tables")},
+    "french": ("fr", "fr"),
+    "german": ("de", "de"),
+    "russian": ("ru", "ru"),
+    "html": ("html", "html"),
+    "base64": ("base64", "base64"),
+    "mojibake": ("mojibake", "mojibake"),
+}
+"""The same of shards that are clean, or no worse than their source."""
+
+
+def _write(root, cases, shards):
+    for name, (kind, other, *_) in cases.items():
+        folder = root / "data" / name
+        folder.mkdir(parents=True)
+        for number in range(shards):
+            texts = documents(other if number == 1 else kind, f"{name} {number}")
+            lines = [json.dumps({"text": text, "source": name}) for text in texts]
+            (folder / f"{number}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (root / "config.yaml").write_text(CONFIG, encoding="utf-8")
+
+
+def _named(folder, policy):
+    """Return the rules about odd shards that each shard breaks, and the shards of the list of what failed."""
+    verdict, found = gate(folder, policy, fail_on="warn"), {}
+    for result in verdict.rules:
+        for case in result.cases:
+            if case.state in {State.FAILED, State.WARNED} and case.rule in RULES:
+                found.setdefault(case.shard_uri, set()).add(case.rule)
+    listed = {f"{one.split}/{one.shard}": one.kind for one in failing(folder, verdict) if one.rule in RULES}
+    assert listed.keys() == found.keys()
+    assert all("documents" in kind for kind in listed.values())
+    return found
+
+
+@pytest.mark.parametrize("shards", [3, 6])
+def test_odd_shards_are_named_by_ready_policies(tmp_path, shards):
+    """Of three shards or six: each by the rule for it, and in the list of what failed."""
+    _write(tmp_path, ODD, shards)
+    build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)
+    expected = {f"train/data/{name}/1.jsonl": rule for name, (*_, rule) in ODD.items()}
+    for policy in ("canary", "release-gate", "strict"):
+        found = _named(tmp_path / "m", policy)
+        assert found.keys() == expected.keys(), policy
+        assert all(expected[name] in rules for name, rules in found.items())
+    said = {
+        one.name: " ".join(spell(text, PLAIN) for text in one.reasons) for one in odd_shards(load(tmp_path / "m"), {})
+    }
+    for name, words in WORDS.items():
+        assert words in said[f"train/data/{name}/1.jsonl"]
+
+
+@pytest.mark.parametrize("shards", [3, 6])
+def test_clean_shards_are_not_accused(tmp_path, shards):
+    """Tables, mathematics, code with generics, Markdown with some HTML, French prose and others."""
+    _write(tmp_path, NOT_ODD, shards)
+    build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)
+    for policy in ("canary", "release-gate", "strict"):
+        assert _named(tmp_path / "m", policy) == {}

@@ -1,0 +1,178 @@
+"""Encoding faults: compiled against plain Python, what is damaged and what only looks so, in many languages."""
+
+from __future__ import annotations
+
+import base64
+import random
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from lanes import examples
+from odd_shards import CLEAN, DAMAGED, documents, mojibake
+from sentences import SENTENCES
+from twins import faults as twin
+
+from dataaudit.kernels.fault_markup import BARE_TAGS, ENTITIES, GLUED_TAGS, PLAIN_ATTRIBUTES
+from dataaudit.kernels.faults import KINDS, count_faults
+
+NAMES = {
+    "entities": {*ENTITIES.split()},
+    "bare": {*BARE_TAGS.split()},
+    "glued": {*GLUED_TAGS.split()},
+    "plain": {*PLAIN_ATTRIBUTES.split()},
+}
+COLUMNS = (*KINDS, "lines", "markup_lines")
+PIECES = [
+    *"aZé\u00c3\u00c2\u00c4\u00c5\u00df\u00e2\u00e3\u00ef\u00f0\u00d0\u00d1",
+    *"\u20ac\u2122\u201c\u2026\u0161\u017e\u0152\u00a9\u00a0\u00bb\u00b0\u00a1\u0178\u02dc\u0192\x80\x9d\x81",
+    *"\x00\t\n\v\f\r \x1f\x7f\ufffd\ufffe\ufdd0\ufeff\U0001ffff\U0001f600<>&;/!?=\"'#x",
+    *("amp", "#39", "#x41", "sum", "nbsp", "&amp;", "&#39;", "<b>", "</p>", "<p", " class=", "<br/>", "<!--", "<?xml"),
+    *(
+        "<!DOCTYPE",
+        "<![CDATA[",
+        "vector",
+        "<title>",
+        "</Foo.x:y-z>",
+        "<a href=",
+        "<x y='",
+        "T" * 31,
+        "int",
+        " b",
+        "\n ",
+    ),
+    *("0123456789abcdef" * 4, "Ab1/" * 16, "Ab1x" * 16, "A" * 64, "ab" * 40, "Q2" * 30, "x" * 1020),
+    *(mojibake(sign) for sign in "\u00e9\u2019\u0142\u043f\u4e2d\U0001f600\u00e0\u00cd"),
+]
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=24).map("".join),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40),
+    st.text(alphabet=st.characters(min_codepoint=0x80, max_codepoint=0xFF), max_size=20).map(mojibake),
+)
+
+
+def counted(*texts):
+    """Return the counts of some documents."""
+    encoded = [text.encode() for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
+    return count_faults(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+
+def kinds(text):
+    """Return the kinds of faults that a text has."""
+    return {kind for kind, size in zip(KINDS, counted(text)[0].tolist(), strict=False) if size}
+
+
+@given(texts=st.lists(TEXTS, max_size=4))
+@example(texts=["<", "&", "<p", "\u00c3", "\u00e2\u20ac", "</", "<!", "&#", "&#x", "<a ", "<a b", "<a b=", "<a/"])
+@example(
+    texts=[
+        "a <b\n\n class='x'\n> c\n<p>\n  <br> \n text<br>",
+        "<a href=" + "x" * 1015 + ">",
+        "<a href=" + "x" * 1016 + ">",
+    ]
+)
+@example(
+    texts=[
+        "<" + "n" * 32 + ">",
+        "</" + "n" * 32 + ">",
+        "</" + "n" * 33 + ">",
+        "</n" + " " * 32 + ">",
+        "</n" + " " * 33 + ">",
+    ]
+)
+@settings(max_examples=examples(2000))
+def test_counts_are_those_of_plain_python(texts):
+    """Of every document alone, whatever stands before and behind it."""
+    expected = [[twin.fault_counts(text, NAMES)[name] for name in COLUMNS] for text in texts]
+    assert counted(*texts).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", [*DAMAGED, *CLEAN])
+def test_counts_of_whole_documents_are_those_of_plain_python(kind):
+    """Damaged and clean documents of every kind."""
+    texts = documents(kind, "kernel", 4)
+    assert counted(*texts).tolist() == [[twin.fault_counts(text, NAMES)[name] for name in COLUMNS] for text in texts]
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_damage_is_found_in_every_language_and_clean_text_has_none(language):
+    """Decoded wrongly once or twice; sentences of plain ASCII cannot be damaged so."""
+    for text in SENTENCES[language]:
+        assert kinds(text) == set()
+        for times in (1, 2):
+            damaged = mojibake(text, times)
+            assert kinds(damaged) == ({"mojibake"} if damaged != text else set()), text
+
+
+CLEAN_LINES = [
+    "Er sagte: \u201eDas macht Spa\u00df\u201c \u2013 GRO\u00df\u2026 \u00dc\u201d",
+    "\u201cMANH\u00c3\u201d, \u00abCAF\u00c9\u00bb \u00c9\u2026 N\u00c3O, voc\u00ea\u2026\u201d, IRM\u00c3\u00a0!",
+    "\u00da\u017easn\u00fd z\u00e1pas, \u00c1\u0161ov, tr\u00eas\u2122",
+    "5\u00a0\u00c5\u201312\u00a0\u00c5, 1 \u00c5\u00b2, \u00d7\u201d",
+    "x = &sum; y = &value; a?b=1&lt=2&amp=3 R&D; AT&T; foo(&part;",
+    "vector<int> List<b> Map<String, Object> <stdio.h> <jo@example.org> <https://a.b/c> a <b and c> d < p >",
+    "usage: tool <input> [<title>] <source> <table> template<class T=int> if (i<n && n>2) x<y>z",
+    "e3b0c44298fc1c149afbf4c8996fb924  d41d8cd98f00b204e9800998ecf8427e",
+    "/usr/share/doc/packages/library/reference/manual/chapters/introduction/index1.html",
+    "AbstractSingletonProxyFactoryBeanConfigurationManagerProviderImplementationHelper2",
+    "see L</new> and L</SYNOPSIS>",
+    "https://github.com/python/cpython/blob/d27e2f4d118e7a9909b6a3e5da06c5ff95806a85/Lib/_pyio.py#L525",
+    "-" * 80 + "0" * 80 + " " + "ACGT" * 30 + " " + "12345678" * 12,
+    "\t tab \f page\r\n",
+]
+
+
+@pytest.mark.parametrize("text", CLEAN_LINES)
+def test_what_text_may_have_is_no_fault(text):
+    """Capitals before quotes, pointers, generics, placeholders, paths, sequences."""
+    assert kinds(text) == set()
+
+
+DAMAGED_LINES = {
+    "caf\u00c3\u00a9": "mojibake",
+    "M\u00c3\u00a1laga": "mojibake",
+    "don\u00e2\u20ac\u2122t": "mojibake",
+    "20 \u00c2\u00b0C": "mojibake",
+    "DESCRIPCI\u00c3\x93N": "mojibake",
+    "nh\u00e1\u00bb\x8f": "mojibake",
+    "by\u00c5\u201a": "mojibake",
+    "\u00ef\u00bb\u00bfTitle": "mojibake",
+    "\u00f0\u0178\u02dc\u20ac": "mojibake",
+    "ca\ufffd": "replacement",
+    "a\x00b": "control",
+    "\x93quoted\x94": "control",
+    "a\ufffe": "control",
+    "\x1b[0m": "control",
+    "R&amp;D": "entities",
+    "it&#39;s": "entities",
+    "it&#X27;s": "entities",
+    "a&nbsp;b": "entities",
+    "a<br>b": "tags",
+    "<P>Text</P>": "tags",
+    '<div class="x">': "tags",
+    "<td width=3>": "tags",
+    "</para>": "tags",
+    '<path d="M0">': "tags",
+    "<hr />": "tags",
+    "<!-- note": "tags",
+    "<?xml version": "tags",
+    base64.b64encode(random.Random(1).randbytes(48)).decode(): "base64",
+    random.Random(2).randbytes(32).hex(): "base64",
+}
+
+
+@pytest.mark.parametrize(("text", "kind"), DAMAGED_LINES.items(), ids=list(map(ascii, DAMAGED_LINES)))
+def test_each_fault_is_of_its_kind(text, kind):
+    assert kinds(text) == {kind}
+
+
+def test_random_base64_is_found_in_lines_of_64_and_76():
+    """Of 1,000 lines of each length that random bytes give."""
+    generator = random.Random(3)
+    for size in (48, 57):
+        lines = [base64.b64encode(generator.randbytes(size)).decode() for _ in range(1000)]
+        assert sum(kinds(line) == {"base64"} for line in lines) >= 985
+    lines = [generator.randbytes(32).hex() for _ in range(1000)]
+    assert sum(kinds(line) == {"base64"} for line in lines) >= 985
