@@ -33,7 +33,7 @@ from dataaudit.metrics.near_dup.bands import CROWDS, PAIRS, BandJoin
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
 from dataaudit.metrics.near_dup.clusters import Corpus, cluster
 from dataaudit.metrics.near_dup.crowds import MEMBERS, CrowdJoin, SketchJoin
-from dataaudit.metrics.near_dup.pairs import KEYED_CANDIDATES, PairJoin
+from dataaudit.metrics.near_dup.pairs import CUT, KEYED_CANDIDATES, PairJoin
 from dataaudit.metrics.near_dup.rows import BANDS, SKETCHES
 from dataaudit.metrics.near_dup.stage import NearDup
 
@@ -163,7 +163,7 @@ def check(candidates: pa.Table, documents: int, parts: int) -> int:
     places = places_of(numbers // PART, numbers % PART)
     sources = pa.table({"place": places, "source": pa.array(["s"]).take(pa.array(np.zeros(documents, np.int8)))})
     corpus = Corpus(split_of=np.zeros(parts, dtype=np.int32), held_out=np.array([False]))
-    found = cluster(CLASS_MEMBERS.empty_table(), edges, sources, corpus)
+    found = cluster(CLASS_MEMBERS.empty_table(), edges, sources, corpus, CUT.empty_table())
     expected = np.bincount(clusters_of(numbers) + 1)[1:]
     assert sorted(found.sizes.tolist()) == sorted(expected[expected > 1].tolist()), "every cluster as it was made"
     return len(found.sizes)

@@ -23,6 +23,7 @@ from scipy.sparse import csr_array
 
 import dataaudit
 from dataaudit.kernels.plain_words import words_of
+from dataaudit.manifest.metric import Scope
 
 THRESHOLD, NGRAM, AT_ONCE = 0.8, 5, 500
 WORDS = [f"word{number}" for number in range(3000)]
@@ -95,7 +96,7 @@ def measure(name: str, texts: list[str]) -> None:
         manifest = built.manifest
         reported = set(manifest.table("pairs")["right_row"].to_pylist())
         (recall,) = [one for one in manifest.metrics("near_dup_rate", "recall") if one.scope.rule is None]
-        (rate,) = manifest.metrics("near_dup_rate", "rate", dataaudit.Scope())
+        (rate,) = manifest.metrics("near_dup_rate", "rate", Scope())
     true = near(texts)
     bounds = f"{recall.value:.4f} ({recall.low:.4f} to {recall.high:.4f}) on {recall.n}" if recall.value else "-"
     share = len(true & reported) / max(1, len(true))

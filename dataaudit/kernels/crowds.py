@@ -93,7 +93,8 @@ class CrowdLimits:
     most: int
     """Earlier documents that each one is paired with, those that agree most, then the first; a held-out one with as
     many of training data, and with as many of training data that comes later. :data:`ENOUGH` where so many are surely
-    alike; up to :data:`TIMES` as many where these are more likely not alike, in a bucket that is not too large."""
+    alike; in a bucket that is not too large twice as many where these are more likely alike than not, else up to
+    :data:`TIMES` as many."""
     large: int
     """Documents up to which every two are compared."""
     leaders: int
@@ -285,8 +286,8 @@ def _limit(tally: np.ndarray, cut: np.ndarray) -> Integer:
     """Lower the numbers of pairs, by values they agree on, to the most that are kept; return how many are left out."""
     likely, sure, most, room = cut[1], cut[2], cut[3], cut[4]
     left = 0
-    if tally[likely:].sum() >= most:
-        room = most
+    if tally[likely:].sum() >= 2 * most:
+        room = min(room, 2 * most)
     if tally[sure:].sum() >= ENOUGH:
         room = min(most, ENOUGH)
     for same in range(len(tally) - 1, -1, -1):

@@ -29,6 +29,7 @@ large_manifest.py --shards 200
 large_manifest.py --texts {made} --sources 3 --documents 40
 link_scale.py --documents 1000 2000 --workers 1 --folder {work}/link
 many_shards.py {made} --shards 4 8 --workers 1 --folder {work}
+near_templates.py --documents 200
 neardup.py {shards} --documents 5 --rounds 1
 pii.py labelled {made}/labelled.json --presidio {python}
 pii.py regions

@@ -106,9 +106,9 @@ def crowd_pairs(
             near["later" if other > document else "apart" if apart else "same"].append((-agreed, other))
         room = {}
         for kind, found in near.items():
-            is_likely = sum(-agreed >= likely for agreed, _ in found) >= most
+            is_likely = sum(-agreed >= likely for agreed, _ in found) >= 2 * most
             is_sure = sum(-agreed >= sure for agreed, _ in found) >= 8
-            room[kind] = min(most, 8) if is_sure else most if is_likely else 8 * most
+            room[kind] = min(most, 8) if is_sure else 2 * most if is_likely else 8 * most
         more = [max(0, len(near[kind]) - room[kind]) for kind in ("same", "apart")]
         left_out += sum(more)
         further = 8 if any(more) else 0

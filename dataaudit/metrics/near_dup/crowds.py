@@ -29,12 +29,14 @@ MISSED = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Sketched:
-    """The sketches of some documents, of one class each."""
+    """The sketches of some documents."""
 
     places: np.ndarray
-    """int64[n] ascending, the first document of each class."""
+    """int64[n] ascending."""
     sketches: np.ndarray
     """uint8[n, v]"""
+    classes: np.ndarray
+    """uint64[n]"""
 
     @classmethod
     def read(cls, files: pa.Table, start: int, stop: int, values: int, chosen: Choose) -> Sketched:
@@ -44,12 +46,14 @@ class Sketched:
             DamagedFileError: Files are absent or damaged; it names all of them.
         """
         placed = read_placed(files, SKETCHES, start, stop, chosen)
-        classes, places = keys_of(placed.table), placed.places
-        order = np.lexsort((places, classes))
-        new = np.append(True, classes[order][1:] != classes[order][:-1])[: len(order)]
-        firsts = order[new]
-        firsts = firsts[np.argsort(places[firsts])]
-        return cls(places[firsts], sketch_matrix(placed.table["sketch"].take(pa.array(firsts)), values))
+        order = np.argsort(placed.places)
+        sketches = sketch_matrix(placed.table["sketch"].take(pa.array(order)), values)
+        return cls(placed.places[order], sketches, keys_of(placed.table)[order])
+
+    def firsts(self) -> Sketched:
+        """Return the first document of each class."""
+        chosen = np.sort(np.unique(self.classes, return_index=True)[1])
+        return Sketched(self.places[chosen], self.sketches[chosen], self.classes[chosen])
 
 
 def sketch_matrix(column: pa.ChunkedArray, values: int) -> np.ndarray:

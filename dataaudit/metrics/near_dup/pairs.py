@@ -77,7 +77,7 @@ def _candidates(pairs: pa.Table, most: int, likely: int, sure: int) -> tuple[pa.
         asked = np.flatnonzero(asks & ~kept & group)
         ranks = _rank(rights[asked], lefts[asked], bands[asked], agreed[asked])
         limit = np.full(len(asked), times * most)
-        for enough, least in ((most, likely), (min(most, ENOUGH), sure)):
+        for enough, least in ((2 * most, likely), (min(most, ENOUGH), sure)):
             at = (ranks == enough - 1) & (agreed[asked] >= least)
             limit[np.isin(rights[asked], rights[asked[at]])] = enough
         kept[asked[ranks < limit]] = True

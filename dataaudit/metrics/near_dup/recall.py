@@ -51,7 +51,7 @@ class NeighbourJoin:
         values, lefts, rights = self.sketches.shape[1], [], []
         least, sure = least_agreement(values, self.threshold), sure_agreement(values, self.threshold)
         for part in passes(files, start, stop):
-            others = Sketched.read(files, start, stop, values, part.rows)
+            others = Sketched.read(files, start, stop, values, part.rows).firsts()
             for place, sketch in zip(self.places.tolist(), self.sketches, strict=True):
                 earlier = int(np.searchsorted(others.places, place))
                 agreed = agreements(sketch, others.sketches[:earlier])
