@@ -62,12 +62,12 @@ def write_jsonl(path, records):
     path.write_bytes(data)
 
 
-def write_ipc(path, table, *, stream, compression=None):
-    """Write an Arrow file or stream with batches of 50 rows."""
+def write_ipc(path, table, *, stream, compression=None, size=50):
+    """Write an Arrow file or stream with batches of so many rows."""
     options = pa.ipc.IpcWriteOptions(compression=compression)
     with pa.OSFile(str(path), "wb") as sink:
         writer = (pa.ipc.new_stream if stream else pa.ipc.new_file)(sink, table.schema, options=options)
-        writer.write_table(table, max_chunksize=50)
+        writer.write_table(table, max_chunksize=size)
         writer.close()
 
 

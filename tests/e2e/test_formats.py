@@ -186,3 +186,40 @@ def test_the_same_documents_give_the_same_numbers_however_they_are_stored(tmp_pa
         assert sum(shard["documents"] for shard in found) == len(texts), form
     sizes = [(shard["documents"], shard["bytes"], shard["sources"][0]["source"]) for shard in shards["files of one"]]
     assert sizes == [(1, len(text.encode()), f"s{number % 3}") for number, text in enumerate(texts)]
+
+
+def test_every_form_of_arrow_has_the_same_rows(tmp_path):
+    """Files and streams, each compression, each type of text, batches of one record and of all."""
+    texts = [*documents(20, seed=6), "", "naïve 番地 😀"]
+    coded = pa.dictionary(pa.int16(), pa.string())
+    forms = [
+        (stream, compression, kind, size)
+        for stream in (False, True)
+        for compression in (None, "lz4", "zstd")
+        for kind, size in ((pa.string(), 100), (pa.large_string(), 1), (pa.string_view(), 7), (coded, 5))
+    ]
+    for number, (stream, compression, kind, size) in enumerate(forms):
+        table = pa.table({"text": pa.chunked_array([pa.array(texts, pa.string()).cast(kind)])})
+        (tmp_path / "data").mkdir(exist_ok=True)
+        path = tmp_path / "data" / f"{number:02}.{'arrows' if stream else 'arrow'}"
+        write_ipc(path, table, stream=stream, compression=compression, size=size)
+    manifest = build(tmp_path / "data", *workers(0), manifest=tmp_path / "m")[1]
+    shards = manifest.table("shards").to_pylist()
+    assert [shard["status"] for shard in shards] == ["ok"] * len(forms)
+    assert {(shard["documents"], shard["rows_digest"]) for shard in shards} == {(22, shards[0]["rows_digest"])}
+
+
+@pytest.mark.tables
+def test_very_many_row_groups_are_read_whole(tmp_path):
+    """Row groups of a record each, some without any."""
+    count = thinned(40_000, few=2_000)
+    schema = pa.schema([("text", pa.string())])
+    (tmp_path / "data").mkdir()
+    with pq.ParquetWriter(tmp_path / "data/a.parquet", schema) as writer:
+        for number in range(count):
+            writer.write_table(pa.table([[f"document {number}"]], schema=schema))
+            if number % 1000 == 0:
+                writer.write_table(schema.empty_table(), row_group_size=1)
+    summary, manifest = build(tmp_path / "data", *workers(0), manifest=tmp_path / "m")
+    assert summary["totals"]["documents"] == count
+    assert manifest.table("shards")["bad_records"].to_pylist() == [0]
