@@ -23,7 +23,15 @@ from dataaudit.manifest.places import places_of, rows_of, shards_of
 from dataaudit.metrics.near_dup.bands import CROWDS, MET, PAIRS, BandJoin, first_spread
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
 from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.crowds import MEMBERS, MISSED, SKETCHED, CrowdJoin, SketchJoin, sketch_matrix
+from dataaudit.metrics.near_dup.crowds import (
+    HELD_OUT_CUT,
+    MEMBERS,
+    MISSED,
+    SKETCHED,
+    CrowdJoin,
+    SketchJoin,
+    sketch_matrix,
+)
 from dataaudit.metrics.near_dup.pairs import CANDIDATES, CUT, DROPPED, KEYED_CANDIDATES, PairJoin
 from dataaudit.metrics.near_dup.recall import NO_BUCKET, NeighbourJoin, Recall
 from dataaudit.metrics.near_dup.stage import NearDup
@@ -115,23 +123,26 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
     by_bands = BandJoin(small=stage.small_bucket, met=stage.recall_documents, held_out=tuple(held_out))
     bands, formed = join(by_bands, files("bands"), {"pairs": PAIRS, "crowds": CROWDS}, "bands")
     values = stage.values()
-    drawn = np.sort(first_spread(table(bands, "met", MET)["place"].to_numpy(), stage.recall_documents))
-    by_class = SketchJoin(values=values, drawn=tuple(drawn.tolist()))
+    drawn = first_spread(table(bands, "met", MET)["place"].to_numpy(), stage.recall_documents)
+    by_class = SketchJoin(values=values, drawn=tuple(np.sort(drawn).tolist()))
     sketches, members_of = join(
         by_class, pa.concat_tables([files("sketches"), formed]), {"members": MEMBERS}, "sketches"
     )
     by_crowds = CrowdJoin(values=values, held_out=tuple(held_out), limits=stage.limits())
     crowds, more = join(by_crowds, members_of, {"pairs": PAIRS}, "crowds")
     found = table(sketches, "drawn", SKETCHED).sort_by("place")
-    by_sketch = NeighbourJoin(found["place"].to_numpy(), sketch_matrix(found["sketch"], values), stage.threshold)
+    chosen = np.searchsorted(found["place"].to_numpy(), drawn)
+    by_sketch = NeighbourJoin(drawn, sketch_matrix(found["sketch"], values)[chosen], stage.threshold)
     neighbours, near = join(by_sketch, files("sketches"), {"candidates": KEYED_CANDIDATES}, "neighbours")
     by_pairs = PairJoin(limits=stage.limits(), values=values)
     paired = pa.concat_tables([named_files(formed, "pairs"), more])
     pairs, kept = join(by_pairs, paired, {"candidates": KEYED_CANDIDATES}, "pairs")
     candidates = pa.concat_tables([table(done, "candidates", CANDIDATES) for done in (pairs, neighbours)])
-    cut = table(pairs, "cut", CUT)
+    of_crowds = table(crowds, "cut", HELD_OUT_CUT)
+    earlier = of_crowds.append_column("is_later", pa.array(np.zeros(len(of_crowds), dtype=bool)))
+    cut = pa.concat_tables([table(pairs, "cut", CUT), earlier])
     task, seen = NearSets(ngram=stage.ngram), []
-    wanted = wanted_documents(candidates, bits)
+    wanted = wanted_documents(candidates, cut["place"].to_numpy(), bits)
     for name, ordinal, _, start, batch in parts:
         rows = wanted["row"].to_numpy() - start
         own = (wanted["shard"].to_numpy() == ordinal) & (rows >= 0) & (rows < len(batch))
@@ -158,7 +169,9 @@ def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partition
         members=members,
         candidates=candidates.filter(pc.not_equal(candidates["bands"], NO_BUCKET)),
         verified=compared,
-        recall=Recall.of(verified, edges, stage.threshold),
+        recall=Recall.of(
+            drawn[: min(done["done"]["documents"][0].as_py() for done in neighbours)], verified, edges, stage.threshold
+        ),
         cut=cut,
         missed=sum(table(crowds, "missed", MISSED)["missed"].to_pylist()),
         dropped=sum(table(pairs, "dropped", DROPPED)["dropped"].to_pylist()),

@@ -42,7 +42,11 @@ PARTS = ("source", "language")
 def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
     evidence = (METRICS[rule.metric].evidence for rule in rules)
-    named = ((one.column,) if isinstance(one, ShardColumn) else one.columns for one in evidence if one is not None)
+    named = (
+        (one.column, *filter(None, [one.but])) if isinstance(one, ShardColumn) else one.columns
+        for one in evidence
+        if one is not None
+    )
     found = {column for columns in named for column in columns}
     found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
     return found | {"shard", "uri", *COLUMNS, "status", "reason", "documents", "tokens", *_DIGESTS}
@@ -254,7 +258,8 @@ def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
     shards = clues.shards
     values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
     if evidence.share_of:
-        values *= shards[evidence.share_of].to_numpy()
+        of = shards[evidence.share_of].to_numpy()
+        values *= of - pc.fill_null(shards[evidence.but], 0).to_numpy() if evidence.but else of
     values[pc.is_in(shards["status"], pa.array(UNREAD_STATES)).to_numpy()] = 0
     if scope.split is not None:
         values[np.asarray(shards["split"].to_pylist(), dtype=object) != scope.split] = 0

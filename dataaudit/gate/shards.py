@@ -58,8 +58,9 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     documents = pc.fill_null(chosen["documents"], 0).to_numpy() if statistic.by_chance else None
     medians, spreads = Peers.of(chosen).usual(values, documents)
     spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
-    record_at = _records(rule, statistic, chosen, values, denominators)
-    suspects = _suspects(rule, values, medians, spreads)
+    highest = _highest(statistic, chosen, values, denominators)
+    record_at = _records(rule, statistic, chosen, values, highest, denominators)
+    suspects = _suspects(rule, highest, medians, spreads)
     cases: list[Case] = []
     counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
     for index in suspects:
@@ -88,13 +89,16 @@ def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: d
     if statistic.metric != COVERAGE:
         kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
-    columns = dict.fromkeys(["shard", "uri", "status", "documents", *COLUMNS, statistic.of, statistic.column])
+    of = filter(None, [statistic.of, statistic.column, statistic.but, statistic.undecided])
+    columns = dict.fromkeys(["shard", "uri", "status", "documents", *COLUMNS, *of])
     return shards.select(list(columns)).filter(kept)
 
 
 def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return values, NaN where there is none, and denominators."""
     of = pc.fill_null(chosen[statistic.of], 0).to_numpy()
+    if statistic.but:
+        of = of - pc.fill_null(chosen[statistic.but], 0).to_numpy()
     values = pc.cast(chosen[statistic.column], pa.float64()).to_numpy().astype(np.float64)
     if statistic.metric == COVERAGE:
         lost = pc.is_in(chosen["status"], pa.array(UNREAD_STATES)).to_numpy()
@@ -102,6 +106,15 @@ def _values(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np
     if statistic.per_document:
         values = np.divide(values, of, out=np.full(len(values), np.nan), where=of > 0)
     return values, of
+
+
+def _highest(statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """Return the upper bounds of values: what they were if all undecided documents counted."""
+    if not statistic.undecided:
+        return values
+    undecided = pc.fill_null(chosen[statistic.undecided], 0).to_numpy()
+    highest: np.ndarray = np.minimum(1.0, values + undecided / np.maximum(denominators, 1))
+    return highest
 
 
 def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
@@ -121,21 +134,30 @@ def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.n
 
 
 def _records(
-    rule: Rule, statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray
+    rule: Rule,
+    statistic: ShardStatistic,
+    chosen: pa.Table,
+    values: np.ndarray,
+    highest: np.ndarray,
+    denominators: np.ndarray,
 ) -> Callable[[int], Metric]:
     ordinals = chosen["shard"].to_numpy()
-    method: Method = "estimated" if statistic.estimated else "exact"
     reason = SCREEN_ALONE if statistic.estimated else ""
 
     def record(index: int) -> Metric:
         missing = bool(np.isnan(values[index]))
         empty = missing and int(denominators[index]) == 0
+        bounded = not missing and highest[index] > values[index]
+        method: Method = "estimated" if statistic.estimated or bounded else "exact"
         return Metric(
             metric=statistic.metric,
             stat=statistic.stat,
             scope=Scope(shard=int(ordinals[index])),
             unit=rule.unit,
             value=None if missing else float(values[index]),
+            low=float(values[index]) if bounded else None,
+            high=float(highest[index]) if bounded else None,
+            confidence=1.0 if bounded else None,
             method=method,
             denominator=int(denominators[index]),
             n=int(denominators[index]),

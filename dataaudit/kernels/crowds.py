@@ -15,17 +15,14 @@ import numpy as np
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
 from dataaudit.kernels.pairing import APART, LATER, LEAK, READ_FLAGS, READ_SPLITS
 
-MORE, MORE_LATER = 8, 16
-"""Bits of a pair: its later document may have further earlier neighbours in the bucket; its earlier one, held out, may
-have further ones in training data that comes later."""
+MORE = 8
+"""Bit of a pair: its later document may have further earlier neighbours in the bucket."""
 MOST_VALUES = 128
 """Values of a sketch, at most: their number fits into a byte."""
 READ_SKETCHES = "Array(uint8, 2, 'C', readonly=True)"
 """uint8[n, v], may be read-only."""
 
 TIMES = 8
-ENOUGH = 8
-"""Neighbours that are surely alike which are enough: copies of one notice need no more."""
 _PAIRS = 1 << 18
 _CHANCE = 0.001
 """That a pair at the threshold agrees on fewer values than it must."""
@@ -78,10 +75,11 @@ class CrowdPairs:
     agreed: np.ndarray
     """int16[p] values on which they agree."""
     flags: np.ndarray
-    """uint8[p] bits: :data:`.pairing.LATER`, :data:`.pairing.LEAK`, :data:`.pairing.APART`, :data:`MORE`,
-    :data:`MORE_LATER`."""
+    """uint8[p] bits: :data:`.pairing.LATER`, :data:`.pairing.LEAK`, :data:`.pairing.APART`, :data:`MORE`."""
     missed: int
     """Pairs that were not compared, and those that agree and were left out."""
+    cut: np.ndarray
+    """int64[c] documents that another one, earlier or later, left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,18 +90,16 @@ class CrowdLimits:
     """Jaccard similarity of a near-duplicate."""
     most: int
     """Earlier documents that each one is paired with, those that agree most, then the first; a held-out one with as
-    many of training data, and with as many of training data that comes later. :data:`ENOUGH` where so many are surely
-    alike; in a bucket that is not too large twice as many where these are more likely alike than not, else up to
-    :data:`TIMES` as many."""
+    many of training data, and with as many of training data that comes later. In a bucket that is not too large,
+    twice as many where these are more likely alike than not, else up to :data:`TIMES` as many."""
     large: int
     """Documents up to which every two are compared."""
     leaders: int
     """First documents of each split that all others of a larger bucket are paired with, whatever they agree on."""
 
-    def agreements(self, values: int) -> tuple[int, int, int]:
-        """Return on how many values documents must agree, are more likely alike than not, and are surely alike."""
-        likely = ceil(self.threshold * values)
-        return least_agreement(values, self.threshold), likely, sure_agreement(values, self.threshold)
+    def agreements(self, values: int) -> tuple[int, int]:
+        """Return on how many values documents must agree, and are more likely alike than not."""
+        return least_agreement(values, self.threshold), ceil(self.threshold * values)
 
 
 def form_crowd_pairs(
@@ -135,6 +131,7 @@ def form_crowd_pairs(
     lefts, rights, shared, flags = (
         np.empty(min(size, _AT_ONCE) * most, dtype) for dtype in (np.int64, np.int64, np.int16, np.uint8)
     )
+    left_out = np.zeros(size, dtype=bool)
     counts, tally = np.zeros(2, dtype=np.int64), np.zeros((3, values + 1), dtype=np.int64)
     cut = np.array([*limits.agreements(values), limits.most, further], dtype=np.int64)
     parts = []
@@ -151,6 +148,7 @@ def form_crowd_pairs(
             min(size, start + _AT_ONCE),
             cut,
             counts,
+            left_out,
             tally,
             near,
             kinds,
@@ -163,7 +161,8 @@ def form_crowd_pairs(
         parts.append([column[:done].copy() for column in (lefts, rights, shared, flags)])
     missed = size * (size - 1) // 2 - int(counts[0]) if over else 0
     lefts, rights, shared, flags = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return CrowdPairs(lefts, rights, shared, flags, missed=missed + int(counts[1]))
+    cut = np.arange(size) if over else np.flatnonzero(left_out)
+    return CrowdPairs(lefts, rights, shared, flags, missed=missed + int(counts[1]), cut=cut)
 
 
 def agreements(sketch: np.ndarray, sketches: np.ndarray) -> np.ndarray:
@@ -202,8 +201,8 @@ def _agreements(sketch: np.ndarray, sketches: np.ndarray, found: np.ndarray) -> 
 
 @compiled(
     f"int64({READ_SKETCHES}, {READ_SPLITS}, {READ_FLAGS}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64,"
-    " int64, int64[::1], int64[::1], int64[:, ::1], int64[::1], uint8[::1], int16[::1], int64[::1], int64[::1],"
-    " int16[::1], uint8[::1])"
+    " int64, int64[::1], int64[::1], boolean[::1], int64[:, ::1], int64[::1], uint8[::1], int16[::1], int64[::1],"
+    " int64[::1], int16[::1], uint8[::1])"
 )
 def _form(
     sketches: np.ndarray,
@@ -217,6 +216,7 @@ def _form(
     stop: Integer,
     cut: np.ndarray,
     counts: np.ndarray,
+    left_out: np.ndarray,
     tally: np.ndarray,
     near: np.ndarray,
     kinds: np.ndarray,
@@ -250,21 +250,22 @@ def _form(
             near[found], kinds[found], agreed[found] = other, kind, same
             tally[kind, same] += 0 if is_led else 1
             found += 1
-        more, more_later = len(led) > 0, len(led) > 0
+        more = len(led) > 0
         for kind in range(3):
             left = _limit(tally[kind], cut)
-            counts[1] += left if kind < 2 else 0
-            more, more_later = more or (kind < 2 and left > 0), more_later or (kind == 2 and left > 0)
+            if kind < 2:
+                counts[1] += left
+                more = more or left > 0
         for index in range(found):
             kind, same = kinds[index], agreed[index]
             if tally[kind, same] > 0:
                 tally[kind, same] -= 1
             elif not _is_led(near[index], led):
+                left_out[near[index]] = True
                 continue
             flag = LEAK if kind == 2 else (LATER | APART if kind == 1 else LATER)
             if kind == 2:
                 lefts[done], rights[done] = document, near[index]
-                flag |= MORE_LATER if more_later else 0
             else:
                 lefts[done], rights[done] = near[index], document
                 flag |= MORE if more else 0
@@ -284,12 +285,10 @@ def _is_led(document: Integer, led: np.ndarray) -> bool:
 @helper
 def _limit(tally: np.ndarray, cut: np.ndarray) -> Integer:
     """Lower the numbers of pairs, by values they agree on, to the most that are kept; return how many are left out."""
-    likely, sure, most, room = cut[1], cut[2], cut[3], cut[4]
+    likely, most, room = cut[1], cut[2], cut[3]
     left = 0
     if tally[likely:].sum() >= 2 * most:
         room = min(room, 2 * most)
-    if tally[sure:].sum() >= ENOUGH:
-        room = min(most, ENOUGH)
     for same in range(len(tally) - 1, -1, -1):
         kept = min(room, tally[same])
         left += tally[same] - kept

@@ -68,7 +68,7 @@ def words_of(text: str) -> list[Word]:
     def close() -> None:
         nonlocal folded
         if folded:
-            words.append(Word(folded, start, end))
+            words.append(Word(normalize("NFD", folded), start, end))  # marks in their canonical order
         folded = ""
 
     for index, char in enumerate(text):

@@ -13,7 +13,9 @@ STATUSES: tuple[Status, ...] = ("ok", "not_evaluated", "not_applicable")
 SIGNIFICANT_DIGITS = 12
 SCREEN_ALONE = "screen_alone"
 """A screen's estimate that no judge was held against: how far off it is depends on the corpus, and is not known."""
-NO_INTERVAL = frozenset({SCREEN_ALONE})
+PAIRS_LEFT_OUT = "pairs_left_out"
+"""A number of near-duplicates that pairs which were not compared might change; what it were with them is not known."""
+NO_INTERVAL = frozenset({SCREEN_ALONE, PAIRS_LEFT_OUT})
 """Reasons for which an inexact value has no interval; without one of these it must have one."""
 
 

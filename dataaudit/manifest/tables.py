@@ -113,6 +113,7 @@ SHARDS = TableSpec(
             field("seq_len_max", COUNT, "longest document, tokens", null=True),
             field("exact_dup_rate", RATIO, "documents seen before in the manifest's order / all", null=True),
             field("near_dup_rate", RATIO, "those with an earlier verified near-duplicate / all with words", null=True),
+            field("near_dup_undecided", COUNT, "documents that may be near-duplicates: pairs were left out", null=True),
             field("no_words", COUNT, "documents without a word, which near-duplicates leave out", null=True),
             field(
                 "repeat_token_share", RATIO, "tokens inside repeated spans / tokens; null for held-out data", null=True

@@ -95,6 +95,10 @@ class ShardStatistic:
     column: str
     of: str = "documents"
     """Column of what it is of: there is no number where that is 0."""
+    but: str = ""
+    """Column of what of these does not count; empty where all does."""
+    undecided: str = ""
+    """Column of documents that may count, too: with them the share is the upper bound."""
     per_document: bool = False
     """Whether the column counts documents, of which the statistic is the share."""
     by_chance: bool = False
@@ -164,6 +168,8 @@ class ShardColumn:
     """What is counted, in the plural."""
     share_of: Literal["", "documents", "tokens"] = "documents"
     """What the column is a share of; empty when it counts already."""
+    but: str = ""
+    """Column of what of these does not count; empty where all does."""
     least: int = 1
     """Number below which a shard is not named: of personal data a small one could point at a person."""
 

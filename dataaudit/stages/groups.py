@@ -125,9 +125,18 @@ class Groups:
         )
 
     def unbounded(
-        self, metric: str, stat: str, unit: str, value: np.ndarray, n: np.ndarray, *, reason: str
+        self,
+        metric: str,
+        stat: str,
+        unit: str,
+        value: np.ndarray,
+        n: np.ndarray,
+        *,
+        reason: str,
+        exact: np.ndarray | None = None,
     ) -> MetricRows:
-        """Return an estimate of each group that has no interval, for one of ``NO_INTERVAL``."""
+        """Return an estimate of each group that has no interval, for one of ``NO_INTERVAL``; where exact, the value."""
+        sure = pa.array(np.zeros(len(n), dtype=bool) if exact is None else exact)
         return metric_rows(
             metric,
             stat,
@@ -136,8 +145,8 @@ class Groups:
             known=n > 0,
             n=n,
             denominator=n,
-            method="estimated",
-            reason=reason,
+            method=pc.if_else(sure, "exact", "estimated"),
+            reason=pc.if_else(sure, "", reason),
             **self._named(),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import pytest
@@ -10,6 +11,7 @@ from lanes import workers
 from near_corpus import edited, random_words, true_similarity
 from running import build, metric, run
 
+from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import verify
 
 pytestmark = pytest.mark.tables
@@ -131,3 +133,21 @@ def test_a_corpus_with_nothing_to_compare_is_audited(texts, tmp_path):
     assert metric(manifest, "near_dup_rate", "rate") == 0
     assert metric(manifest, "near_dup_rate", "clusters") == 0
     assert metric(manifest, "near_dup_rate", "recall") is None
+
+
+def test_documents_without_words_are_in_no_denominator(tmp_path):
+    """Of a shard, a source and a held-out split without any word; the gate's evidence counts documents."""
+    texts = [f"{number} {' '.join(random_words(random.Random(number), VOCABULARY, 40))}" for number in range(6)]
+    write_jsonl(tmp_path / "train" / "0.jsonl", rows(["---"] * 90 + texts[:4] + texts[:3], "web"))
+    write_jsonl(tmp_path / "train" / "1.jsonl", rows(["", "?"], "none"))
+    write_jsonl(tmp_path / "val" / "0.jsonl", rows(["...", ""], "web"))
+    _, manifest = build(write_config(tmp_path), manifest=tmp_path / "m")
+    assert metric(manifest, "near_dup_rate", "rate") == pytest.approx(3 / 7)
+    (lone,) = manifest.metrics("near_dup_rate", "rate", Scope(source="none0"))
+    (leak,) = manifest.metrics("train_val_overlap", "near_dup", Scope(set="val"))
+    assert (lone.reason, leak.reason) == ("empty_denominator", "empty_denominator")
+    assert manifest.table("shards")["no_words"].to_pylist() == [90, 2, 2]
+    assert verify(manifest) == []
+    near = {"name": "near", "metric": "near_dup_rate", "stat": "rate", "unit": "ratio", "budget": 0.1}
+    (tmp_path / "p.yaml").write_text(json.dumps({"policy": "p", "version": "1", "rules": [near]}), encoding="utf-8")
+    assert "(3 near-duplicates)" in run("gate", tmp_path / "m", "--policy", tmp_path / "p.yaml", expect=1)[0]

@@ -84,18 +84,18 @@ def form_pairs(
 
 
 def crowd_pairs(
-    sketches: Sequence[Sequence[int]], held_out: Sequence[bool], *, least: int, likely: int, sure: int, most: int
-) -> tuple[dict[tuple[int, int], tuple[int, int]], int]:
+    sketches: Sequence[Sequence[int]], held_out: Sequence[bool], *, least: int, likely: int, most: int
+) -> tuple[dict[tuple[int, int], tuple[int, int]], int, set[int]]:
     """Pair each document of a bucket with those it agrees with most: as many earlier ones of each kind, at most.
 
-    Where enough of a kind are surely alike, eight are kept, and eight times as many where too few are likely alike.
+    Twice as many where these are likely alike, else eight times as many.
 
     Returns:
         {(earlier, later): (values they agree on, flags)}, flags as in :func:`form_pairs` with 8 where the later one has
-        further earlier neighbours and 16 where the earlier one has further later ones; and how many those are.
+        further earlier neighbours; how many those are; and who was left out.
     """
     formed: dict[tuple[int, int], tuple[int, int]] = {}
-    left_out = 0
+    left_out, cut = 0, set[int]()
     for document, own in enumerate(sketches):
         near: dict[str, list[tuple[int, int]]] = {"same": [], "apart": [], "later": []}
         for other, values in enumerate(sketches):
@@ -107,14 +107,14 @@ def crowd_pairs(
         room = {}
         for kind, found in near.items():
             is_likely = sum(-agreed >= likely for agreed, _ in found) >= 2 * most
-            is_sure = sum(-agreed >= sure for agreed, _ in found) >= 8
-            room[kind] = min(most, 8) if is_sure else 2 * most if is_likely else 8 * most
+            room[kind] = 2 * most if is_likely else 8 * most
         more = [max(0, len(near[kind]) - room[kind]) for kind in ("same", "apart")]
         left_out += sum(more)
         further = 8 if any(more) else 0
-        flags = {"same": 1 + further, "apart": 5 + further, "later": 18 if len(near["later"]) > room["later"] else 2}
+        flags = {"same": 1 + further, "apart": 5 + further, "later": 2}
         for kind, flag in flags.items():
             for agreed, other in sorted(near[kind])[: room[kind]]:
                 pair = (min(document, other), max(document, other))
                 formed[pair] = (-agreed, formed.get(pair, (0, 0))[1] | flag)
-    return formed, left_out
+            cut |= {other for _, other in sorted(near[kind])[room[kind] :]}
+    return formed, left_out, cut

@@ -24,13 +24,14 @@ NEAR_COUNTS = pa.schema(
         ("duplicates", pa.int64()),
         ("component_duplicates", pa.int64()),
         ("leaked", pa.int64()),
+        ("cut", pa.int64()),
         ("undecided", pa.int64()),
         ("undecided_leaks", pa.int64()),
     ]
 )
 """Near-duplicates by shard and source; documents that are not the first of their component; held-out documents with a
-neighbour in training data; documents of which pairs were left out that are no near-duplicates by those that were not,
-and held-out ones with no neighbour in training data by those."""
+neighbour in training data; documents of which pairs were left out; those of them that are no near-duplicates by the
+others, and held-out ones with no neighbour in training data by the others."""
 EARLIER = pa.schema(
     [
         ("split", pa.int32()),
@@ -172,10 +173,11 @@ def _undecided(
 ) -> Iterator[pa.Table]:
     """Yield the documents of which pairs were left out, but those that are near-duplicates or leaks without them."""
     later = distinct(cut.filter(cut["is_later"])["place"].to_numpy())
-    later = later[~np.isin(later, near)]
     known = sources["place"].to_numpy()
     order = np.argsort(known, kind="stable")
-    yield _marked(later, _names(sources, order, later), undecided=np.ones(len(later), dtype=bool))
+    yield _marked(
+        later, _names(sources, order, later), cut=np.ones(len(later), dtype=bool), undecided=~np.isin(later, near)
+    )
     places = distinct(cut["place"].to_numpy())
     others = pc.and_(pc.is_in(members["first"], pa.array(places)), pc.not_equal(members["first"], members["place"]))
     same = members.filter(others)  # a leak of the first is one of all of its class

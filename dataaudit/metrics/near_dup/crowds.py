@@ -23,6 +23,8 @@ MEMBERS = pa.schema([("key", pa.binary(8)), ("place", pa.int64()), ("split", pa.
 """Documents of large buckets with their sketches, by bucket."""
 SKETCHED = pa.schema([("place", pa.int64()), ("sketch", pa.binary())])
 """Documents and their sketches."""
+HELD_OUT_CUT = pa.schema([("place", pa.int64())])
+"""Held-out documents of large buckets that others left out."""
 MISSED = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
 """Pairs of large buckets that were left out; rows that are emitted."""
 
@@ -111,7 +113,7 @@ class CrowdJoin:
     """What is compared and kept."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``missed``, of schema :data:`MISSED`, and the keyed rows ``pairs``, of schema :data:`.bands.PAIRS`.
+        """Return ``missed`` and ``cut``, of the schemas of this module, and the keyed rows ``pairs``.
 
         Args:
             files: With the rows ``members`` of :class:`SketchJoin`.
@@ -122,24 +124,27 @@ class CrowdJoin:
             DamagedFileError: Files are absent or damaged; it names all of them.
         """
         joined = [self._join(read_all(files, MEMBERS, start, stop, part.rows)) for part in passes(files, start, stop)]
-        pairs = pa.concat_tables([table for table, _ in joined])
-        counts = [[sum(missed for _, missed in joined)], [pairs.num_rows]]
-        return Joined(tables={"missed": pa.table(counts, schema=MISSED)}, keyed={"pairs": pairs})
+        parts, cuts, missed = zip(*joined, strict=True)
+        pairs, cut = pa.concat_tables(parts), distinct(np.concatenate(cuts))
+        counts = pa.table([[sum(missed)], [pairs.num_rows]], schema=MISSED)
+        return Joined(tables={"missed": counts, "cut": pa.table([cut], schema=HELD_OUT_CUT)}, keyed={"pairs": pairs})
 
-    def _join(self, members: pa.Table) -> tuple[pa.Table, int]:
+    def _join(self, members: pa.Table) -> tuple[pa.Table, np.ndarray, int]:
+        """Return the pairs, the held-out documents that others left out, and how many pairs were left out."""
         keys, places = keys_of(members), members["place"].to_numpy()
         order = np.lexsort((places, keys))
         keys, places, splits = keys[order], places[order], members["split"].to_numpy()[order]
         sketches = sketch_matrix(members["sketch"], self.values)[order]
         held_out = np.array(self.held_out, dtype=bool)
-        tables, missed = [PAIRS.empty_table()], 0
+        tables, cuts, missed = [PAIRS.empty_table()], [places[:0]], 0
         heads = np.append(np.searchsorted(keys, distinct(keys)), len(keys)).tolist()
         for first, last in pairwise(heads):
             turn = int(keys[first] % np.uint64(self.values))
             made = form_crowd_pairs(sketches[first:last], splits[first:last], held_out, self.limits, turn=turn)
             tables.append(_table(made, places[first:last]))
             missed += made.missed
-        return pa.concat_tables(tables), missed
+            cuts.append(places[first + made.cut[held_out[splits[first + made.cut]]]])
+        return pa.concat_tables(tables), np.concatenate(cuts), missed
 
 
 def _table(made: CrowdPairs, places: np.ndarray) -> pa.Table:

@@ -15,7 +15,7 @@ from dataaudit.metrics.family import (
 )
 
 _RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
-_EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates")
+_EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates", but="no_words")
 
 FAMILY = Family(
     name="near_dup",
@@ -54,7 +54,14 @@ FAMILY = Family(
     ),
     shard_statistics=(
         ShardStatistic(
-            metric=_RATE, stat="rate", column="near_dup_rate", head="near-duplicates", spare=True, compared=True
+            metric=_RATE,
+            stat="rate",
+            column="near_dup_rate",
+            but="no_words",
+            undecided="near_dup_undecided",
+            head="near-duplicates",
+            spare=True,
+            compared=True,
         ),
     ),
     stage="dataaudit.metrics.near_dup.stage:NearDup",

@@ -258,9 +258,10 @@ def _how(near: Near) -> Line:
             noun, bounds = one if measured.tried == 1 else many, Interval(measured.low, measured.high)
             parts.append(say("{} {} on {} {} ({})", name, share(measured.value), measured.tried, noun, bounds))
     if counts.get("truncated_pairs"):
-        left_out = t.plural(counts["truncated_pairs"], "pair")
-        undecided = t.plural(counts.get("undecided", 0), "document")
-        parts.append(f"{left_out} of large buckets left out, so {undecided} may be near-duplicates and are not counted")
+        left_out = f"{t.plural(counts['truncated_pairs'], 'pair')} left out"
+        if undecided := counts.get("undecided"):
+            left_out += f", so {t.plural(undecided, 'document')} may be near-duplicates and are not counted"
+        parts.append(left_out)
     return say("{}.", join("; ", parts))
 
 
@@ -362,7 +363,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             link=say(", {} of", share(heavy.rate)),
         )
     if undecided := near.counts.get("undecided"):
-        text = f"{t.plural(undecided, 'document')} may be near-duplicates: pairs of large buckets were left out"
+        text = f"{t.plural(undecided, 'document')} may be near-duplicates: pairs were left out"
         yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=undecided, text=text)
 
 

@@ -20,9 +20,17 @@ from dataaudit.metrics.near_dup.bands import COUNTS, CROWDS, MET, PAIRS, BandJoi
 from dataaudit.metrics.near_dup.checks import CHECKS, NearChecks, count_right, sample_pairs
 from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
 from dataaudit.metrics.near_dup.clusters import NEAR_COUNTS, Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.crowds import MEMBERS, MISSED, SKETCHED, CrowdJoin, SketchJoin, sketch_matrix
+from dataaudit.metrics.near_dup.crowds import (
+    HELD_OUT_CUT,
+    MEMBERS,
+    MISSED,
+    SKETCHED,
+    CrowdJoin,
+    SketchJoin,
+    sketch_matrix,
+)
 from dataaudit.metrics.near_dup.pairs import CANDIDATES, CUT, DROPPED, KEYED_CANDIDATES, PairJoin
-from dataaudit.metrics.near_dup.recall import NO_BUCKET, NeighbourJoin, Recall
+from dataaudit.metrics.near_dup.recall import DONE, NO_BUCKET, NeighbourJoin, Recall
 from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, reference_metrics
 from dataaudit.metrics.near_dup.reference import BestMatches, match_reference
 from dataaudit.metrics.near_dup.reference_join import InReference, count_matches
@@ -52,7 +60,9 @@ def near_duplicates(context: LinkContext) -> LinkStep:
     sets = NearSets(ngram=search.stage.ngram)
     candidates = pa.concat_tables([joined.table("candidates", CANDIDATES) for joined in (pairs, *neighbours)])
     bits = partition_bits(candidates, search.document_bytes())
-    (result,) = yield [SecondPassRequest(task=sets, wanted=wanted_documents(candidates, bits))]
+    cut = search.left_out(pairs)
+    wanted = wanted_documents(candidates, cut["place"].to_numpy(), bits)
+    (result,) = yield [SecondPassRequest(task=sets, wanted=wanted)]
     verified = search.verify([pairs, *neighbours], result, bits)
     compared = verified.filter(pc.not_equal(verified["bands"], NO_BUCKET))
     near = compared["intersection"].to_numpy() / np.maximum(compared["union"].to_numpy(), 1) >= search.stage.threshold
@@ -70,8 +80,8 @@ def near_duplicates(context: LinkContext) -> LinkStep:
         reported=reported,
         right=right,
     )
-    clusters = cluster(members, edges, _sources(result), search.corpus(), pairs.table("cut", CUT))
-    found = search.found(counts, clusters, Recall.of(verified, edges, search.stage.threshold))
+    clusters = cluster(members, edges, _sources(result), search.corpus(), cut)
+    found = search.found(counts, clusters, Recall.of(search.drawn, verified, edges, search.stage.threshold))
     found.metrics += search.in_reference(match_reference(context, search.documents), members)
     if search.stage.signatures:
         table, fill = collect_signatures(context)
@@ -101,7 +111,8 @@ class _Search:
         self.documents = self._survey.total(self.stage.name, TABLE, "documents")
         self._splits = sorted({shard.split for shard in context.shards})
         self._held_out = tuple(context.config.splits[name].held_out for name in self._splits)
-        self.missed = 0
+        self.missed, self.cut = 0, HELD_OUT_CUT.empty_table()
+        self.drawn = np.zeros(0, dtype=np.int64)
 
     def find(self) -> tuple[pa.Table, JoinedParts, list[JoinedParts]]:
         """Return the members of classes, the joined pairs, and the neighbours of drawn documents, if any were."""
@@ -119,10 +130,10 @@ class _Search:
         )
         counts, paired = bands.table("counts", COUNTS), bands.files("pairs")
         rows, crowded, values = _sum(counts, "pairs"), _sum(counts, "crowds"), stage.values()
-        drawn = np.sort(first_spread(bands.table("met", MET)["place"].to_numpy(), stage.recall_documents))
+        drawn = first_spread(bands.table("met", MET)["place"].to_numpy(), stage.recall_documents)
         neighbours = []
         if crowded or len(drawn):
-            by_class = SketchJoin(values=values, drawn=tuple(drawn.tolist()))
+            by_class = SketchJoin(values=values, drawn=tuple(np.sort(drawn).tolist()))
             sketches = self._join(
                 "sketches",
                 by_class,
@@ -133,11 +144,13 @@ class _Search:
             )
             if crowded:
                 crowds = self._crowds(sketches, crowded, values)
-                missed = crowds.table("missed", MISSED)
+                missed, self.cut = crowds.table("missed", MISSED), crowds.table("cut", HELD_OUT_CUT)
                 self.missed, rows = _sum(missed, "missed"), rows + _sum(missed, "rows")
                 paired = [*paired, *crowds.files("pairs")]
             if len(drawn):
-                neighbours.append(self._neighbours(sketches.table("drawn", SKETCHED), values))
+                neighbours.append(self._neighbours(drawn, sketches.table("drawn", SKETCHED)))
+                done = neighbours[0].table("done", DONE)["documents"].to_numpy()
+                self.drawn = drawn[: done.min()]
         by_pairs = PairJoin(limits=stage.limits(), values=values)
         pairs = self._join("pairs", by_pairs, paired, rows, asdict(by_pairs), {"candidates": KEYED_CANDIDATES})
         return classes.table("members", CLASS_MEMBERS), pairs, neighbours
@@ -147,14 +160,19 @@ class _Search:
         files = sketches.files("members")
         return self._join("crowds", function, files, rows * _SKETCH_WEIGHS, asdict(function), {"pairs": PAIRS})
 
-    def _neighbours(self, drawn: pa.Table, values: int) -> JoinedParts:
-        places = drawn["place"].to_numpy()
-        order = np.argsort(places)
-        chosen = sketch_matrix(drawn["sketch"], values)[order]
-        function = NeighbourJoin(places[order], chosen, self.stage.threshold)
-        identity = [places[order].tolist(), hashlib.sha256(chosen.tobytes()).hexdigest(), self.stage.threshold]
+    def _neighbours(self, drawn: np.ndarray, sketched: pa.Table) -> JoinedParts:
+        order = np.argsort(sketched["place"].to_numpy())
+        chosen = order[np.searchsorted(sketched["place"].to_numpy()[order], drawn)]
+        sketches = sketch_matrix(sketched["sketch"], self.stage.values())[chosen]
+        function = NeighbourJoin(drawn, sketches, self.stage.threshold)
+        identity = [drawn.tolist(), hashlib.sha256(sketches.tobytes()).hexdigest(), self.stage.threshold]
         rows, files = self.documents * _SKETCH_WEIGHS, self._context.files("sketches")
         return self._join("neighbours", function, files, rows, identity, {"candidates": KEYED_CANDIDATES})
+
+    def left_out(self, pairs: JoinedParts) -> pa.Table:
+        """Return the documents of which pairs were left out, of schema :data:`.pairs.CUT`."""
+        earlier = self.cut.append_column("is_later", pa.array(np.zeros(len(self.cut), dtype=bool)))
+        return pa.concat_tables([pairs.table("cut", CUT), earlier])
 
     def document_bytes(self) -> int:
         """Return the bytes of an average document."""
@@ -260,8 +278,10 @@ class _Search:
         )
 
     def _added(self, clusters: NearClusters) -> pa.Table:
-        """Return what is added to the partials: duplicates, and how many documents with words are held out."""
-        found = clusters.counts.append_column("held_out", pa.array(np.zeros(clusters.counts.num_rows, dtype=np.int64)))
+        """Return what is added to the partials: duplicates, and how many documents are held out, of them with words."""
+        found = clusters.counts
+        for name in ("held_out", "held_out_worded"):
+            found = found.append_column(name, pa.array(np.zeros(found.num_rows, dtype=np.int64)))
         splits = self._context.config.splits
         held_out = pa.array(
             [shard.ordinal for shard in self._context.read() if splits[shard.split].held_out], pa.int32()
@@ -269,7 +289,8 @@ class _Search:
         table = self._survey.by_shard[self.stage.name, TABLE]
         rows = table.filter(pc.is_in(table["shard"], held_out))
         worded = pc.subtract(rows["documents"], rows["no_words"])
-        rows = rows.select(["shard", "source"]).append_column("held_out", worded)
+        rows = rows.select(["shard", "source", "documents"]).rename_columns(["shard", "source", "held_out"])
+        rows = rows.append_column("held_out_worded", worded)
         for name in NEAR_COUNTS.names[2:]:
             rows = rows.append_column(name, pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
         return pa.concat_tables([found, rows.select(found.column_names).cast(found.schema)])
@@ -278,7 +299,7 @@ class _Search:
         """Return a line for each source that would lose more than half of its documents."""
         documents: dict[str, int] = {}
         for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
-            documents[row["source"]] = documents.get(row["source"], 0) + row["documents"]
+            documents[row["source"]] = documents.get(row["source"], 0) + row["documents"] - row["no_words"]
         lost: dict[str, int] = {}
         for row in clusters.counts.to_pylist():
             lost[row["source"]] = lost.get(row["source"], 0) + row["duplicates"]

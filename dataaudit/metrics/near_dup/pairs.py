@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.kernels.crowds import ENOUGH, MORE, MORE_LATER, TIMES, CrowdLimits
+from dataaudit.kernels.crowds import MORE, TIMES, CrowdLimits
 from dataaudit.kernels.pairing import APART, LATER, LEAK
 from dataaudit.link.joins import Joined
 from dataaudit.link.places import distinct, key_array, passes, read_all, spread
@@ -45,9 +45,9 @@ class PairJoin:
         Raises:
             DamagedFileError: Files are absent or damaged; it names all of them.
         """
-        agreed = self.limits.agreements(self.values)[1:]
+        _, likely = self.limits.agreements(self.values)
         parts = [
-            _candidates(read_all(files, PAIRS, start, stop, part.rows), self.limits.most, *agreed)
+            _candidates(read_all(files, PAIRS, start, stop, part.rows), self.limits.most, likely)
             for part in passes(files, start, stop)
         ]
         candidates, cut = (pa.concat_tables(tables) for tables in list(zip(*parts, strict=True))[:2])
@@ -66,7 +66,7 @@ def keyed_candidates(candidates: pa.Table) -> pa.Table:
     return pa.table([key_array(spread(candidates["right"].to_numpy())), *candidates.columns], schema=KEYED_CANDIDATES)
 
 
-def _candidates(pairs: pa.Table, most: int, likely: int, sure: int) -> tuple[pa.Table, pa.Table, int]:
+def _candidates(pairs: pa.Table, most: int, likely: int) -> tuple[pa.Table, pa.Table, int]:
     """Return the candidates, the documents that had more, and how many pairs these had more."""
     given = {name: pairs[name].to_numpy() for name in ("bands", "agreed", "flags")}
     merged = pairs_table(pairs["left"].to_numpy(), pairs["right"].to_numpy(), **given)
@@ -77,12 +77,11 @@ def _candidates(pairs: pa.Table, most: int, likely: int, sure: int) -> tuple[pa.
         asked = np.flatnonzero(asks & ~kept & group)
         ranks = _rank(rights[asked], lefts[asked], bands[asked], agreed[asked])
         limit = np.full(len(asked), times * most)
-        for enough, least in ((2 * most, likely), (min(most, ENOUGH), sure)):
-            at = (ranks == enough - 1) & (agreed[asked] >= least)
-            limit[np.isin(rights[asked], rights[asked[at]])] = enough
+        is_likely = (ranks == 2 * most - 1) & (agreed[asked] >= likely)
+        limit[np.isin(rights[asked], rights[asked[is_likely]])] = 2 * most
         kept[asked[ranks < limit]] = True
     later = distinct(rights[(flags & MORE != 0) | ~kept])
-    earlier = distinct(lefts[flags & MORE_LATER != 0])
+    earlier = distinct(lefts[~kept])
     is_later = np.repeat([True, False], [len(later), len(earlier)])
     cut = pa.table([np.concatenate([later, earlier]), is_later], schema=CUT)
     columns = [lefts[kept], rights[kept], bands[kept]]

@@ -143,7 +143,8 @@ def recall_records(stage: NearDup, recall: Recall) -> Iterator[Metric]:
 
     Who shares no bucket with anybody is not drawn, so the lower bound of all is lowered by the chance to share none.
     """
-    whole = _share(stage, "recall", int(recall.found.sum()), len(recall.found), Scope(), "no_neighbour")
+    reason = "no_neighbour" if stage.recall_documents else "none_drawn"
+    whole = _share(stage, "recall", int(recall.found.sum()), len(recall.found), Scope(), reason)
     if whole.low is not None:
         bands, rows = stage.bands()
         whole = replace(whole, low=whole.low * chance_to_meet(stage.threshold, bands, rows))
@@ -152,7 +153,7 @@ def recall_records(stage: NearDup, recall: Recall) -> Iterator[Metric]:
     steps = np.minimum((recall.similarities * STEPS).astype(np.int64), STEPS - 1)
     for step in range(first, STEPS):
         own, scope = steps == step, Scope(rule=f"jaccard={step / STEPS:.2f}-{(step + 1) / STEPS:.2f}")
-        yield _share(stage, "recall", int(recall.found[own].sum()), int(own.sum()), scope, "no_neighbour")
+        yield _share(stage, "recall", int(recall.found[own].sum()), int(own.sum()), scope, reason)
 
 
 def _share(stage: NearDup, stat: str, good: int, tried: int, scope: Scope, reason: str) -> Metric:

@@ -13,7 +13,7 @@ from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.kernels.crowds import MOST_VALUES, CrowdLimits
 from dataaudit.kernels.minhash import choose_bands
-from dataaudit.manifest.metric import Metric, ratio
+from dataaudit.manifest.metric import PAIRS_LEFT_OUT, Metric, ratio
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.near_dup.rows import BANDS, DOCUMENTS, SIGNATURES, SKETCHES, emit_tables
 from dataaudit.stages.base import Context, StageDefaults
@@ -27,8 +27,10 @@ _SUMS = (
     "no_words",
     "duplicates",
     "component_duplicates",
+    "cut",
     "undecided",
     "held_out",
+    "held_out_worded",
     "leaked",
     "undecided_leaks",
 )
@@ -163,7 +165,15 @@ class NearDup(StageDefaults):
         return MetricRows.joined(
             [
                 groups.estimates(METRIC, "rate", "ratio", bounds, worded, confidence=1.0, exact=sure),
-                groups.ratios(COMPONENTS, "rate", sums["component_duplicates"], worded),
+                groups.unbounded(
+                    COMPONENTS,
+                    "rate",
+                    "ratio",
+                    sums["component_duplicates"] / np.maximum(worded, 1),
+                    worded,
+                    reason=PAIRS_LEFT_OUT,
+                    exact=sums["cut"] == 0,
+                ),
                 groups.counts(METRIC, "documents", duplicates, worded, "documents"),
                 groups.counts(METRIC, "undecided", undecided, worded, "documents"),
                 groups.counts(METRIC, "no_words", sums["no_words"], documents, "documents"),
@@ -176,7 +186,7 @@ class NearDup(StageDefaults):
         if not totals["held_out"]:
             return []
         scope = replace(context.scope, split=None, set=context.scope.split)
-        leaked, held_out = totals["leaked"], totals["held_out"]
+        leaked, held_out = totals["leaked"], totals["held_out_worded"]
         found = ratio(OVERLAP, "near_dup", leaked, held_out, scope=scope, unit="ratio", version=self.version)
         if context.trains and totals["undecided_leaks"]:
             most = (leaked + totals["undecided_leaks"]) / held_out
@@ -186,8 +196,9 @@ class NearDup(StageDefaults):
         return [replace(found, value=None, status="not_evaluated", reason="no_training_documents")]
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
-        """Fill near_dup_rate and no_words."""
-        names = ("documents", "no_words", "duplicates")
-        documents, no_words, duplicates = (sum(partial[TABLE][name].to_pylist()) for name in names)
+        """Fill near_dup_rate, near_dup_undecided and no_words."""
+        names = ("documents", "no_words", "duplicates", "undecided")
+        documents, no_words, duplicates, undecided = (sum(partial[TABLE][name].to_pylist()) for name in names)
         worded = documents - no_words
-        return {"near_dup_rate": duplicates / worded if worded else None, "no_words": no_words}
+        rate = duplicates / worded if worded else None
+        return {"near_dup_rate": rate, "near_dup_undecided": undecided, "no_words": no_words}

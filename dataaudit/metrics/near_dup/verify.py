@@ -50,12 +50,12 @@ def partition_bits(candidates: pa.Table, document_bytes: int) -> int:
     return min(MOST_BITS, wanted.bit_length())
 
 
-def wanted_documents(candidates: pa.Table, bits: int) -> pa.Table:
-    """Return what to read again, of schema :data:`WANTED`, for candidates in ``2 ** bits`` partitions."""
+def wanted_documents(candidates: pa.Table, others: np.ndarray, bits: int) -> pa.Table:
+    """Return what to read again, of schema :data:`WANTED`: candidates, in ``2 ** bits`` partitions, and others."""
     lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
     number = (spread(rights) >> np.uint64(64 - MOST_BITS)).astype(np.int16) >> (MOST_BITS - bits) << (MOST_BITS - bits)
-    partitions = np.tile(number.astype(np.int16), 2)
-    places = np.concatenate([lefts, rights])
+    partitions = np.concatenate([np.tile(number.astype(np.int16), 2), np.zeros(len(others), dtype=np.int16)])
+    places = np.concatenate([lefts, rights, others])
     order = np.lexsort((partitions, places))
     places, partitions = places[order], partitions[order]
     new = np.ones(len(order), dtype=bool)

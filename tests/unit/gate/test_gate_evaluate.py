@@ -419,6 +419,16 @@ class TestShards:
         verdict = judged(policy(one), facts(covered(), shards=[shard_row(n) for n in range(9)]))
         assert verdict.rules[0].counts == {State.NOT_EVALUATED: 1}
 
+    def test_a_share_of_documents_that_may_count_is_judged_with_them(self):
+        """By its upper bound, of the documents that have words."""
+        one = {"metric": "near_dup_rate", "scope": {"per": "shard"}, "budget": 0.5}
+        row = shard_row(0, documents=100, no_words=60, near_dup_rate=0.25, near_dup_undecided=12)
+        now = facts(covered(), record("near_dup_rate", "rate", 0.25), shards=[row])
+        (case,) = judged(policy(rule(**one)), now).rules[0].cases
+        assert (case.state, case.value, case.judged, case.denominator) == (State.FAILED, 0.25, 0.55, 40)
+        (case,) = judged(policy(rule(**one, bound="value")), now).rules[0].cases
+        assert (case.state, case.judged) == (State.PASSED, 0.25)
+
 
 class TestLost:
     """A number that the baseline has, the corpus still has the part of, and the manifest has not."""

@@ -59,6 +59,12 @@ def test_canonically_equal_texts_have_equal_words(text: str) -> None:
     assert _hashes(normalize("NFC", text)) == _hashes(normalize("NFD", text))
 
 
+@given(st.text("ae\u0301\u0302\u0323\u0327\u0e38\u0e48\u09cd\u09bc ", max_size=8))
+def test_marks_in_any_order_are_those_of_the_slow_twin(text: str) -> None:
+    for form in (text, normalize("NFC", text), normalize("NFD", text)):
+        assert _hashes(form) == [word_hash(word.text) for word in words_of(form)] == _hashes(text)
+
+
 @given(st.lists(st.text("ab 1.\u4e2d", max_size=20), max_size=5))
 def test_a_document_has_the_same_words_alone_and_among_others(texts: list[str]) -> None:
     batch = _split(texts)

@@ -22,7 +22,7 @@ DIGESTS = {
     "near_sources": "c386ece13cbdacd5f88260a7441260ac2f64f0132a7545c9e81a27205489f68c",
     "overlap": "af296810b2beffc5f2cfe789809e86efc2a71b6409908ed1153fc8cdb29d3d7a",
     "pairs": "2379075cc75d27bd68d2460cbbfe3e311b99849fbbb12b4ee16b852de5dd78b2",
-    "shards": "140f9531bd9be88f2822a4a1e5351df72ef1ac49bb61699214d5c8dc0ef01ba9",
+    "shards": "d82982f2bf2a98c3bb6ab9c59ff44348fe289bfd7663c480a148292be63c2318",
     "signatures": "f7c7edf6fe917eae9b45836e357a72df10cd54116c2587ee85e38809e675ea68",
     "sources": "3fc034a478d1c18efda1a412cffe0e38fcdfad6b4e8c865ce036c5131744ec18",
 }

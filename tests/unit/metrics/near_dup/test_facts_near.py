@@ -89,7 +89,7 @@ def test_rates_misses_and_warnings_are_said(folder):
         "recall 0.9900 on 300 drawn near-duplicates (0.9700 to 1.0000)",
         "precision 1.0000 on 200 reported pairs (0.9800 to 1.0000)",
         "in the reference 0.2500 on 20 documents, by signatures (0.2000 to 0.3000)",
-        "3 pairs of large buckets left out, so 2 documents may be near-duplicates and are not counted",
+        "3 pairs left out, so 2 documents may be near-duplicates and are not counted",
         "val: 0.1000 of its documents have a near-duplicate in training data.",
         "warning: source web would lose 0.6000 of its documents.",
         "Clusters by size documents clusters --------- -------- 2 1 5-8 1",

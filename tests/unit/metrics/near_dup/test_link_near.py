@@ -334,6 +334,39 @@ def test_held_out_documents_of_a_hot_bucket_meet_training_data_that_comes_later(
     assert {row["shard"]: row["leaked"] for row in found.clusters.counts.to_pylist()} == {0: 40, 1: 0}
 
 
+@pytest.mark.parametrize("held_out", [(False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_so_lies_between_what_was_found_and_what_may_be(seed, held_out, tmp_path):
+    """Near-duplicates and leaks of a template, with limits that leave much out, and copies in the other split."""
+    texts = template_pairs(120, seed, 0.98)
+    texts += texts[10:20]
+    random.Random(seed).shuffle(texts)
+    shards = [Shard(texts=texts[:60], split=0), Shard(texts=texts[60:], split=1)]
+    stage = NearDup(recall_documents=0, small_bucket=4, large_bucket=24, leaders=1, most_candidates=1)
+    found = search(shards, tmp_path, stage, held_out=held_out)
+    sums = {name: sum(found.clusters.counts[name].to_pylist()) for name in found.clusters.counts.column_names[2:]}
+    near = {
+        (left, right)
+        for left, right in combinations(range(len(texts)), 2)
+        if true_similarity(texts[left], texts[right]) >= 0.8
+    }
+    duplicates = len({right for _, right in near})
+    splits = [(*held_out,)[int(number >= 60)] for number in range(len(texts))]
+    leaks = {place for pair in near for place in pair if splits[place] and not all(splits[other] for other in pair)}
+    assert sums["duplicates"] <= duplicates <= sums["duplicates"] + sums["undecided"]
+    assert sums["leaked"] <= len(leaks) <= sums["leaked"] + sums["undecided_leaks"]
+    assert sums["cut"] > 20
+
+
+def test_fewer_documents_count_where_their_neighbours_are_too_many(tmp_path, monkeypatch):
+    """Whose neighbours are not all verified is not known to be alone, so it is not in the number."""
+    texts = template_pairs(240, 3, 0.98)
+    monkeypatch.setattr(recall, "_PAIRS", 400)
+    found = search([Shard(texts=texts)], tmp_path, NearDup())
+    assert 0 < len(found.recall.found) < 0.5 * len(near_earlier(texts))
+    assert found.recall.found.all()
+
+
 def test_drawn_documents_change_no_pair_and_are_found_among_all_others(tmp_path):
     texts = families(9, count=80, size=100)
     (tmp_path / "a").mkdir()
