@@ -43,7 +43,10 @@ WORDS = {
 """What the report has for a reason."""
 NOT_ODD = {
     **{kind: ("en", kind) for kind in CLEAN},
-    **{f"{kind}-in-python": ("python", kind) for kind in ("generics", "minified", "digests", "tables")},
+    **{
+        f"{kind}-in-python": ("python", kind)
+        for kind in ("generics", "minified", "digests", "tables", "documented", "locked")
+    },
     "french": ("fr", "fr"),
     "german": ("de", "de"),
     "russian": ("ru", "ru"),
