@@ -200,6 +200,9 @@ DAMAGED = {
     "html-one-line": lambda rng: _html(rng).replace("\n", ""),
     "base64": _base64,
     "base64-line": _encoded_line,
+    "empty": lambda _: "",
+    "blank": lambda rng: "\n" * rng.randrange(1, 9),
+    "dashes": lambda rng: "- " * rng.randrange(9, 99) + "***",
     "hexadecimal": lambda rng: _prose(rng, sentences=3) + rng.randbytes(700).hex(),
 }
 """A document by the kind of its damage; prose of the same kind is what surrounds it."""
