@@ -11,6 +11,7 @@ from shown import told
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.near_dup.facts import near_duplicates, section
+from dataaudit.render.line import PLAIN, spell
 from dataaudit.report.show import show_manifest
 
 RATE = "near_dup_rate"
