@@ -44,7 +44,7 @@ class EncodingFaults(StageDefaults):
     """
 
     name: ClassVar[str] = "encoding_faults"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Documents, bytes and lines by source."""
