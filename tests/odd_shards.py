@@ -122,6 +122,31 @@ def _digests(rng):
     return "\n".join(lines) + "\n" + _python(rng)
 
 
+def _documented(rng):
+    names = rng.sample(_WORDS, 6)
+    sharp = [
+        f'/// <summary>\n/// {one}\n/// </summary>\n/// <param name="{one}">A.</param>\nint {one}();' for one in names
+    ]
+    java = [f"  /**\n   * <p>{{@code List&lt;{one}&gt;}}</p>\n   */\n  int {one}();" for one in names]
+    return "\n".join([*sharp, *java, *(f"  {one} = &para;" for one in names)])
+
+
+def _locked(rng):
+    sums = [f"{one}==1.0 \\\n  --hash=sha256:{rng.randbytes(32).hex()}" for one in _WORDS]
+    sums += [f'"integrity": "sha512-{base64.b64encode(rng.randbytes(64)).decode()}"' for _ in range(6)]
+    return "\n".join([*sums, *(f"{rng.randbytes(size).hex()}  {size}.tar" for size in (20, 28, 32, 48, 64))])
+
+
+def _of_tags(rng):
+    lines = [f"The <p> element of {one}, and <i>\n<b> are of HTML." for one in rng.sample(_WORDS, 4)]
+    return "\n".join([*lines, "usage: tool <p> <i>", "  tool <b> <u>", _prose(rng, sentences=3)])
+
+
+def _units(rng):
+    units = "kcal/mol\u00c5²", "kJ/(mol\u00c5²)", "e\u00c5²", "n\u00c5–m\u00c5", "mol\u00c5³"
+    return "\n".join(f"{rng.randrange(99)} {rng.choice(units)} of {one}" for one in _WORDS)
+
+
 def _paths(rng):
     lines = ["/usr/share/" + "/".join(rng.sample(_WORDS, 12)) + f"/{rng.randrange(99)}.html" for _ in range(6)]
     names = ["".join(word.title() for word in rng.sample(_WORDS, 10)) + "Factory2" for _ in range(6)]
@@ -175,6 +200,9 @@ DAMAGED = {
     "html-one-line": lambda rng: _html(rng).replace("\n", ""),
     "base64": _base64,
     "base64-line": _encoded_line,
+    "empty": lambda _: "",
+    "blank": lambda rng: "\n" * rng.randrange(1, 9),
+    "dashes": lambda rng: "- " * rng.randrange(9, 99) + "***",
     "hexadecimal": lambda rng: _prose(rng, sentences=3) + rng.randbytes(700).hex(),
 }
 """A document by the kind of its damage; prose of the same kind is what surrounds it."""
@@ -188,6 +216,10 @@ CLEAN = {
     "capitals": _dialogue,
     "placeholders": _placeholders,
     "digests": _digests,
+    "documented": _documented,
+    "locked": _locked,
+    "of-tags": _of_tags,
+    "units": _units,
     "paths": _paths,
     "gaps": _gaps,
     "short": lambda rng: _prose(rng, sentences=3),

@@ -162,7 +162,7 @@ def _records(
             denominator=int(denominators[index]),
             n=int(denominators[index]),
             status="not_evaluated" if missing else "ok",
-            reason=("empty_denominator" if empty else "missing") if missing else reason,
+            reason=("empty_denominator" if empty else statistic.absent) if missing else reason,
         )
 
     return record

@@ -81,6 +81,76 @@ def entity_end(data: np.ndarray, pos: Integer, end: Integer, entities: np.ndarra
 
 
 @cold
+def is_address(data: np.ndarray, line: Integer, pos: Integer, after: Integer, end: Integer) -> bool:
+    """Tell whether an entity ends a statement that takes the address of a variable: ``p = &copy;``, ``return &para;``.
+
+    Args:
+        data: uint8[m] valid UTF-8.
+        line: First byte of its line.
+        pos: Place of the ``&``.
+        after: Byte after the ``;``.
+        end: Byte after the document.
+    """
+    if data[pos + 1] == 35 or _begins(data, pos + 1, end, (b"amp;", b"lt;", b"gt;", b"quot;", b"apos;", b"nbsp;")):
+        return False
+    while pos > line and _is_space(data[pos - 1]):
+        pos -= 1
+    is_operator = pos > line and (data[pos - 1] in (40, 61, 123, 124))  # ( = { |
+    if not is_operator and not (pos - line >= 6 and _begins(data, pos - 6, end, (b"return",))):
+        return False
+    while after < end and data[after] != 10 and _is_space(data[after]):
+        after += 1
+    return bool(after == end or data[after] in (10, 125) or _begins(data, after, end, (b"//", b"/*")))
+
+
+@cold
+def is_comment(data: np.ndarray, line: Integer, end: Integer) -> bool:
+    """Tell whether a line is a comment of code, whose tags and entities document it (``///``, ``/**``, ``'''``).
+
+    Args:
+        data: uint8[m] valid UTF-8.
+        line: First byte of the line.
+        end: Byte after what is looked at.
+    """
+    at = line
+    while at < end and data[at] != 10 and _is_space(data[at]):
+        at += 1
+    return bool((line < at < end and data[at] == 42) or _begins(data, at, end, (b"//", b"/*", b"'''")))
+
+
+@cold
+def begins_line(data: np.ndarray, pos: Integer, after: Integer, end: Integer) -> bool:
+    """Tell whether a tag at the head of a line is more than the name of an element: what follows belongs to it."""
+    if not _is_bare(data, pos, after) or after == end:
+        return True
+    if data[after] in (41, 44, 45, 46, 47, 58, 59, 61, 124):  # ) , - . / : ; = |
+        return False
+    at = after
+    while at < end and data[at] != 10 and _is_space(data[at]):
+        at += 1
+    return bool(at in (after, end) or data[at] == 10)
+
+
+@cold
+def ends_line(data: np.ndarray, start: Integer, pos: Integer, after: Integer) -> bool:
+    """Tell whether a tag, if it ends a line, is more than the name of an element: it stands close to what is before."""
+    if not _is_bare(data, pos, after):
+        return True
+    before = data[pos - 1] if pos > start else np.uint8(32)
+    # . ! ? > ; : ) "
+    return bool(_is_letter(before) or _is_digit(before) or before >= 128 or before in (46, 33, 63, 62, 59, 58, 41, 34))
+
+
+@helper
+def _is_bare(data: np.ndarray, pos: Integer, after: Integer) -> bool:
+    """Tell whether a tag opens an element and has no attribute."""
+    at = pos + 1
+    while at < after and _in_name(data[at]):
+        at += 1
+    return bool(at == after - 1 and data[at] == 62)
+
+
+@cold
 def tag_end(
     data: np.ndarray,
     start: Integer,
@@ -155,16 +225,22 @@ def _end_of_attributes(data: np.ndarray, pos: Integer, at: Integer, end: Integer
 def _declaration_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
     """Return the byte after ``<!--``, ``<!doctype``, ``<![CDATA[`` or ``<?xml``, or ``pos``."""
     for sign in (b"<!--", b"<!doctype", b"<![cdata[", b"<?xml"):
-        if end - pos >= len(sign):
-            same = True
-            for index in range(len(sign)):
-                byte = data[pos + index]
-                if (byte | 32 if 65 <= byte <= 90 else byte) != sign[index]:
-                    same = False
-                    break
-            if same:
-                return pos + len(sign)
+        if _begins(data, pos, end, (sign,)):
+            return pos + len(sign)
     return pos
+
+
+@helper
+def _begins(data: np.ndarray, pos: Integer, end: Integer, signs: tuple[bytes, ...]) -> bool:
+    """Tell whether one of some texts of small letters stands at a place, in capitals or not."""
+    for sign in signs:
+        same = end - pos >= len(sign)
+        for index in range(len(sign) if same else 0):
+            byte = data[pos + index]
+            same &= (byte | 32 if 65 <= byte <= 90 else byte) == sign[index]
+        if same:
+            return True
+    return False
 
 
 @helper

@@ -11,7 +11,16 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.kernels.fault_markup import READ_DIGESTS, entity_end, name_tables, tag_end
+from dataaudit.kernels.fault_markup import (
+    READ_DIGESTS,
+    begins_line,
+    ends_line,
+    entity_end,
+    is_address,
+    is_comment,
+    name_tables,
+    tag_end,
+)
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
 
 KINDS = ("mojibake", "replacement", "control", "entities", "tags", "base64")
@@ -22,15 +31,18 @@ RUN = 64
 """Letters, digits, ``+`` and ``/`` that a run of base64 has at least."""
 _LINE_END, _CONTROL, _AMPERSAND, _LESS, _C2, _C3, _EF, _FOUR_BYTES = range(1, 9)
 _UPPER, _LOWER, _DIGIT, _SIGN = range(1, 5)
-_IS_QUOTE, _IS_MARK, _BEHIND_E2, _BEHIND_EF = 1, 2, 4, 8
+_IS_QUOTE, _IS_MARK, _BEHIND_E2, _BEHIND_EF, _BEHIND_UNIT = 1, 2, 4, 8, 16
 _ROLES = {
     _IS_QUOTE: b"\x82\x84\x85\x8b\x91\x92\x93\x94\x95\x96\x97\x99\x9b\xa0\xab\xb7\xbb\xbf",
     _IS_MARK: b"\xa9\xaa\xae\xb0\xb1\xb2\xb3\xb9\xba",
     _BEHIND_E2: b"\x80\x82\x84\x86\x88\x89\x9c",
     _BEHIND_EF: b"\xbb\xbc\xbf",
+    _BEHIND_UNIT: b"\x85\x92\x94\x95\x96\x97\xa0\xb7",
 }
 """Signs of Windows-1252 that may follow a capital letter (quotes, dashes, a space), or one that stands for a unit or a
-name; second bytes of three whose characters stand side by side in no text."""
+name; second bytes of three whose characters stand side by side in no text; signs that may follow an Angstrom."""
+_DIGESTS = (64, 96, 128)
+"""Hexadecimal digits of SHA-256, SHA-384 and SHA-512; shorter digests are no run."""
 
 
 @cache
@@ -76,7 +88,8 @@ def _alphabet() -> np.ndarray:
 def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Return int64[n, 8] of each document: the bytes of each of :data:`KINDS`, its lines, those that are markup.
 
-    Lines without a character that is seen are none. A line is markup when it begins or ends with a tag.
+    Lines without a character that is seen are none. A line is markup when it begins or ends with a tag, unless it is
+    a comment, or the tag is a bare one that stands as a word between others.
 
     Args:
         data: uint8[m] valid UTF-8.
@@ -125,17 +138,19 @@ def _count(
                 if after == pos:
                     pos += 1
                     continue
-                opened |= _is_blank(data, line, pos)
+                opened |= _is_blank(data, line, pos) and begins_line(data, pos, after, end)
+                ends = ends_line(data, start, pos, after)
                 while pos < after:
                     if data[pos] == 10:  # the tag goes on in the next line
                         opened = True
                         _end_line(data, line, pos, last_tag, opened, own)
                         line = pos + 1
                     pos += 1
-                last_tag = after
+                last_tag = after if ends else last_tag
             elif action == _AMPERSAND:
                 after = entity_end(data, pos, end, entities)
-                own[ENTITIES] += after - pos
+                if after > pos and not is_address(data, line, pos, after, end) and not is_comment(data, line, pos):
+                    own[ENTITIES] += after - pos
                 pos = max(after, pos + 1)
             elif action == _C3:
                 after = _mojibake_end(data, start, pos, end, cp1252, roles)
@@ -177,7 +192,7 @@ def _end_line(
         end -= 1
     if end > line:
         counts[LINES] += 1
-        counts[MARKUP_LINES] += np.int64(opened or end == last_tag)
+        counts[MARKUP_LINES] += np.int64((opened or end == last_tag) and not is_comment(data, line, end))
 
 
 @helper
@@ -266,6 +281,8 @@ def _stands_alone(
         return bool(is_sign or is_start or (lead == 0xF0 and second == 0x9F))
     before = np.int64(data[pos - 1]) if pos > start else 32
     if lead > 0xC3:
+        if 97 <= before <= 122 and lead == 0xC5:  # a unit and an Angstrom
+            return bool(role & _BEHIND_UNIT == 0 and (into_word or (role & _IS_MARK == 0 and second != 0x93)))
         return bool(97 <= before <= 122 or (into_word and not is_quote and role & _IS_MARK == 0))
     is_capital = 65 <= before <= 90 or (pos > start + 1 and data[pos - 2] == 0xC3 and before <= 0x9E)
     return bool(into_word or not is_capital or not is_quote)
@@ -273,7 +290,7 @@ def _stands_alone(
 
 @helper
 def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.ndarray) -> Integer:
-    """Return the bytes of all runs of base64 or hexadecimal digits: of every run, one byte in 64 is looked at."""
+    """Return the bytes of all runs of base64 or hexadecimal digits but digests: one byte in 64 of each is looked at."""
     found, done, pos = 0, start, start + RUN - 1
     while pos < end:
         if alphabet[data[pos]] == 0:
@@ -284,15 +301,19 @@ def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.n
             first -= 1
         while last < end and alphabet[data[last]]:
             last += 1
-        if last - first >= RUN and _is_random(data, first, last, alphabet):
+        if last - first >= RUN and _is_random(data, start, first, last, alphabet):
             found += last - first
         done, pos = last, last + RUN
     return found
 
 
 @cold
-def _is_random(data: np.ndarray, first: Integer, last: Integer, alphabet: np.ndarray) -> bool:
-    """Tell whether characters change their class as often as those of base64 or of hexadecimal digits do."""
+def _is_random(data: np.ndarray, start: Integer, first: Integer, last: Integer, alphabet: np.ndarray) -> bool:
+    """Tell whether characters change their class as often as in base64, or in hexadecimal digits that are no digest."""
+    if data[first] == 48 and data[first + 1] | 32 == 120:  # 0x
+        first += 2
+    if last - first in (64, 86) and _is_named_digest(data, start, first):
+        return False
     changes, slashes, classes, is_hex = np.int64(0), np.int64(0), 0, True
     for at in range(first, last):
         byte, kind = data[at], alphabet[data[at]]
@@ -304,6 +325,17 @@ def _is_random(data: np.ndarray, first: Integer, last: Integer, alphabet: np.nda
     if classes & 1 << _DIGIT == 0 or of_letters == 0:
         return False
     if is_hex:
-        return bool(8 * changes >= last - first)
+        return bool(8 * changes >= last - first and last - first not in _DIGESTS)
     is_path = 16 * slashes > last - first
     return bool(of_letters == (1 << _UPPER | 1 << _LOWER) and not is_path and 20 * changes >= 9 * (last - first))
+
+
+@helper
+def _is_named_digest(data: np.ndarray, start: Integer, first: Integer) -> bool:
+    """Tell whether ``sha384-`` or ``sha512-``, or the same with ``:`` or ``=``, stands before a run."""
+    if first - start < 7 or data[first - 1] not in (45, 58, 61):
+        return False
+    for at in range(3):
+        if data[first - 7 + at] | 32 != (115, 104, 97)[at]:
+            return False
+    return bool(48 <= data[first - 4] <= 57 and 48 <= data[first - 3] <= 57 and 48 <= data[first - 2] <= 57)

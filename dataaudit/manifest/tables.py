@@ -132,6 +132,7 @@ SHARDS = TableSpec(
             field("markup_lines", COUNT, "of these, those that begin or end with a tag", null=True),
             field("markup_documents", COUNT, "documents of which a quarter of the lines are markup", null=True),
             field("encoded_documents", COUNT, "documents of which a quarter of the bytes are base64", null=True),
+            field("wordless_documents", COUNT, "documents without a word", null=True),
             *_faults("mojibake", "UTF-8 that was read as Latin-1 or Windows-1252"),
             *_faults("replacement", "U+FFFD"),
             *_faults("control", "control characters and noncharacters"),

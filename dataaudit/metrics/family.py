@@ -112,6 +112,8 @@ class ShardStatistic:
     """How the report writes it; few: personal data, of which small counts are not shown."""
     spare: bool = False
     """Whether it is left out of that table when the page would be too large."""
+    absent: str = "missing"
+    """Reason of a shard that has documents and no number."""
     noun: str = ""
     """What it counts, in words, for lists of what failed; empty where a shard is just beyond the limit."""
     compared: bool = False

@@ -36,14 +36,15 @@ class Peers:
     def of(cls, shards: pa.Table) -> Peers:
         """Group rows of the table of shards by :data:`COLUMNS`.
 
-        A shard's source is the one with more than half of its tokens. Shards without one, and those of sources with
-        fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
+        A shard's source is the one with more than half of its tokens, or of its documents if it has no token. Shards
+        without one, and those of sources with fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
         """
         splits = shards["split"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
         lists = shards["sources"].combine_chunks()
         flat, parents = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
-        tokens = pc.struct_field(flat, "tokens").to_numpy()
-        most = np.flatnonzero(2 * tokens > np.bincount(parents, tokens, minlength=len(splits))[parents])
+        tokens, documents = (pc.struct_field(flat, name).to_numpy() for name in ("tokens", "documents"))
+        parts = np.where(np.bincount(parents, tokens, minlength=len(splits))[parents] > 0, tokens, documents)
+        most = np.flatnonzero(2 * parts > np.bincount(parents, parts, minlength=len(splits))[parents])
         names = pc.struct_field(flat, "source").dictionary_encode().indices.to_numpy(zero_copy_only=False)
         source = np.full(len(splits), -1)
         source[parents[most]] = names[most]

@@ -26,6 +26,7 @@ FAULTS = {
     "markup_lines": "text_lines",
     "markup_documents": "documents",
     "encoded_documents": "documents",
+    "wordless_documents": "documents",
     **{
         f"{kind}_{unit}": unit
         for kind in ("mojibake", "replacement", "control", "entities", "tags", "base64")
@@ -171,8 +172,10 @@ def faults(manifest: Manifest) -> Recomputed:
     shards = read_shards(manifest, "text_lines", "documents", "bytes", *FAULTS)
     found = Recomputed()
     for scope, rows in of_splits([row for row in shards if row["text_lines"] is not None]).items():
+        is_blank = not any(row["text_lines"] for row in rows)
         for stat, of in FAULTS.items():
-            value, whole = (sum(row[name] for row in rows) for name in (stat, of))
+            value, whole = (sum(row[name] or 0 for row in rows) for name in (stat, of))
+            whole = 0 if is_blank and stat != "wordless_documents" else whole
             found.records.append(as_ratio("encoding_faults", stat, value, whole, scope))
     return found
 

@@ -10,7 +10,7 @@ from dataaudit.manifest.metric import rounded
 from dataaudit.metrics.peers import Peers
 
 COLUMN = "unusual_language_share"
-COLUMNS = ("split", "sources", "languages", "documents")
+COLUMNS = ("split", "sources", "languages", "documents", "bytes", "wordless_documents")
 """Columns of the table of shards that the share is computed from."""
 UND = "und"
 
@@ -27,7 +27,7 @@ def unusual_language_shares(shards: pa.Table) -> np.ndarray:
 
     The usual share of a language is the median over the shards of the same source; small sources of a split count as
     one. Documents without a language, as code or tables, are in no other language. A shard without documents, or
-    whose languages were not looked for, has NaN.
+    without a word in them, or whose languages were not looked for, has NaN: nothing could be found.
 
     Args:
         shards: The table of shards, with :data:`COLUMNS`.
@@ -35,7 +35,9 @@ def unusual_language_shares(shards: pa.Table) -> np.ndarray:
     lists = shards["languages"].combine_chunks()
     flat, places = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
     documents = pc.fill_null(shards["documents"], 0).to_numpy()
-    known = lists.is_valid().to_numpy(zero_copy_only=False) & (documents > 0)
+    worded = documents - pc.fill_null(shards["wordless_documents"], 0).to_numpy()
+    has_words = (worded > 0) & (pc.fill_null(shards["bytes"], 0).to_numpy() > 0)
+    known = lists.is_valid().to_numpy(zero_copy_only=False) & has_words
     kept = known[places] & pc.not_equal(pc.struct_field(flat, "language"), UND).to_numpy(zero_copy_only=False)
     places = places[kept]
     shares = pc.struct_field(flat, "documents").to_numpy()[kept] / documents[places]

@@ -24,6 +24,12 @@ _BEFORE_GLUED = re.compile(r"[-A-Za-z0-9:._]")
 _QUOTES = {
     *"\u201a\u201e\u2026\u2039\u2018\u2019\u201c\u201d\u2022\u2013\u2014\u2122\u203a\u00a0\u00ab\u00b7\u00bb\u00bf"
 }
+_NEVER_BEHIND_UNIT = {*"\u2026\u2019\u201d\u2022\u2013\u2014\u00a0\u00b7"}
+_COMMENT = re.compile(r"[ \t\v\f\r]+\*|[ \t\v\f\r]*(?://|/\*|''')")
+_BEFORE_ADDRESS = re.compile(r"(?:[(={|]|return)[ \t\v\f\r]*$", re.IGNORECASE | re.ASCII)
+_AFTER_ADDRESS = re.compile(r"[ \t\v\f\r]*(?:$|\n|\}|//|/\*)")
+_ESCAPES = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"}
+_NAMED_DIGEST = re.compile(r"[sS][hH][aA][0-9]{3}[-:=]$")
 _MARKS = {*"\u00a9\u00aa\u00ae\u00b0\u00b1\u00b2\u00b3\u00b9\u00ba"}
 _NONCHARACTERS = {*range(0xFDD0, 0xFDF0)} | {plane << 16 | low for plane in range(17) for low in (0xFFFE, 0xFFFF)}
 
@@ -42,10 +48,12 @@ def fault_counts(text: str, names: dict[str, set[str]]) -> Counter[str]:
         if kind == "tags":
             tags.append((at, end))
         at = end
-    counts["base64"] = sum(len(one.group()) for one in _RUN.finditer(text) if _is_random(one.group()))
+    counts["base64"] = sum(
+        len(one.group()) for one in _RUN.finditer(text) if _is_random(one.group(), text[: one.start()])
+    )
     lines = _lines(text)
     counts["lines"] = len(lines)
-    counts["markup_lines"] = sum(_is_markup(first, last, tags) for first, last in lines)
+    counts["markup_lines"] = sum(_is_markup(text, first, last, tags) for first, last in lines)
     return counts
 
 
@@ -59,7 +67,14 @@ def _fault_at(text: str, at: int, names: dict[str, set[str]]) -> tuple[str, int]
     if sign == "<" and (end := _tag_end(text, at, names)):
         return "tags", end
     if sign == "&" and (found := _ENTITY.match(text, at)) and (not found[1] or found[1] in names["entities"]):
-        return "entities", found.end()
+        head = text[text.rfind("\n", 0, at) + 1 : at]
+        is_address = (
+            found[1]
+            and found[0].lower() not in _ESCAPES
+            and _BEFORE_ADDRESS.search(head)
+            and _AFTER_ADDRESS.match(text, found.end())
+        )
+        return "" if is_address or _COMMENT.match(head) else "entities", found.end()
     if end := _mojibake_end(text, at):
         return "mojibake", end
     if sign == "\ufffd":
@@ -119,6 +134,8 @@ def _stands_alone(text: str, at: int, end: int) -> bool:
         is_capital = re.match("[A-Z\xc0-\xde]", before) is not None
         return into_word or not is_capital or second not in _QUOTES
     if lead in "\xc4\xc5":
+        if lead == "\xc5" and re.match("[a-z]", before):
+            return second not in _NEVER_BEHIND_UNIT and (into_word or second not in _MARKS | {"\u201c"})
         return re.match("[a-z]", before) is not None or (into_word and second not in _QUOTES | _MARKS)
     behind = {
         "\xe2": b"\x80\x82\x84\x86\x88\x89\x9c",
@@ -134,11 +151,20 @@ def _kind(sign: str) -> str:
     return "digit" if sign.isdigit() else "upper" if sign.isupper() else "lower" if sign.islower() else "sign"
 
 
-def _is_random(run: str) -> bool:
+def _is_random(run: str, before: str) -> bool:
+    if run[:2] in {"0x", "0X"}:
+        run, before = run[2:], before + run[:2]
+    if len(run) in {64, 86} and _NAMED_DIGEST.search(before[-7:]):
+        return False
     kinds = [_kind(sign) for sign in run]
     changes = sum(one != other for one, other in pairwise(kinds))
     if re.fullmatch("[0-9a-fA-F]+", run):
-        return "digit" in kinds and len({*kinds} - {"digit"}) > 0 and changes >= len(run) / 8
+        return (
+            "digit" in kinds
+            and len({*kinds} - {"digit"}) > 0
+            and changes >= len(run) / 8
+            and len(run) not in {64, 96, 128}
+        )
     if run.count("/") > len(run) / 16:
         return False
     return {"digit", "upper", "lower"} <= {*kinds} and changes / len(run) >= 0.45
@@ -156,6 +182,33 @@ def _lines(text: str) -> list[tuple[int, int]]:
     return found
 
 
-def _is_markup(first: int, last: int, tags: list[tuple[int, int]]) -> bool:
-    """Tell whether a line begins, or ends, within a tag."""
-    return any(start <= first < end or start < last <= end for start, end in tags)
+def _is_markup(text: str, first: int, last: int, tags: list[tuple[int, int]]) -> bool:
+    """Tell whether a line begins, or ends, within a tag, and is no comment and no prose about tags."""
+    line = text[text.rfind("\n", 0, first) + 1 : last]
+    if _COMMENT.match(line):
+        return False
+    return any(
+        (start < first < end)
+        or (start == first and _begins_line(text, start, end))
+        or (start < last < end)
+        or (end == last and _ends_line(text, start, end))
+        for start, end in tags
+    )
+
+
+def _is_bare(text: str, start: int, end: int) -> bool:
+    return re.fullmatch("<[-A-Za-z0-9:.]+>", text[start:end]) is not None
+
+
+def _begins_line(text: str, start: int, end: int) -> bool:
+    if not _is_bare(text, start, end):
+        return True
+    rest = text[end:].split("\n", 1)[0]
+    return not rest.strip(_SPACES) or rest[0] not in "),-./:;=|" + _SPACES
+
+
+def _ends_line(text: str, start: int, end: int) -> bool:
+    return (
+        not _is_bare(text, start, end)
+        or re.match(r"[A-Za-z0-9\x80-\U0010ffff.!?>;:)\"]", text[:start][-1:]) is not None
+    )

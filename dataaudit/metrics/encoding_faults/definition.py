@@ -20,6 +20,7 @@ from dataaudit.metrics.family import (
 from dataaudit.metrics.overlap.evidence import shards_with
 
 METRIC = "encoding_faults"
+NO_WORDS = "no_words"
 COMPARED = {
     "mojibake_documents": "documents with mojibake",
     "replacement_documents": "documents with replacement characters",
@@ -27,6 +28,7 @@ COMPARED = {
     "entities_documents": "documents with entities left in",
     "markup_documents": "documents of markup",
     "encoded_documents": "documents of base64",
+    "wordless_documents": "documents without words",
 }
 """Columns that the shards of a source are compared by, as shares of their documents, in words."""
 
@@ -60,7 +62,9 @@ FAMILY = Family(
         ),
     ),
     shard_statistics=tuple(
-        ShardStatistic(metric=METRIC, stat=stat, column=stat, per_document=True, by_chance=True, noun=noun)
+        ShardStatistic(
+            metric=METRIC, stat=stat, column=stat, per_document=True, by_chance=True, noun=noun, absent=NO_WORDS
+        )
         for stat, noun in COMPARED.items()
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.faults import BASE64, KINDS, LINES, MARKUP_LINES, count_faults
@@ -24,6 +25,7 @@ _COLUMNS = (
     "markup_lines",
     "markup_documents",
     "encoded_documents",
+    "wordless_documents",
     *(f"{kind}_documents" for kind in KINDS),
     *(f"{kind}_bytes" for kind in KINDS),
 )
@@ -37,11 +39,12 @@ class EncodingFaults(StageDefaults):
     """Counts, per source, what a wrong decoder or a careless extractor left in texts.
 
     For each kind it counts the documents that hold some, and its bytes. A document is markup when a quarter of its
-    lines, blank lines aside, begin or end with a tag, and encoded when a quarter of its bytes are base64.
+    lines, blank lines aside, begin or end with a tag, and encoded when a quarter of its bytes are base64. Where no
+    document has a character that is seen, nothing could be found: there are documents without words, and no shares.
     """
 
     name: ClassVar[str] = "encoding_faults"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Documents, bytes and lines by source."""
@@ -55,8 +58,8 @@ class EncodingFaults(StageDefaults):
         sizes, lines, markup = batch.num_bytes(), counts[:, LINES], counts[:, MARKUP_LINES]
         is_markup = (markup > 0) & (_MANY * markup >= lines)
         is_encoded = (counts[:, BASE64] > 0) & (_MANY * counts[:, BASE64] >= sizes)
-        ones = np.ones(len(batch), dtype=np.int64)
-        columns = np.column_stack([ones, sizes, lines, markup, is_markup, is_encoded, kinds > 0, kinds])
+        ones, is_wordless = np.ones(len(batch), dtype=np.int64), batch.get(WORDS).num_words() == 0
+        columns = np.column_stack([ones, sizes, lines, markup, is_markup, is_encoded, is_wordless, kinds > 0, kinds])
         sums = np.zeros((len(batch.source_names), columns.shape[1]), dtype=np.int64)
         np.add.at(sums, batch.source_codes, columns.astype(np.int64))
         shape = _SHAPES["faults"]
@@ -68,10 +71,17 @@ class EncodingFaults(StageDefaults):
         table = partial["faults"]
         groups = Groups.of(table, context.scope, self.version)
         wholes = {name: groups.sums(table, name) for name in ("documents", "bytes", "text_lines")}
+        seen = wholes["text_lines"] > 0
+
+        def whole(name: str, of: str) -> np.ndarray:
+            return wholes[of] if name == "wordless_documents" else np.where(seen, wholes[of], 0)
+
         return MetricRows.joined(
-            [groups.ratios(METRIC, name, groups.sums(table, name), wholes[of]) for name, of in FAULTS.items()]
+            [groups.ratios(METRIC, name, groups.sums(table, name), whole(name, of)) for name, of in FAULTS.items()]
         )
 
-    def shard_columns(self, partial: Partial) -> dict[str, int]:
-        """Fill the counts of documents, bytes and lines."""
-        return {name: sum(partial["faults"][name].to_pylist()) for name in _COLUMNS}
+    def shard_columns(self, partial: Partial) -> dict[str, int | None]:
+        """Fill the counts; where no line has a character that is seen, those of what could not be found are null."""
+        sums: dict[str, int | None] = {name: sum(partial["faults"][name].to_pylist()) for name in _COLUMNS}
+        known = _COLUMNS if sums["text_lines"] else ("text_lines", "wordless_documents")
+        return {name: value if name in known else None for name, value in sums.items()}

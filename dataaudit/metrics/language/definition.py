@@ -52,6 +52,7 @@ FAMILY = Family(
             column="unusual_language_share",
             by_chance=True,
             noun="documents in an unusual language",
+            absent="no_words",
         ),
     ),
     stage="dataaudit.metrics.language.stage:Language",

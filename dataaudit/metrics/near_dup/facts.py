@@ -191,12 +191,18 @@ def section(near: Near | None, exact: float | None = None) -> Section:
         near: What was found.
         exact: Share of all documents that are exact duplicates, said beside it.
     """
-    lead = say("{} of all documents repeat the text of an earlier one word for word", share(exact))
+    lead = (
+        say("Exact duplicates were not searched for")
+        if exact is None
+        else say("{} of all documents repeat the text of an earlier one word for word", share(exact))
+    )
     if near is None:
         lead = say("{}; near-duplicates were not searched for.", lead)
         return Section(id="duplicates", title="Duplicates", lead=lead, tone="" if exact else "quiet")
     whole = near.scopes[-1]
-    lead = say("{}; {} ({}) are near-duplicates of an earlier one.", lead, share(whole.rate), whole.documents)
+    lead = say(
+        "{}; {} of the documents ({}) are near-duplicates of an earlier one.", lead, share(whole.rate), whole.documents
+    )
     blocks: list[Block] = [_rates(near), *_warnings(near), Prose(text=_how(near), tone="quiet")]
     blocks += [_flows(near.flows)] if near.flows else []
     if sizes := {label: number for label, number in near.clusters_by_size.items() if number}:
@@ -303,7 +309,7 @@ def _flows(flows: Sequence[Flow]) -> Figure:
             ),
         ),
         noun="pair",
-        note="Marked: across splits.",
+        note="Marked: across splits." if any(one.split != one.earlier_split for *_, one in sides) else "",
     )
     note = "Orange: from one split to another." if any(one[4] for one in values) else ""
     if len(sums) > len(order):

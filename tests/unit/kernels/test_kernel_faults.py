@@ -121,6 +121,19 @@ CLEAN_LINES = [
     "https://github.com/python/cpython/blob/d27e2f4d118e7a9909b6a3e5da06c5ff95806a85/Lib/_pyio.py#L525",
     "-" * 80 + "0" * 80 + " " + "ACGT" * 30 + " " + "12345678" * 12,
     "\t tab \f page\r\n",
+    "10 kcal/mol\u00c5\u00b2, 5 kJ/(mol\u00c5\u00b3), 2 e\u00c5\u00b2, n\u00c5\u2013m\u00c5",
+    "n\u00c5\u2014the, mol\u00c5\u00b7K, 2 e\u00c5\u2019s",
+    "n\u00c5\u201d, \u201e3 e\u00c5\u201c, n\u00c5\u2026, e\u00c5\u00b10.2, e\u00c5\u00a0and e\u00c5\u00b0",
+    "int *p = &trade;\n  return &copy;  // a comment\n  a[i] = (&para;\n  f = x | &cent; }\n  *q = &yen;",
+    "/**\n * {@code List&lt;T&gt;} of R&amp;D\n */\n\t/// a &lt; b\n'''&amp;\n//! &gt;\n  /* &quot; */",
+    "".join(f"  --hash=sha256:{random.Random(size).randbytes(size).hex()} \\\n" for size in (16, 20, 28, 32, 48, 64)),
+    "".join(f"{random.Random(size).randbytes(size).hex()}  a.tar\n" for size in (16, 20, 28, 32, 48, 64)),
+    random.Random(9).randbytes(64).hex().upper() + " 0x" + random.Random(8).randbytes(32).hex().upper(),
+    *(
+        f'"integrity": "sha{8 * size}{sign}{base64.b64encode(random.Random(size).randbytes(size)).decode()}"'
+        for size in (48, 64)
+        for sign in "-:="
+    ),
 ]
 
 
@@ -159,7 +172,14 @@ DAMAGED_LINES = {
     "<!-- note": "tags",
     "<?xml version": "tags",
     base64.b64encode(random.Random(1).randbytes(48)).decode(): "base64",
-    random.Random(2).randbytes(32).hex(): "base64",
+    random.Random(2).randbytes(33).hex(): "base64",
+    "x = &quot;a&quot;": "entities",
+    "(&copy; 2024)": "entities",
+    "f(a, &amp;x)": "entities",
+    "* a &amp; b": "entities",
+    "c\u00c5\u201cur": "mojibake",
+    "ko\u00c5\u201e": "mojibake",
+    "m\u00c5\u00b3s": "mojibake",
 }
 
 
@@ -174,5 +194,22 @@ def test_random_base64_is_found_in_lines_of_64_and_76():
     for size in (48, 57):
         lines = [base64.b64encode(generator.randbytes(size)).decode() for _ in range(1000)]
         assert sum(kinds(line) == {"base64"} for line in lines) >= 985
-    lines = [generator.randbytes(32).hex() for _ in range(1000)]
+    lines = [generator.randbytes(40).hex() for _ in range(1000)]
     assert sum(kinds(line) == {"base64"} for line in lines) >= 985
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ('/// <summary>\n  /// Adds.\n\t/// </summary>\n/// <param name="a">One.</param>\nint Add(int a);', 0),
+        ("/**\n * <p>\n * A list<br>\n */\n''' <summary>\n/* </p> */", 0),
+        ("the <p> element, and <i>\n<b> is bold\n<u>, <i>: lines\nsee (<p>)\n`<i>`\n- <b>", 0),
+        ("usage: tool <p> <i>\n       tool -v <b>", 0),
+        ("<p>Text\n<li>Item\nline<br>\n<ul>\n<b>bold</b>\n<p> Text</p>\n* <a href='x'>y</a>\nend.<br>", 8),
+        ("<ul><li>\nText <p class='x'>", 2),
+    ],
+)
+def test_lines_of_markup_are_no_comments_and_no_words_about_tags(text, lines):
+    """Comments that document code; elements that prose or a usage line names."""
+    assert counted(text)[0, COLUMNS.index("markup_lines")] == lines
+    assert twin.fault_counts(text, NAMES)["markup_lines"] == lines

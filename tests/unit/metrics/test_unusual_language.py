@@ -32,6 +32,8 @@ def table(shards):
             {
                 "split": split,
                 "documents": number,
+                "bytes": number,
+                "wordless_documents": None,
                 "sources": [{"source": source, **counts}] if number else [],
                 "languages": None
                 if languages is None
@@ -75,6 +77,16 @@ def test_a_polish_shard_is_unusual_in_code_and_in_english(number):
             number - 1
         ) + [1.0]
         assert unusual_language_shares(table([*shards, ("train", "web", {"und": 50})])).max() == 0
+
+
+def test_a_shard_without_words_has_no_share():
+    """Of empty texts, or of dashes alone; it is no peer of the others either."""
+    made = table([("train", "web", {"en": 2}), ("train", "web", {"und": 2}), ("train", "web", {"und": 3})])
+    empty = made.set_column(made.schema.get_field_index("bytes"), "bytes", pa.array([2, 0, 9]))
+    assert unusual_language_shares(empty).tolist() == pytest.approx([0.5, math.nan, 0.0], nan_ok=True)
+    place = made.schema.get_field_index("wordless_documents")
+    dashes = empty.set_column(place, "wordless_documents", pa.array([0, 2, 3]))
+    assert unusual_language_shares(dashes).tolist() == pytest.approx([0.0, math.nan, math.nan], nan_ok=True)
 
 
 def test_the_column_is_filled_and_null_without_documents():

@@ -50,6 +50,25 @@ def test_shares_are_of_documents_of_bytes_and_of_lines():
     assert values([("", "web")])["markup_lines", None] == (None, 0)
 
 
+@pytest.mark.parametrize("texts", [[("", "web")] * 3, [(" \n\t", "web"), ("", "web"), ("\r\n", "web")]])
+def test_where_no_character_is_seen_nothing_could_be_found(texts):
+    """No share is 0, and no column; but that no document has a word is known. A source beside it has its own."""
+    stage = EncodingFaults()
+    assert {(stat, value) for (stat, _), value in values(texts).items() if value[0] is not None} == {
+        ("wordless_documents", (1, 3))
+    }
+    columns = stage.shard_columns(stage.map(make_batch(texts)))
+    assert {name: value for name, value in columns.items() if value is not None} == {
+        "text_lines": 0,
+        "wordless_documents": 3,
+    }
+    both = values([*texts, ("a -", "code"), ("- *", "code")])
+    assert both["mojibake_documents", "web"] == (None, 0)
+    assert both["mojibake_documents", "code"] == (0, 2)
+    assert both["wordless_documents", "code"] == (0.5, 2)
+    assert both["mojibake_documents", None] == (0, 5)
+
+
 def test_columns_of_a_shard_are_the_counts():
     """Every column of the family is one of the table of shards, and no other is filled."""
     stage = EncodingFaults()

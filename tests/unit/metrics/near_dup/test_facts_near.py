@@ -11,6 +11,7 @@ from shown import told
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.near_dup.facts import near_duplicates, section
+from dataaudit.render.line import PLAIN, spell
 from dataaudit.report.show import show_manifest
 
 RATE = "near_dup_rate"
@@ -118,5 +119,7 @@ def test_json_holds_every_number(folder):
 
 def test_a_build_without_the_search_has_no_block(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl")])
-    assert section(near_duplicates(load_manifest(tmp_path / "m"))).tone == "quiet"
+    made = section(near_duplicates(load_manifest(tmp_path / "m")))
+    assert made.tone == "quiet"
+    assert spell(made.lead, PLAIN) == "Exact duplicates were not searched for; near-duplicates were not searched for."
     assert json.loads(show_manifest(tmp_path / "m", None, as_json=True))["near_duplicates"] is None
