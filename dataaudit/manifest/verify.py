@@ -22,7 +22,7 @@ from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.upgrade import is_as_written
-from dataaudit.manifest.uri import is_canonical, relative_path
+from dataaudit.manifest.uri import is_canonical, is_roundabout, relative_path
 from dataaudit.yamlfile import NAME_PATTERN
 
 LOST = ("quarantined", "skipped")
@@ -97,7 +97,7 @@ def check_core(manifest: Manifest, tables: Mapping[str, pa.Table] | None = None)
         ManifestMismatch: It is not the one that was published.
     """
     held = {name: manifest.table(name) for name in _ADDED_UP} if tables is None else tables
-    problems = _check_uris(held["shards"])
+    problems = _check_uris(held["shards"], manifest.run.roots)
     problems += _check_ledger(manifest, held["shards"])
     problems += _check_sums(manifest, held)
     problems += _check_headline(manifest)
@@ -214,7 +214,7 @@ def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
     return int(pc.sum(same).as_py() or 0)
 
 
-def _check_uris(shards: pa.Table) -> list[Problem]:
+def _check_uris(shards: pa.Table, roots: Mapping[str, str]) -> list[Problem]:
     """Check that every shard's URI is one that a build writes, below its root; streamed ones are no files."""
     files = shards.filter(pc.not_equal(shards["format"], "datasets"))
     out = [uri for uri in files["uri"].to_pylist() if relative_path(uri) is None]
@@ -222,7 +222,12 @@ def _check_uris(shards: pa.Table) -> list[Problem]:
     text = f"table shards: the URI {out[0][:_MOST_SHOWN]!r} leads out of the root{more}" if out else ""
     if out:
         return [Problem("uri_outside_root", text)]
-    odd = [uri for uri in files["uri"].to_pylist() if not is_canonical(uri)]
+    stores = {split for split, root in roots.items() if "://" in root}
+    odd = [
+        uri
+        for uri, split in zip(files["uri"].to_pylist(), files["split"].to_pylist(), strict=True)
+        if not is_canonical(uri) or (split not in stores and is_roundabout(uri))
+    ]
     more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
     return [Problem("uri_form", f"table shards: no build writes the URI {odd[0][:_MOST_SHOWN]!r}{more}")] if odd else []
 

@@ -169,7 +169,9 @@ def test_a_uri_that_leaves_the_root_is_a_problem_without_reading_the_data(folder
     assert [problem.code for problem in verify(load_manifest(folder))] == ["uri_outside_root"]
 
 
-@pytest.mark.parametrize("uri", [".", "./", "%ff%fe", "a?b", "a#copy=1", "a#copy=0x2", "a\n::error::", "x" * 200_000])
+@pytest.mark.parametrize(
+    "uri", [".", "./", "./a", "a//b", "%ff%fe", "a?b", "a#copy=1", "a#copy=0x2", "a\n::error::", "x" * 200_000]
+)
 def test_a_uri_that_no_build_writes_is_a_problem(folder, uri):
     """Each file and copy has one URI, so that no two manifests name it in two ways."""
     rows = pq.read_table(folder / "shards.parquet").to_pylist()
