@@ -136,7 +136,7 @@ judges: $(VENV)/.judges
 # The lock files: exact versions with hashes, for every Python from 3.11 on.
 # torch has builds for each kind of GPU, which differ from machine to machine: its version stands in constraints.txt.
 # Those for GPUs bring Triton; beside the CPU build it is installed by itself, for its interpreter runs a kernel in tests.
-# requirements.lock is what the demo needs, -dev what tests, linters and the docs need too, -judges the two judges and the loaders' tests.
+# requirements.lock is what the demo needs, -ci the GitHub action, -dev what tests, linters and the docs need too, -judges the two judges and the loaders' tests.
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --upgrade --generate-hashes --no-header --no-annotate
 COMPILE := $(LOCK) pyproject.toml -c constraints.txt
 lock: | $(VENV)/bin/python
@@ -144,6 +144,7 @@ lock: | $(VENV)/bin/python
 	$(COMPILE) $(addprefix --extra ,build report) --group backend -o requirements.lock
 	$(COMPILE) $(addprefix --extra ,build ci export hf http report s3 sign) $(addprefix --group ,dev docs) \
 	  -c requirements.lock -o requirements-dev.lock
+	$(COMPILE) --extra ci --group backend -c requirements-dev.lock -o requirements-ci.lock
 	echo "torch ; sys_platform == 'never'" | $(COMPILE) $(addprefix --extra ,pii toxicity) --group loaders \
 	  -c requirements-dev.lock --override - $(addprefix --no-emit-package ,torch sympy mpmath networkx) -o requirements-judges.lock
 

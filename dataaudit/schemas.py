@@ -21,6 +21,7 @@ from dataaudit.manifest import core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
+from dataaudit.outfiles import check_folder, write_file
 from dataaudit.quarantine import entry
 from dataaudit.runlog import format as runlog
 from dataaudit.text import clean
@@ -164,10 +165,11 @@ def file_name(name: str) -> str:
 
 def _write(folder: Path, names: list[str]) -> list[Path]:
     paths = [folder / file_name(name) for name in names]
+    check_folder("--out", folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, path in zip(names, paths, strict=True):
-            path.write_text(render(name), encoding="utf-8")
+            write_file(path, render(name).encode())
     except OSError as error:
         raise ConfigError(f"--out {folder}: cannot be written: {error.strerror}", "Name another folder.") from None
     return paths

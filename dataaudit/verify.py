@@ -124,7 +124,7 @@ def _check(
         signed, more = check_trust(manifest, trust)
         problems += more
     records = manifest.core.tables.values()
-    if data and not any(problem.code.startswith("table") for problem in problems):
+    if data and not any(problem.code.startswith(("table", "file_bytes", "file_list")) for problem in problems):
         found = _check_data(manifest, root, quiet=quiet)
         problems += found.problems
     return _Verdict(

@@ -43,10 +43,10 @@ _WORDS = {
     "invalid_key": "expected a key that is text",
 }
 _NAME_WORDS = "expected a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit"
-_INT = re.compile(r"^[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$")
+_INT = re.compile(r"^[-+]?(?:0|[1-9][0-9]*)\Z")
 _FLOAT = re.compile(
-    r"^[-+]?(?:(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+)$"
-    r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z"
+    r"|^[-+]?\.(?:inf|Inf|INF)\Z|^\.(?:nan|NaN|NAN)\Z"
 )
 _KEY_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
 _KEY_LIMIT = 60
@@ -56,7 +56,7 @@ _NUMBERS = {"tag:yaml.org,2002:int": _INT, "tag:yaml.org,2002:float": _FLOAT}
 class _Loader(yaml.SafeLoader):
     """Plain values only; a key that is given twice, or is no text, is an error; numbers as in YAML 1.2.
 
-    1e6 is a number. 010 and 1:30 are none: YAML 1.1 reads 8 and 90.
+    1e6 is a number. 010, 1:30, 0x10 and 1_0 are none: YAML 1.1 reads 8, 90, 16 and 10, other readers text.
     """
 
     def compose_mapping_node(self, anchor: Any) -> Any:
@@ -91,6 +91,8 @@ class _Loader(yaml.SafeLoader):
 
     def construct_object(self, node: Any, deep: Any = False) -> Any:
         try:
+            if node.tag in _NUMBERS and not _NUMBERS[node.tag].match(node.value):
+                raise ValueError  # a tag, `!!int 0x10`, says what the spelling does not
             return super().construct_object(node, deep=deep)
         except (ValueError, LookupError, TypeError):
             raise yaml.MarkedYAMLError(

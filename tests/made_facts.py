@@ -9,7 +9,7 @@ import pyarrow as pa
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.policy import Policy, Rule
 from dataaudit.gate.verdict import Subject
-from dataaudit.manifest.core import Core, SplitRecord, TokenizerRecord
+from dataaudit.manifest.core import Core, Named, SplitRecord, TokenizerRecord
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
 
@@ -86,7 +86,14 @@ def core_of(tokenizer="t" * 64, splits=(), documents=100, **more):
             for name in splits
         ],
     }
-    empty = {"parents": (), "detectors": (), "protected": (), "config": {}, "stages": ()}
+    empty = {
+        "tool": Named(name="dataaudit", version="1"),
+        "parents": (),
+        "detectors": (),
+        "protected": (),
+        "config": {},
+        "stages": (),
+    }
     return Core.model_construct(**empty | held | more)
 
 

@@ -95,7 +95,9 @@ def export_croissant(
     Licence, page, creator, description and date are for people to say, here or in the file of --metadata.
     """
     from dataaudit.export.croissant import export_croissant as write
+    from dataaudit.outfiles import check_files
 
+    check_files({"--out": out}, {"--metadata": metadata}, (folder,))
     given = {
         "license": list(licenses),
         "url": url,
@@ -131,7 +133,9 @@ def export_openlineage(
 ) -> None:
     """Write one COMPLETE event: what was read, what it holds, what the gate said. The same manifest, the same bytes."""
     from dataaudit.export.openlineage import export_openlineage as write
+    from dataaudit.outfiles import check_files
 
+    check_files({"--out": out}, {"--verdict": verdict}, (folder,))
     print_text(write(folder, out, verdict, namespace, run_id).shown(as_json=as_json))
 
 
@@ -198,9 +202,12 @@ def export_verdict(
     --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
     """
     from dataaudit.export.verdict import About, judge_and_export
+    from dataaudit.outfiles import check_files
 
     about = About(time=time, policy_uri=policy_uri, resource_uri=resource_uri, verifier=verifier)
     signing, signer = signing_of(sign, key, identity), signer_of(None, public_key, signed_by, issuer)
+    read = {"--policy": policy, "--quarantine-list": quarantine_list, "--key": key, "--public-key": public_key}
+    check_files({"--out": out}, read, (folder, baseline))
     done = judge_and_export(folder, policy, baseline, out, fail_on, about, signing, signer, quarantine_list)
     print_text(done.shown(as_json=as_json))
 

@@ -116,7 +116,16 @@ def gate(
         annotations=on_runner(os.environ) and not as_json if annotations is None else annotations,
         environ=os.environ,
     )
-    check_outputs(outputs, policy, (folder, baseline))
+    check_outputs(
+        outputs,
+        {
+            "--policy": policy,
+            "--public-key": public_key,
+            "--quarantine": quarantine,
+            "--quarantine-list": quarantine_list,
+        },
+        (folder, baseline),
+    )
     signer_of("--require-signature" if require_signature else None, public_key, identity, issuer)
     verdict = api.gate(
         folder,
@@ -130,7 +139,7 @@ def gate(
     )
     if failing is not None:  # first: it reads further tables, of which one may have been changed
         from dataaudit.gate.failing import json_lines
-        from dataaudit.gate.writers.files import write_pieces
+        from dataaudit.outfiles import write_pieces
 
         write_pieces(failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
     lines = write_outputs(verdict, outputs, policy)
@@ -204,8 +213,8 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
     """
     from dataaudit.gate.draft import draft as drafted
     from dataaudit.gate.policy import parse_policy
-    from dataaudit.gate.writers.files import check_files, write_file
     from dataaudit.manifest.load import load_manifest
+    from dataaudit.outfiles import check_files, write_file
     from dataaudit.render.result import Written
 
     check_files({"--out": out}, folders=(folder,))
@@ -310,7 +319,10 @@ def report(
     """
     if (folder is None) == (run is None):
         raise click.UsageError("expected a manifest, DIR, or --run RUNLOG" + (", not both" if folder else ""))
+    from dataaudit.outfiles import check_files
+
     if run is not None:
+        check_files({"--out": out})
         named: dict[str, object] = {
             "--baseline": baseline,
             "--policy": policy,
@@ -328,5 +340,6 @@ def report(
 
     assert folder is not None
     signer = signer_of(None, public_key, identity, issuer)
+    check_files({"--out": out}, {"--public-key": public_key})
     given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine, signer=signer)
     print_text(write_report(folder, out, given, as_json=as_json))

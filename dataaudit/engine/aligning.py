@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit import __version__
-from dataaudit.atomic import write_whole
 from dataaudit.corpus.tokenfiles.maps import map_path, said_of
 from dataaudit.corpus.tokenfiles.reading import TokenFileHead, flat_borders, open_token_file
 from dataaudit.engine.build import open_runner
@@ -60,6 +59,7 @@ from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, proves
+from dataaudit.outfiles import check_files, write_file
 from dataaudit.training.corpus import Corpus
 
 
@@ -103,6 +103,7 @@ def map_files(
         ManifestMismatch: A shard is not the one that was audited, or a file changed meanwhile.
         ClusterError: The workers cannot do the work.
     """
+    check_files({"--out": options.record}, {f"token file {path}": path for path in options.files})
     source = open_source(manifest, whole, running, options.tokenizer, progress)
     heads = [open_token_file(path, _dtype(path, options.dtype, source.tokenizer.vocab_size)) for path in options.files]
     if len({head.format for head in heads}) > 1:
@@ -152,12 +153,7 @@ def map_files(
         result="differs" if wrong else "proven",
         exit_code=1 if wrong else 0,
     )
-    try:
-        write_whole(options.record, proof.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
-    except OSError as error:
-        raise ConfigError(
-            f"{options.record} cannot be written: {error.strerror or error}", "Name another file: --out FILE."
-        ) from None
+    write_file(options.record, proof.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
     return proof
 
 

@@ -36,6 +36,7 @@ from dataaudit.engine.progress import Progress
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
+from dataaudit.outfiles import check_folder
 from dataaudit.runlog.parts import numbers
 from dataaudit.training.corpus import Corpus
 
@@ -115,6 +116,7 @@ def tokenize(
         ManifestMismatch: A shard is not the one that was audited.
         ClusterError: The workers cannot do the work.
     """
+    check_folder("--out", options.out)
     source = open_source(manifest, corpus, running, options.tokenizer, progress)
     end = special_token(source, options.end_token, "end")
     if end is None and options.format == "flat":

@@ -7,6 +7,7 @@ every other byte of the card, its metadata among it. Names from the data are cod
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -63,6 +64,8 @@ def export_card(folder: Path, out: Path | None, update: Path | None) -> Written:
     view = overview(manifest)
     inner = section(manifest, view)
     if update is not None:
+        if update.is_symlink():
+            raise ConfigError(f"--update: {update} is a link", f"Name the card itself: --update {os.readlink(update)}")
         old = read_named(update, "the card")
         new = replaced(old, inner, str(update))
         if new != old:

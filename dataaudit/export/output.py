@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dataaudit.errors import ConfigError
-from dataaudit.gate.writers.files import check_files
-from dataaudit.gate.writers.files import write_file as replace_file
+from dataaudit.outfiles import check_files
+from dataaudit.outfiles import write_file as replace_file
 
 EPOCH = "SOURCE_DATE_EPOCH"
 """Environment variable of reproducible builds: seconds since 1970."""
 
 
 def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -> None:
-    """Write a file so that a reader sees the old one or the whole new one; a pipe or a terminal is written to.
+    """Write a file so that a reader sees the old one or the whole new one, as of :mod:`dataaudit.outfiles`.
 
     Args:
-        out: The file; where it is a link, the file that it leads to.
+        out: The file; a link is replaced, and what it leads to stays.
         data: All of it.
         folder: The manifest, whose own files stay as they are.
         option: That named the file.

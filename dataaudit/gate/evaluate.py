@@ -13,7 +13,7 @@ from dataaudit.gate.coverage import complete_rules, without_tolerated
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
 from dataaudit.gate.lookup import compared_with, declared_for, is_part, record_of, why_not_at_all
-from dataaudit.gate.lost import NOTHING, explained, lost_parts
+from dataaudit.gate.lost import NOTHING, explained, lost_parts, searched_less
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.shards import judge_shards, shard_statistics
@@ -168,6 +168,7 @@ def _cases(
         cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
     cases = [explained(rule, case, now, baseline) for case in cases]
     if "shard" not in rule.scope.per:
+        cases = [searched_less(rule, case, now, baseline) for case in cases]
         cases += lost_parts(rule, now, baseline, cases)
     return cases, Counter(case.state for case in cases), waits
 

@@ -53,7 +53,7 @@ def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: st
     problems = []
     for rule in policy.rules:
         metric = METRICS[rule.metric]
-        if not metric.entities or not all(_is_of_patterns(metric, one.stat) for one in chosen_statistics(rule)):
+        if not metric.entities or not all(is_of_patterns(metric, one.stat) for one in chosen_statistics(rule)):
             continue
         looked_for = (one.entities.get(rule.metric, frozenset()) for one in (now, baseline) if one is not None)
         known = metric.entities.union(*looked_for)
@@ -66,7 +66,7 @@ def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: st
         raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
 
 
-def _is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
+def is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
     """Return whether the entities of a statistic are those of the patterns; a model's are its own."""
     return not metric.searches_with or metric.decided_by is None or metric.searches_with in metric.decided_by(stat)
 

@@ -92,6 +92,10 @@ class Manifest:
         """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
         return self._reader.read_unchecked(name)
 
+    def wrong_statistics(self, name: str) -> list[str]:
+        """Return what a table's footer says that its rows do not; see :meth:`TableReader.wrong_statistics`."""
+        return self._reader.wrong_statistics(name)
+
     def read_rows(self) -> MetricRows:
         """Return the metric records from their file as it is now; see :meth:`TableReader.read_rows`."""
         return self._reader.read_rows()

@@ -29,6 +29,7 @@ from dataaudit.manifest.files import file_record, open_file, table_file
 from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.metric_rows import TEXTS, MetricRows
 from dataaudit.manifest.replace import POINTER
+from dataaudit.manifest.statistics import wrong_statistics
 from dataaudit.manifest.stored import shown
 from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.manifest.upgrade import BYTES_SINCE, is_as_written, upgraded_table
@@ -122,12 +123,28 @@ class TableReader:
 
         Returns:
             Its rows in the form of the newest schema version, and as they were written; None when the version that the
-            manifest was written in has no such table. Neither is held against a digest.
+            manifest was written in has no such table. Neither is compared with the digest of the rows; the bytes are
+            compared with the run before they are parsed.
 
         Raises:
             ManifestError: The file is absent, damaged, or not of the schema, or of another manifest.
+            ManifestMismatch: Its bytes are not those that were published.
         """
-        return self._in_place(f"table {name}", partial(self._read_whole, name, checked=False), checked=False)
+        return self._in_place(f"table {name}", partial(self._read_whole, name), checked=False)
+
+    def wrong_statistics(self, name: str) -> list[str]:
+        """Return what the footer of a table's file says that its rows do not; its bytes are compared first.
+
+        Raises:
+            ManifestError: The file is absent or damaged, or of another manifest.
+            ManifestMismatch: Its bytes are not those that were published.
+        """
+
+        def read() -> list[str]:
+            with self._open(name) as (file, _):
+                return list(wrong_statistics(table_file(name), file))
+
+        return self._in_place(f"table {name}", read, checked=True)
 
     def hold_file(self, name: str) -> None:
         """Hold the bytes of a file of the manifest, by its path below the folder, against the run.
@@ -164,7 +181,7 @@ class TableReader:
                 failure = error
             except (OSError, pa.ArrowException) as error:
                 failure = ManifestError(f"{what} of {self.place} cannot be read: {_first_line(error)}", RESTORE)
-            except ValueError as error:
+            except (ValueError, IndexError) as error:  # a row group with fewer columns than the schema
                 failure = ManifestError(f"{what} of {self.place}: {error}", RESTORE)
             now, after = _pointer_state(self.folder)
             if now not in (None, self.id):
@@ -184,12 +201,12 @@ class TableReader:
         if record is None and is_as_written(name, self.written_as):
             raise ManifestError(f"the core of {self.place} names no table {name}", "Build again.")
         if record is None or not is_as_written(name, self.written_as):
-            table, written = self._read_whole(name, checked=True)
+            table, written = self._read_whole(name)
             if record is not None and written is not None:
                 self._hold(name, record, digest_as_written(written))
             return self._lawful(name, self._sorted(name, table))
         spec = TABLES[name]
-        with self._open(name, checked=True) as (file, state):
+        with self._open(name) as (file, state):
             if self._checked.get(name) == state:
                 missing = [one for one in columns if held is None or one not in held.column_names]
                 return _in_order(spec, [file.read(columns=missing), *([] if held is None else [held])])
@@ -209,7 +226,7 @@ class TableReader:
     def _read_rows(self) -> MetricRows:
         record = self.records.get("metrics")
         if record is not None and is_as_written("metrics", self.written_as):
-            with self._open("metrics", checked=True, dictionaries=TEXTS) as (file, _):
+            with self._open("metrics", dictionaries=TEXTS) as (file, _):
                 self._expect_schema("metrics", file.schema.to_arrow_schema())
                 rows = MetricRows.of_batches(file.iter_batches(_BATCH_ROWS))
             rows = rows.lawful(self._num_shards())
@@ -254,11 +271,11 @@ class TableReader:
             check_records(table)
         return table
 
-    def _read_whole(self, name: str, *, checked: bool) -> tuple[pa.Table, pa.Table | None]:
+    def _read_whole(self, name: str) -> tuple[pa.Table, pa.Table | None]:
         """Return a table in the form of the newest schema version, and as it was written, with no check of rows."""
         written = None
         if name in self.records:
-            with self._open(name, checked=checked) as (file, _):
+            with self._open(name) as (file, _):
                 written = file.read()
         table: pa.Table = written
         if not is_as_written(name, self.written_as):
@@ -267,20 +284,19 @@ class TableReader:
         return table, written
 
     @contextmanager
-    def _open(
-        self, name: str, *, checked: bool, dictionaries: Sequence[str] = ()
-    ) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
+    def _open(self, name: str, *, dictionaries: Sequence[str] = ()) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
         """Open a table's file, and say which one it is: a name may lead to another file at any moment.
+
+        Its bytes are compared with the run before anything parses them.
 
         Args:
             name: Of the table.
-            checked: Whether its bytes are held against the run first.
             dictionaries: Dotted names of the columns that are read as dictionaries.
         """
         with open_file(self.folder / table_file(name)) as handle:
             found = os.fstat(handle.fileno())
             state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            if checked and self._checked.get(name) != state:
+            if self._checked.get(name) != state:
                 self.hold_bytes(table_file(name), handle)
             names = list(dictionaries)
             if names:  # of another table, which the caller refuses, pyarrow would say it by an error of its own

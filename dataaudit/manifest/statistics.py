@@ -7,29 +7,29 @@ answer how many, the least and the largest from the footer alone.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataaudit.manifest.files import open_file
 
-
-def wrong_statistics(path: Path) -> Iterator[str]:
+def wrong_statistics(name: str, file: pq.ParquetFile) -> Iterator[str]:
     """Yield what the statistics of each column and row group say that its values do not.
 
     Bounds of strings may be wider than the values, as some writers cut them.
 
+    Args:
+        name: Of the file, for messages.
+        file: Open.
+
     Raises:
-        OSError: It cannot be opened.
         pa.ArrowException: It cannot be read.
+        IndexError: A row group has fewer columns than the schema.
     """
-    with open_file(path) as handle, pq.ParquetFile(handle) as file:
-        for group in range(file.num_row_groups):
-            for index in range(file.metadata.row_group(group).num_columns):
-                for said in _of_chunk(file, group, index):
-                    yield f"{path.name}: row group {group}, column {_path(file, group, index)}: {said}"
+    for group in range(file.num_row_groups):
+        for index in range(file.metadata.row_group(group).num_columns):
+            for said in _of_chunk(file, group, index):
+                yield f"{name}: row group {group}, column {_path(file, group, index)}: {said}"
 
 
 def _path(file: pq.ParquetFile, group: int, index: int) -> str:

@@ -56,6 +56,14 @@ def is_canonical(uri: str) -> bool:
     return is_copy and len(uri) <= _LONGEST and encode_path(decode_path(path)) == path
 
 
+def is_roundabout(uri: str) -> bool:
+    """Return whether a URI is a second name of a file below a folder: `a//b` and `./a` are `a/b` and `a`.
+
+    In a store they are objects of their own. A `/` at the end is that of a folder that could not be listed.
+    """
+    return not {"", "."}.isdisjoint(decode_path(uri).removesuffix("/").split("/"))
+
+
 def _percent(match: re.Match[str]) -> str:
     try:
         encoded = os.fsencode(match.group())

@@ -19,11 +19,10 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.statistics import wrong_statistics
 from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.manifest.upgrade import is_as_written
-from dataaudit.manifest.uri import is_canonical, relative_path
+from dataaudit.manifest.uri import is_canonical, is_roundabout, relative_path
 from dataaudit.yamlfile import NAME_PATTERN
 
 LOST = ("quarantined", "skipped")
@@ -49,29 +48,26 @@ def verify(manifest: Manifest) -> list[Problem]:
     """Check every table against the core; return every problem, none when all is well."""
     problems: list[Problem] = []
     tables: dict[str, pa.Table] = {}
-    sound: list[str] = []
     for name in sorted(set(TABLES) | set(manifest.core.tables)):
         is_older = name not in manifest.core.tables and not is_as_written(name, manifest.written_as)
         if not is_older and (name not in TABLES or name not in manifest.core.tables):
             problems.append(Problem("table_list", f"table {name}: in one of schema and core, not in both"))
             continue
+        if not is_older and manifest.holds_bytes and table_file(name) not in manifest.run.files:
+            continue  # of no known bytes, so it is not parsed; check_bytes names it
         if name == "metrics" and not is_older and _are_sound(manifest):  # millions of rows, and nothing to be said
-            found = _check_statistics(manifest, name)
-            problems += found
-            sound += [] if found else [table_file(name)]
+            problems += _check_statistics(manifest, name)
             continue
         try:
             table, written = manifest.read_unchecked(name)
         except ManifestError as error:
-            problems.append(Problem("table_unreadable", error.message))
+            problems.append(_unreadable("table", error))
             continue
         if name in _ADDED_UP:
             tables[name] = table
         if not is_older:
-            found = _check_table(manifest, name, table, written) or _check_statistics(manifest, name)
-            problems += found
-            sound += [] if found else [table_file(name)]
-    problems += check_bytes(manifest, sound)
+            problems += _check_table(manifest, name, table, written) or _check_statistics(manifest, name)
+    problems += check_bytes(manifest)
     problems += _check_signatures(manifest) if not problems else []
     known = {POINTER, *map(table_file, TABLES)}
     parquet = [item.name for item in manifest.folder.iterdir() if item.name.lower().endswith(".parquet")]
@@ -101,7 +97,7 @@ def check_core(manifest: Manifest, tables: Mapping[str, pa.Table] | None = None)
         ManifestMismatch: It is not the one that was published.
     """
     held = {name: manifest.table(name) for name in _ADDED_UP} if tables is None else tables
-    problems = _check_uris(held["shards"])
+    problems = _check_uris(held["shards"], manifest.run.roots)
     problems += _check_ledger(manifest, held["shards"])
     problems += _check_sums(manifest, held)
     problems += _check_headline(manifest)
@@ -126,17 +122,22 @@ def _check_run(manifest: Manifest) -> list[Problem]:
 def _check_statistics(manifest: Manifest, name: str) -> list[Problem]:
     """Check what the footer of a table's file says of its rows."""
     try:
-        return [Problem("statistics", text) for text in wrong_statistics(manifest.folder / table_file(name))]
-    except (OSError, pa.ArrowException):
-        return [Problem("table_unreadable", f"table {name}: its file changed while it was read")]
+        return [Problem("statistics", text) for text in manifest.wrong_statistics(name)]
+    except ManifestError as error:
+        return [_unreadable("table", error)]
 
 
-def check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
+def _unreadable(what: str, error: ManifestError) -> Problem:
+    """Return what is wrong with a file: its bytes are others, or it cannot be read."""
+    return Problem("file_bytes" if isinstance(error, ManifestMismatch) else f"{what}_unreadable", error.message)
+
+
+def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]:
     """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders.
 
     Args:
         manifest: Of a version before 2 its run holds none.
-        sound: Files of tables whose rows are as published; of the others the rows say more than the bytes.
+        tables: Files of tables that are checked, too; whoever reads a table has compared its bytes.
     """
     if not manifest.holds_bytes:
         return []
@@ -154,12 +155,11 @@ def check_bytes(manifest: Manifest, sound: Sequence[str]) -> list[Problem]:
     problems += [
         Problem("file_gone", f"{name}: the run names it, and it is not there") for name in sorted(listed - below)
     ]
-    for name in sorted({*sound, *(below & listed)} & {*manifest.run.files}):
+    for name in sorted({*tables, *(below & listed)} & {*manifest.run.files}):
         try:
             manifest.hold_file(name)
         except ManifestError as error:
-            is_other = isinstance(error, ManifestMismatch)
-            problems.append(Problem("file_bytes" if is_other else "file_unreadable", error.message))
+            problems.append(_unreadable("file", error))
     return problems
 
 
@@ -214,7 +214,7 @@ def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
     return int(pc.sum(same).as_py() or 0)
 
 
-def _check_uris(shards: pa.Table) -> list[Problem]:
+def _check_uris(shards: pa.Table, roots: Mapping[str, str]) -> list[Problem]:
     """Check that every shard's URI is one that a build writes, below its root; streamed ones are no files."""
     files = shards.filter(pc.not_equal(shards["format"], "datasets"))
     out = [uri for uri in files["uri"].to_pylist() if relative_path(uri) is None]
@@ -222,7 +222,12 @@ def _check_uris(shards: pa.Table) -> list[Problem]:
     text = f"table shards: the URI {out[0][:_MOST_SHOWN]!r} leads out of the root{more}" if out else ""
     if out:
         return [Problem("uri_outside_root", text)]
-    odd = [uri for uri in files["uri"].to_pylist() if not is_canonical(uri)]
+    stores = {split for split, root in roots.items() if "://" in root}
+    odd = [
+        uri
+        for uri, split in zip(files["uri"].to_pylist(), files["split"].to_pylist(), strict=True)
+        if not is_canonical(uri) or (split not in stores and is_roundabout(uri))
+    ]
     more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
     return [Problem("uri_form", f"table shards: no build writes the URI {odd[0][:_MOST_SHOWN]!r}{more}")] if odd else []
 

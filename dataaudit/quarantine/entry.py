@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -493,8 +494,11 @@ def _read(line: bytes, number: int, where: str, *, last: bool) -> Entry | BadLin
         entry = read_entry(line)
     except ValidationError as error:
         return _diagnose(line, number, where, error, last=last)
-    if not _is_its_own(entry, line):
-        return _bad(line, number, "id_mismatch", "its content is not what its id says: it was changed afterwards")
+    try:
+        if not _is_its_own(entry, line):
+            return _bad(line, number, "id_mismatch", "its content is not what its id says: it was changed afterwards")
+    except _KeyTwiceError as error:
+        return _bad(line, number, "invalid", f"the key `{error}` is given twice: readers would take either value")
     return entry
 
 
@@ -523,19 +527,36 @@ def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, l
     return _bad(line, number, "invalid", f"{error.error_count()} problem(s), the first at {place or 'the entry'}")
 
 
+class _KeyTwiceError(Exception):
+    """An object of a line has a key twice."""
+
+
 def _is_its_own(entry: Entry, line: bytes) -> bool:
-    """Tell whether the id is the content's.
+    """Return whether the id is the content's.
 
     A canonical line without its id is the canonical content, so cutting the id out saves writing it anew. Inside of
-    a string the quotes of this pattern would be escaped, so it can only be the field.
+    a string the quotes of this pattern would be escaped, so it can only be the field. A line that comes out as it went
+    in has no key twice; any other is read key by key.
+
+    Raises:
+        _KeyTwiceError: A key is there twice.
     """
-    cut = line.replace(b',"id":"%s"' % entry.id.encode(), b"", 1)
-    if f"sha256:{hashlib.sha256(cut).hexdigest()}" == entry.id:
-        return True
     try:
-        return content_id(orjson.loads(line)) == entry.id
+        if orjson.dumps(orjson.loads(line), option=orjson.OPT_SORT_KEYS) == line:
+            cut = line.replace(b',"id":"%s"' % entry.id.encode(), b"", 1)
+            if f"sha256:{hashlib.sha256(cut).hexdigest()}" == entry.id:
+                return True
+        return content_id(json.loads(line, object_pairs_hook=_unique)) == entry.id
     except ValueError:
         return False
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _KeyTwiceError(next(name for name in names if names.count(name) > 1))
+    return found
 
 
 def _bad(line: bytes, number: int, code: str, says: str) -> BadLine:

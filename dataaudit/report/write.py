@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dataaudit import text as t
-from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
-from dataaudit.gate.writers.files import write_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.relations import load_consistent
+from dataaudit.outfiles import check_files, write_file
 from dataaudit.render.line import PERCENT, spell
 
 if TYPE_CHECKING:
@@ -52,7 +51,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
 
     Args:
         manifest: The manifest.
-        out: The file; an older one is replaced in one step.
+        out: The file; an older one is replaced in one step, and so is a link.
         given: What else.
 
     Raises:
@@ -62,6 +61,9 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
         ConfigError: The policy or the list cannot be read, or ``out`` cannot be written.
     """
     require("report", "report")
+    read = {"--policy": given.policy, "--quarantine": given.quarantine}
+    read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
+    check_files({"--out": out}, read, (manifest.folder, given.baseline))
     if given.signer is not None:
         from dataaudit.manifest.attestation import attested
 
@@ -70,8 +72,6 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
     from dataaudit.report.inputs import difference_of, quarantined_shards, verdict_of
     from dataaudit.report.page import page_of
 
-    if out.is_dir():
-        raise ConfigError(f"{out} is a folder", "Name a file: --out report.html")
     page = page_of(
         manifest,
         verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict, given.signer),

@@ -11,9 +11,9 @@ import numpy as np
 import orjson
 
 from dataaudit import text as t
-from dataaudit.errors import ConfigError, NothingEvaluated
+from dataaudit.errors import NothingEvaluated
 from dataaudit.extras import require
-from dataaudit.gate.writers.files import write_file
+from dataaudit.outfiles import write_file
 from dataaudit.regular import read_regular
 from dataaudit.render.blocks import (
     Block,
@@ -92,8 +92,6 @@ def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
     require("report", "report")
     from dataaudit.render.html.document import render
 
-    if out.is_dir():
-        raise ConfigError(f"{out} is a folder", "Name a file: --out run.html")
     page = run_page(load_run(folder))
     data = render(page).encode("utf-8")
     write_file(out, data)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dataaudit.atomic import replacing
 from dataaudit.errors import ConfigError
 from dataaudit.extras import require
+from dataaudit.outfiles import check_files, writing
 from dataaudit.text import clean
 from dataaudit.training.attribution import Data
 from dataaudit.training.findings import Attribution, Episode
@@ -32,10 +32,7 @@ def check_picture(path: Path) -> None:
         require("attribute --picture", "train")
     if path.suffix.lower() != ".png":
         raise ConfigError(f"--picture: expected a name that ends in .png, found {path.name}")
-    if not path.parent.is_dir():
-        raise ConfigError(
-            f"--picture: the folder {path.parent} does not exist", f"Make it first: mkdir -p {path.parent}"
-        )
+    check_files({"--picture": path})
 
 
 def write_picture(path: Path, found: Attribution, data: Data) -> None:
@@ -80,12 +77,9 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     FigureCanvasAgg(figure)
-    try:
-        with replacing(path) as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a sign that the font lacks is drawn as a box
-            figure.savefig(file, format="png")
-    except OSError as error:
-        raise ConfigError(f"the file {path} cannot be written: {error.strerror or error}") from None
+    with writing(path) as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a sign that the font lacks is drawn as a box
+        figure.savefig(file, format="png")
 
 
 def _label(one: Episode) -> str:

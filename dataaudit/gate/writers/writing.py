@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dataaudit.extras import require
 from dataaudit.gate.verdict import Verdict
-from dataaudit.gate.writers.files import append_file, check_files, size_of, write_file
 from dataaudit.gate.writers.place_in_repository import PolicyFile, policy_file
+from dataaudit.outfiles import append_file, check_files, same_place, size_of, write_file
 from dataaudit.regular import read_regular
 
 RUNNER = "GITHUB_ACTIONS"
@@ -54,22 +53,22 @@ def on_runner(environ: Mapping[str, str]) -> bool:
     return environ.get(RUNNER) == "true"
 
 
-def check_outputs(outputs: Outputs, policy: Path, manifests: Collection[Path | None] = ()) -> None:
+def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests: Collection[Path | None] = ()) -> None:
     """Look at the files before the work.
 
     Args:
         outputs: What was asked for.
-        policy: The policy file, which stays as it is.
+        given: Files that are read, by option; they stay as they are.
         manifests: Folders of manifests, which stay as they are.
 
     Raises:
         MissingExtra: JUnit or SARIF is asked for, and the extra `ci` is not installed.
-        ConfigError: One cannot be written, or would replace the policy or another one.
+        ConfigError: One cannot be written, or would replace what is read, or another one.
     """
     for option, path in (("gate --junit", outputs.junit), ("gate --sarif", outputs.sarif)):
         if path is not None:
             require(option, "ci")
-    check_files(outputs.files, policy, manifests)
+    check_files(outputs.files, given, manifests)
 
 
 def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
@@ -120,7 +119,7 @@ def _write_pages(verdict: Verdict, outputs: Outputs) -> None:
 
 def _is_runners(path: Path, environ: Mapping[str, str]) -> bool:
     own = environ.get(SUMMARY)
-    return bool(own) and os.path.realpath(path) == os.path.realpath(str(own))
+    return bool(own) and same_place(path, Path(str(own)))
 
 
 def _place(policy: Path, outputs: Outputs) -> PolicyFile:

@@ -64,18 +64,19 @@ def test_in_an_installed_package_the_ready_policies_lie_beside_the_gate(tmp_path
     assert policy_path(Path("canary")) == tmp_path / "policies/canary.yaml"
 
 
-@pytest.mark.parametrize("budget", ["yes", "true", "'0.1'", "010", "1:30", ".inf", ".nan", "1e400", "2027-01-31"])
+@pytest.mark.parametrize(
+    "budget", ["yes", "true", "'0.1'", "010", "1:30", ".inf", ".nan", "1e400", "2027-01-31", "1_0", "0x1"]
+)
 def test_a_budget_that_looks_like_a_number_and_is_none_is_refused(budget):
     """YAML 1.1 takes `010` for 8, and a program may take `yes` for 1: a rate would never be above it."""
     with pytest.raises(ConfigError, match=r"budget: expected a (finite )?number"):
         parse_policy(HEAD.replace("budget: 0.1", f"budget: {budget}") + "}", where="p.yaml")
 
 
-@pytest.mark.parametrize("budget", ["0", "1", "-2", "0.001", "1e-3", "1E3", "1.5e+2", "1_000", ".5", "0x10"])
+@pytest.mark.parametrize("budget", ["0", "1", "-2", "0.001", "1e-3", "1E3", "1.5e+2", ".5"])
 def test_a_budget_may_be_written_in_any_form_of_a_number(budget):
-    written = {"1_000": 1000, "0x10": 16}.get(budget)
     made = parse_policy(HEAD.replace("budget: 0.1", f"budget: {budget}") + "}", where="p.yaml")
-    assert made.rules[0].budget == (float(budget) if written is None else written)
+    assert made.rules[0].budget == float(budget)
 
 
 @pytest.mark.parametrize(

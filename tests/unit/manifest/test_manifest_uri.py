@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.manifest.uri import decode_path, encode_path, relative_path, with_copy
+from dataaudit.manifest.uri import decode_path, encode_path, is_roundabout, relative_path, with_copy
 
 file_names = st.binary(min_size=1, max_size=60).filter(lambda name: b"\0" not in name)
 
@@ -83,3 +83,14 @@ def test_a_uri_that_leaves_its_root_has_no_path(uri):
 @pytest.mark.parametrize("uri", ["a.jsonl", "a/..b/c", "a/b#copy=2", "%FF", "a%23b"])
 def test_every_other_uri_has_the_path_that_it_was_made_of(uri):
     assert relative_path(uri) == decode_path(uri)
+
+
+@pytest.mark.parametrize("uri", ["./a", "a/./b", "a//b", "%2E/a", "a/%2E/b", "//", "a/b//", "./a#copy=2", "."])
+def test_a_second_name_of_a_file_is_roundabout(uri):
+    """A rule or a list that names the file would not name it."""
+    assert is_roundabout(uri)
+
+
+@pytest.mark.parametrize("uri", ["a", "a/b", "a/b/", ".a/b.", "a/...", "..a"])
+def test_the_only_name_of_a_file_is_not(uri):
+    assert not is_roundabout(uri)

@@ -137,6 +137,9 @@ def test_a_number_of_another_writer_keeps_its_id():
         (FULL.line.replace(b'"version":2', b'"version":0'), "invalid"),
         (FULL.line.replace(b'"version":2', b'"version":1'), "invalid"),
         (b"1" * 5000, "not_json"),
+        (FULL.line.replace(b'{"', b'{"reason":"spike","', 1), "invalid"),
+        (FULL.line.replace(b'"id":', b'"id":"sha256:' + b"0" * 64 + b'","id":'), "invalid"),
+        (FULL.line.replace(b'"name":"', b'"name":"other","name":"', 1), "invalid"),
         (b'{"schema":' * 5000, "not_json"),
     ],
 )
@@ -149,6 +152,19 @@ def test_a_line_that_cannot_be_read_is_named_and_the_others_are_read(line, code)
         contents.check("list")
     assert caught.value.exit_code == 3
     assert "document" not in str(caught.value)
+
+
+def test_a_key_twice_is_refused_whatever_the_id_says():
+    """Who writes the line computes the id, too: over the bytes, or over what one reader takes."""
+    twice = FULL.line.replace(b'"reason":"manual"', b'"reason":"spike","reason":"manual"')
+    body = twice.replace(b',"id":"%s"' % FULL.id.encode(), b"")
+    own = twice.replace(FULL.id.encode(), b"sha256:" + hashlib.sha256(body).hexdigest().encode())
+    for line in (twice, own, own.replace(b'"reason":"spike"', b'"re\\u0061son":"spike"')):
+        [bad] = parse(line + b"\n", "x").bad
+        assert (bad.code, bad.says) == (
+            "invalid",
+            "the key `reason` is given twice: readers would take either value",
+        )
 
 
 def test_a_last_line_that_is_not_whole_is_called_truncated():

@@ -20,8 +20,9 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 STEPS = {step["name"]: step for step in ACTION["runs"]["steps"]}
 HOOKS = ROOT / ".pre-commit-hooks.yaml"
 PAGE = (ROOT / "docs/howto/ci.md").read_text()
-UNSIGNED = {"PUBLIC_KEY": "", "IDENTITY": "", "ISSUER": ""}
-"""Variables of the gate's step where no signature is asked for."""
+OFF = {"PACKAGE": "none", "FAILING": "", "REF": "", "REF_POLICY": "", "REF_KEY": "", "PYTHONSAFEPATH": "1"}
+UNSIGNED = {"PUBLIC_KEY": "", "IDENTITY": "", "ISSUER": ""} | OFF
+"""Variables of the gate's step where no signature, no branch and no package is asked for."""
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 STUB = """#!{python}
 import json, os, pathlib, sys
@@ -29,7 +30,7 @@ with open(os.environ["CALLS"], "a") as stream:
     stream.write(json.dumps([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]) + "\\n")
 for one in sys.argv[1:]:
     name, _, path = one.partition("=")
-    if name in {{"--out", "--junit", "--sarif", "--markdown"}} and os.environ.get("CODE_OF_GATE") != "2":
+    if name in {{"--out", "--junit", "--sarif", "--markdown", "--failing"}} and os.environ.get("CODE_OF_GATE") != "2":
         pathlib.Path(path).write_text("<!-- mark 1 -->\\nbody")
 if "--paginate" in sys.argv:
     print(os.environ.get("KNOWN", ""))
@@ -131,6 +132,8 @@ def test_packages_are_kept_by_what_is_installed(stubs):
 def test_every_output_comes_from_the_gate_step(stubs):
     """Each is set by the script when the files are there."""
     assert step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED).returncode == 0
+    assert "failing" not in outputs(stubs)
+    step("Gate", stubs, MANIFEST="m", POLICY="p.yaml", BASELINE="", FAIL_ON="fail", **UNSIGNED | {"FAILING": "true"})
     named = {
         re.fullmatch(r"\${{ steps\.gate\.outputs\.([a-z-]+) }}", one["value"])[1] for one in ACTION["outputs"].values()
     }
@@ -184,7 +187,7 @@ def test_inputs_are_never_code(stubs, tmp_path):
         POLICY=INJECTED,
         BASELINE=INJECTED,
         FAIL_ON=INJECTED,
-        **dict.fromkeys(UNSIGNED, INJECTED),
+        **dict.fromkeys(UNSIGNED, INJECTED) | OFF,
     )
     (call,) = calls(stubs)
     assert call[2:4] == [f"--policy={INJECTED}", f"--fail-on={INJECTED}"]
@@ -269,9 +272,86 @@ def test_the_examples_are_what_their_platforms_read(tmp_path):
     (repo,) = load_config(str(tmp_path / "config.yaml"))["repos"]
     assert repo["hooks"][0]["id"] == "dataaudit-gate"
     (one,) = yaml.safe_load(steps)["steps"]
-    assert one["run"].startswith("dataaudit gate manifests/current --policy ")
+    assert "\ndataaudit gate manifests/current --policy " in one["run"]
+    for recipe in (workflow, steps, gitlab, hooks):
+        assert not re.search(r"(--policy|policy:|--public-key)[ =,]+target/|--(policy|public-key)[ ,]+gates/", recipe)
+    assert not re.search(r"uses: (?!OWNER)\S+@v\d", PAGE)
     given = next(one for one in yaml.safe_load(workflow)["jobs"]["gate"]["steps"] if "dataaudit" in one["uses"])["with"]
     assert set(given) <= set(ACTION["inputs"])
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 127])
+def test_what_was_not_judged_is_said_wherever_a_verdict_would_be(stubs, code):
+    """Nothing was written by the gate, so an older comment would stay: one of the same mark takes its place."""
+    given = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"} | UNSIGNED
+    step("Gate", stubs, **given)
+    mark = Path(outputs(stubs)["markdown"]).read_text().splitlines()[0]
+    Path(stubs["GITHUB_OUTPUT"]).unlink()
+    program = f"#!/bin/sh\nprintf 'dataaudit: 100%% wrong\\n```\\n<!-- x -->\\n' >&2\nexit {code}\n"
+    (Path(stubs["PATH"].split(":")[0]) / "dataaudit").write_text(program)
+    done = step("Gate", stubs, **given)
+    page = Path(outputs(stubs)["markdown"]).read_text()
+    assert page.splitlines()[:2] == [mark, "## dataaudit gate: NOT JUDGED"]
+    assert re.fullmatch("<!-- dataaudit-gate [0-9a-f]{16} -->", mark)
+    assert page.endswith("\n\n    dataaudit: 100% wrong\n    ```\n    <!-- x -->\n")
+    assert Path(stubs["GITHUB_STEP_SUMMARY"]).read_text() == page
+    command = f"::error title=dataaudit gate: not judged, exit code {code}::dataaudit: 100%25 wrong%0A```%0A<!-- x -->"
+    assert command in done.stdout.splitlines()
+    assert outputs(stubs)["exit-code"] == str(code)
+
+
+def test_policy_and_key_of_a_branch_are_read_from_it_and_never_from_the_checkout(stubs, tmp_path):
+    """A branch that cannot be read is no reason to take the pull request's."""
+    done = step("Policy of the branch", stubs, REF="main", POLICY="g/p q.yaml", PUBLIC_KEY="k.pub", GH_TOKEN="t")
+    assert done.returncode == 0, done.stderr
+    first, second = calls(stubs)
+    assert (first[-1], second[-1]) == ("repos/owner/corpus/contents/g/p%20q.yaml", "repos/owner/corpus/contents/k.pub")
+    assert "ref=main" in first
+    found = outputs(stubs)
+    asked = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"} | UNSIGNED
+    asked |= {"PUBLIC_KEY": "k.pub", "REF": "main"}
+    step("Gate", stubs, **asked | {"REF_POLICY": found["policy"], "REF_KEY": found["public-key"]})
+    step("Gate", stubs, **asked)
+    *_, there, absent = calls(stubs)
+    assert (there[2], there[-3]) == (f"--policy={found['policy']}", f"--public-key={found['public-key']}")
+    assert (absent[2], absent[-3], absent[-4]) == (
+        "--policy=/nonexistent",
+        "--public-key=/nonexistent",
+        "--require-signature",
+    )
+    step(
+        "Policy of the branch", stubs | {"CODE_OF_GATE": "1"}, REF="main", POLICY="strict", PUBLIC_KEY="", GH_TOKEN="t"
+    )
+    assert outputs(stubs)["policy"] == "strict"
+    stubs |= {"CODE_OF_GATE": "1"}
+    assert step("Policy of the branch", stubs, REF="x", POLICY="p", PUBLIC_KEY="", GH_TOKEN="t").returncode == 1
+
+
+def test_no_module_of_the_checkout_is_run(stubs, tmp_path):
+    """Not by pip, not by the program: each is started so that the current folder is no place to import from."""
+    for name in ("pip", "venv", "urllib", "yaml", "click", "dataaudit"):
+        (tmp_path / f"{name}.py").write_text("open('owned', 'w')")
+    for one in ACTION["runs"]["steps"]:
+        script = re.sub(r"#.*", "", one.get("run", ""))
+        assert script.count("python") == len(re.findall(r"python3? -I |/bin/python\" -I ", script)), one["name"]
+    step("Where pip keeps what it fetches", stubs, PACKAGE="")
+    step("Policy of the branch", stubs, REF="main", POLICY="p", PUBLIC_KEY="", GH_TOKEN="t")
+    (tmp_path / "dataaudit-gate/bin").mkdir(parents=True)
+    (tmp_path / "dataaudit-gate/bin/python").symlink_to(sys.executable)
+    given = {"MANIFEST": "m", "POLICY": "p.yaml", "BASELINE": "", "FAIL_ON": "fail"} | UNSIGNED | {"PACKAGE": ""}
+    step("Gate", stubs | {"PYTHONPATH": str(tmp_path)}, **given)
+    assert not list(tmp_path.rglob("owned"))
+
+
+def test_what_the_action_installs_is_pinned_with_hashes():
+    """The program's own needs, those of the extra and of its build, in versions that were tested together."""
+    lock, tested = ((ROOT / f"requirements-{name}.lock").read_text() for name in ("ci", "dev"))
+    blocks = re.split(r"(?m)^(?=[a-z0-9])", lock)[1:]
+    assert all("--hash=sha256:" in block and block in tested for block in blocks)
+    names = {re.match(r"[a-z0-9.-]+", block)[0] for block in blocks}
+    assert {"click", "hatchling", "junitparser", "numpy", "pyarrow", "pydantic", "sarif-pydantic"} <= names
+    assert "--require-hashes" in STEPS["Install dataaudit"]["run"]
+    assert "--no-build-isolation" in STEPS["Install dataaudit"]["run"]
 
 
 def test_the_page_names_every_output_of_the_gate():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import threading
 from pathlib import Path
 
 import pytest
@@ -34,13 +33,14 @@ def test_every_file_is_written(place):
     assert Path("s.md").read_text().startswith("<!-- dataaudit-gate")
 
 
-def test_an_old_file_is_replaced_and_a_link_is_followed(place):
-    """In one step."""
-    Path("real.md").write_text("older " * 10_000)
+def test_a_link_is_replaced_and_not_followed(place):
+    """Who can plant a link in the folder does not choose what is written over."""
+    Path("real.md").write_text("older")
     Path("c.md").symlink_to("real.md")
     write_outputs(mixed(), Outputs(comment=Path("c.md")), place)
-    assert Path("c.md").is_symlink()
-    assert "older" not in Path("real.md").read_text()
+    assert not Path("c.md").is_symlink()
+    assert Path("c.md").read_text().startswith("<!-- dataaudit-gate")
+    assert Path("real.md").read_text() == "older"
 
 
 def test_a_new_file_has_the_usual_rights(place):
@@ -95,7 +95,7 @@ def test_a_policy_that_is_gone_costs_the_lines_alone(place):
 def test_what_cannot_be_written_is_said_before_the_work(place, outputs, message):
     """With the option, and exit code 2."""
     with pytest.raises(ConfigError) as caught:
-        check_outputs(outputs, place)
+        check_outputs(outputs, {"--policy": place})
     assert message in str(caught.value)
     assert caught.value.exit_code == ExitCode.WRONG_USE
 
@@ -105,28 +105,35 @@ def test_no_file_of_a_manifest_is_written(place):
     Path("m").mkdir()
     for folders in ((Path("m"), None), (Path("other"), Path("m"))):
         with pytest.raises(ConfigError, match=r"--sarif: m/manifest\.json is a part of a manifest"):
-            check_outputs(Outputs(sarif=Path("m/manifest.json")), place, folders)
-    check_outputs(Outputs(verdict=Path("m/gate.json"), sarif=Path("beside")), place, (Path("m"), None))
+            check_outputs(Outputs(sarif=Path("m/manifest.json")), {}, folders)
+    check_outputs(Outputs(verdict=Path("m/gate.json"), sarif=Path("beside")), {}, (Path("m"), None))
 
 
 def test_two_outputs_may_go_to_the_same_pipe(place):
     """/dev/null is no file that one would replace."""
     outputs = Outputs(junit=Path("/dev/null"), sarif=Path("/dev/null"))
-    check_outputs(outputs, place)
+    check_outputs(outputs, {"--policy": place})
     write_outputs(mixed(), outputs, place)
     assert not Path("/dev/null").is_file()
 
 
-def test_a_pipe_is_written_to(place):
-    """As with --junit >(command)."""
-    os.mkfifo("pipe")
-    read = []
-    reader = threading.Thread(target=lambda: read.append(Path("pipe").read_bytes()))
-    reader.start()
-    write_outputs(mixed(), Outputs(junit=Path("pipe")), place)
-    reader.join(10)
-    assert read[0].startswith(b"<?xml")
-    assert not Path("pipe").is_file()
+def test_a_stream_of_this_process_is_written_to(place):
+    """As with --junit >(command), which is a name below /dev/fd."""
+    read, write = os.pipe()
+    write_outputs(mixed(), Outputs(junit=Path(f"/dev/fd/{write}")), place)
+    os.close(write)
+    with open(read, "rb") as stream:
+        assert stream.read().startswith(b"<?xml")
+
+
+def test_a_summary_of_the_step_that_is_a_link_is_not_followed(place):
+    """The runner's own file is a file."""
+    Path("mine").write_text("mine")
+    Path("step.md").symlink_to("mine")
+    outputs = Outputs(summary=Path("step.md"), environ={"GITHUB_STEP_SUMMARY": "step.md"})
+    with pytest.raises(ConfigError, match=r"the file step\.md cannot be written"):
+        write_outputs(mixed(), outputs, place)
+    assert Path("mine").read_text() == "mine"
 
 
 def test_a_file_that_cannot_be_replaced_is_a_clear_error(place, monkeypatch):
