@@ -7,13 +7,14 @@ published is prepared in a folder of its own, forced to disk file by file (:func
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+
+from dataaudit.sealing import seal
 
 _NAME_BYTES = 64
 _SEAL_BYTES = 65
@@ -70,7 +71,7 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Write a file as :func:`write_whole` does, after a line with the digest of its name and its content.
+    """Write a file as :func:`write_whole` does, after a line with the seal of its name and its content.
 
     Raises:
         OSError: It cannot be written; what had the name before is there still.
@@ -89,7 +90,7 @@ def read_sealed(path: Path) -> bytes | None:
 
 
 def _seal(path: Path, content: bytes) -> bytes:
-    return hashlib.sha256(os.fsencode(path.name) + b"\n" + content).hexdigest().encode() + b"\n"
+    return seal(os.fsencode(path.name) + b"\n" + content).hexdigest().encode() + b"\n"
 
 
 def write_changed(path: Path, content: bytes) -> None:

@@ -81,6 +81,8 @@ def build(
     memory_limit: str | int = "auto",
     isolate: bool = True,
     state: PathLike | None = None,
+    state_key: PathLike | bytes | None = None,
+    trust_state: bool = True,
     shard_timeout: float = 1800.0,
     hmac_key: PathLike | bytes | None = None,
     quarantine: PathLike | None = None,
@@ -110,6 +112,10 @@ def build(
         memory_limit: Memory of a local worker: bytes, ``"2GiB"``, or ``"auto"`` for an even share.
         isolate: With ``workers=0``, whether what can crash a process is read in a child; a debugger wants False.
         state: Folder of partial results; ``.dataaudit`` beside the manifest when None, for S3 in the current folder.
+        state_key: Key of 16 bytes or more, or a file of it that nobody else may read: what lies in the state folder is
+            believed only if it is sealed under this key, and what is written there is.
+        trust_state: False for a manifest that is to be signed: without ``state_key`` everything is computed anew, and
+            nothing is kept.
         shard_timeout: Seconds that a part of a shard may take before it counts as stuck.
         hmac_key: Key of 16 bytes or more, or a file of it; findings get digests under it.
         quarantine: Quarantine list: the shards and documents that it holds back today are in no number.
@@ -159,9 +165,12 @@ def build(
     target = path_of(manifest, "manifest") if publication is None else publication.folder
     before, unread = _before(target)
     asked = None if samples is None else (samples[0], path_of(samples[1], "samples"))
+    folder = Path(STATE_FOLDER) if state is None and publication is not None else optional_path(state, "state")
     options = BuildOptions(
         target=target,
-        state=Path(STATE_FOLDER) if state is None and publication is not None else optional_path(state, "state"),
+        state=folder,
+        state_key=_state_key(state_key, folder or target.absolute().parent / STATE_FOLDER, target),
+        trust_state=trust_state,
         fresh=fresh,
         rehash=rehash,
         unit_seconds=shard_timeout,
@@ -278,6 +287,14 @@ def _key(given: PathLike | bytes | None) -> bytes | None:
     if given is None:
         return None
     return check_key(given, "hmac_key") if isinstance(given, bytes) else read_key(path_of(given, "hmac_key"))
+
+
+def _state_key(given: PathLike | bytes | None, *folders: Path) -> bytes | None:
+    from dataaudit.engine.setup import check_key, read_state_key
+
+    if given is None or isinstance(given, bytes):
+        return None if given is None else check_key(given, "state_key")
+    return read_state_key(path_of(given, "state_key"), *folders)
 
 
 def _progress(given: bool | str | Callable[[str], object]) -> Progress:

@@ -197,6 +197,9 @@ def report(
 def sign(manifest: PathLike | LoadedManifest, *, key: PathLike | None = None, identity: bool = False) -> Path:
     """Check a manifest whole and put a signature of its id and of ``manifest.json`` into its folder.
 
+    It vouches for what was built, whatever state that was built from: ``build(..., trust_state=False)``, or with a
+    ``state_key``, believes nothing that others may have prepared.
+
     Args:
         manifest: A loaded manifest, or its folder.
         key: File of a private key, ed25519 or ECDSA, PEM; its pass phrase is read from ``DATAAUDIT_KEY_PASSWORD``. Or

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         "dataaudit build data/train data/val --manifest manifests/first",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --workers 8",
         "dataaudit build corpus.yaml --manifest manifests/2026-11 --json > summary.json",
-        "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem",
+        "dataaudit build corpus.yaml --manifest manifests/2026-11 --sign --key build.pem --state-key state.key",
         "dataaudit build corpus.yaml --manifest s3://bucket/manifests/2026-11",
         codes={
             0: "published, and everything was read",
@@ -67,6 +67,12 @@ if TYPE_CHECKING:
     help="Folder of partial results; .dataaudit beside the manifest by default, here for a manifest in S3.",
 )
 @click.option(
+    "--state-key",
+    type=FOLDER,
+    metavar="FILE",
+    help="Key of 16 bytes or more: only state that is sealed under it is believed. Else --sign computes all anew.",
+)
+@click.option(
     "--shard-timeout",
     type=click.FloatRange(min=1),
     metavar="SECONDS",
@@ -97,6 +103,7 @@ def build(
     scheduler: str | None,
     memory_limit: str,
     state: Path | None,
+    state_key: Path | None,
     shard_timeout: float,
     hmac_key: Path | None,
     quarantine: Path | None,
@@ -115,8 +122,9 @@ def build(
 
     With CONFIG.yaml the config says what to read. With PATHS (files, folders, globs) splits, text column and
     sources are inferred, and what was inferred is printed. A build that was stopped goes on where it was when
-    the same command is run again. Progress goes to stderr, the summary to stdout. A key is tried before the build;
-    a signature that fails after it leaves the manifest, not signed, and exit code 2 or 3.
+    the same command is run again; with --sign, only if it has a --state-key. Progress goes to stderr, the summary
+    to stdout. A key is tried before the build; a signature that fails after it leaves the manifest, not signed, and
+    exit code 2 or 3.
     """
     from dataaudit.lean import be_lean
 
@@ -140,6 +148,8 @@ def build(
             scheduler=scheduler,
             memory_limit=memory_limit,
             state=state,
+            state_key=state_key,
+            trust_state=signing is None,
             shard_timeout=shard_timeout,
             hmac_key=hmac_key,
             quarantine=quarantine,

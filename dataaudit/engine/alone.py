@@ -31,6 +31,7 @@ from dataaudit.engine.runner import Sized, Together, unit_limit
 from dataaudit.engine.units import Outcome, wants_pandas
 from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
+from dataaudit.sealing import key_here
 
 _POLL_SECONDS = 0.05
 _DEATHS = 2
@@ -159,7 +160,7 @@ class _Child:
         self._await_start()
         self.calls += 1
         try:
-            self._calls.send(call)
+            self._calls.send((*call, key_here()))
         except BrokenPipeError:
             return self._death()
         return self._answer(memory_limit, time.monotonic() + seconds)

@@ -7,7 +7,7 @@ work done) the same input gives the same manifest id.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -48,6 +48,7 @@ from dataaudit.engine.publishing import now, publish_build
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.shard_list import ShardList
+from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
 from dataaudit.engine.surveying import survey
@@ -88,6 +89,19 @@ def build(
         DataAuditError: See the error tree; nothing was published.
     """
     require("build", "build")
+    with ExitStack() as stack:
+        return _build(config, base, root_at_base=root_at_base, options=options, progress=progress, stack=stack)
+
+
+def _build(
+    config: AuditConfig,
+    base: Path,
+    *,
+    root_at_base: bool,
+    options: BuildOptions,
+    progress: Progress,
+    stack: ExitStack,
+) -> BuildResult:
     started = now()
     check_target(options.target)
     stages = make_stages(config.stages)
@@ -105,11 +119,15 @@ def build(
         )
         check_inputs(discovery.shards)
         tell_discovery(discovery, progress)
-        state = state_folder(options)
+        home = state_folder(options)
+        once = not options.trust_state
+        state = stack.enter_context(open_state(home, key=options.state_key, once=once))
+        if state != home:
+            progress.note(_believed(options))
         shards = ShardList(discovery.shards, state)
         roots, notes = discovery.roots, left_out_notes(discovery)
         del discovery
-        tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress)
+        tokenizer, risks = prepare_tokenizer(config.tokenizer, base, state, progress, home)
         parents, reference = prepare_reference(config.reference, base, stages, tokenizer, progress)
         languages = prepare_languages(config, base, state, stages)
         content = prepare_content(config, base, stages, progress)
@@ -151,6 +169,12 @@ def build(
             runner.notes = job.runner.notes
             job.runner = runner
             gathered = _gather(job, base, stages, probed)
+
+
+def _believed(options: BuildOptions) -> str:
+    if options.state_key is not None:
+        return "state: only what is sealed under the state key is believed"
+    return "state: the build signs, so everything is computed anew and nothing is kept; --state-key FILE would keep it"
 
 
 @contextmanager

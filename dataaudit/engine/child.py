@@ -1,7 +1,8 @@
 """The child process in which hostile bytes are read: takes calls one after another, answers each, stays warm.
 
-Calls (function, unit) and outcomes go through two pipes of :mod:`multiprocessing.connection`, whose descriptors the
-command line names, beside the parent and whether pandas is wanted. The child ends with its parent.
+Calls (function, unit, key of the state folder) and outcomes go through two pipes of :mod:`multiprocessing.connection`,
+whose descriptors the command line names, beside the parent and whether pandas is wanted. The child ends with its
+parent.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataaudit.corpus.loss import Reason
 from dataaudit.engine.admission import worker_versions
 from dataaudit.engine.units import Outcome
 from dataaudit.lean import be_lean
+from dataaudit.sealing import take_key
 
 READY = "ready "
 """Begins the first answer of all: the child takes calls; the versions that it runs follow, as JSON."""
@@ -64,9 +66,10 @@ def main() -> None:
     sink.send(READY + json.dumps(worker_versions()))
     while True:
         try:
-            function, unit = source.recv()
+            function, unit, key = source.recv()
         except EOFError:
             break
+        take_key(key)
         sink.send(_call(function, unit))
     os._exit(0)
 

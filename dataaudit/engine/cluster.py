@@ -13,7 +13,7 @@ import importlib.util
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,6 +48,15 @@ SETTINGS: dict[str, Any] = {
     "distributed.admin.low-level-log-length": 10,
     "logging": {"distributed": "critical", "tornado": "critical", "asyncio": "critical"},
 }
+LOCAL_SETTINGS: dict[str, Any] = {
+    "distributed.comm.tls.ciphers": None,
+    "distributed.comm.tls.min-version": None,
+    "distributed.comm.tls.max-version": None,
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+"""Of clusters that we start: nothing of the user's environment makes TLS weaker, and no page shows what a build does to
+whoever asks on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +93,7 @@ class Cluster:
     hosts: tuple[str, ...]
     """Hosts of the workers."""
     dashboard: str | None
-    """Address of the dashboard; None when bokeh is not installed."""
+    """Address of the dashboard; None for a cluster of ours, and when bokeh is not installed."""
     memory_limit: int
     """Bytes of memory of one worker; 0 when it is not limited."""
     terms: Terms
@@ -148,6 +157,7 @@ def _opened(choice: ClusterChoice, terms: Terms) -> Iterator[Cluster]:
                 client.close(timeout=5)
             return
         with contextlib.ExitStack() as stack:
+            stack.enter_context(dask.config.set(LOCAL_SETTINGS))
             with signals_held():
                 cluster = _start_local(dask, distributed, choice, stack, terms)
             yield cluster
@@ -189,7 +199,7 @@ def check_client(client: Any) -> None:
         raise ClusterError(
             f"client: no worker answers ({type(error).__name__})", "Expected a connected client with workers."
         ) from None
-    _refuse_shared(workers, "client", "Client(n_workers=4, threads_per_worker=1, processes=True)")
+    _refuse_shared(workers, "client", "Client(n_workers=4, threads_per_worker=1, security=True)")
 
 
 def _refuse_shared(workers: Mapping[str, Any], where: str, remedy: str) -> None:
@@ -229,6 +239,8 @@ def _start_local(
     dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack, terms: Terms
 ) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
+    from dataaudit.engine.local_security import LocalSecurity, serve_no_pages
+
     os.environ.update(ONE_THREAD)
     reported = stack.enter_context(_environment_of_workers())
     num_workers = choice.workers or dask.system.CPU_COUNT
@@ -239,13 +251,18 @@ def _start_local(
         processes=True,
         memory_limit=distributed.system.MEMORY_LIMIT // num_workers if limit == "auto" else memory_bytes(limit),
         host="127.0.0.1",
+        protocol="tls://",
+        security=LocalSecurity.temporary(),
         dashboard_address="127.0.0.1:0",
+        scheduler_kwargs={"dashboard": False},
         silence_logs=logging.CRITICAL,
     )
     local.shutdown_on_close = False  # by Dask, at exit: we close it, and then it may be half started
     stack.callback(_close, local)
     client = stack.enter_context(distributed.Client(local, set_as_default=False))
-    starting = replace(_connected(client, terms), num_workers=num_workers, local=local)
+    local.sync(_without_pages, serve_no_pages, local.scheduler)
+    ours = {"num_workers": num_workers, "local": local, "dashboard": None}
+    starting = replace(_connected(client, terms), **ours)
     local.scale(num_workers)
     deadline = time.monotonic() + _START_SECONDS
     while True:
@@ -254,7 +271,7 @@ def _start_local(
         check_guard(reported, num_workers)
         alive = starting.heal()
         if alive == num_workers or (alive and time.monotonic() > deadline - _START_SECONDS / 2):
-            return replace(_connected(client, terms), num_workers=num_workers, local=local)
+            return replace(_connected(client, terms), **ours)
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"no local worker has started within {_START_SECONDS:.0f} s",
@@ -292,6 +309,10 @@ def memory_bytes(limit: str | int) -> int:
 def _close(local: Any) -> None:
     with contextlib.suppress(Exception):  # workers may be dying at the same moment
         local.close(timeout=10)
+
+
+async def _without_pages(stop: Callable[[Any], None], scheduler: Any) -> None:
+    stop(scheduler)
 
 
 async def _replace_dead(local: Any) -> None:

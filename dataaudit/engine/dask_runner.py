@@ -34,6 +34,7 @@ from dataaudit.engine.units import Outcome
 from dataaudit.errors import ClusterError
 from dataaudit.guarded import Guarded
 from dataaudit.interrupts import raise_if_interrupted
+from dataaudit.sealing import key_here, take_key
 from dataaudit.text import plural
 
 MAX_TASK_BYTES = 1 << 30
@@ -177,6 +178,7 @@ class DaskRunner:
             memory_limit=int(self.cluster.memory_limit * 0.95),
             unit_seconds=self.unit_seconds,
             terms=self.cluster.terms,
+            state_key=key_here(),
         )
         task.future = self.cluster.client.submit(call, function, chosen, task.key, key=task.key, pure=False, retries=2)
 
@@ -287,6 +289,7 @@ def run_batch(
     memory_limit: int,
     unit_seconds: float,
     terms: Terms,
+    state_key: bytes = b"",
 ) -> list[Outcome]:
     """Run units on this worker, together where that is cheaper; an error of one fails the batch, which is then split.
 
@@ -300,8 +303,10 @@ def run_batch(
         memory_limit: Resident bytes that the worker and its child may use; 0 for no limit.
         unit_seconds: Seconds that each may take in the child, beside those for its size.
         terms: What this worker has to have; if it has not, that is the outcome of every unit.
+        state_key: Of the state folder; empty for none.
     """
     worker = _tell_start(key)
+    take_key(state_key)
     if problem := problem_here(terms):
         return [Outcome(fault=(f"worker {worker} {problem[0]}", problem[1]))] * len(units)
     try:

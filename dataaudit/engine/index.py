@@ -11,7 +11,6 @@ damaged is made anew, one that is locked or on a full disk is done without.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import sqlite3
 import time
@@ -23,6 +22,7 @@ from typing import Any
 import orjson
 
 from dataaudit.corpus.storage.files import LOCAL, FileStat
+from dataaudit.sealing import seal
 from dataaudit.text import plural
 
 _SETTLED_NS = 2_000_000_000
@@ -167,8 +167,8 @@ class StatIndex:
 
 
 def _row(path: bytes, content: bytes) -> bytes:
-    """Return what is stored: content after the digest of it and its path."""
-    state = hashlib.sha256(len(path).to_bytes(8, "little") + path)
+    """Return what is stored: content after the seal of it and its path."""
+    state = seal(len(path).to_bytes(8, "little") + path)
     state.update(content)
     return state.digest() + content
 

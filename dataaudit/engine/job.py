@@ -27,13 +27,16 @@ from dataaudit.engine.holding import Holding
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner
 from dataaudit.engine.shard_list import ShardList
+from dataaudit.engine.state_folder import own_folder
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import ScanSettings
-from dataaudit.errors import ConfigError, ExitCode, ManifestError
+from dataaudit.errors import ExitCode, ManifestError
+from dataaudit.kept import private_folder
 from dataaudit.kernels.ready import Compiling
 from dataaudit.link.step import LinkContext, LinkStep, Protected
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.list import Quarantine
+from dataaudit.sealing import key_here
 from dataaudit.stages.base import Comparing, Stage
 from dataaudit.stages.token_counts import Reference
 from dataaudit.text import plural
@@ -66,6 +69,10 @@ class BuildOptions:
     """Hash every file, changed or not."""
     unit_seconds: float = 1800.0
     """Time a sub-shard may take before it counts as stuck."""
+    state_key: bytes | None = field(default=None, repr=False)
+    """What seals files of the state folder, so that no others are believed."""
+    trust_state: bool = True
+    """Whether, without such a key, what lies in the state folder is believed."""
     hmac_key: bytes | None = field(default=None, repr=False)
     """The user's key for digests of findings; no number depends on it."""
     quarantine: Quarantine | None = None
@@ -162,34 +169,36 @@ def state_folder(options: BuildOptions) -> Path:
     """Return the state folder, made if need be.
 
     Raises:
-        ConfigError: It cannot be written.
+        ConfigError: It cannot be written, belongs to another user, or others may write in it.
     """
-    state = (options.state or options.target.absolute().parent / STATE_FOLDER).absolute()
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        (state / ".gitignore").write_text("*\n", encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(
-            f"the state folder {state} cannot be written: {error.strerror}",
-            "Name another one: --state DIR, in Python state=DIR.",
-        ) from None
-    return state
+    return own_folder((options.state or options.target.absolute().parent / STATE_FOLDER).absolute())
 
 
-def prepare_tokenizer(spec: str | None, base: Path, state: Path, progress: Progress) -> tuple[TokenizerFile, Risks]:
+def prepare_tokenizer(
+    spec: str | None, base: Path, state: Path, progress: Progress, copies: Path | None = None
+) -> tuple[TokenizerFile, Risks]:
     """Find the tokenizer, and what its fast encoder is not to be trusted with.
 
-    The check takes some seconds for a vocabulary; its answer is kept for the user, not for one state folder.
+    The check takes some seconds for a vocabulary; its answer is kept for the user, not for one state folder. Under a
+    state key it is kept in the state folder alone: the user's cache is under none.
+
+    Args:
+        spec: The tokenizer.
+        base: Folder that a relative path starts from.
+        state: The folder that the build works in.
+        progress: Where to report.
+        copies: The state folder, where other commands look for the copy; ``state`` when None.
 
     Raises:
         TokenizerError: It cannot be found or read.
     """
-    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=state / "tokenizers", facts_dir=user_cache())
+    facts = (None if key_here() else user_cache()) or state / "tokenizers"
+    tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=(copies or state) / "tokenizers", facts_dir=facts)
     text = f"tokenizer: comparing the encoders of {tokenizer.name}, once for this vocabulary; some seconds"
     patience = threading.Timer(0.5, progress.note, [text])
     patience.start()
     try:
-        risks = inspect_risks(tokenizer, cache_dir=user_cache() or state / "tokenizers")
+        risks = inspect_risks(tokenizer, cache_dir=facts)
     finally:
         patience.cancel()
     return tokenizer, risks
@@ -267,14 +276,8 @@ def finish_kernels(work: Compiling, progress: Progress) -> None:
 
 
 def user_cache() -> Path | None:
-    """Return the user's cache folder for dataaudit, or None when it cannot be written."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    try:
-        folder = Path(base).expanduser() / "dataaudit"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
-        return None
-    return folder if os.access(folder, os.W_OK) else None
+    """Return the user's cache folder for dataaudit, or None when it cannot be written, or others may write it."""
+    return private_folder(os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "dataaudit"))
 
 
 def tell_discovery(discovery: Discovery, progress: Progress) -> None:

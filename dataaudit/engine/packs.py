@@ -6,13 +6,12 @@ are copied from pack to pack as they are. A pack is named by the digest of its i
 
 The form: a magic number; the entries, each at a multiple of 64 bytes; the index, records of :data:`_RECORD` in order of
 their keys; the names of kinds and suffixes, JSON; 64 bytes that say where the index begins, how long the names are,
-and the sha256 of both.
+and the seal of both.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import orjson
 from dataaudit.atomic import DamagedFileError, write_whole
 from dataaudit.engine.sorted_rows import SortedRows
 from dataaudit.link.stored import Stored
+from dataaudit.sealing import seal
 
 PACKS = "packs"
 """Kind of the entries that are packs, and the folder of these."""
@@ -101,7 +101,7 @@ def write_pack(folder: Path, items: Iterable[Item]) -> Path:
     index = records[np.lexsort((records["suffix"], records["kind"], *records["key"].T[::-1]))].tobytes()
     names = orjson.dumps([kinds, suffixes])
     sizes = position.to_bytes(8, "little") + len(names).to_bytes(8, "little") + bytes(16)
-    digest = hashlib.sha256(sizes + index + names).digest()
+    digest = seal(sizes + index + names).digest()
     path = folder / digest.hex()[:2] / digest.hex()
     write_whole(path, *pieces, index, names, sizes + digest)
     return path
@@ -176,7 +176,7 @@ class _Index:
             start, length = (int.from_bytes(tail[place : place + 8], "little") for place in (0, 8))
             file.seek(min(start, stat.st_size))
             body = file.read()[:-_TAIL_BYTES]
-        if len(body) < length or hashlib.sha256(tail[:-_DIGEST_BYTES] + body).digest() != tail[-_DIGEST_BYTES:]:
+        if len(body) < length or seal(tail[:-_DIGEST_BYTES] + body).digest() != tail[-_DIGEST_BYTES:]:
             raise DamagedFileError(str(path))
         kinds, suffixes = orjson.loads(body[len(body) - length :])
         records = np.frombuffer(body[: len(body) - length], dtype=_RECORD)

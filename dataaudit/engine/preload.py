@@ -1,4 +1,4 @@
-"""What every local worker does first: leave Ctrl-C to the driver, and keep libraries to one thread."""
+"""What every local worker does first: leave Ctrl-C to the driver, serve no pages, keep libraries to one thread."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.engine.alone import end_child
+from dataaudit.engine.local_security import serve_no_pages
 from dataaudit.lean import be_lean
 
 
 def dask_setup(worker: Any) -> None:
     """Called by Dask in the worker's process; the name is Dask's."""
-    del worker
+    serve_no_pages(worker)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ from dataaudit.corpus.infer import infer_splits
 from dataaudit.corpus.storage.address import scheme_of
 from dataaudit.errors import ConfigError
 from dataaudit.extras import require
+from dataaudit.manifest.signing import lies_in
 from dataaudit.text import plural
 
+_OTHERS_READ = 0o077
 _LEAST_KEY, _MOST_KEY = 16, 4096
 """Bytes of a key: fewer can be guessed, and more are another file that was named by mistake."""
 
@@ -108,6 +111,33 @@ def read_key(path: Path) -> bytes:
             f"the key {path} has more than {_MOST_KEY:,} bytes", "Expected a file that holds a key alone."
         )
     return check_key(held, str(path))
+
+
+def read_state_key(path: Path, *folders: Path) -> bytes:
+    """Read the key that files of a state folder are sealed under, which is of use only while nobody else has it.
+
+    Args:
+        path: Its file.
+        folders: The state folder and the manifest's: who is given one of them must not get the key with it.
+
+    Raises:
+        ConfigError: It cannot be read, is no key, lies in one of the folders, or other users may read its file.
+    """
+    key = read_key(path)
+    found = path.stat()
+    for folder in folders:
+        if lies_in(path, folder):
+            raise ConfigError(
+                f"the state key {path} lies in {folder}, where whoever gets the folder gets it too",
+                "Move it to a place of its own, a secret store.",
+            )
+    if found.st_uid not in {0, os.geteuid()} or stat.S_IMODE(found.st_mode) & _OTHERS_READ:
+        mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
+        raise ConfigError(
+            f"other users have, or may have, the state key {path} (mode {mode:o}, of user {owner})",
+            f"Make a new one where nobody else reads: (umask 077; head -c 32 /dev/urandom | base64 > {path})",
+        )
+    return key
 
 
 def check_key(held: bytes, where: str) -> bytes:

@@ -1,14 +1,13 @@
 """Content-keyed store of partials: what was computed once is found again, and nothing stale can be.
 
 A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.keys`), so an entry is either absent
-or right. Each begins with the sha256 of its name and content, and one that does not match is treated as absent. What
-scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files of its own. All files appear
-by rename. Several builds may share a store.
+or right. Each begins with the seal of its name and content (:mod:`dataaudit.sealing`), and one that does not match is
+treated as absent. What scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files of
+its own. All files appear by rename. Several builds may share a store.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -24,6 +23,7 @@ from dataaudit.engine.packs import PACKS, Item, Packs, read_pack, stored_name, w
 from dataaudit.engine.state_folder import writing
 from dataaudit.link.keyed import is_keyed, is_sound, keyed_pieces
 from dataaudit.link.stored import Stored
+from dataaudit.sealing import seal
 
 STORE_VERSION = 5
 """Changes whenever the form of what lies under a key changes; part of every key."""
@@ -255,7 +255,7 @@ def _sealed(name: str, body: bytes) -> list[bytes]:
 
 def _digest(name: str, body: bytes | memoryview) -> bytes:
     """Return the digest of a body in its place: an entry under another name is not that entry."""
-    state = hashlib.sha256(f"{name}\n".encode())
+    state = seal(f"{name}\n".encode())
     state.update(body)
     return state.digest()
 

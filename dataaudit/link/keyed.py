@@ -2,7 +2,7 @@
 
 A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and memory is
 bounded by the rows of those bytes. First bytes of few rows share a block: the rows of a small part are one. Every block
-has its sha256 in the head, and so has the head itself, together with the name of the rows: rows that were cut, flipped,
+has its sha256 in the head, and the head has its seal, together with the name of the rows: rows that were cut, flipped,
 lost or another's are found out before they are counted.
 """
 
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from dataaudit.atomic import DamagedFileError, write_whole
 from dataaudit.link.stored import Stored
+from dataaudit.sealing import seal
 
 NUM_BYTES = 256
 KEYED_VERSION = 3
@@ -31,7 +32,7 @@ _MIN_ROWS = 64
 """A block with fewer takes the rows of the next first byte too, when these are no more."""
 _ALIGN = 64
 _FIXED = _ALIGN
-"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the place and the head."""
+"""Bytes before the head: magic, length of the head (8 bytes), seal of the place and the head."""
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
@@ -192,7 +193,7 @@ def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[_Block
 
 def _head_digest(name: str, head: bytes) -> bytes:
     """Return the digest of a head in its place: rows of another part, stage or partition are not these rows."""
-    return hashlib.sha256(os.fsencode(f"{name}\n") + head).digest()
+    return seal(os.fsencode(f"{name}\n") + head).digest()
 
 
 def _short_digest(body: bytes | memoryview) -> str:

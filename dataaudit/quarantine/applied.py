@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import pyarrow as pa
@@ -13,11 +16,12 @@ import pyarrow.parquet as pq
 
 from dataaudit.errors import QuarantineDamaged, QuarantineError
 from dataaudit.quarantine.selection import DROPPED
-from dataaudit.regular import read_regular
+from dataaudit.regular import kind_of, read_regular
 
 RECORD: Final = "applied.json"
 """What a folder of `apply` is known by."""
-FORM: Final = {"name": "dataaudit-applied", "version": 1}
+FORM: Final = {"name": "dataaudit-applied", "version": 2}
+"""Version 2 has the sha256 of every file."""
 EXCLUDED: Final = "excluded.jsonl"
 DOCUMENTS: Final = "documents.parquet"
 _AGAIN = "Write it again: `dataaudit quarantine apply FILE --manifest DIR --out FOLDER --documents`."
@@ -32,7 +36,7 @@ class AppliedFolder:
     quarantine: str
     """Digest of the list."""
     digest: str
-    """``sha256:`` and the sha256 over the files that were read."""
+    """``sha256:`` and the sha256 of the record, which has those of all files."""
     excluded: tuple[tuple[str, str, str], ...]
     """Split, URI and why (quarantined, changed, unread) of each shard that is left out."""
     lacks: tuple[str, ...]
@@ -46,7 +50,7 @@ def read_applied(folder: Path) -> AppliedFolder:
 
     Raises:
         QuarantineError: It is none of `apply`, or was written without a drop list.
-        QuarantineDamaged: A file of it is absent or cannot be read.
+        QuarantineDamaged: A file of it is absent, or not the one that was written; or there is one more.
     """
     try:
         data = read_regular(folder / RECORD)
@@ -54,37 +58,76 @@ def read_applied(folder: Path) -> AppliedFolder:
         raise QuarantineError(
             f"{folder} is no folder of `quarantine apply`: {RECORD} cannot be read: {error.strerror}", _AGAIN
         ) from None
-    state = hashlib.sha256(data)
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     try:
         record = orjson.loads(data)
         schema, choice = record["schema"], record["documents"]
         manifest, quarantine = str(record["manifest"]), str(record["quarantine"])
         lacks = () if choice is None else tuple(map(str, choice["incomplete"]))
-    except (ValueError, LookupError, TypeError):
+        if schema == FORM:
+            digests = {str(name): str(digest) for name, digest in record["files"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
         raise _damaged(folder, RECORD, "it is not what `quarantine apply` writes") from None
     if schema != FORM:
         raise QuarantineError(f"{folder / RECORD}: expected {FORM}, found {str(schema)[:100]}", _AGAIN)
     if choice is None:
         raise QuarantineError(f"{folder} holds no drop list: it was written without --documents", _AGAIN)
-    lines, table = _read(folder, EXCLUDED, state), _read(folder, DOCUMENTS, state)
+    lines, table = _checked(folder, digests)
     return AppliedFolder(
         manifest=manifest,
         quarantine=quarantine,
-        digest=f"sha256:{state.hexdigest()}",
+        digest=digest,
         excluded=_excluded(folder, lines),
         lacks=lacks,
         documents=_documents(folder, table),
     )
 
 
-def _read(folder: Path, name: str, state: Any) -> bytes:
-    """Return a file's bytes; ``state`` is updated with them."""
-    try:
-        data = read_regular(folder / name)
-    except OSError as error:
-        raise _damaged(folder, name, str(error.strerror)) from None
-    state.update(hashlib.sha256(data).digest())
-    return data
+def digest_of_file(data: bytes) -> str:
+    """Return what the record has of a file: ``sha256:`` and hex."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _checked(folder: Path, digests: Mapping[str, str]) -> tuple[bytes, bytes]:
+    """Hold every file of a folder against the record; return what is read of them.
+
+    Raises:
+        QuarantineDamaged: One is absent, another one, or no regular file; or there is one that the record has not.
+    """
+    there = _files(folder)
+    for name in sorted({*digests, EXCLUDED, DOCUMENTS} - there):
+        raise _damaged(folder, name, "it is absent")
+    for name in sorted(there - digests.keys()):
+        raise _damaged(folder, name, f"{RECORD} has no such file")
+    read: dict[str, bytes] = {}
+    for name, expected in sorted(digests.items()):
+        try:
+            data = read_regular(folder / name)
+        except OSError as error:
+            raise _damaged(folder, name, str(error.strerror)) from None
+        if (found := digest_of_file(data)) != expected:
+            raise _damaged(folder, name, f"its digest is {found}, {RECORD} has {expected[:71]}")
+        if name in {EXCLUDED, DOCUMENTS}:
+            read[name] = data
+    return read[EXCLUDED], read[DOCUMENTS]
+
+
+def _files(folder: Path) -> set[str]:
+    """Return the names of what lies in a folder and its folders, but for the record; a link is no file of ours.
+
+    Raises:
+        QuarantineDamaged: There is a link, or something else that is no file.
+    """
+    found = set()
+    for above, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(above) / name
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise _damaged(folder, str(path.relative_to(folder)), f"expected a file, found {kind_of(mode)}")
+            if stat.S_ISREG(mode):
+                found.add(str(path.relative_to(folder)))
+    return found - {RECORD}
 
 
 def _excluded(folder: Path, data: bytes) -> tuple[tuple[str, str, str], ...]:
@@ -106,4 +149,6 @@ def _documents(folder: Path, data: bytes) -> pa.Table:
 
 
 def _damaged(folder: Path, name: str, why: str) -> QuarantineDamaged:
-    return QuarantineDamaged(f"{folder / name} cannot be read, so which documents to skip is not known: {why}", _AGAIN)
+    return QuarantineDamaged(
+        f"{folder / name} is not as it was written, so which documents to skip is not known: {why}", _AGAIN
+    )

@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.addresses import has_secrets
-from dataaudit.atomic import sync_file, sync_folder, write_synced
+from dataaudit.atomic import sync_folder, write_synced
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
 from dataaudit.manifest.uri import STREAMED, relative_path
-from dataaudit.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD
+from dataaudit.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD, digest_of_file
 from dataaudit.quarantine.entry import Contents, no_collection
 from dataaudit.quarantine.list import Quarantine, Standing, in_force, read_folded, today
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
@@ -414,10 +414,13 @@ def apply(request: Request) -> Applied:
         files=tuple(names),
         asked=request.asked,
     )
-    files[RECORD] = orjson.dumps(
-        _record(request, applied), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-    )
-    _place(target, files, None if drops is None else drops.table, rows=request.rows)
+    if drops is not None:
+        files[DOCUMENTS] = _parquet(drops.table)
+        if request.rows:
+            files |= _row_lists(drops.table)
+    record = _record(request, applied) | {"files": {name: digest_of_file(data) for name, data in files.items()}}
+    files[RECORD] = orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    _place(target, files)
     return applied
 
 
@@ -456,7 +459,6 @@ def _record(request: Request, applied: Applied) -> dict[str, Any]:
             "incomplete": list(applied.drops.incomplete if applied.drops else ()),
         },
         "shards": {"kept": len(applied.selection.kept), "excluded": len(applied.selection.excluded)},
-        "files": list(applied.files),
     }
 
 
@@ -473,17 +475,19 @@ def _check_target(target: Path) -> None:
         return
     try:
         record = orjson.loads(read_regular(target / RECORD))
-        ours = set(record["files"]) if record["schema"] == FORM else set()
+        ours = (
+            {name.partition("/")[0] for name in record["files"]} if record["schema"]["name"] == FORM["name"] else set()
+        )
     except (OSError, ValueError, LookupError, TypeError):
         ours = set()
-    if not found <= ours:
+    if not found <= ours | {RECORD}:
         raise ConfigError(
             f"{target}: the folder holds what `quarantine apply` did not write",
             "Name a new folder, or an older result.",
         )
 
 
-def _place(target: Path, files: Files, documents: pa.Table | None, *, rows: bool) -> None:
+def _place(target: Path, files: Files) -> None:
     """Write everything into a hidden sibling and give it the folder's name: readers see the old lists or the new."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with alone_in(target.parent) as alone:
@@ -491,27 +495,31 @@ def _place(target: Path, files: Files, documents: pa.Table | None, *, rows: bool
         staging = new_sibling(target)
         try:
             staging.mkdir()
+            folders = {staging, *((staging / name).parent for name in files)}
+            for folder in folders - {staging}:
+                folder.mkdir()
             for name, data in files.items():
                 write_synced(staging / name, data)
-            if documents is not None:
-                pq.write_table(documents, staging / DOCUMENTS, compression="zstd", store_schema=True)
-                with (staging / DOCUMENTS).open("rb") as handle:
-                    sync_file(handle)
-                if rows:
-                    _write_rows(staging / _ROWS, documents)
-            sync_folder(staging)
+            for folder in folders:
+                sync_folder(folder)
             take_place(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
 
 
-def _write_rows(folder: Path, documents: pa.Table) -> None:
-    """Write ``rows/<shard>.txt``, the rows to skip of every shard that has some, one a line."""
-    folder.mkdir()
+def _parquet(documents: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(documents, sink, compression="zstd", store_schema=True)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _row_lists(documents: pa.Table) -> Files:
+    """Return ``rows/<shard>.txt``, the rows to skip of every shard that has some, one a line."""
     shards, rows = documents["shard"].to_numpy(), documents["row"].to_numpy()
     cuts = np.flatnonzero(np.diff(shards)) + 1
-    for found, numbers in zip(np.split(shards, cuts), np.split(rows, cuts), strict=True):
-        if len(found):
-            write_synced(folder / f"{found[0]:06d}.txt", b"".join(b"%d\n" % number for number in numbers))
-    sync_folder(folder)
+    return {
+        f"{_ROWS}/{found[0]:06d}.txt": b"".join(b"%d\n" % number for number in numbers)
+        for found, numbers in zip(np.split(shards, cuts), np.split(rows, cuts), strict=True)
+        if len(found)
+    }

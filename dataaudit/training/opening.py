@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from dataaudit import text as t
 from dataaudit.errors import ConfigError, CorpusRefused, ExitCode, ManifestError, QuarantineDamaged, ReleasedHeldBack
 from dataaudit.gate.policy import Policy
+from dataaudit.gate.proven import check_proof
 from dataaudit.gate.ready import policy_path
 from dataaudit.gate.run import judge, policy_of
 from dataaudit.gate.verdict import State, Verdict
@@ -48,6 +49,9 @@ from dataaudit.training.shardtable import (
     sources_of,
 )
 from dataaudit.yamlfile import nearest
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Summary
 
 PathLike = str | os.PathLike[str]
 Require = Literal["signed", "passed", "verified"]
@@ -106,7 +110,8 @@ def open_manifest(
             cryptography, or sigstore); where there is no signed verdict, they have signed the manifest itself
             (``attestation.json``) and ``policy`` is judged now.
         policy: File of a policy, the name of one that is ready, or what such a file says. Of ``signed``: the policy
-            that has to have been used; any when None.
+            that has to have been used, any when None; and what it asks beside its rules is asked today: a signed
+            manifest, its quarantine list, its record of token files.
         baseline: Of ``passed``: folder of an older manifest that rules of change compare with.
         public_key: Whose signature it has to be: of ``signed`` that of the verdict, of ``passed`` and ``verified`` that
             of the manifest itself, ``attestation.json``, and of the baseline's; or
@@ -372,6 +377,8 @@ def _signed(manifest: Manifest, demand: _Demand) -> Passed:
         )
     if demand.listed is not None:
         check_pinned(demand.listed, None, said)
+    if demand.policy is not None:
+        _ask_today(manifest, demand, said)
     policy = said.facts.get("policy")
     own = policy if isinstance(policy, dict) else {}
     return Passed(
@@ -381,6 +388,26 @@ def _signed(manifest: Manifest, demand: _Demand) -> Passed:
         signer=verdict.signer,
         at=said.time,
     )
+
+
+def _ask_today(manifest: Manifest, demand: _Demand, said: Summary) -> None:
+    """Ask what a policy asks beside its rules: the signed verdict says how that was when it was written.
+
+    Raises:
+        ReleasedHeldBack: The policy's list holds back today what the manifest has in its numbers.
+        QuarantineDamaged: Lines of that list are lost.
+        ManifestMismatch: The record of token files does not prove it any more.
+        SignatureRefused: The policy asks for a signed manifest, and this one is not, or by somebody else.
+    """
+    policy = demand.policy
+    assert policy is not None
+    if policy.require_signature:
+        _attested(manifest, demand)
+    lists = held_against(manifest, policy)
+    if policy.list_path is not None:
+        check_pinned(policy.list_path, manifest, said)
+    if policy.proof_path is not None:
+        check_proof(policy.proof_path, manifest, lists)
 
 
 def _check_age(manifest: Manifest, passed: Passed | None, max_age: dt.timedelta | None) -> None:

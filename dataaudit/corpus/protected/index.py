@@ -21,11 +21,12 @@ from dataaudit.corpus.protected.held_out import Grams, HeldOut
 from dataaudit.corpus.protected.items import Items
 from dataaudit.kernels.items import SeedIndex
 from dataaudit.kernels.ngrams import GramTable
+from dataaudit.sealing import seal
 
 _MAGIC = b"dataaudit protected 4\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
-"""Bytes before the head: magic, length of the head (8 bytes), sha256 of the name and the head."""
+"""Bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
@@ -85,7 +86,7 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
 
 def _head_digest(path: Path, head: bytes) -> bytes:
     """Return the digest of a head under its name: an index of other sets and documents is not this index."""
-    return hashlib.sha256(os.fsencode(f"{path.name}\n") + head).digest()
+    return seal(os.fsencode(f"{path.name}\n") + head).digest()
 
 
 _GRAMS = ("grams", "spans", "wholes")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,8 @@ from training_world import PASSING, World, lines, row_of
 
 from dataaudit.corpus.loss import LossLog
 from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
-from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError
+from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, QuarantineError
+from dataaudit.quarantine.applied import FORM, digest_of_file
 from dataaudit.runlog.reader import load_run
 from dataaudit.training import Documents, Encoder, TokenFile, TrainingMonitor, write_tokens
 from dataaudit.training.run_facts import told_of
@@ -239,12 +242,78 @@ def test_a_damaged_folder_of_an_applied_list_is_an_error(tmp_path, name, data):
         path.unlink()
     else:
         path.write_bytes(data)
-    if (name, data) == ("excluded.jsonl", b""):
-        assert world.open(applied=world.applied).digests["applied"]
-        return
     with pytest.raises(DataAuditError) as caught:
         world.open(applied=world.applied)
     assert name in caught.value.message
+
+
+SPOILED = {
+    "a drop list without its last document": lambda folder: _drop_one(folder / "documents.parquet"),
+    "no drop list": lambda folder: (folder / "documents.parquet").unlink(),
+    "shards that are not excluded": lambda folder: (folder / "excluded.jsonl").write_bytes(b""),
+    "a cut list of paths": lambda folder: os.truncate(folder / "train.txt", 3),
+    "another list of paths": lambda folder: (folder / "train.txt").write_text("/held.jsonl\n"),
+    "a list of paths under another name": lambda folder: (folder / "train.txt").rename(folder / "training.txt"),
+    "lists of two splits swapped": lambda folder: _swap(folder / "train.txt", folder / "val.txt"),
+    "rows of a shard added": lambda folder: (folder / "rows" / "000004.txt").write_bytes(b"1\n"),
+    "rows of a shard taken away": lambda folder: next((folder / "rows").iterdir()).unlink(),
+    "rows of a shard emptied": lambda folder: next((folder / "rows").iterdir()).write_bytes(b""),
+    "a file of another list": lambda folder: (folder / "more.txt").write_bytes(b""),
+    "a link to the same bytes": lambda folder: _link(folder / "documents.parquet"),
+    "a folder behind a link": lambda folder: _link(folder / "rows"),
+    "a pipe": lambda folder: os.mkfifo(folder / "pipe"),
+    "a digest left out": lambda folder: _edit(folder, lambda files: files.pop("excluded.jsonl")),
+    "a name outside": lambda folder: _edit(folder, lambda files: files.update({"../m/manifest.json": "sha256:0"})),
+    "digests that are none": lambda folder: _edit(folder, lambda files: files.update({"train.txt": 3})),
+}
+"""What may become of a folder of `quarantine apply` between two hands."""
+
+
+def _drop_one(path):
+    table = pq.read_table(path)
+    pq.write_table(table.slice(0, table.num_rows - 1), path, store_schema=True)
+
+
+def _swap(first, second):
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
+def _link(path):
+    path.rename(path.parent.parent / "moved")
+    path.symlink_to(path.parent.parent / "moved")
+
+
+def _edit(folder, change):
+    record = json.loads((folder / "applied.json").read_bytes())
+    change(record["files"])
+    (folder / "applied.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
+def test_no_file_of_an_applied_list_can_become_another(tmp_path, spoil):
+    """The record has the digests of all, and the run log that of the record."""
+    world = World(tmp_path)
+    world.hold("train/a.jsonl", "train/b.jsonl:4", "train/c.jsonl:2")
+    folder = world.apply(rows=True)
+    assert world.open(applied=folder).digests["applied"] == digest_of_file((folder / "applied.json").read_bytes())
+    spoil(folder)
+    with pytest.raises(CorpusRefused, match="is not as it was written, so which documents to skip is not known"):
+        world.open(applied=folder)
+
+
+def test_a_folder_of_an_older_version_is_written_again(tmp_path):
+    """It has no digests."""
+    world = World(tmp_path)
+    path = world.apply() / "applied.json"
+    record = json.loads(path.read_bytes())
+    path.write_text(json.dumps(record | {"schema": FORM | {"version": 1}, "files": sorted(record["files"])}))
+    with pytest.raises(QuarantineError, match=r"expected .*'version': 2.*, found .*'version': 1") as caught:
+        world.open(applied=world.applied)
+    assert "Write it again" in caught.value.hint
+    assert world.apply()
+    assert world.open(applied=world.applied)
 
 
 def test_the_rule_of_a_shard_gives_the_rows_and_sources_of_the_audit(tmp_path):

@@ -377,6 +377,27 @@ def test_a_manifest_that_was_signed_itself_opens_with_a_policy_judged_now(tmp_pa
         world.open(require="signed", public_key=world.public)
 
 
+def test_a_signed_verdict_answers_for_the_rules_and_the_rest_is_asked_today(tmp_path):
+    """A list that holds more back since, a signature that is gone, a record of token files that proves nothing."""
+    world = World(tmp_path)
+    how = {"require": "signed", "public_key": world.public}
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps(PASSING | {"quarantine_list": "list.jsonl"}))
+    world.sign_by(policy)
+    assert world.open(policy=policy, **how).verdict.signer
+    world.hold("train/a.jsonl")
+    with pytest.raises(CorpusRefused, match=r"list\.jsonl holds back"):
+        world.open(policy=policy, **how)
+    assert world.open(**how).verdict.signer
+    policy.write_text(json.dumps(PASSING | {"require_signature": True}))
+    sign_manifest(load_manifest(world.manifest), Seal(key=KEY))
+    world.sign_by(policy)
+    assert world.open(policy=policy, **how).verdict.signer
+    (world.manifest / "attestation.json").unlink()
+    with pytest.raises(CorpusRefused, match="it is not signed"):
+        world.open(policy=policy, **how)
+
+
 @pytest.mark.parametrize("how", [{"require": "passed"}, {"require": "signed"}, {"require": "verified", "policy": None}])
 def test_a_forged_manifest_with_an_old_signature_does_not_open(tmp_path, how):
     """Digests, id and bytes fit; the signature is of what was there before."""

@@ -14,11 +14,14 @@ from made_manifest import make, shard
 
 from dataaudit.export.verdict import statement
 from dataaudit.gate.run import judge, policy_of
+from dataaudit.manifest.attestation import attested
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import PrivateKey, seal
+from dataaudit.manifest.trust import Signer
 from dataaudit.quarantine.apply import apply, make_request
 from dataaudit.quarantine.changes import Author, add
 from dataaudit.quarantine.proposals import add_requests
+from dataaudit.quarantine.released import held_against
 from dataaudit.training.opening import open_manifest
 
 KEY, OTHER = (PrivateKey(Ed25519PrivateKey.generate()) for _ in range(2))
@@ -112,6 +115,16 @@ class World:
         self.signature.write_bytes(seal(payload, key) if sealed else payload)
         return self.signature
 
+    def sign_by(self, policy):
+        """Write a verdict by a policy of a file, which may ask for a signed manifest and name a list."""
+        rules = policy_of(policy)
+        manifest = load_manifest(self.manifest)
+        if rules.require_signature:
+            manifest = attested(manifest, Signer(public_key=self.public))
+        verdict = judge(manifest, rules, lists=held_against(manifest, rules))
+        time = "2026-11-21T12:00:00+00:00"
+        self.signature.write_bytes(seal(statement(verdict, manifest, None, time=time), KEY))
+
     def edit(self, **run):
         """Change what `manifest.json` says of the run: no part of the id."""
         path = self.manifest / "manifest.json"
@@ -131,6 +144,9 @@ class World:
         table = pq.read_table(path)
         rows = [row | columns for row in table.to_pylist()]
         pq.write_table(type(table).from_pylist(rows, schema=table.schema), path)
+        record = json.loads((self.applied / "applied.json").read_bytes())
+        record["files"][path.name] = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+        (self.applied / "applied.json").write_text(json.dumps(record))
 
     def edit_table(self, name, column, value):
         """Give every row of a column another value."""
