@@ -42,6 +42,7 @@ from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.profiling import Profiled
 from dataaudit.training.random_state import untouched
+from dataaudit.training.scalars import scalar
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.step_clock import StepClock
 from dataaudit.training.stretch_losses import (
@@ -408,12 +409,10 @@ class TrainingMonitor:
         Raises:
             ConfigError: It is no number.
         """
-        try:
-            value = _number(loss)
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"validation: expected a number, or a tensor of one, found {type(loss).__name__}"
-            ) from None
+        with Guarded() as call:
+            value = scalar(loss)
+        if call.error is not None:
+            raise ConfigError(f"validation: expected a number, or a tensor of one, found {type(loss).__name__}")
         self._thread.put(Numbers(self.steps, {f"val_loss.{name}" if name else "val_loss": value}))
 
     def add_values(self, columns: Columns) -> None:
@@ -444,7 +443,9 @@ class TrainingMonitor:
         self._closed = True
         self._profiled.end(self.steps + 1)
         self._watch.close()
-        self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": self._refused})
+        self._thread.sync()  # so that what was lost or left out is counted
+        refused = self._refused + self._thread.refused
+        self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": refused})
         self._thread.close()
         if self._merged_share() > MOST_MERGED:
             _LOG.warning("%s: give the dataset more places for them, `stretches=`", self._merged_words())
@@ -459,13 +460,13 @@ class TrainingMonitor:
         """Return numbers; what is none is refused in the first step, and left out and counted in others."""
         found: dict[str, float | Pending] = {}
         for name, value in values.items():
-            try:
-                found[name] = _number(value)
-            except (TypeError, ValueError):
+            with Guarded() as call:
+                found[name] = scalar(value)
+            if call.error is not None:
                 shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
                 why = f"{name}: expected a number, or a tensor of one, found {type(value).__name__}{shape}"
                 if not self._checked:
-                    raise ConfigError(why) from None
+                    raise ConfigError(why)
                 if not self._refused:
                     _LOG.warning("step %d: %s; such values are left out of the log", self.steps + 1, why)
                 self._refused += 1
@@ -538,20 +539,6 @@ def _device() -> int:
     """Return the number of the GPU that this thread uses; 0 where there is none."""
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
-
-
-def _number(value: Any) -> float | Pending:
-    """Return a number, or one that is on its way.
-
-    Raises:
-        TypeError: It is none.
-        ValueError: It is an array, or a text that is no number.
-    """
-    if not hasattr(value, "detach"):
-        return float(value)
-    if value.numel() != 1:
-        raise ValueError(value.shape)
-    return Pending(value.reshape(()))
 
 
 def _whole_number(name: str, default: str) -> int:
