@@ -285,7 +285,13 @@ class TrainingMonitor:
         tags = np.asarray(tags) if isinstance(tags, list) else tags
         if not self._checked:
             self._check(tags, losses, labels)
-        sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
+        with Guarded() as call:
+            sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
+        if call.error is not None:
+            if not self._checked and not _out_of_memory(call.error):
+                raise call.error
+            sums = counts = None  # the batch is trained on, without its losses in the log
+            self._say("not_scored", {"step": self.steps + 1, "why": call.kind})
         self._batches.append(
             MicroBatch(
                 tags.copy() if isinstance(tags, np.ndarray) else Pending(tags),
@@ -361,6 +367,9 @@ class TrainingMonitor:
                 " before they are clipped",
                 self.steps,
             )
+        if kind == "not_scored" and kind not in self._said:
+            self._said.add(kind)
+            _LOG.warning("step %d: the losses of stretches cannot be computed (%s)", self.steps + 1, detail["why"])
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
         """Clip as ``torch.nn.utils.clip_grad_norm_`` does and return the norm, which the log keeps.
@@ -533,6 +542,11 @@ def _ids(labels: Any | None) -> Pending | None:
 def _shape(*given: Any) -> tuple[int, int] | None:
     """Return rows and places of a row of a batch; None where nothing says them."""
     return next(((int(one.shape[0]), int(one.shape[1])) for one in given[::-1] if one is not None), None)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, of a device or of the host: torch has no class of its own for the host's."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
 
 
 def _device() -> int:

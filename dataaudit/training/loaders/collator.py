@@ -71,6 +71,15 @@ class TaggedCollator:
         batch[TAGS] = torch.from_numpy(tags)
         return batch
 
+    def untagged(self, records: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the batch alone, of records with columns of tags or without: for evaluations, which are not logged.
+
+        Raises:
+            TagsError: Without ``collate``, rows are of several lengths.
+        """
+        dropped = {TAGS, *COLUMNS}
+        return self._collated([{name: one[name] for name in one if name not in dropped} for one in records])
+
     def _collated(self, records: list[dict[str, Any]]) -> Any:
         if self.collate is not None:
             return self.collate(records)
