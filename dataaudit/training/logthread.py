@@ -21,11 +21,13 @@ from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
+from dataaudit.training.corpus import Corpus
 from dataaudit.training.gpu_use import GpuUse
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
 from dataaudit.training.profiling import Window, fractions
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+from dataaudit.training.token_check import moved_row
 from dataaudit.training.trained_counts import TrainedCounts, repeated_targets
 
 BATCH_STEPS = 256
@@ -102,8 +104,7 @@ class LogThread:
     Args:
         writer: Of the rank.
         detector: Looks at every step's loss.
-        shards: How many the manifest has.
-        sources: How many sources have a name.
+        corpus: Whose documents the tags name.
         counts: Of what is trained on.
         rates: Hold the learning rate against the checkpoint's.
         hold_steps: Newest steps that are not written yet, because they may still be scored.
@@ -114,14 +115,15 @@ class LogThread:
         writer: RankWriter,
         detector: SpikeDetector,
         *,
-        shards: int,
-        sources: int,
+        corpus: Corpus,
         counts: TrainedCounts,
         rates: RateWatch,
         hold_steps: int = 0,
     ) -> None:
         self.targets = self.merged = 0
         """Targets so far, and those of stretches that did not fit into the tags."""
+        self.moved = ""
+        """Which label of a step is not the token that its tag names."""
         self.refused = 0
         """Numbers that were none, and are left out."""
         self.flagged: deque[int] = deque(maxlen=_KEPT_FLAGS)
@@ -134,7 +136,8 @@ class LogThread:
         self._unread: set[str] = set()
         """What an event says already that it cannot be read."""
         self._writer, self._hold_steps = writer, hold_steps
-        self._shards, self._sources = shards, sources
+        self._corpus = corpus
+        self._shards, self._sources = corpus.table.num_rows, len(corpus.sources)
         self._step = 0
         self._held: deque[Step] = deque()
         self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(
@@ -316,10 +319,21 @@ class LogThread:
         self._writer.add_step(step.number, row)
         with Guarded() as call:
             for batch in step.batches:
+                self._compare(step.number, batch)
+            for batch in step.batches:
                 labels = None if batch.labels is None else array_of(batch.labels)
                 self._counts.add(step.number, array_of(batch.tags), labels)
         if call.error is not None:
             self._miss(step.number, "labels", call)
+
+    def _compare(self, step: int, batch: MicroBatch) -> None:
+        """Compare labels of a row of the batch, another one at each step, with the tokens that its tags name."""
+        tags = array_of(batch.tags)
+        if batch.labels is not None and not self.moved:
+            row = step % len(tags)
+            if why := moved_row(self._corpus, tags, array_of(batch.labels), range(row, row + 1)):
+                self.moved = f"step {step}: {why}"
+                self._writer.add("events", event(step, "moved", {"why": why}))
 
     def _numbers_of(self, step: Step) -> dict[str, float]:
         """Return a step's numbers as they are written; what is wrong with them becomes an event."""

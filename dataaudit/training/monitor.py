@@ -53,6 +53,7 @@ from dataaudit.training.stretch_losses import (
     token_losses,
 )
 from dataaudit.training.tags import SHARD, TARGETS, what_is_wrong
+from dataaudit.training.token_check import MOVED, moved_row
 from dataaudit.training.trained_counts import TrainedCounts
 from dataaudit.yamlfile import nearest
 
@@ -178,8 +179,7 @@ class TrainingMonitor:
         self._thread = LogThread(
             writer,
             detector,
-            shards=self._shards,
-            sources=len(corpus.sources),
+            corpus=corpus,
             counts=TrainedCounts(inner=self._inner),
             rates=rates,
             hold_steps=KEPT_BATCHES if score is not None else 0,
@@ -323,6 +323,8 @@ class TrainingMonitor:
             raise TagsError(
                 "the first step ended without a batch", "Call `monitor.batch(tags, ...)` for each batch of it."
             )
+        if self._thread.moved:
+            raise TagsError(self._thread.moved, MOVED)
         held = self._numbers({"loss": loss, **values} if loss is not None else values)
         own = held.pop("loss", None)
         self._checked = True
@@ -456,6 +458,8 @@ class TrainingMonitor:
         refused = self._refused + self._thread.refused
         self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": refused})
         self._thread.close()
+        if self._thread.moved:
+            _LOG.warning("%s; what this log says of data is not to be believed", self._thread.moved)
         if self._merged_share() > MOST_MERGED:
             _LOG.warning("%s: give the dataset more places for them, `stretches=`", self._merged_words())
 
@@ -503,6 +507,9 @@ class TrainingMonitor:
         targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
         if labels is not None:
             given = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)[:, int(self._inner) :]
+            whole = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
+            if why := moved_row(self.corpus, found, whole, range(len(found))):
+                raise TagsError(why, MOVED)
             if len(given) == len(targets):
                 check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
         elif losses is not None and len(losses.shape) == 2 and len(losses) == len(targets):

@@ -183,6 +183,8 @@ class _Audit:
         tags, self.tags = self.tags, None
         if _fit(logits, labels):
             self.monitor.batch(tags, logits=logits, labels=labels)
+        elif labels is not None and _whole(labels) and len(labels) == len(tags):
+            self.monitor.batch(tags, labels=labels)
         else:
             self.monitor.batch(tags)
 
@@ -242,10 +244,10 @@ class _Audited(Trainer):
                 "a batch of the trainer has no tags",
                 "data_collator=TaggedCollator(...), and a dataset with its columns: tagged_dataset, PackedDocuments.",
             )
-        audit.tags = audit.marked(tags)
+        audit.tags, labels = audit.marked(tags), inputs.get("labels")
         loss = super().training_step(model, inputs, *args, **kwargs)
         if audit.tags is not None:  # a step of your own that computes its loss by itself
-            audit.take(None, None)
+            audit.take(None, labels)
         audit.loss = loss if audit.loss is None else audit.loss + loss
         return loss
 
@@ -357,9 +359,14 @@ class _Callback(TrainerCallback):
 
 def _fit(logits: Any, labels: Any) -> bool:
     """Return whether these are logits [B, T, V] and integer labels [B, T] of the same places."""
-    if not isinstance(logits, torch.Tensor) or not isinstance(labels, torch.Tensor):
+    if not isinstance(logits, torch.Tensor) or not _whole(labels):
         return False
-    return logits.dim() == _LOGITS and logits.shape[:2] == labels.shape and not labels.is_floating_point()
+    return logits.dim() == _LOGITS and bool(logits.shape[:2] == labels.shape)
+
+
+def _whole(labels: Any) -> bool:
+    """Return whether these are integer labels [B, T]."""
+    return isinstance(labels, torch.Tensor) and labels.dim() == _PAIR and not labels.is_floating_point()
 
 
 def _takes(method: Callable[..., Any], name: str) -> bool:
