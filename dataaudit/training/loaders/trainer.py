@@ -176,14 +176,15 @@ class _Audit:
         self.batches += 1
         return tags
 
-    def take(self, outputs: Any, labels: Any | None) -> None:
+    def take(self, outputs: Any, labels: Any) -> None:
         """Log the micro-batch; where the model returned no logits of its labels, without losses."""
         assert self.monitor is not None
         logits = outputs.get("logits") if hasattr(outputs, "get") else None
         tags, self.tags = self.tags, None
+        assert tags is not None
         if _fit(logits, labels):
             self.monitor.batch(tags, logits=logits, labels=labels)
-        elif labels is not None and _whole(labels) and len(labels) == len(tags):
+        elif _whole(labels) and len(labels) == len(tags):
             self.monitor.batch(tags, labels=labels)
         else:
             self.monitor.batch(tags)
