@@ -12,7 +12,8 @@
 
 Monitoring changes nothing: losses, gradients and the states of random number generators are the same with it and
 without it, to the bit. Nothing waits for a device. A log that cannot be written never stops a run. What does: tags that
-are missing or do not fit at the first step, and tags with too few places for what a row holds.
+are missing or do not fit at the first step, labels that are not the tokens of their tags, and tags with too few places
+for what a row holds.
 """
 
 from __future__ import annotations
@@ -310,12 +311,14 @@ class TrainingMonitor:
         """End a step: an update of the weights was made, or skipped.
 
         Args:
-            loss: The loop's own loss, a number or a tensor of one.
+            loss: The loop's own loss, a number or a tensor of one, of any real dtype.
             values: Further numbers of the step by metric: ``learning_rate``, ``grad_global_norm``, ...
 
         Raises:
-            TagsError: The first step had no batch, or too many targets lie in stretches that did not fit.
-            ConfigError: A value of the first step is no number, or the monitor is closed.
+            TagsError: The first step had no batch, labels of a step before are not the tokens that their tags name, or
+                too many targets lie in stretches that did not fit.
+            ConfigError: A value of the first step is no number (later it is left out and counted), or the monitor is
+                closed.
         """
         if self._closed:
             raise ConfigError("the monitor is closed")
