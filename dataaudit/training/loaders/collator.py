@@ -149,6 +149,8 @@ def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
     Raises:
         TagsError: A row is absent, repeated, moved, cut or rewritten, or its labels are.
     """
+    if "input_ids" not in batch:
+        raise TagsError("the collator's batch has no `input_ids` to compare with its records", "Keep them in it.")
     for name in ("input_ids", "labels"):
         if name not in records[0] or (name != "input_ids" and name not in batch):
             continue

@@ -127,17 +127,18 @@ class _Audit:
         """
         agree(self.corpus)
         options = {"order": order, **trainer, **self.options}
-        done = self.end()
+        done, logs = self.end(), max(1, self.logs)
         if self.checkpoint is not None:
             options["state"] = self._state(self.checkpoint)
         elif done is not None:
             options["resume"] = True
         else:
-            self.logs += 1
-            self.log = self.folder if self.logs == 1 else self.folder.with_name(f"{self.folder.name}.{self.logs}")
-            if self.logs > 1:
+            logs = self.logs + 1
+            self.log = self.folder if logs == 1 else self.folder.with_name(f"{self.folder.name}.{logs}")
+            if logs > 1:
                 _LOG.warning("`train` was called again: this training has a run log of its own, %s", self.log)
         self.monitor = TrainingMonitor(self.log, self.corpus, rank=self.rank, ranks=self.ranks, **options)
+        self.logs = logs
         if done is not None:  # the weights are what those steps made of them, and the log has others in their place
             self.monitor.add_event(self.monitor.steps, "restarted", {"steps": done - self.monitor.steps})
             _LOG.warning("the trainer began again after step %d, and the run log does too", done)
