@@ -38,10 +38,13 @@ class Pending:
         return self._event is None or bool(self._event.query())
 
     def numpy(self) -> np.ndarray:
-        """Return the array; wait until it is here."""
+        """Return the array; wait until it is here. Of a type that NumPy lacks, float64 holds every value."""
         if self._event is not None and not self._event.query():
             self._event.synchronize()
-        found: np.ndarray = self._host.numpy()
+        try:
+            found: np.ndarray = self._host.numpy()
+        except TypeError:  # bfloat16, float8: NumPy has no such types
+            found = self._host.double().numpy()
         return found
 
 

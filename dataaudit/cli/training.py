@@ -77,10 +77,10 @@ def attribute(
     divided among the documents of its batches (`dataaudit explain attribution`). What is found is also written to
     RUNLOG/attribution.json. No text of documents is read or shown.
 
-    RUNLOG may be a table of another program, .csv, .tsv or .jsonl with a step and a loss: then spikes are found, and
-    nothing else is said.
+    RUNLOG may be a table of another program, .csv, .tsv, .jsonl or .parquet with a step and a loss: then spikes
+    are found, and nothing else is said.
     """
-    if runlog.suffix in {".csv", ".tsv", ".jsonl", ".ndjson"} and not runlog.is_dir():
+    if runlog.suffix in {".csv", ".tsv", ".jsonl", ".ndjson", ".parquet"} and not runlog.is_dir():
         _detect(runlog, step_column, loss_column, as_json=as_json)
     if manifest is None:
         raise click.UsageError("--manifest DIR: a run log is read beside the manifest that it was trained on.")
@@ -187,7 +187,7 @@ def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) ->
     "--eval", type=int, nargs=3, metavar="INTERVAL ITERS TOKENS", help="nanogpt: evaluations, and tokens of val.bin."
 )
 @click.option("--begin-token", is_flag=True, help="torchtitan: the tokenizer has one, and the files do not hold it.")
-@click.option("--losses", type=FOLDER, metavar="FILE", help="Losses by step: CSV with names, or JSON lines.")
+@click.option("--losses", type=FOLDER, metavar="FILE", help="Losses by step: CSV with names, JSON lines, or Parquet.")
 @click.option("--step-column", metavar="NAME", help="Of the step in it; a usual name by default.")
 @click.option("--loss-column", metavar="NAME", help="Of the loss in it.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")

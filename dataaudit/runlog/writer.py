@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from dataaudit.atomic import replacing, write_whole
 from dataaudit.errors import ConfigError
+from dataaudit.guarded import Guarded
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.tables import STRING
 from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, TABLES, RunFile
@@ -145,18 +146,17 @@ class RankWriter:
     def flush(self) -> bool:
         """Write what waits; return whether all of it is written. What fails is lost, and counted."""
         steps = self._waiting["steps"].rows
-        try:
+        with Guarded() as call:
             for name in _ORDER:
                 waiting = self._waiting[name]
                 if waiting.rows:
                     self._append(name, _joined(name, waiting.columns))
             self._roll()
-        except (OSError, pa.ArrowException) as error:
-            self._lose(steps, error)
+        self._waiting = {name: _Waiting() for name in _ORDER}
+        if call.error is not None:
+            self._lose(steps, getattr(call.error, "strerror", None) or call.origin)
             self._forget_deleted()
             return False
-        finally:
-            self._waiting = {name: _Waiting() for name in _ORDER}
         if self._said:
             self._said = False
             self.add("events", event(self._step, "lost", {"steps": self.lost.steps, "why": self.lost.last}))
@@ -165,7 +165,7 @@ class RankWriter:
 
     def lose(self, steps: int, why: str) -> None:
         """Count steps that never came here."""
-        self._lose(steps, OSError(why))
+        self._lose(steps, why)
 
     def close(self) -> None:
         """Write what waits and close every file."""
@@ -176,10 +176,10 @@ class RankWriter:
             part.close()
         self._parts.clear()
 
-    def _lose(self, steps: int, error: Exception) -> None:
+    def _lose(self, steps: int, why: str) -> None:
         self.lost.steps += steps
         self.lost.errors += 1
-        self.lost.last = str(getattr(error, "strerror", None) or error)
+        self.lost.last = why
         if not self._said:
             self._said = True
             _say(f"the run log {self.folder} cannot be written: {self.lost.last}; training goes on without it")

@@ -40,6 +40,7 @@ from dataaudit.training.curve import (
     gradients_of,
     judge,
     missing_of,
+    open_ranks,
     ranks_at,
 )
 from dataaudit.training.deciding import (
@@ -127,6 +128,11 @@ class Data:
     def missing(self) -> Missing:
         """Steps that the log lacks."""
         return missing_of(self.log.table("steps"), self.log.table("events"), self.log.run.ranks)
+
+    @cached_property
+    def open_ranks(self) -> int:
+        """Ranks whose log has no end."""
+        return open_ranks(self.log.table("events"), self.log.run.ranks)
 
     @cached_property
     def judged(self) -> Judged:
@@ -250,12 +256,14 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
             raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
         shown = [one for one in all_episodes if one.first_step <= step <= one.last_step]
     episodes = tuple(shown)
-    exit_code = exit_code_of(episodes, judged=bool(judged.judged.any()), missing=lacking)
+    cut_off = step is None and data.open_ranks > 0
+    exit_code = exit_code_of(episodes, judged=bool(judged.judged.any()), missing=lacking or cut_off)
+    silent = exit_code == ExitCode.NOT_EVALUATED and not episodes
     return Attribution(
         manifest=data.manifest.id,
         dataset=data.log.run.dataset,
         exit_code=exit_code,
-        reason="steps_missing" if exit_code == ExitCode.NOT_EVALUATED and not episodes else "",
+        reason=("steps_missing" if lacking else "not_closed") if silent else "",
         asked_step=step,
         steps=len(curve.step),
         first_step=int(curve.step[0]) if len(curve.step) else None,
@@ -263,6 +271,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         missing_steps=missing.number,
         missing_among=missing.among,
         longest_gap=missing.gap,
+        open_ranks=data.open_ranks,
         judged=int(judged.judged.sum()),
         torn_bytes=data.log.torn_bytes,
         detector=detector_of(judged),

@@ -90,7 +90,8 @@ def headline(found: Attribution) -> Line:
     if found.reason and found.asked_step is not None:
         return f"Cannot tell: a rank's part of step {found.asked_step:,} is missing; the others' loss is in its band."
     if found.reason:
-        return f"Cannot tell: {_missing(found)}; of the {steps} in the log, none has a loss above its band."
+        lacking = "its end is missing" if found.reason == "not_closed" else _missing(found)
+        return f"Cannot tell: {lacking}; of the {steps} in the log, none has a loss above its band."
     if found.exit_code:
         window = found.detector.window
         torn = f" ({plural(found.torn_bytes, 'byte')} at its end could not be read)" if found.torn_bytes else ""
@@ -109,9 +110,15 @@ def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list
     """Return what is to be known before anything is explained: what the log lacks, and further episodes in a line."""
     said = []
     if found.missing_steps:
-        reason = f"{found.reason}: " if found.reason else ""
+        reason = "steps_missing: " if found.reason == "steps_missing" else ""
         gap = "" if found.longest_gap is None else f"; the longest gap: {_steps_of(*found.longest_gap).lower()}"
         said.append(f"{reason}{_missing(found)}, wholly or of some rank{gap}.")
+    if found.open_ranks:
+        reason = "not_closed: " if found.reason == "not_closed" else ""
+        said.append(
+            f"{reason}The log of {plural(found.open_ranks, 'rank')} has no end: the run goes on, it was killed, or it"
+            f" could not write its log. What came after step {found.last_step or 0:,} is not in it."
+        )
     if found.torn_bytes:
         said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
     lines = [line for text in said for line in prose(text, width)]

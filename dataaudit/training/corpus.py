@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -48,6 +49,8 @@ class Corpus:
     """int64[documents to skip], sorted and memory-mapped: ``shard << 40 | row``."""
     encoders: dict[str, bool] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Those whose tokens this process reads, by name: whether they count tokens as the audit did."""
+    readers: list[weakref.ref[Any]] = field(init=False, repr=False, compare=False, default_factory=list)
+    """Documents and token files that this process reads, as long as they are there: they know the tokens of a tag."""
     _about: About = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -115,6 +115,23 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     )
 
 
+def open_ranks(events: pa.Table, ranks: int) -> int:
+    """Return how many ranks of the newest start did not end their log: they go on, were killed, or cannot write.
+
+    Args:
+        events: The log's table of events.
+        ranks: Ranks of the run when it was started.
+    """
+    last = int(events["step"].to_numpy().max(initial=0)) + 1
+    now = int(ranks_at(np.array([last]), events, ranks)[0])
+    state = {
+        rank: kind
+        for rank, kind in zip(events["rank"].to_pylist(), events["kind"].to_pylist(), strict=True)
+        if kind in _STARTS or kind == "closed"
+    }
+    return sum(kind in _STARTS for rank, kind in state.items() if rank < now)
+
+
 def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
     """Return of how many ranks the run was at some steps: each start of it says so, and may have others.
 

@@ -11,6 +11,7 @@ documents. Documents that are held back keep their place; whoever orders documen
 from __future__ import annotations
 
 import os
+import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -128,6 +129,7 @@ class Documents:
         self._paths = {place: path for place, (path, _) in zip(kept.tolist(), prepared, strict=True)}
         tokens = np.array([number for _, number in prepared], dtype=np.int64)
         corpus.add_encoder(encoder.name, self.shards[kept], counts[kept], tokens)
+        corpus.readers.append(weakref.ref(self))
 
     def __len__(self) -> int:
         return int(self.starts[-1])
@@ -172,6 +174,20 @@ class Documents:
         shard, inside = self._map(place), index - self._starts[place]
         found = shard.values[shard.offsets[inside] : shard.offsets[inside + 1]]
         return found if self.encoder.end is None else np.append(found, found.dtype.type(self.encoder.end))
+
+    def tokens_of(self, shard: int, row: int) -> np.ndarray | None:
+        """Return the tokens of the document that a tag names, as :meth:`tokens` does; None where it is none of these.
+
+        Args:
+            shard: Its ordinal.
+            row: Its record.
+        """
+        place = int(np.searchsorted(self.shards, shard))
+        if place == len(self.shards) or self.shards[place] != shard or place not in self._paths:
+            return None
+        rows = self._map(place).rows
+        inside = int(np.searchsorted(rows, row))
+        return self.tokens(self._starts[place] + inside) if inside < len(rows) and rows[inside] == row else None
 
     def places(self, indices: Sequence[int]) -> list[tuple[int, int, int]]:
         """Return shard, row and source of documents whose shards are not held back."""

@@ -407,7 +407,7 @@ class Attribution(_Model):
     manifest: str = Field(description="Id of the manifest.")
     dataset: str = Field(description="Name and version of the dataset.")
     exit_code: int = Field(description="0 nothing to explain, 1 found, 3 cannot tell, 4 no data.")
-    reason: Literal["", "steps_missing"] = Field(
+    reason: Literal["", "steps_missing", "not_closed"] = Field(
         default="", description="Why the exit code is 3 though there is no episode."
     )
     asked_step: int | None = Field(description="The step that was asked about; null: the whole run.")
@@ -420,6 +420,10 @@ class Attribution(_Model):
     missing_among: int = Field(default=0, description="Steps that the run made, as far as the log says.")
     longest_gap: tuple[int, int] | None = Field(
         default=None, description="First and last of the most missing steps that follow each other."
+    )
+    open_ranks: int = Field(
+        default=0,
+        description="Ranks whose log has a start and no end: the run goes on, was killed, or cannot write its log.",
     )
     judged: int = Field(description="Steps that were held against a line.")
     torn_bytes: int = Field(description="Stored bytes of the log that a kill left incomplete.")
@@ -448,7 +452,7 @@ def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) 
     Args:
         episodes: What was found: 1 when the excess of any was, 3 when of none.
         judged: Whether any step was held against a line: 4 when there is no episode, and none was.
-        missing: Whether too many steps are missing to say that there is nothing: 3.
+        missing: Whether too many steps are missing, or the log has no end, to say that there is nothing: 3.
     """
     if any(one.outcome == "found" for one in episodes):
         return int(ExitCode.BUDGET_EXCEEDED)

@@ -22,7 +22,6 @@ from dataaudit.training.curve import Flagged, Judged, judge
 from dataaudit.training.findings import Detector, number
 from dataaudit.training.loss_table import read_losses
 
-SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".ndjson"})
 _SHOWN = 20
 _UNTOLD = (
     "Which data the steps read is not in such a log, so nothing is divided among documents, no test of the data is run"
@@ -66,6 +65,10 @@ class Detection(_Model):
     judged: int
     skipped: int = Field(description="Rows without a step or a loss: a table of several metrics has such.")
     repeated: int = Field(description="Rows of a step that a later row has, too: the last one counts.")
+    damaged: int = Field(
+        default=0, description="Of the skipped ones, lines with more fields than names, an open quote, or cut JSON."
+    )
+    first_damaged: int | None = Field(default=None, description="Number of the first of them, from 1.")
     detector: Detector
     episodes: tuple[Flagging, ...] = Field(description="Above the band, new levels, and losses that are not finite.")
     dips: tuple[Flagging, ...] = Field(description="Below the band.")
@@ -80,7 +83,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
     """Read a table of steps and losses and judge it.
 
     Args:
-        path: CSV with a line of names, or JSON lines.
+        path: CSV with a line of names, JSON lines, or Parquet.
         step: Name of the step's column; a usual one when None.
         loss: Name of the loss's column; a usual one when None.
 
@@ -103,6 +106,8 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
         judged=int(judged.judged.sum()),
         skipped=read.unread,
         repeated=read.repeated,
+        damaged=read.damaged,
+        first_damaged=read.first_damaged,
         detector=detector_of(judged),
         episodes=episodes,
         dips=tuple(_flagging(judged, read.loss, one, dip=True) for one in judged.dips),
@@ -167,4 +172,10 @@ def _blocks(found: Detection) -> Iterable[Block]:
     if found.skipped or found.repeated:
         rows_said = f"{plural(found.skipped, 'row')} without a step or a loss left out"
         yield Prose(text=f"{rows_said}; {plural(found.repeated, 'row')} of a step that is there again later.")
+    if found.damaged:
+        lines = plural(found.damaged, "damaged line")
+        yield Prose(
+            text=f"Among these: {lines}, the first is line {found.first_damaged:,}. It has more fields than the header"
+            " has names, a quote that is not closed, or JSON that is cut."
+        )
     yield Prose(text=_UNTOLD)

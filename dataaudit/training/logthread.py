@@ -21,11 +21,13 @@ from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
+from dataaudit.training.corpus import Corpus
 from dataaudit.training.gpu_use import GpuUse
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
 from dataaudit.training.profiling import Window, fractions
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+from dataaudit.training.token_check import moved_row
 from dataaudit.training.trained_counts import TrainedCounts, repeated_targets
 
 BATCH_STEPS = 256
@@ -102,8 +104,7 @@ class LogThread:
     Args:
         writer: Of the rank.
         detector: Looks at every step's loss.
-        shards: How many the manifest has.
-        sources: How many sources have a name.
+        corpus: Whose documents the tags name.
         counts: Of what is trained on.
         rates: Hold the learning rate against the checkpoint's.
         hold_steps: Newest steps that are not written yet, because they may still be scored.
@@ -114,14 +115,17 @@ class LogThread:
         writer: RankWriter,
         detector: SpikeDetector,
         *,
-        shards: int,
-        sources: int,
+        corpus: Corpus,
         counts: TrainedCounts,
         rates: RateWatch,
         hold_steps: int = 0,
     ) -> None:
         self.targets = self.merged = 0
         """Targets so far, and those of stretches that did not fit into the tags."""
+        self.moved = ""
+        """Which label of a step is not the token that its tag names."""
+        self.refused = 0
+        """Numbers that were none, and are left out."""
         self.flagged: deque[int] = deque(maxlen=_KEPT_FLAGS)
         """Steps whose loss was flagged, newest last."""
         self.detector, self.rates = detector, rates
@@ -129,8 +133,11 @@ class LogThread:
         self._counts, self._finite = counts, NotFinite()
         self._last: dict[str, float] = {}
         """Numbers that are written where they change."""
+        self._unread: set[str] = set()
+        """What an event says already that it cannot be read."""
         self._writer, self._hold_steps = writer, hold_steps
-        self._shards, self._sources = shards, sources
+        self._corpus = corpus
+        self._shards, self._sources = corpus.table.num_rows, len(corpus.sources)
         self._step = 0
         self._held: deque[Step] = deque()
         self._queue: queue.Queue[Step | Scores | Numbers | Rows | Window | threading.Event | None] = queue.Queue(
@@ -174,13 +181,6 @@ class LogThread:
             self._thread.join()
 
     def _run(self) -> None:
-        with Guarded() as call:
-            self._serve()
-        if call.error is not None:
-            _LOG.warning("the run log has ended (%s); training goes on without it", call.origin)
-        self._writer.close()
-
-    def _serve(self) -> None:
         deadline = time.monotonic() + BATCH_SECONDS
         while True:
             try:
@@ -189,43 +189,82 @@ class LogThread:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS
                 continue
-            match item:
-                case Step():
-                    self._take(item)
-                case Scores() | Numbers() | Window():
-                    self._add(item)
-                case threading.Event() | None:
-                    self._write_held(0)
-                    self._write_counts()
-                    self._writer.flush()
-                    if item is None:
-                        return
-                    self._hurry.clear()
-                    item.set()
-                case Rows():
-                    self._writer.add(item.table, item.columns)
-            self._look_at_gpu()
+            with Guarded() as call:
+                self._handle(item)
+                self._look_at_gpu()
+            if call.error is not None:
+                self._miss(self._step, f"a {type(item).__name__.lower()}", call)
+            if item is None:
+                break
+            if isinstance(item, threading.Event):
+                self._hurry.clear()
+                item.set()
             if self._writer.waiting_steps >= BATCH_STEPS:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS
             if not self._hold_steps and self._queue.empty():  # a step that may be scored again cannot wait
                 self._hurry.wait(PAUSE_SECONDS)
+        self._writer.close()
+
+    def _handle(self, item: Step | Scores | Numbers | Rows | Window | threading.Event | None) -> None:
+        """Take what was handed over. What fails here costs itself: the thread goes on with what comes after it."""
+        match item:
+            case Step():
+                self._take(item)
+            case Scores() | Numbers() | Window():
+                self._add(item)
+            case threading.Event() | None:
+                self._write_held(0)
+                self._write_counts()
+                self._writer.flush()
+            case Rows():
+                self._writer.add(item.table, item.columns)
 
     def _take(self, step: Step) -> None:
         """Look at a step and write what is due; one that cannot be understood is lost, and no other."""
-        try:
-            for batch in step.batches:
-                batch.tags = array_of(batch.tags)
-                if why := what_is_wrong(batch.tags, self._shards, self._sources):
-                    raise TagsError(f"the tags of a batch do not fit: {why}")
-            self._look_at(step)
-        except (TagsError, TypeError, ValueError, IndexError) as error:
-            self._writer.lose(1, f"step {step.number}: {error}")
-            self._writer.add("events", event(step.number, "lost", {"steps": 1, "why": str(error)}))
+        with Guarded(TagsError) as call:
+            try:
+                for batch in step.batches:
+                    batch.tags = array_of(batch.tags)
+                    if why := what_is_wrong(batch.tags, self._shards, self._sources):
+                        raise TagsError(f"the tags of a batch do not fit: {why}")
+                self._look_at(step)
+            except TagsError as error:
+                self._lose(step.number, str(error))
+                return
+        if call.error is not None:
+            self._lose(step.number, f"it cannot be read ({call.origin})")
             return
         self._step = step.number
         self._held.append(step)
         self._write_held(self._hold_steps)
+
+    def _lose(self, step: int, why: str) -> None:
+        """Count a step that the log will lack."""
+        self._writer.lose(1, f"step {step}: {why}")
+        self._writer.add("events", event(step, "lost", {"steps": 1, "why": why}))
+
+    def _miss(self, step: int, what: str, call: Guarded) -> None:
+        """Count a number that is none, or rows that cannot be read; an event says so, the first time of each."""
+        self.refused += 1
+        if what not in self._unread:
+            self._unread.add(what)
+            self._writer.add(
+                "events", event(step, "not_seen", {"what": what, "why": f"it cannot be read ({call.origin})"})
+            )
+            _LOG.warning(
+                "step %d: %s cannot be read (%s); such values are left out of the log", step, what, call.origin
+            )
+
+    def _numbers(self, step: int, given: Mapping[str, float | Pending]) -> dict[str, float]:
+        """Return numbers that were on their way; what cannot be read is left out and counted."""
+        found = {}
+        for name, value in given.items():
+            with Guarded() as call:
+                found[name] = float(array_of(value))
+            if call.error is not None:
+                self._miss(step, name, call)
+        return found
 
     def _look_at(self, step: Step) -> None:
         """Hold a step's loss against the steps before it."""
@@ -237,7 +276,7 @@ class LogThread:
             used = batch.tags[..., SHARD] != UNUSED
             self.targets += int(batch.tags[..., TARGETS][used].sum())
             self.merged += int(batch.tags[..., TARGETS][batch.tags[..., SHARD] == MERGED].sum())
-        step.loss = None if step.loss is None else float(array_of(step.loss))
+        step.loss = None if step.loss is None else self._numbers(step.number, {"loss": step.loss}).get("loss")
         scored, loss_sum = _scored(step)
         value = step.loss if step.loss is not None or not scored else loss_sum / scored
         if value is None:
@@ -259,24 +298,46 @@ class LogThread:
     def _write_held(self, keep: int) -> None:
         while len(self._held) > keep:
             step = self._held.popleft()
-            repeated = 0
-            for index, batch in enumerate(step.batches):
-                tags = array_of(batch.tags)
-                self._writer.add("stretches", stretch_columns(step.number, index, batch))
-                self._counts.add(step.number, tags, None if batch.labels is None else array_of(batch.labels))
-                repeated += repeated_targets(tags)
-            values = self._numbers_of(step)
-            if repeated:
-                values["repeated_targets"] = repeated
-            if values:
-                self._writer.add("values", value_columns(step.number, values))
-            self._writer.add_step(step.number, _step_columns(step))
+            with Guarded() as call:
+                self._write_step(step)
+            if call.error is not None:
+                self._lose(step.number, f"its rows cannot be made ({call.origin})")
             if self._counts.due:
                 self._write_counts()
 
+    def _write_step(self, step: Step) -> None:
+        """Write the rows of a step: all of them are made before the first is handed over."""
+        stretches = [stretch_columns(step.number, index, batch) for index, batch in enumerate(step.batches)]
+        row = _step_columns(step)
+        values = self._numbers_of(step)
+        if repeated := sum(repeated_targets(array_of(batch.tags)) for batch in step.batches):
+            values["repeated_targets"] = repeated
+        for columns in stretches:
+            self._writer.add("stretches", columns)
+        if values:
+            self._writer.add("values", value_columns(step.number, values))
+        self._writer.add_step(step.number, row)
+        with Guarded() as call:
+            for batch in step.batches:
+                self._compare(step.number, batch)
+            for batch in step.batches:
+                labels = None if batch.labels is None else array_of(batch.labels)
+                self._counts.add(step.number, array_of(batch.tags), labels)
+        if call.error is not None:
+            self._miss(step.number, "labels", call)
+
+    def _compare(self, step: int, batch: MicroBatch) -> None:
+        """Compare labels of a row of the batch, another one at each step, with the tokens that its tags name."""
+        tags = array_of(batch.tags)
+        if batch.labels is not None and not self.moved:
+            row = step % len(tags)
+            if why := moved_row(self._corpus, tags, array_of(batch.labels), range(row, row + 1)):
+                self.moved = f"step {step}: {why}"
+                self._writer.add("events", event(step, "moved", {"why": why}))
+
     def _numbers_of(self, step: Step) -> dict[str, float]:
         """Return a step's numbers as they are written; what is wrong with them becomes an event."""
-        values = {name: float(array_of(one)) for name, one in step.values.items()}
+        values = self._numbers(step.number, step.values)
         if "learning_rate" in values and (jump := self.rates.see(values["learning_rate"])) is not None:
             self._writer.add("events", event(step.number, "learning_rate_jump", jump))
             _LOG.warning("step %d: %s", step.number, say_jump(jump))
@@ -303,7 +364,7 @@ class LogThread:
         if isinstance(item, Window):
             self._add_window(item)
             return
-        values = {name: float(array_of(one)) for name, one in item.values.items()}
+        values = self._numbers(item.step, item.values)
         self._writer.add("values", value_columns(item.step, values))
 
     def _add_window(self, window: Window) -> None:

@@ -12,7 +12,8 @@
 
 Monitoring changes nothing: losses, gradients and the states of random number generators are the same with it and
 without it, to the bit. Nothing waits for a device. A log that cannot be written never stops a run. What does: tags that
-are missing or do not fit at the first step, and tags with too few places for what a row holds.
+are missing or do not fit at the first step, labels that are not the tokens of their tags, and tags with too few places
+for what a row holds.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.profiling import Profiled
 from dataaudit.training.random_state import untouched
+from dataaudit.training.scalars import scalar
 from dataaudit.training.spikes import SpikeDetector
 from dataaudit.training.step_clock import StepClock
 from dataaudit.training.stretch_losses import (
@@ -52,6 +54,7 @@ from dataaudit.training.stretch_losses import (
     token_losses,
 )
 from dataaudit.training.tags import SHARD, TARGETS, what_is_wrong
+from dataaudit.training.token_check import MOVED, moved_row
 from dataaudit.training.trained_counts import TrainedCounts
 from dataaudit.yamlfile import nearest
 
@@ -177,8 +180,7 @@ class TrainingMonitor:
         self._thread = LogThread(
             writer,
             detector,
-            shards=self._shards,
-            sources=len(corpus.sources),
+            corpus=corpus,
             counts=TrainedCounts(inner=self._inner),
             rates=rates,
             hold_steps=KEPT_BATCHES if score is not None else 0,
@@ -284,7 +286,13 @@ class TrainingMonitor:
         tags = np.asarray(tags) if isinstance(tags, list) else tags
         if not self._checked:
             self._check(tags, losses, labels)
-        sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
+        with Guarded() as call:
+            sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
+        if call.error is not None:
+            if not self._checked and not _out_of_memory(call.error):
+                raise call.error
+            sums = counts = None  # the batch is trained on, without its losses in the log
+            self._say("not_scored", {"step": self.steps + 1, "why": call.kind})
         self._batches.append(
             MicroBatch(
                 tags.copy() if isinstance(tags, np.ndarray) else Pending(tags),
@@ -303,12 +311,14 @@ class TrainingMonitor:
         """End a step: an update of the weights was made, or skipped.
 
         Args:
-            loss: The loop's own loss, a number or a tensor of one.
+            loss: The loop's own loss, a number or a tensor of one, of any real dtype.
             values: Further numbers of the step by metric: ``learning_rate``, ``grad_global_norm``, ...
 
         Raises:
-            TagsError: The first step had no batch, or too many targets lie in stretches that did not fit.
-            ConfigError: A value of the first step is no number, or the monitor is closed.
+            TagsError: The first step had no batch, labels of a step before are not the tokens that their tags name, or
+                too many targets lie in stretches that did not fit.
+            ConfigError: A value of the first step is no number (later it is left out and counted), or the monitor is
+                closed.
         """
         if self._closed:
             raise ConfigError("the monitor is closed")
@@ -316,6 +326,8 @@ class TrainingMonitor:
             raise TagsError(
                 "the first step ended without a batch", "Call `monitor.batch(tags, ...)` for each batch of it."
             )
+        if self._thread.moved:
+            raise TagsError(self._thread.moved, MOVED)
         held = self._numbers({"loss": loss, **values} if loss is not None else values)
         own = held.pop("loss", None)
         self._checked = True
@@ -360,6 +372,9 @@ class TrainingMonitor:
                 " before they are clipped",
                 self.steps,
             )
+        if kind == "not_scored" and kind not in self._said:
+            self._said.add(kind)
+            _LOG.warning("step %d: the losses of stretches cannot be computed (%s)", self.steps + 1, detail["why"])
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
         """Clip as ``torch.nn.utils.clip_grad_norm_`` does and return the norm, which the log keeps.
@@ -408,12 +423,10 @@ class TrainingMonitor:
         Raises:
             ConfigError: It is no number.
         """
-        try:
-            value = _number(loss)
-        except (TypeError, ValueError):
-            raise ConfigError(
-                f"validation: expected a number, or a tensor of one, found {type(loss).__name__}"
-            ) from None
+        with Guarded() as call:
+            value = scalar(loss)
+        if call.error is not None:
+            raise ConfigError(f"validation: expected a number, or a tensor of one, found {type(loss).__name__}")
         self._thread.put(Numbers(self.steps, {f"val_loss.{name}" if name else "val_loss": value}))
 
     def add_values(self, columns: Columns) -> None:
@@ -444,8 +457,12 @@ class TrainingMonitor:
         self._closed = True
         self._profiled.end(self.steps + 1)
         self._watch.close()
-        self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": self._refused})
+        self._thread.sync()  # so that what was lost or left out is counted
+        refused = self._refused + self._thread.refused
+        self.add_event(self.steps, "closed", {"lost_steps": self.lost_steps, "refused_values": refused})
         self._thread.close()
+        if self._thread.moved:
+            _LOG.warning("%s; what this log says of data is not to be believed", self._thread.moved)
         if self._merged_share() > MOST_MERGED:
             _LOG.warning("%s: give the dataset more places for them, `stretches=`", self._merged_words())
 
@@ -459,13 +476,13 @@ class TrainingMonitor:
         """Return numbers; what is none is refused in the first step, and left out and counted in others."""
         found: dict[str, float | Pending] = {}
         for name, value in values.items():
-            try:
-                found[name] = _number(value)
-            except (TypeError, ValueError):
+            with Guarded() as call:
+                found[name] = scalar(value)
+            if call.error is not None:
                 shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
                 why = f"{name}: expected a number, or a tensor of one, found {type(value).__name__}{shape}"
                 if not self._checked:
-                    raise ConfigError(why) from None
+                    raise ConfigError(why)
                 if not self._refused:
                     _LOG.warning("step %d: %s; such values are left out of the log", self.steps + 1, why)
                 self._refused += 1
@@ -493,6 +510,9 @@ class TrainingMonitor:
         targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
         if labels is not None:
             given = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)[:, int(self._inner) :]
+            whole = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
+            if why := moved_row(self.corpus, found, whole, range(len(found))):
+                raise TagsError(why, MOVED)
             if len(given) == len(targets):
                 check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
         elif losses is not None and len(losses.shape) == 2 and len(losses) == len(targets):
@@ -534,24 +554,15 @@ def _shape(*given: Any) -> tuple[int, int] | None:
     return next(((int(one.shape[0]), int(one.shape[1])) for one in given[::-1] if one is not None), None)
 
 
+def _out_of_memory(error: Exception) -> bool:
+    """Return whether memory ran out, of a device or of the host: torch has no class of its own for the host's."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "memory" in str(error))
+
+
 def _device() -> int:
     """Return the number of the GPU that this thread uses; 0 where there is none."""
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
-
-
-def _number(value: Any) -> float | Pending:
-    """Return a number, or one that is on its way.
-
-    Raises:
-        TypeError: It is none.
-        ValueError: It is an array, or a text that is no number.
-    """
-    if not hasattr(value, "detach"):
-        return float(value)
-    if value.numel() != 1:
-        raise ValueError(value.shape)
-    return Pending(value.reshape(()))
 
 
 def _whole_number(name: str, default: str) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
+from dataaudit.training.scalars import scalar
 
 if TYPE_CHECKING:
     import torch
@@ -43,13 +44,15 @@ class OptimizerWatch:
         self.state_looked_at = True
         """Whether to look at the optimizer's state; not where vitals do."""
         self._scaler, self._scheduler = scaler, scheduler
-        self._rates: list[float | Pending] = []
+        self._rates: Numbers = {}
+        self._groups = 0
         self._applied = False
-        self._found_inf: list[Pending] = []
+        self._found_inf: list[float | Pending] = []
         self._norm: Any = None
         self._max_norm: float | None = None
         self._said_max_norm: float | None = None
-        self._said_scale: Any = None
+        self._unread: set[str] = set()
+        """Numbers that were none, which an event said already."""
         self._events: list[tuple[str, dict[str, Any]]] = []
         self._hooks = [one.register_step_pre_hook(self._before) for one in self.optimizers]
         self._hooks += [one.register_step_post_hook(self._after) for one in self.optimizers]
@@ -86,21 +89,18 @@ class OptimizerWatch:
             given: Numbers that the loop hands over itself; they are not made twice.
         """
         numbers: Numbers = {}
-        if self._norm is not None and "grad_global_norm" not in given:
-            numbers["grad_global_norm"] = _number(self._norm)
-        if self._max_norm != self._said_max_norm and self._max_norm is not None:
-            numbers["grad_max_norm"] = float(self._max_norm)
+        if "grad_global_norm" not in given:
+            self._read(numbers, "grad_global_norm", self._norm)
+        if self._max_norm != self._said_max_norm:
+            self._read(numbers, "grad_max_norm", self._max_norm)
             self._said_max_norm = self._max_norm
         if "learning_rate" not in given:
-            for place, rate in enumerate(self._rates):
-                numbers["learning_rate" if not place else f"learning_rate.{place}"] = rate
+            numbers |= self._rates
         if self.optimizers:
             numbers |= self._of_state(step)
-        scale = getattr(self._scaler, "_scale", None)
-        if scale is not None:
-            numbers["loss_scale"] = Pending(scale)
+        self._read(numbers, "loss_scale", getattr(self._scaler, "_scale", None))
         events, self._events = self._events, []
-        self._rates, self._found_inf, self._applied, self._norm = [], [], False, None
+        self._rates, self._found_inf, self._applied, self._norm = {}, [], False, None
         return numbers, events
 
     def state(self) -> dict[str, Any]:
@@ -120,14 +120,29 @@ class OptimizerWatch:
 
     def _before(self, optimizer: Any, *_: Any) -> None:
         if optimizer is self.optimizers[0]:
-            self._rates = []
-        self._rates += [_number(group["lr"]) for group in optimizer.param_groups]
+            self._rates, self._groups = {}, 0
+        for group in optimizer.param_groups:  # an optimizer that chooses its rate by itself has none in its groups
+            name = f"learning_rate.{self._groups}" if self._groups else "learning_rate"
+            self._read(self._rates, name, group.get("lr"))
+            self._groups += 1
 
     def _after(self, optimizer: Any, *_: Any) -> None:
         self._applied = True
-        found = getattr(optimizer, "found_inf", None)  # of fused ones, which decide on the device
-        if found is not None:
-            self._found_inf.append(Pending(found.detach().reshape(())))
+        found: Numbers = {}
+        self._read(found, "skipped_updates", getattr(optimizer, "found_inf", None))  # of fused ones: on the device
+        self._found_inf += found.values()
+
+    def _read(self, numbers: Numbers, name: str, value: Any) -> None:
+        """Add a number where there is one; what is none costs itself, and is an event the first time."""
+        if value is None:
+            return
+        with Guarded() as call:
+            numbers[name] = scalar(value)
+        if call.error is not None and name not in self._unread:
+            self._unread.add(name)
+            self._events.append(
+                ("not_seen", {"what": name, "why": f"{type(value).__name__} is no number ({call.kind})"})
+            )
 
     def _state_finite(self, step: int) -> Pending | None:
         from dataaudit.vitals.finite import state_finite
@@ -179,13 +194,6 @@ def _stages(scaler: Any, optimizers: Iterable[Any]) -> list[str]:
     if len(stages) < len(list(optimizers)):
         stages += ["READY"]
     return [getattr(one, "name", str(one)) for one in stages]
-
-
-def _number(value: Any) -> float | Pending:
-    if hasattr(value, "detach"):
-        full = value.full_tensor() if hasattr(value, "full_tensor") else value
-        return Pending(full.detach().reshape(()))
-    return float(value)
 
 
 RECENT = 16

@@ -38,7 +38,7 @@ from dataaudit.render.blocks import (
 from dataaudit.render.line import PERCENT, Line, Name, say, share, spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
-from dataaudit.training.curve import Judged, curve_of, judge, missing_of
+from dataaudit.training.curve import Judged, curve_of, judge, missing_of, open_ranks
 from dataaudit.training.findings import Attribution, Episode
 from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
 from dataaudit.training.run_blocks import run_points
@@ -244,6 +244,9 @@ def _loss(log: RunLog, steps: Any, events: Any, findings: list[Point]) -> tuple[
             tone="warn" if missing.number else "",
         ),
     ]
+    if many := open_ranks(events, log.run.ranks):
+        detail = f"the run goes on, was killed, or could not write; {t.plural(many, 'rank')}"
+        figures.append(KeyFigure(label="end of the log", value="none", detail=detail, tone="warn"))
     if not len(curve.step):
         return None, tuple(figures)
     judged = judge(curve.step, curve.value)

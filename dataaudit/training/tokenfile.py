@@ -8,6 +8,8 @@ manifest it is of, so that a file and a manifest that do not belong together are
 from __future__ import annotations
 
 import os
+import weakref
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 from dataaudit.atomic import replacing
 from dataaudit.corpus.tokenfiles.maps import SCHEMA, map_path, read_map, write_map
 from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.manifest.places import ROW_BITS
 from dataaudit.runlog.parts import numbers
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents
@@ -128,6 +131,7 @@ class TokenFile:
         shards, of, documents = np.unique(self._places[:, 0], return_inverse=True, return_counts=True)
         tokens = np.bincount(of, self._ends - self._begins).astype(np.int64)
         corpus.add_encoder(said.get("encoder", ""), shards, documents, tokens)
+        corpus.readers.append(weakref.ref(self))
         rows = (self._total - (shift == "outer")) // context
         if rows < 1:
             raise ConfigError(f"{self.path} holds {self._total:,} tokens, a row takes {context + (shift == 'outer'):,}")
@@ -141,7 +145,7 @@ class TokenFile:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle no map: a worker opens its own."""
-        return {name: value for name, value in self.__dict__.items() if name != "_tokens"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_tokens", "_keys")}
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         """Return a row, as :class:`dataaudit.training.packing.PackedDocuments` does."""
@@ -159,6 +163,26 @@ class TokenFile:
             self._tokens = np.memmap(self.path, dtype=self._dtype.newbyteorder("<"), mode="r")
         found: np.ndarray = self._tokens[start:stop]
         return found
+
+    def tokens_of(self, shard: int, row: int) -> np.ndarray | None:
+        """Return the tokens of the document that a tag names; None where it is none of the file's.
+
+        Args:
+            shard: Its ordinal.
+            row: Its record.
+        """
+        order, keys = self._keys
+        at = int(np.searchsorted(keys, shard << ROW_BITS | row))
+        if at == len(keys) or keys[at] != shard << ROW_BITS | row:
+            return None
+        return self.window(int(self._begins[order[at]]), int(self._ends[order[at]]))
+
+    @cached_property
+    def _keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """Documents of the file by shard and row: int64[documents] places in the file, int64[documents] keys."""
+        keys = self._places[:, 0] << ROW_BITS | self._places[:, 1]
+        order = np.argsort(keys, kind="stable")
+        return order, keys[order]
 
     def tags(self, starts: np.ndarray) -> np.ndarray:
         """Return the tags of rows that begin anywhere, for loops that draw offsets at random, as nanoGPT's does.

@@ -19,6 +19,7 @@ from dataaudit.training.packing import Shift, check_shift, check_sizes
 from dataaudit.training.stretch_losses import IGNORED
 
 TAGS = "tags"
+_MATRIX = 2
 Columns = tuple[np.ndarray, np.ndarray]
 
 
@@ -63,6 +64,7 @@ class TaggedCollator:
         if records and TAGS in records[0]:
             tags = np.stack([np.asarray(one[TAGS], dtype=np.int64) for one in records])
             batch = self._collated([{name: one[name] for name in one if name != TAGS} for one in records])
+            _check_rows(batch, records)
         else:
             given = [_array(one["input_ids"]) for one in records]
             columns = [columns_of(one, len(ids)) for one, ids in zip(records, given, strict=True)]
@@ -70,6 +72,15 @@ class TaggedCollator:
             tags = self._tags(batch, given, columns)
         batch[TAGS] = torch.from_numpy(tags)
         return batch
+
+    def untagged(self, records: Sequence[Mapping[str, Any]]) -> Any:
+        """Return the batch alone, of records with columns of tags or without: for evaluations, which are not logged.
+
+        Raises:
+            TagsError: Without ``collate``, rows are of several lengths.
+        """
+        dropped = {TAGS, *COLUMNS}
+        return self._collated([{name: one[name] for name in one if name not in dropped} for one in records])
 
     def _collated(self, records: list[dict[str, Any]]) -> Any:
         if self.collate is not None:
@@ -95,11 +106,13 @@ class TaggedCollator:
         if outer:
             given, columns = [one[1:] for one in given], [(one[1:], two[1:]) for one, two in columns]
         ids = _array(batch["labels" if outer else "input_ids"])
-        if ids.ndim != 2:
+        if ids.ndim != _MATRIX:
             raise TagsError(f"input_ids: expected [B, T], found {list(ids.shape)}")
         labels = batch.get("labels")
         targets = np.ones(ids.shape, dtype=bool) if labels is None else _array(labels) != IGNORED
         begins, given, columns = _layout(ids, targets, given, columns)
+        if not outer and labels is not None:
+            _check_labels(_array(labels), ids, begins, given)
         counted = (_within(ids, begins, given) if labels is None else targets).astype(np.int64)
         if not outer:
             counted[:, 0] = 0
@@ -128,6 +141,43 @@ def _layout(
         joined = (np.concatenate([one for one, _ in columns]), np.concatenate([two for _, two in columns]))
         return [0], [flat], [joined]
     raise _moved()
+
+
+def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
+    """Compare a batch with the rows that came with tags: each stands in its place from its first token on.
+
+    Raises:
+        TagsError: A row is absent, repeated, moved, cut or rewritten, or its labels are.
+    """
+    if "input_ids" not in batch:
+        raise TagsError("the collator's batch has no `input_ids` to compare with its records", "Keep them in it.")
+    for name in ("input_ids", "labels"):
+        if name not in records[0] or (name != "input_ids" and name not in batch):
+            continue
+        given, found = [_array(one[name]) for one in records], _array(batch[name])
+        if found.ndim != _MATRIX or len(found) != len(given):
+            raise _moved()
+        if name == "labels":  # those that a collator masks are no targets
+            found = np.where(found == IGNORED, _padded(given, found.shape[1]), found)
+        if not _stand(found, [0] * len(given), given):
+            raise _moved()
+
+
+def _check_labels(labels: np.ndarray, ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> None:
+    """Compare labels that stand where the inputs do with these: other ones are not the tokens that the tags name.
+
+    Raises:
+        TagsError: A label is neither masked nor its token.
+    """
+    if labels.shape != ids.shape or (_within(ids, begins, given) & (labels != IGNORED) & (labels != ids)).any():
+        raise _moved()
+
+
+def _padded(given: list[np.ndarray], length: int) -> np.ndarray:
+    found = np.full((len(given), length), IGNORED)
+    for row, one in zip(found, given, strict=True):
+        row[: len(one)] = one[:length]
+    return found
 
 
 def _stand(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> bool:

@@ -14,11 +14,14 @@ state, a file a rank, and ``train(resume_from_checkpoint=...)`` goes on with it.
 
 from __future__ import annotations
 
+import inspect
 import json
+import logging
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,13 +32,16 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError, TagsError
+from dataaudit.guarded import Guarded
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.loaders.collator import TAGS
+from dataaudit.training.loaders.collator import TAGS, TaggedCollator
 from dataaudit.training.loaders.ranks import agree, mark_repeats, repeats
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.tags import EPOCH
 
 _STATE_FILE = "dataaudit-{rank:05d}.json"
+_LOG = logging.getLogger("dataaudit")
+_PAIR, _LOGITS = 2, 3
 
 
 def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corpus, **options: Any) -> Trainer:
@@ -74,7 +80,7 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
     audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer)
     trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {"_audit": audit})
     here = weakref.ref(trainer)  # in a circle of references its loader would wait five seconds for each worker to end
-    trainer.add_callback(_Callback(audit, lambda: getattr(getattr(here(), "accelerator", None), "scaler", None)))
+    trainer.add_callback(_Callback(audit, here))
     return trainer
 
 
@@ -84,12 +90,21 @@ class _Audit:
     def __init__(self, folder: Path, corpus: Corpus, options: dict[str, Any], trainer: Trainer) -> None:
         self.folder, self.corpus, self.options = folder, corpus, options
         self.rank, self.ranks = trainer.args.process_index, trainer.args.world_size
-        whole = hasattr(trainer.train_dataset, "__len__") and not trainer.args.accelerator_config.split_batches
-        self.rows = len(trainer.train_dataset) if whole else None
+        self.rows: int | None = None
         """Of the data set, where it is known which of them are dealt twice."""
         self.checkpoint: Path | None = None
         """Of the trainer, which the run goes on from."""
+        self.output: Path | None = None
+        """Folder of the trainer's checkpoints."""
         self.monitor: TrainingMonitor | None = None
+        self.logs = 0
+        """Calls of ``train`` that began a log of their own."""
+        self.log = folder
+        """Of the call that is under way."""
+        self._said: set[str] = set()
+        self._reset()
+
+    def _reset(self) -> None:
         self.tags: Any | None = None
         """Of the micro-batch that is being trained on."""
         self.loss: Any | None = None
@@ -104,7 +119,7 @@ class _Audit:
         return checkpoint / _STATE_FILE.format(rank=self.rank if rank is None else rank)
 
     def begin(self, order: Literal["", "rows"], trainer: dict[str, Any]) -> None:
-        """Start the log, or go on with it.
+        """Start the log, or go on with it; where the trainer began again within a call of ``train``, begin it again.
 
         Args:
             order: What the trainer shuffles.
@@ -112,21 +127,49 @@ class _Audit:
         """
         agree(self.corpus)
         options = {"order": order, **trainer, **self.options}
+        done, logs = self.end(), max(1, self.logs)
         if self.checkpoint is not None:
-            path = self.state_file(self.checkpoint)
-            if not path.exists() and self.rank:  # there are more processes now: the state is that of the run
-                path = self.state_file(self.checkpoint, rank=0)
-            if not path.exists():
-                raise ConfigError(
-                    f"the checkpoint {self.checkpoint} holds no state of a log ({path.name})",
-                    "It was made without audit_trainer; start with resume=True in a new folder.",
-                )
-            options["state"] = json.loads(path.read_bytes())
-        self.monitor = TrainingMonitor(self.folder, self.corpus, rank=self.rank, ranks=self.ranks, **options)
+            options["state"] = self._state(self.checkpoint)
+        elif done is not None:
+            options["resume"] = True
+        else:
+            logs = self.logs + 1
+            self.log = self.folder if logs == 1 else self.folder.with_name(f"{self.folder.name}.{logs}")
+            if logs > 1:
+                _LOG.warning("`train` was called again: this training has a run log of its own, %s", self.log)
+        self.monitor = TrainingMonitor(self.log, self.corpus, rank=self.rank, ranks=self.ranks, **options)
+        self.logs = logs
+        if done is not None:  # the weights are what those steps made of them, and the log has others in their place
+            self.monitor.add_event(self.monitor.steps, "restarted", {"steps": done - self.monitor.steps})
+            _LOG.warning("the trainer began again after step %d, and the run log does too", done)
+
+    def _state(self, checkpoint: Path) -> dict[str, Any]:
+        """Return the state of the log in a checkpoint; the log is the one that it was saved with."""
+        path = self.state_file(checkpoint)
+        if not path.exists() and self.rank:  # there are more processes now: the state is that of the run
+            path = self.state_file(checkpoint, rank=0)
+        if not path.exists():
+            raise ConfigError(
+                f"the checkpoint {checkpoint} holds no state of a log ({path.name})",
+                "It was made without audit_trainer: go on without it, or train from the first step.",
+            )
+        state: dict[str, Any] = json.loads(path.read_bytes())
+        name = str(state.pop("log", self.folder.name))
+        self.log = self.folder.with_name(name) if name.startswith(f"{self.folder.name}.") else self.folder
+        return state
+
+    def end(self) -> int | None:
+        """End the log, if one is under way; return the steps that it has, None where there was none."""
+        monitor, self.monitor = self.monitor, None
+        self._reset()
+        if monitor is None:
+            return None
+        monitor.close()
+        return monitor.steps
 
     def marked(self, tags: Any) -> Any:
         """Return tags of a micro-batch with the pass they are of, and which of its rows are repeats."""
-        tags = tags.clone()
+        tags = torch.as_tensor(tags).clone()
         tags[..., EPOCH] += self.epoch
         if self.rows is not None:
             found = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
@@ -134,14 +177,16 @@ class _Audit:
         self.batches += 1
         return tags
 
-    def take(self, outputs: Any, labels: Any | None) -> None:
-        """Log the micro-batch."""
+    def take(self, outputs: Any, labels: Any) -> None:
+        """Log the micro-batch; where the model returned no logits of its labels, without losses."""
         assert self.monitor is not None
         logits = outputs.get("logits") if hasattr(outputs, "get") else None
-        known = logits is not None and labels is not None and logits.shape[:2] == labels.shape
         tags, self.tags = self.tags, None
-        if known:
+        assert tags is not None
+        if _fit(logits, labels):
             self.monitor.batch(tags, logits=logits, labels=labels)
+        elif _whole(labels) and len(labels) == len(tags):
+            self.monitor.batch(tags, labels=labels)
         else:
             self.monitor.batch(tags)
 
@@ -155,10 +200,25 @@ class _Audit:
     def validated(self, logs: dict[str, Any]) -> None:
         """Take what the trainer logs of an evaluation: ``eval_loss``, or ``eval_NAME_loss`` of several data sets."""
         for key, value in logs.items():
-            if self.monitor is not None and key.startswith("eval_") and key.endswith("_loss"):
-                self.monitor.validation(value, key[len("eval_") : -len("_loss")])
-            elif self.monitor is not None and key == "eval_loss":
-                self.monitor.validation(value)
+            if self.monitor is None or not key.startswith("eval_") or not key.endswith("loss"):
+                continue
+            with Guarded() as call:
+                self.monitor.validation(value, key[len("eval_") : -len("_loss")] if key.endswith("_loss") else "")
+            if call.error is not None and key not in self._said:
+                self._said.add(key)
+                detail = {"what": key, "why": f"{type(value).__name__} is no number"}
+                self.monitor.add_event(self.monitor.steps, "not_seen", detail)
+
+    def save(self, folder: Path) -> None:
+        """Put the state into a checkpoint; training goes on where it cannot be written."""
+        if self.monitor is None:
+            return
+        with Guarded() as call:
+            folder.mkdir(parents=True, exist_ok=True)
+            state = {**self.monitor.state_dict(), "log": self.log.name}
+            write_whole(self.state_file(folder), json.dumps(state).encode())
+        if call.error is not None:
+            _LOG.warning("the checkpoint %s lacks the log's state (%s): no run can go on from it", folder, call.origin)
 
 
 class _Audited(Trainer):
@@ -175,30 +235,33 @@ class _Audited(Trainer):
         try:
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
-            if self._audit.monitor is not None:
-                self._audit.monitor.close()
+            self._audit.end()
 
     def training_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Take the tags out, train on the batch, keep its loss."""
         audit = self._audit
-        audit.tags = inputs.pop(TAGS, None)
-        if audit.tags is None:
+        tags = inputs.pop(TAGS, None) if isinstance(inputs, MutableMapping) else None
+        if tags is None:
             raise TagsError(
                 "a batch of the trainer has no tags",
                 "data_collator=TaggedCollator(...), and a dataset with its columns: tagged_dataset, PackedDocuments.",
             )
-        audit.tags = audit.marked(audit.tags)
+        audit.tags, labels = audit.marked(tags), inputs.get("labels")
         loss = super().training_step(model, inputs, *args, **kwargs)
+        if audit.tags is not None:  # a step of your own that computes its loss by itself
+            audit.take(None, labels)
         audit.loss = loss if audit.loss is None else audit.loss + loss
         return loss
 
     def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, **kwargs: Any) -> Any:
         """Compute the loss as the trainer does; while it trains, look at what the model returned."""
-        audit = self._audit
+        audit, own = self._audit, super().compute_loss
         if audit.tags is None:
-            return super().compute_loss(model, inputs, return_outputs=return_outputs, **kwargs)
-        labels = inputs.get("labels")
-        loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **kwargs)
+            return own(model, inputs, return_outputs=return_outputs, **kwargs)
+        labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
+        known = {"return_outputs": True} if _takes(own, "return_outputs") else {}
+        found = own(model, inputs, **known, **kwargs)
+        loss, outputs = found if isinstance(found, tuple) and len(found) == _PAIR else (found, None)
         audit.take(outputs, labels)
         return (loss, outputs) if return_outputs else loss
 
@@ -215,38 +278,73 @@ class _Audited(Trainer):
         norm = super()._get_grad_norm(*args, **kwargs)
         if self._audit.monitor is not None and norm is not None:
             most = self.args.max_grad_norm
-            self._audit.monitor.norm_is_taken(norm, most if most > 0 else None)
+            self._audit.monitor.norm_is_taken(norm, most if most is not None and most > 0 else None)
         return norm
+
+    def _get_output_dir(self, *args: Any, **kwargs: Any) -> Any:
+        """Return where the trainer's checkpoints are put, and keep it: each trial of a search has a folder."""
+        found = super()._get_output_dir(*args, **kwargs)
+        self._audit.output = Path(found)
+        return found
+
+    def get_eval_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the loader of an evaluation, whose records need no tags."""
+        with self._without_tags():
+            return super().get_eval_dataloader(*args, **kwargs)
+
+    def get_test_dataloader(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the loader of a prediction, whose records need no tags."""
+        with self._without_tags():
+            return super().get_test_dataloader(*args, **kwargs)
+
+    @contextmanager
+    def _without_tags(self) -> Iterator[None]:
+        trainer: Any = self
+        collate = trainer.data_collator
+        if isinstance(collate, TaggedCollator):
+            trainer.data_collator = collate.untagged
+        try:
+            yield
+        finally:
+            trainer.data_collator = collate
 
     def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Evaluate without tags."""
-        inputs.pop(TAGS, None)
+        if isinstance(inputs, MutableMapping):
+            inputs.pop(TAGS, None)
         return super().prediction_step(model, inputs, *args, **kwargs)
 
 
 class _Callback(TrainerCallback):
     """Begins and ends steps of the log, and puts its state into checkpoints."""
 
-    def __init__(self, audit: _Audit, scaler: Callable[[], Any]) -> None:
-        self._audit, self._scaler = audit, scaler
+    def __init__(self, audit: _Audit, trainer: Callable[[], Any]) -> None:
+        self._audit, self._trainer = audit, trainer
         self._epochs, self._began = 0, 0.0
 
     def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any = None, **given: Any) -> None:
         """Start the log."""
+        audit, trainer = self._audit, self._trainer()
         order: Literal["", "rows"] = "rows" if _shuffles(train_dataloader) and not args.ignore_data_skip else ""
-        self._audit.begin(order, _trained_by(given.get("optimizer"), given.get("lr_scheduler"), self._scaler()))
-        self._began = float(state.epoch or 0) if self._audit.checkpoint is not None else 0.0
+        scaler = getattr(getattr(trainer, "accelerator", None), "scaler", None)
+        audit.begin(order, _trained_by(given.get("optimizer"), given.get("lr_scheduler"), scaler))
+        dealt = audit.ranks > 1 and not args.accelerator_config.split_batches
+        audit.rows = _length(getattr(trainer, "train_dataset", None)) if dealt else None
+        self._began = float(state.epoch or 0) if audit.checkpoint is not None else 0.0
         self._epochs = int(self._began)
 
     def on_epoch_begin(self, *_: Any, train_dataloader: Any = None, **__: Any) -> None:
         """Count the passes of the trainer's loader, which are added to those of the tags."""
         self._audit.epoch, self._epochs = self._epochs, self._epochs + 1
         done, self._began = self._began % 1, 0.0
-        self._audit.batches = round(done * len(train_dataloader)) if done and self._audit.rows is not None else 0
+        length = _length(train_dataloader) if done and self._audit.rows is not None else None
+        self._audit.batches = round(done * length) if length else 0
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-        """Keep the learning rate of the update."""
-        self._audit.learning_rate = float(optimizer.param_groups[0]["lr"]) if optimizer is not None else None
+        """Keep the learning rate of the update; a rate that is a tensor is read where the optimizer is followed."""
+        groups = getattr(optimizer, "param_groups", None) or [{}]
+        rate = groups[0].get("lr")
+        self._audit.learning_rate = float(rate) if isinstance(rate, int | float) else None
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
         """End the step of the log."""
@@ -258,10 +356,32 @@ class _Callback(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Put the state into the checkpoint."""
-        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        assert self._audit.monitor is not None
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._audit.state_file(folder), json.dumps(self._audit.monitor.state_dict()).encode())
+        self._audit.save((self._audit.output or Path(args.output_dir)) / f"checkpoint-{state.global_step}")
+
+
+def _fit(logits: Any, labels: Any) -> bool:
+    """Return whether these are logits [B, T, V] and integer labels [B, T] of the same places."""
+    if not isinstance(logits, torch.Tensor) or not _whole(labels):
+        return False
+    return logits.dim() == _LOGITS and bool(logits.shape[:2] == labels.shape)
+
+
+def _whole(labels: Any) -> bool:
+    """Return whether these are integer labels [B, T]."""
+    return isinstance(labels, torch.Tensor) and labels.dim() == _PAIR and not labels.is_floating_point()
+
+
+def _takes(method: Callable[..., Any], name: str) -> bool:
+    """Return whether a method has a parameter of that name, or takes any."""
+    given = inspect.signature(method).parameters.values()
+    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in given)
+
+
+def _length(given: Any) -> int | None:
+    """Return how many there are of something; None where it does not say."""
+    with Guarded() as call:
+        found = len(given)
+    return found if call.error is None else None
 
 
 def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:
@@ -276,10 +396,11 @@ def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:
 
 def _shuffles(loader: Any) -> bool:
     """Return whether each pass of a loader meets every row of a map-style data set once, in any order alike."""
-    if isinstance(loader.dataset, IterableDataset):
+    rows = getattr(loader, "dataset", None)
+    if rows is None or isinstance(rows, IterableDataset):
         return False
-    batches = loader.batch_sampler
+    batches: Any = getattr(loader, "batch_sampler", None)
     while hasattr(batches, "batch_sampler"):  # accelerate's, each around another
         batches = batches.batch_sampler
     sampler = getattr(batches, "sampler", None)
-    return isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == len(loader.dataset)
+    return isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == _length(rows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -101,6 +103,127 @@ def test_what_is_no_table_is_said(tmp_path, name, content, says):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=says):
         detect(tmp_path / name)
+
+
+def lines_of(path):
+    """Return the lines of a table of 300 steps with a spike at steps 100 to 102."""
+    return write(path, *curve(range(100, 103))).read_text().splitlines()
+
+
+def over(text, place, changed):
+    """Return lines with one of them changed: the line of a step stands at its number."""
+    return [changed(line) if at == place else line for at, line in enumerate(text)]
+
+
+DAMAGED = {
+    "a field too many": (lambda text: over(text, 50, lambda line: f"{line},7"), 1, 51),
+    "fields too many": (lambda text: over(text, 50, lambda line: f"{line},7,8,9"), 1, 51),
+    "a field too few": (lambda text: over(text, 50, lambda line: line.split(",")[0]), 0, None),
+    "a line of commas": (lambda text: over(text, 50, lambda _: ",,,"), 0, None),
+    "a quote that is not closed": (lambda text: over(text, 50, lambda line: line.replace(",", ',"')), 1, 51),
+    "a quote before the step": (lambda text: over(text, 50, lambda line: f'"{line}'), 1, 51),
+    "a quote behind a number": (lambda text: over(text, 50, lambda line: f'{line}"'), 0, None),
+    "something behind a quote": (lambda text: over(text, 50, lambda line: line.replace(",", ',"x"y')), 1, 51),
+    "a decimal comma": (lambda text: over(text, 50, lambda line: line.replace(".", ",")), 1, 51),
+    "a header again": (lambda text: over(text, 50, lambda _: text[0]), 0, None),
+    "a NUL": (lambda text: over(text, 50, lambda _: "\0"), 0, None),
+    "a field that is too long": (lambda text: over(text, 50, lambda line: line + "x" * 200_000), 1, 51),
+    "a step that no integer holds": (lambda text: over(text, 50, lambda _: "1e300,2"), 0, None),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_line_costs_itself_and_is_named(tmp_path, name):
+    change, damaged, first = DAMAGED[name]
+    path = tmp_path / "log.csv"
+    path.write_text("\n".join(change(lines_of(path))) + "\n")
+    found, steps, _ = detect(path)
+    assert (found.damaged, found.first_damaged, found.skipped) == (damaged, first, 1)
+    assert sorted({*range(1, 301)} - set(steps.tolist())) == [50]
+    assert [(one.first_step, one.last_step) for one in found.episodes] == [(100, 102)]
+    done = CliRunner().invoke(attribute, [str(path)])
+    assert done.exit_code == 3
+    assert ("1 damaged line, the first is line 51." in " ".join(done.output.split())) == bool(damaged)
+
+
+def test_two_open_quotes_cost_their_lines_and_none_between(tmp_path):
+    """The second one closes the first: a hundred rows would be one text."""
+    path = tmp_path / "log.csv"
+    text = over(over(lines_of(path), 150, lambda line: f'"{line}'), 250, lambda line: f'{line}"')
+    path.write_text("\n".join(text) + "\n")
+    found, steps, _ = detect(path)
+    assert sorted({*range(1, 301)} - set(steps.tolist())) == [150, 250]
+    assert (found.damaged, found.skipped) == (1, 2)
+    path.write_text("\n".join(over(lines_of(path), 150, lambda line: f'"{line}')) + "\n")
+    assert (detect(path)[0].damaged, len(detect(path)[1])) == (1, 299)
+
+
+def quoted(text):
+    return [",".join(f'"{one}"' for one in line.split(",")) for line in text]
+
+
+def with_notes(text):
+    """Return lines with a text that holds breaks, separators and quotes."""
+    return [f"{text[0]},note", *(f'{line},"a, ""b""\n\nc"' for line in text[1:])]
+
+
+SAME = {
+    "a comma at each end": lambda text: [text[0], *(f"{line}," for line in text[1:])],
+    "a comma at each end, of the names too": lambda text: [f"{line}," for line in text],
+    "quotes": quoted,
+    "texts with line breaks": with_notes,
+    "semicolons": lambda text: [line.replace(",", ";") for line in text],
+    "semicolons and decimal commas": lambda text: [line.replace(",", ";").replace(".", ",") for line in text],
+    "tabs in a CSV": lambda text: [line.replace(",", "\t") for line in text],
+    "bars": lambda text: [line.replace(",", "|") for line in text],
+    "a BOM": lambda text: [f"\ufeff{text[0]}", *text[1:]],
+    "empty lines": lambda text: [one for line in text for one in (line, "", "  ")],
+    "returns": lambda text: [f"{line}\r" for line in text],
+    "spaces": lambda text: [line.replace(",", " , ") for line in text],
+    "more columns": lambda text: [f"a,{text[0]},b", *(f",{line}," for line in text[1:])],
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_tables_of_other_writers_are_the_same_table(tmp_path, name):
+    plain, path = tmp_path / "plain.csv", tmp_path / "log.csv"
+    text = lines_of(plain)
+    path.write_text("\n".join(SAME[name](text)) + "\n", newline="")
+    assert detect(path)[0].model_copy(update={"columns": ()}) == detect(plain)[0].model_copy(update={"columns": ()})
+    assert detect(path)[2].tolist() == detect(plain)[2].tolist()
+
+
+def test_a_parquet_file_is_the_same_table_and_a_damaged_one_is_named(tmp_path):
+    steps, losses = curve(range(100, 103))
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table({"step": steps, "train_loss": losses, "note": [None] * len(steps)}), path)
+    assert detect(path)[0] == detect(write(tmp_path / "log.csv", steps, losses))[0]
+    assert CliRunner().invoke(attribute, [str(path)]).exit_code == 3
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(ConfigError, match="is no Parquet"):
+        detect(path)
+
+
+def test_a_name_that_two_columns_have_is_asked_about(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("step,loss,loss\n1,2,3\n")
+    with pytest.raises(ConfigError, match="2 columns `loss`: which one is it"):
+        detect(path)
+    path.write_text("step,loss,x,x\n1,2,3,4\n")
+    assert detect(path)[2].tolist() == [2.0]
+    path.write_text("step,loss\n1,2,3\n2,2,3\n")
+    with pytest.raises(ConfigError, match="no line with a step and a loss; 2 have more fields than names, or are cut"):
+        detect(path)
+
+
+def test_numbers_of_json_that_no_float_holds_are_left_out(tmp_path):
+    path = tmp_path / "log.jsonl"
+    rows = ['{"step": 1, "loss": 2}', f'{{"step": 1{"0" * 400}, "loss": 2}}', '{"step": 2, "loss": [2]}', '{"step": 3,']
+    path.write_text("\n".join([*rows, '{"step": 4, "loss": NaN}', '{"step": true, "loss": 1}', "[]", "x"]))
+    found, steps, losses = detect(path)
+    assert steps.tolist() == [1, 4]
+    assert np.isnan(losses[1])
+    assert (found.skipped, found.damaged, found.first_damaged) == (6, 3, 4)
 
 
 def test_a_run_log_needs_its_manifest(tmp_path):

@@ -238,11 +238,12 @@ def test_losses_from_logits_and_from_hidden_states_are_the_loops_own(rows, corpu
     assert np.isfinite(found["weight"]).all()
 
 
-def test_masked_labels_are_no_targets(corpus, tmp_path):
+def test_masked_labels_are_no_targets(rows, corpus, tmp_path):
     tags = empty_tags(1, 4)
     tags[0, 0] = (0, 1, 0, 0, 0, 0, 5)
     tags[0, 1] = (1, 2, 0, 0, 8, 3, 8)
-    labels = torch.arange(16)[None].clone()
+    first, second = (rows.documents.tokens_of(shard, row) for shard, row in ((0, 1), (1, 2)))
+    labels = torch.from_numpy(np.concatenate([first[:8], second[3:11]]).astype(np.int64))[None]
     labels[0, 5:8] = -100
     losses = torch.arange(16, dtype=torch.float32)[None]
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:

@@ -86,8 +86,9 @@ class Run:
         self.logs[0].add("tokens", {**columns, "count": counts[ids], "half": half[ids]})
 
     def close(self):
-        """Return the log."""
+        """Return the log, which says that it has ended."""
         for one in self.logs:
+            one.add("events", event(0, "closed", {"lost_steps": 0}))
             one.close()
         return load_run(self.folder)
 
