@@ -391,7 +391,7 @@ def _is_cut(manifest: Manifest, found: pa.Table) -> bool:
 def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dict[str, np.ndarray]) -> list[str]:
     """Hold the listed documents against what the table of shards counts: rows of a very common item are cut."""
     words = {
-        "held_out_copies": "documents with a copied held-out span",
+        "held_out_copies": "documents with a copied held-out span or an edited copy",
         "contaminated": "documents with an evaluation item",
     }
     counts = manifest.table("shards", list(words))

@@ -17,14 +17,14 @@ import pyarrow as pa
 from dataaudit.annotators.matches import MATCHES
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.corpus.protected.match_batch import MatchBatch
+from dataaudit.corpus.protected.match_batch import EDITED, MatchBatch
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
-HELD_OUT_VERSION, ITEMS_VERSION = "2", "2"
-"""Of the definitions of ``train_val_overlap`` and of ``benchmark_contamination``."""
+HELD_OUT_VERSION, COPIES_VERSION, ITEMS_VERSION = "2", "3", "2"
+"""Of the definitions of ``train_val_overlap``, of its ``train_documents``, and of ``benchmark_contamination``."""
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
@@ -50,7 +50,7 @@ class Overlap(StageDefaults):
     """Training documents that are listed for each held-out document, or part of an item."""
 
     name: ClassVar[str] = "overlap"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
@@ -88,7 +88,7 @@ class Overlap(StageDefaults):
             raise ValueError(f"max_rows: expected at least 1, found {self.max_rows}")
 
     def shapes(self) -> Mapping[str, TableShape]:
-        """Training documents by source: all, those with a copied span, those with items, these by set, too.
+        """Training documents by source: all, those with a copied span or an edited copy, those with items, these by set, too.
 
         Those with a copied span are added by the link step, which knows what is common.
         """
@@ -129,7 +129,7 @@ class Overlap(StageDefaults):
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the share of training documents that hold something, of the scope and of each source."""
         table = partial["documents"]
-        held_out, groups = (Groups.of(table, context.scope, version) for version in (HELD_OUT_VERSION, ITEMS_VERSION))
+        held_out, groups = (Groups.of(table, context.scope, version) for version in (COPIES_VERSION, ITEMS_VERSION))
         documents = groups.sums(table, "documents")
 
         def rate(metric: str, name: str, own: Groups) -> MetricRows:
@@ -196,11 +196,12 @@ def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
 def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
     """Return a row for each match: of an item, or of a held-out document."""
     items, held = matches.items, matches.held_out
-    zeros, sames = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
+    zeros, tiers = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held), 1), dtype=np.int64)
+    parts = np.where(held[:, [0]] == EDITED, EDITED, 0)  # what holds an edited copy is counted, and listed, apart
     numbers = np.concatenate(
         [
             np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
-            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
+            np.hstack([held[:, [2]], parts, tiers, held[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
         ]
     )
     kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held)])
