@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from made_content import made_findings, made_screen
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
+from dataaudit.corpus.protected.edited import PlainWords
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher

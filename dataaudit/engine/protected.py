@@ -13,7 +13,8 @@ from dataaudit import __version__
 from dataaudit.atomic import DamagedFileError
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
+from dataaudit.corpus.protected.edited import PlainWords
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.sets import ItemFields

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.protected.held_out import PlainWords
+from dataaudit.corpus.protected.edited import PlainWords
 from dataaudit.corpus.protected.sets import SetFileError, read_items
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.corpus.storage.files import stat_file

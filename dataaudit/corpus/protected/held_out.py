@@ -7,25 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataaudit.corpus.protected.edited import PlainWords, bounds_of, index_phrases
 from dataaudit.kernels.edited import Owners
 from dataaudit.kernels.ngrams import GramTable, gram_hashes, make_table
-from dataaudit.kernels.words import WordBatch
 
 GRAM_WORDS = 13
 """Words of the grams whose share decides whether a document leaked (Brown et al. 2020, appendix C)."""
 SPAN_WORDS = 50
 """Words of the shortest span that counts as copied (Lee et al. 2021, section 4.1, has 50 tokens)."""
-PHRASE_WORDS = 8
-"""Words of the grams by which edited copies are found: with each tenth word changed, two of them are left in ten."""
-EDITED_WORDS = 50
-"""Words of a document that an edited copy has, at least."""
-EDITED_ONE_IN = 2
-"""The same as a share of its words: one in so many."""
-PHRASE_OWNERS = 16
-"""Documents that a phrase names; a phrase of more is a template's, and is not looked for."""
 OWNERS = 4
 """Documents that are named for one gram; a gram of more is counted for all, but names only the first."""
-_PLACE_BITS = 32
 _BUCKETS = 16
 """Parts in which grams are numbered, so that sorting needs little memory."""
 
@@ -46,32 +37,6 @@ class HeldOutPart:
     """int64[n + 1] of the documents in them."""
     plain: PlainWords
     """The words in normal form."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainWords:
-    """Words of documents in normal form."""
-
-    words: np.ndarray
-    """uint64[p] hashes."""
-    offsets: np.ndarray
-    """int64[n + 1] of the documents in them."""
-    places: np.ndarray
-    """uint32[p] which of the document's words, as they are, each stands at."""
-
-    @classmethod
-    def of(cls, plain: WordBatch, words: WordBatch) -> PlainWords:
-        """Return the words of :func:`dataaudit.kernels.markup.normal_words`, made of ``words``."""
-        documents, own = (np.repeat(np.arange(len(one.offsets) - 1), one.num_words()) for one in (plain, words))
-        starts = (own << _PLACE_BITS) + words.starts
-        places = np.searchsorted(starts, (documents << _PLACE_BITS) + plain.starts) - words.offsets[documents]
-        return cls(words=plain.hashes, offsets=plain.offsets, places=places.astype(np.uint32))
-
-    def only(self, kept: np.ndarray) -> PlainWords:
-        """Return some of the documents, bool[n]."""
-        lengths = np.diff(self.offsets)
-        chosen = np.repeat(kept, lengths)
-        return PlainWords(words=self.words[chosen], offsets=_bounds(lengths[kept]), places=self.places[chosen])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +119,8 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
     )
     plain_lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part.plain.offsets) for part in taken)])
     taken.clear()
-    offsets = _bounds(lengths)
-    phrases, telling = _phrases(plain, _bounds(plain_lengths))
+    offsets = bounds_of(lengths)
+    phrases, telling = index_phrases(plain, bounds_of(plain_lengths))
     return HeldOut(
         shards=shards,
         rows=rows,
@@ -190,7 +155,7 @@ def is_short(offsets: np.ndarray) -> np.ndarray:
 
 def _whole_hashes(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     short = is_short(offsets)
-    return whole_hashes(words, offsets, np.flatnonzero(short)), _bounds(short.astype(np.int64))
+    return whole_hashes(words, offsets, np.flatnonzero(short)), bounds_of(short.astype(np.int64))
 
 
 def _num_grams(part: HeldOutPart) -> int:
@@ -208,7 +173,7 @@ def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
         rows=part.rows[kept],
         keys=part.keys[kept],
         words=part.words[np.repeat(kept, lengths)],
-        offsets=_bounds(lengths[kept]),
+        offsets=bounds_of(lengths[kept]),
         plain=part.plain.only(kept),
     )
 
@@ -222,7 +187,7 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
     fresh[1:] = (np.diff(entries[order]) != 0) | (np.diff(documents[order]) != 0)
     order = order[fresh]  # of each gram the first place in each document
     counts = np.bincount(entries[order], minlength=len(keys))
-    starts = _bounds(counts)[:-1]
+    starts = bounds_of(counts)[:-1]
     named = np.arange(len(order), dtype=np.int64) - np.repeat(starts, counts) < OWNERS
     named = order[named]
     is_first = np.zeros(len(entries), dtype=np.uint8)
@@ -234,51 +199,10 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
         is_first=is_first,
         sizes=np.bincount(documents[order], minlength=len(bounds) - 1),
         owners=documents[named],
-        owner_offsets=_bounds(np.minimum(counts, OWNERS)),
+        owner_offsets=bounds_of(np.minimum(counts, OWNERS)),
         owner_places=(named - bounds[documents[named]]).astype(np.uint32),
         crowded=(counts > OWNERS).astype(np.uint8),
     )
-
-
-def _phrases(words: np.ndarray, offsets: np.ndarray) -> tuple[Owners, np.ndarray]:
-    """Return the phrases of documents, and which of their words those are."""
-    hashes, bounds = gram_hashes(words, offsets, PHRASE_WORDS)
-    documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
-    order = np.argsort(hashes, kind="stable")
-    order = order[_changes(hashes[order], documents[order])]  # of each phrase the first place in each document
-    starts = np.flatnonzero(_changes(hashes[order]))
-    counts = np.diff(np.append(starts, len(order)))
-    kept = counts <= PHRASE_OWNERS
-    order = order[np.repeat(kept, counts)]
-    counts = counts[kept]
-    keys = hashes[order[_bounds(counts)[:-1]]]
-    owners = documents[order]
-    places = order - bounds[owners]
-    telling = np.zeros(len(words) + 1, dtype=np.int64)
-    firsts = offsets[owners] + places
-    np.add.at(telling, firsts, 1)
-    np.add.at(telling, firsts + PHRASE_WORDS, -1)
-    is_telling = (np.cumsum(telling)[:-1] > 0).astype(np.uint8)
-    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(is_telling, dtype=np.int64)])
-    sizes = sums[offsets[1:]] - sums[offsets[:-1]]
-    needs = np.maximum(EDITED_WORDS, -(-sizes // EDITED_ONE_IN))
-    made = Owners(
-        table=make_table(keys),
-        owner_offsets=_bounds(counts),
-        owners=owners,
-        owner_places=places.astype(np.uint32),
-        offsets=offsets,
-        sizes=sizes,
-        needs=np.where(sizes >= EDITED_WORDS, needs, 0),
-    )
-    return made, is_telling
-
-
-def _changes(*columns: np.ndarray) -> np.ndarray:
-    """Return bool[n]: rows that differ from the one before them."""
-    fresh = np.ones(len(columns[0]), dtype=bool)
-    fresh[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return fresh
 
 
 def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -292,9 +216,3 @@ def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         keys.append(own)
         known += len(own)
     return np.concatenate(keys), entries
-
-
-def _bounds(counts: np.ndarray) -> np.ndarray:
-    bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    return bounds

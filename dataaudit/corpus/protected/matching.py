@@ -11,19 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataaudit.corpus.protected.edited import edited_rows
 from dataaudit.corpus.protected.held_out import (
     GRAM_WORDS,
-    PHRASE_WORDS,
     SPAN_WORDS,
     Grams,
-    HeldOut,
     is_short,
     whole_hashes,
 )
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import CONTEXT_WORDS, NONE, Items, Judged, found_by_text
-from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE, MatchBatch
-from dataaudit.kernels.edited import find_edited
+from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE, MatchBatch
 from dataaudit.kernels.items import (
     DISTANCE,
     DOCUMENT,
@@ -72,7 +70,7 @@ class Matcher:
         if edits or len(self.index.items.sets):
             plain = normal_words(words, values, bounds)
         if edits:
-            rows = np.concatenate([rows, _edited_rows(plain, self.index.held_out)])
+            rows = np.concatenate([rows, edited_rows(plain, self.index.held_out.phrases, self.index.held_out.places)])
         if len(self.index.items.sets):
             hits = self._finder.find(plain.hashes, plain.offsets)
             items = resolve(hits, self.index.items, plain, values, bounds)
@@ -215,28 +213,6 @@ def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words
         wholes.crowded[entries[index]],
         entries[index],
         np.zeros(len(index), dtype=np.int64),
-    )
-    return np.column_stack(columns).astype(np.int64)
-
-
-def _edited_rows(plain: WordBatch, held: HeldOut) -> np.ndarray:
-    """Return a row for each held-out document of which a document has an edited copy, of words in normal form."""
-    places, entries = find_grams(plain.hashes, plain.offsets, PHRASE_WORDS, held.phrases.table)
-    found = find_edited(places, entries, plain.offsets, PHRASE_WORDS, held.phrases)
-    documents, owners, first, stop, common, start, end = found.T
-    begun, low = plain.offsets[documents], held.phrases.offsets[owners]
-    start, end = (held.places[place].astype(np.int64) for place in (low + start, low + end - 1))
-    columns = (
-        np.full(len(found), EDITED),
-        documents,
-        owners,
-        plain.starts[begun + first],
-        plain.ends[begun + stop - 1],
-        common,
-        held.phrases.sizes[owners],
-        np.zeros(len(found), dtype=np.int64),
-        start,
-        end - start + 1,
     )
     return np.column_stack(columns).astype(np.int64)
 

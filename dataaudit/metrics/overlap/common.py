@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.corpus.protected.held_out import EDITED_ONE_IN, EDITED_WORDS, GRAM_WORDS, SPAN_WORDS, HeldOut
+from dataaudit.corpus.protected.edited import EDITED_ONE_IN, EDITED_WORDS
+from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, HeldOut
 from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE
 
 _WIDE, _VERY_WIDE = 20, 100

@@ -282,9 +282,9 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
         noun="split",
         whole=True,
         note="near-dup, 13-grams: share of documents with a near-duplicate in training, or half of whose 13-grams are"
-        " in it; spans: share of their words inside copied spans of 50 words and more; edited: share of documents with an"
-        " edited copy in training; less common: without text that very many training documents share, as notices and"
-        " licences.",
+        " in it; spans: share of their words inside copied spans of 50 words and more; edited: share of documents"
+        " with an edited copy in training; less common: without text that very many training documents share, as"
+        " notices and licences.",
     )
     made = [
         Bar(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dataaudit.annotators.matches import MATCHES
 from dataaudit.annotators.words import WORDS
 from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.corpus.protected.match_batch import EDITED, MatchBatch
+from dataaudit.corpus.protected.match_batch import MatchBatch
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
@@ -88,9 +88,9 @@ class Overlap(StageDefaults):
             raise ValueError(f"max_rows: expected at least 1, found {self.max_rows}")
 
     def shapes(self) -> Mapping[str, TableShape]:
-        """Training documents by source: all, those with a copied span or an edited copy, those with items, these by set, too.
+        """Training documents by source: all, those with copies, those with items, these by set, too.
 
-        Those with a copied span are added by the link step, which knows what is common.
+        Those with a copied span or an edited copy are added by the link step, which knows what is common.
         """
         return _SHAPES
 
@@ -196,12 +196,11 @@ def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
 def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
     """Return a row for each match: of an item, or of a held-out document."""
     items, held = matches.items, matches.held_out
-    zeros, tiers = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held), 1), dtype=np.int64)
-    parts = np.where(held[:, [0]] == EDITED, EDITED, 0)  # what holds an edited copy is counted, and listed, apart
+    zeros, sames = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
     numbers = np.concatenate(
         [
             np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
-            np.hstack([held[:, [2]], parts, tiers, held[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
+            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
         ]
     )
     kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held)])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from dataaudit.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
+from dataaudit.corpus.protected.edited import PlainWords
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher

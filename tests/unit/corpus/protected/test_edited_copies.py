@@ -1,4 +1,4 @@
-"""Edited copies of held-out documents: found with words changed, marks in them and lines numbered, and not by chance."""
+"""Edited copies of held-out documents: found with words changed, marks in them, lines numbered; and not by chance."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lanes import examples
 from protected_made import match, matcher, numbered
 from twins import overlap as slow
 
-from dataaudit.corpus.protected.held_out import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
+from dataaudit.corpus.protected.edited import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
 from dataaudit.corpus.protected.match_batch import EDITED
 
 WORDS = numbered("held", 400)

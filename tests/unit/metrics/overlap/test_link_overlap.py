@@ -18,14 +18,8 @@ from twins import overlap as slow
 
 from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.protected.held_out import (
-    EDITED_WORDS,
-    PHRASE_OWNERS,
-    PHRASE_WORDS,
-    HeldOutPart,
-    PlainWords,
-    index_held_out,
-)
+from dataaudit.corpus.protected.edited import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS, PlainWords
+from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE
@@ -250,7 +244,7 @@ def own_of_edited(row, words, common):
 
 
 def test_edited_copies_of_common_text_alone_are_none(tmp_path):
-    """A copy of which too little is left without a notice, and of a document that is copied too often; they are counted."""
+    """A copy of which a notice leaves too little, and those of a document with too many copies; they are counted."""
     own = [*WORDS[:30], "other", *WORDS[31:]]
     for copies, limits, own_found in (
         ([(WORDS[:35], "a")] * 3 + [(WORDS[:60], "b")], Limits(wide=3, very_wide=9), 0),
