@@ -4,8 +4,8 @@ A document-level drop list holds, in this order:
 
 1. documents that entries of the list name, and those that the build left out by an entry that has ended since: nobody
    audited them,
-2. training documents that leak: they hold an item of an evaluation set, a copied span or an edited copy of a held-out document, or at
-   least ``ngram_score`` of its 13-grams, common text (notices, licences) aside; and their exact copies,
+2. training documents that leak: they hold an item of an evaluation set, a copied span or an edited copy of a held-out
+   document, or at least ``ngram_score`` of its 13-grams, common text (notices, licences) aside; and their exact copies,
 3. documents with findings of the chosen detectors and tiers,
 4. of every exact, then of every near-duplicate cluster, all that is left but one.
 

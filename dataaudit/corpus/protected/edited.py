@@ -100,7 +100,7 @@ def _changes(*columns: np.ndarray) -> np.ndarray:
 
 
 def edited_rows(plain: WordBatch, phrases: Owners, own_places: np.ndarray) -> np.ndarray:
-    """Return the edited copies that documents have, as :attr:`~dataaudit.corpus.protected.match_batch.MatchBatch.held_out`.
+    """Return the edited copies that documents have, as ``held_out`` of a ``MatchBatch``.
 
     Args:
         plain: Words of the documents in normal form.

@@ -1,4 +1,4 @@
-"""``train_val_overlap``, ``ngram``, ``span``, ``edited``: from grams that were seen to held-out documents that leaked."""
+"""``train_val_overlap``, ``ngram``, ``span`` and ``edited``: from what was seen to held-out documents that leaked."""
 
 from __future__ import annotations
 
