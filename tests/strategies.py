@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from made_content import made_findings, made_screen
 
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.protected.edited import PlainWords
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
@@ -57,7 +58,14 @@ def protected():
     offsets, values = text_buffers(texts)
     words = split_words(values, offsets)
     rows = np.arange(2, dtype=np.int64)
-    part = HeldOutPart(shard=0, rows=rows, keys=rows.astype(np.uint64), words=words.hashes, offsets=words.offsets)
+    part = HeldOutPart(
+        shard=0,
+        rows=rows,
+        keys=rows.astype(np.uint64),
+        words=words.hashes,
+        offsets=words.offsets,
+        plain=PlainWords.of(words, words),
+    )
     return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([[(PROTECTED, ["a b"])]])))
 
 

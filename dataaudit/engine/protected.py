@@ -13,6 +13,7 @@ from dataaudit import __version__
 from dataaudit.atomic import DamagedFileError
 from dataaudit.config import AuditConfig
 from dataaudit.corpus.loss import Reason
+from dataaudit.corpus.protected.edited import PlainWords
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
 from dataaudit.corpus.protected.items import index_items
@@ -37,7 +38,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
 
-_VERSION = "7"
+_VERSION = "8"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, list[str]]]
 
@@ -266,14 +267,20 @@ def _parts(
             documents = entry.tables["documents"]
             rows = documents["row"].to_numpy() + first_row
             first_row += entry.meta["records"]
-            offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+            offsets, plain_offsets = np.zeros((2, len(rows) + 1), dtype=np.int64)
             np.cumsum(documents["words"].to_numpy(), out=offsets[1:])
+            np.cumsum(documents["plain"].to_numpy(), out=plain_offsets[1:])
             yield HeldOutPart(
                 shard=number,
                 rows=rows,
                 keys=_sample_keys(probe.sha256, rows, work.config.seed),
                 words=entry.tables["words"]["hash"].to_numpy(),
                 offsets=offsets,
+                plain=PlainWords(
+                    words=entry.tables["plain"]["hash"].to_numpy(),
+                    offsets=plain_offsets,
+                    places=entry.tables["plain"]["place"].to_numpy(),
+                ),
             )
 
 

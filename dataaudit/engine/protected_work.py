@@ -8,12 +8,14 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.corpus.protected.edited import PlainWords
 from dataaudit.corpus.protected.sets import SetFileError, read_items
 from dataaudit.corpus.readers import PartStats, read_part
 from dataaudit.corpus.storage.files import stat_file
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
 from dataaudit.engine.work import as_value, hash_file
+from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.words import split_words
 
 HELD_OUT, HELD_OUT_RECORDS, ITEMS = "held-out-words", "held-out-records", "protected-items"
@@ -32,17 +34,26 @@ def read_held_out(unit: HeldOutUnit) -> Outcome:
 def _read_held_out(unit: HeldOutUnit) -> Outcome:
     stats, losses = PartStats(), LossLog()
     rows, lengths, hashes = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.int64, np.uint64))
+    plain_lengths, plain_hashes, places = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.uint64, np.uint32))
     for read in read_part(unit.request, losses, stats):
         batch = read.without(unit.request.without)
-        words = split_words(batch.byte_values(), batch.byte_offsets())
+        text = batch.byte_values(), batch.byte_offsets()
+        words = split_words(*text)
+        plain = PlainWords.of(normal_words(words, *text), words)
         rows.append(batch.rows)
         lengths.append(words.num_words())
         hashes.append(words.hashes.copy())
+        plain_lengths.append(np.diff(plain.offsets))
+        plain_hashes.append(plain.words.copy())
+        places.append(plain.places)
     if stat_file(unit.request.path) != unit.stat and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     tables = {
-        "documents": pa.table({"row": np.concatenate(rows), "words": np.concatenate(lengths)}),
+        "documents": pa.table(
+            {"row": np.concatenate(rows), "words": np.concatenate(lengths), "plain": np.concatenate(plain_lengths)}
+        ),
         "words": pa.table({"hash": np.concatenate(hashes)}),
+        "plain": pa.table({"hash": np.concatenate(plain_hashes), "place": np.concatenate(places)}),
     }
     store, meta = PartialStore(unit.state), {"records": stats.records, "bad": sum(losses.records.values())}
     store.write(HELD_OUT_RECORDS, unit.key, meta, {})

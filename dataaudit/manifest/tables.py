@@ -160,7 +160,7 @@ SHARDS = TableSpec(
             field(
                 "held_out_copies",
                 COUNT,
-                "training documents with a span of a held-out one, not common",
+                "training documents with a span or an edited copy of a held-out one, not common",
                 null=True,
             ),
             field("contaminated", COUNT, "training documents that hold an item of an evaluation set", null=True),
@@ -383,7 +383,9 @@ OVERLAP = TableSpec(
             field("item", STRING, "item of the set; shard:row of a held-out document"),
             field("part", STRING, "question, answer or both; document for a held-out split"),
             field("tier", STRING, "verbatim or similar"),
-            field("rule", STRING, "verbatim, similar, context, alone; span, ngram, whole for a held-out document"),
+            field(
+                "rule", STRING, "verbatim, similar, context, alone; span, ngram, whole, edited for a held-out document"
+            ),
             SHARD,
             ROW,
             *SPAN,

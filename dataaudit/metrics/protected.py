@@ -7,8 +7,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.corpus.protected.match_batch import GRAM, SPAN
+from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN
 from dataaudit.link.joins import Join
 from dataaudit.link.step import LinkContext, LinkResult, LinkStep, Protected, kept_sources
 from dataaudit.manifest.metric import Metric, Scope, ratio
@@ -17,12 +18,20 @@ from dataaudit.metrics.contamination.records import NAME, PARTS, TIERS, contamin
 from dataaudit.metrics.overlap.common import CommonText, Limits, common_text
 from dataaudit.metrics.overlap.joins import COPIED, COPIES, COUNTS, ROWS, SEEN, link_copies, link_grams, link_matches
 from dataaudit.metrics.overlap.leakage import documents_with, overlap
-from dataaudit.metrics.overlap.stage import GRAM_ROWS, HELD_OUT_VERSION, ITEM, ITEMS_VERSION, MATCH_ROWS, Overlap
+from dataaudit.metrics.overlap.stage import (
+    GRAM_ROWS,
+    HELD_OUT,
+    HELD_OUT_VERSION,
+    ITEM,
+    ITEMS_VERSION,
+    MATCH_ROWS,
+    Overlap,
+)
 from dataaudit.stages.partial import fold_table
 
 _RULES = ("verbatim", "similar", "context", "alone")
 _SCORES = (("score", "common", "of"), ("score_without_common", "own", "own_of"))
-_HELD_OUT_RULES = {GRAM: "ngram", SPAN: "span"}
+_HELD_OUT_RULES = {GRAM: "ngram", SPAN: "span", EDITED: "edited"}
 
 
 def leaks(context: LinkContext) -> LinkStep:
@@ -45,7 +54,7 @@ def leaks(context: LinkContext) -> LinkStep:
     held, limits, seen = protected.index.held_out, Limits.of(total), grams.table("seen", SEEN)
     documents = documents_with(held, seen)
     common = common_text(held, documents, limits)
-    text = CommonText.of(held, common)
+    text = CommonText.of(held, common, limits.very_wide)
     matches = context.join(
         Join(
             kind="link-overlap-matches",
@@ -76,7 +85,10 @@ def leaks(context: LinkContext) -> LinkStep:
     metrics += _set_documents(context, protected, total)
     if protected.shards:
         splits, split_of = _splits(context, protected)
-        metrics += overlap(held, splits, split_of, seen, documents, common=common, version=HELD_OUT_VERSION)
+        edited = _edited(counts, len(split_of))
+        metrics += overlap(
+            held, splits, split_of, seen, documents, common=common, edited=edited, version=HELD_OUT_VERSION
+        )
     if total == 0:
         metrics = [_not_evaluated(record) for record in metrics]
     table = overlap_table(context, protected, matches.table("rows", ROWS))
@@ -86,6 +98,16 @@ def leaks(context: LinkContext) -> LinkStep:
     columns = {"shard": shards} | {name: _by_shard(shards, *counted) for name, counted in found.items()}
     extra = {"documents": copied} if protected.shards else {}
     return LinkResult(tables={"overlap": table}, metrics=metrics, columns=pa.table(columns), extra=extra)
+
+
+def _edited(counts: pa.Table, documents: int) -> dict[str, np.ndarray]:
+    """Return bool[d] by statistic: the held-out documents of which some training document has an edited copy."""
+    rows = counts.filter(pc.and_(pc.equal(counts["kind"], HELD_OUT), pc.equal(counts["part"], EDITED)))
+    found = {}
+    for stat, number in (("edited", "documents"), ("edited_without_common", "own")):
+        found[stat] = np.zeros(documents, dtype=bool)
+        found[stat][rows.filter(pc.greater(rows[number], 0))["target"].to_numpy()] = True
+    return found
 
 
 def _by_shard(shards: np.ndarray, table: pa.Table, name: str) -> np.ndarray:
@@ -158,7 +180,7 @@ def overlap_table(context: LinkContext, protected: Protected, rows: pa.Table) ->
                 "set": shard.split,
                 "item": f"{shard.ordinal}:{int(held.rows[target])}",
                 "part": "document",
-                "tier": "similar" if rule == "ngram" else "verbatim",
+                "tier": "similar" if rule in {"ngram", "edited"} else "verbatim",
                 "rule": rule,
             }
         scores = {name: min(1.0, row.pop(part) / (row.pop(of) or 1)) for name, part, of in _SCORES}

@@ -28,7 +28,7 @@ from dataaudit.metrics.recomputed import (
 )
 
 _HELD_OUT, _ITEMS = "train_val_overlap", "benchmark_contamination"
-_COPIED = ("span", "whole")
+_COPIED = ("span", "whole", "edited")
 _PASSAGE_WORDS = 50
 """Words of a copied passage, at least."""
 _ALONE = ("alone",)
@@ -57,13 +57,15 @@ def held_out_leaks(manifest: Manifest) -> Recomputed:
     for rows, suffix in ((listed, ""), (own, "_without_common")):
         is_half = pc.and_(pc.equal(rows["rule"], "ngram"), pc.greater_equal(rows[f"score{suffix}"], 0.5))
         leaked = rows.filter(pc.or_(pc.equal(rows["rule"], "whole"), is_half))
-        copied = rows.filter(pc.equal(rows["rule"], "span"))
+        copied, edited = (rows.filter(pc.equal(rows["rule"], rule)) for rule in ("span", "edited"))
         nothing = 0 if is_all and not copied.num_rows and rows is listed else None
         for name in (None, *splits):
             items, passages = (_distinct(_of(table, "set", name), "set", "item") for table in (leaked, copied))
             found.bounds.append(_bound(_HELD_OUT, f"ngram{suffix}", Scope(set=name), items))
             least = _PASSAGE_WORDS * passages
             found.bounds.append(_bound(_HELD_OUT, f"span{suffix}", Scope(set=name), least, nothing))
+            items = _distinct(_of(edited, "set", name), "set", "item")
+            found.bounds.append(_bound(_HELD_OUT, f"edited{suffix}", Scope(set=name), items, items if is_all else None))
     return found
 
 

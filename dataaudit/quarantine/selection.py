@@ -4,8 +4,8 @@ A document-level drop list holds, in this order:
 
 1. documents that entries of the list name, and those that the build left out by an entry that has ended since: nobody
    audited them,
-2. training documents that leak: they hold an item of an evaluation set or a copied span of a held-out document, or at
-   least ``ngram_score`` of its 13-grams, common text (notices, licences) aside; and their exact copies,
+2. training documents that leak: they hold an item of an evaluation set, a copied span or an edited copy of a held-out
+   document, or at least ``ngram_score`` of its 13-grams, common text (notices, licences) aside; and their exact copies,
 3. documents with findings of the chosen detectors and tiers,
 4. of every exact, then of every near-duplicate cluster, all that is left but one.
 
@@ -391,7 +391,7 @@ def _is_cut(manifest: Manifest, found: pa.Table) -> bool:
 def _unlisted(work: _Work, manifest: Manifest, selection: Selection, listed: dict[str, np.ndarray]) -> list[str]:
     """Hold the listed documents against what the table of shards counts: rows of a very common item are cut."""
     words = {
-        "held_out_copies": "documents with a copied held-out span",
+        "held_out_copies": "documents with a copied held-out span or an edited copy",
         "contaminated": "documents with an evaluation item",
     }
     counts = manifest.table("shards", list(words))

@@ -21,6 +21,7 @@ contamination.py {shards} {made}/items.jsonl:question:answer
 contamination.py {shards} {made}/items.jsonl:question:answer --short
 filters.py {shards} --documents 20
 filters.py {shards} --documents 20 --whole
+held_out_forms.py {shards}/a.jsonl --train {shards}/b.jsonl.zst --documents 3 --forms re-wrapped
 installs.py {made}/dataaudit-0.0.0-py3-none-any.whl --extras base
 judges.py toxicity {judge} {made}/labelled.csv --documents {shards}/a.jsonl
 judges.py pii {made}/labelled.json

@@ -115,7 +115,7 @@ def test_the_leaked_held_out_document_is_named(leaky):
     _, manifest = leaky
     val = [row["shard"] for row in manifest.table("shards").to_pylist() if row["split"] == "val"]
     rows = [row for row in manifest.table("overlap").to_pylist() if row["item"] == f"{val[0]}:4" and row["score"] == 1]
-    assert {(row["rule"], row["row"]) for row in rows} == {("span", 25), ("ngram", 25)}
+    assert {(row["rule"], row["row"]) for row in rows} == {("span", 25), ("ngram", 25), ("edited", 25)}
     assert metric(manifest, "train_val_overlap", "ngram", set="val") >= 1 / 8
     assert metric(manifest, "train_val_overlap", "span", set="val") > 0.05
 

@@ -6,6 +6,7 @@ A document is a list of words as text; a word of digits alone is a number.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 _ANY = "#"
 """Stands for every number."""
@@ -24,7 +25,7 @@ def seen_grams(held_out: Words, training: list[Words], length: int) -> tuple[int
     return len(own & {gram for words in training for gram in grams(words, length)}), len(own)
 
 
-def _places(words: Words, known: set[Gram], length: int) -> set[int]:
+def places_of(words: Words, known: set[Gram], length: int) -> set[int]:
     """Return the words of a document inside some grams."""
     firsts = [first for first, gram in enumerate(grams(words, length)) if gram in known]
     return {first + word for first in firsts for word in range(length)}
@@ -37,8 +38,8 @@ def covered_words(
 
     A segment is a run of words inside grams of training data; it counts with as many such words as a gram has.
     """
-    copied = _places(held_out, {gram for words in training for gram in grams(words, length)}, length)
-    own, total = copied - _places(held_out, common, short), 0
+    copied = places_of(held_out, {gram for words in training for gram in grams(words, length)}, length)
+    own, total = copied - places_of(held_out, common, short), 0
     for first in copied - {word + 1 for word in copied}:
         last = min(word for word in range(first, len(held_out) + 1) if word not in copied)
         number = len(own & set(range(first, last)))
@@ -61,6 +62,45 @@ def common_widths(held_out: Words, training: list[Words], length: int) -> dict[G
     """Return how many training documents hold each gram of a document."""
     held = [set(grams(own, length)) for own in training]
     return {gram: sum(gram in own for own in held) for gram in grams(held_out, length)}
+
+
+def edited(training: Words, held_out: list[Words], length: int, owners: int, least: int) -> dict[int, tuple[int, int]]:
+    """Return (words in common, of so many) of the documents of which a training document has an edited copy.
+
+    Args:
+        training: Words of the training document.
+        held_out: The documents that are looked for.
+        length: Words of a phrase.
+        owners: Documents that may have a phrase, at most.
+        least: Words in common, at least; half of the document's are needed, too.
+    """
+    found = {}
+    for number, words in enumerate(held_out):
+        firsts = phrases(held_out, number, length, owners)
+        half, size = max(len(words), 256), len(cover(firsts.values(), length))
+        windows = [
+            {firsts[gram] for gram in grams(training, length)[start : start + 2 * half] if gram in firsts}
+            for start in range(0, len(training) + 1, half)
+        ]
+        common = max(len(cover(window, length)) for window in windows)
+        if size >= least and common >= max(least, size / 2):
+            found[number] = common, size
+    return found
+
+
+def phrases(held_out: list[Words], number: int, length: int, owners: int) -> dict[Gram, int]:
+    """Return the phrases of a document that few enough documents have, and where it first has each."""
+    having = Counter(gram for words in held_out for gram in set(grams(words, length)))
+    firsts: dict[Gram, int] = {}
+    for place, gram in enumerate(grams(held_out[number], length)):
+        if having[gram] <= owners:
+            firsts.setdefault(gram, place)
+    return firsts
+
+
+def cover(firsts: Iterable[int], length: int) -> set[int]:
+    """Return the words of runs of a length."""
+    return {first + word for first in firsts for word in range(length)}
 
 
 def wild(words: Words) -> Words:

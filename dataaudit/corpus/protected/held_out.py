@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataaudit.corpus.protected.edited import PlainWords, bounds_of, index_phrases
+from dataaudit.kernels.edited import Owners
 from dataaudit.kernels.ngrams import GramTable, gram_hashes, make_table
 
 GRAM_WORDS = 13
@@ -33,6 +35,8 @@ class HeldOutPart:
     """uint64[w] hashes of their words."""
     offsets: np.ndarray
     """int64[n + 1] of the documents in them."""
+    plain: PlainWords
+    """The words in normal form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,12 @@ class HeldOut:
     """50-grams, in the order of their places."""
     wholes: Grams
     """Whole documents of fewer than 13 words, but at least one, as one gram each."""
+    phrases: Owners
+    """8-grams of the documents in normal form, without those of templates."""
+    places: np.ndarray
+    """uint32[p] which of the document's words, as they are, each word in normal form stands at."""
+    telling: np.ndarray
+    """uint8[p] 1 for each word in normal form that a phrase covers, where the document first has that."""
     sample_bits: int
     """One document in 2 ** sample_bits was taken, by its key."""
 
@@ -103,8 +113,14 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
         np.array([part.shard for part in taken], dtype=np.int32), [len(part.rows) for part in taken]
     ).astype(np.int32)
     rows = np.concatenate([np.zeros(0, dtype=np.int64), *(part.rows for part in taken)])
+    plain, places = (
+        np.concatenate([np.zeros(0, dtype=kind), *(getattr(part.plain, name) for part in taken)])
+        for name, kind in (("words", np.uint64), ("places", np.uint32))
+    )
+    plain_lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part.plain.offsets) for part in taken)])
     taken.clear()
-    offsets = _bounds(lengths)
+    offsets = bounds_of(lengths)
+    phrases, telling = index_phrases(plain, bounds_of(plain_lengths))
     return HeldOut(
         shards=shards,
         rows=rows,
@@ -112,6 +128,9 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
         grams=_grams(*gram_hashes(words, offsets, GRAM_WORDS)),
         spans=_grams(*gram_hashes(words, offsets, SPAN_WORDS)),
         wholes=_grams(*_whole_hashes(words, offsets)),
+        phrases=phrases,
+        places=places,
+        telling=telling,
         sample_bits=bits,
     )
 
@@ -136,7 +155,7 @@ def is_short(offsets: np.ndarray) -> np.ndarray:
 
 def _whole_hashes(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     short = is_short(offsets)
-    return whole_hashes(words, offsets, np.flatnonzero(short)), _bounds(short.astype(np.int64))
+    return whole_hashes(words, offsets, np.flatnonzero(short)), bounds_of(short.astype(np.int64))
 
 
 def _num_grams(part: HeldOutPart) -> int:
@@ -154,7 +173,8 @@ def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
         rows=part.rows[kept],
         keys=part.keys[kept],
         words=part.words[np.repeat(kept, lengths)],
-        offsets=_bounds(lengths[kept]),
+        offsets=bounds_of(lengths[kept]),
+        plain=part.plain.only(kept),
     )
 
 
@@ -167,7 +187,7 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
     fresh[1:] = (np.diff(entries[order]) != 0) | (np.diff(documents[order]) != 0)
     order = order[fresh]  # of each gram the first place in each document
     counts = np.bincount(entries[order], minlength=len(keys))
-    starts = _bounds(counts)[:-1]
+    starts = bounds_of(counts)[:-1]
     named = np.arange(len(order), dtype=np.int64) - np.repeat(starts, counts) < OWNERS
     named = order[named]
     is_first = np.zeros(len(entries), dtype=np.uint8)
@@ -179,7 +199,7 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
         is_first=is_first,
         sizes=np.bincount(documents[order], minlength=len(bounds) - 1),
         owners=documents[named],
-        owner_offsets=_bounds(np.minimum(counts, OWNERS)),
+        owner_offsets=bounds_of(np.minimum(counts, OWNERS)),
         owner_places=(named - bounds[documents[named]]).astype(np.uint32),
         crowded=(counts > OWNERS).astype(np.uint8),
     )
@@ -196,9 +216,3 @@ def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         keys.append(own)
         known += len(own)
     return np.concatenate(keys), entries
-
-
-def _bounds(counts: np.ndarray) -> np.ndarray:
-    bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    return bounds

@@ -19,11 +19,12 @@ import orjson
 from dataaudit.atomic import DamagedFileError, replacing
 from dataaudit.corpus.protected.held_out import Grams, HeldOut
 from dataaudit.corpus.protected.items import Items
+from dataaudit.kernels.edited import Owners
 from dataaudit.kernels.items import SeedIndex
 from dataaudit.kernels.ngrams import GramTable
 from dataaudit.sealing import seal
 
-_MAGIC = b"dataaudit protected 4\n".ljust(24, b"\0")
+_MAGIC = b"dataaudit protected 5\n".ljust(24, b"\0")
 _ALIGN = 64
 _FIXED = _ALIGN
 """Bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
@@ -94,7 +95,8 @@ _TABLE = ("keys", "slots", "filter")
 _OF_GRAMS = ("offsets", "entries", "is_first", "sizes", "owner_offsets", "owner_places", "owners", "crowded")
 _OF_ITEMS = tuple(field.name for field in fields(Items) if field.name != "seeds")
 _OF_SEEDS = ("post_offsets", "post_texts", "post_places", "words", "offsets", "needs")
-_OF_HELD_OUT = ("shards", "rows", "num_words")
+_OF_HELD_OUT = ("shards", "rows", "num_words", "places", "telling")
+_OF_PHRASES = ("owner_offsets", "owners", "owner_places", "offsets", "sizes", "needs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,8 @@ def write_index(path: Path, index: ProtectedIndex) -> IndexFile:
         grams: Grams = getattr(held, kind)
         arrays |= {f"{kind}.{name}": getattr(grams.table, name) for name in _TABLE}
         arrays |= {f"{kind}.{name}": getattr(grams, name) for name in _OF_GRAMS}
+    arrays |= {f"phrases.{name}": getattr(held.phrases.table, name) for name in _TABLE}
+    arrays |= {f"phrases.{name}": getattr(held.phrases, name) for name in _OF_PHRASES}
     arrays |= {f"items.{name}": getattr(items, name) for name in _OF_ITEMS}
     arrays |= {f"seeds.{name}": getattr(items.seeds.table, name) for name in _TABLE}
     arrays |= {f"seeds.{name}": getattr(items.seeds, name) for name in _OF_SEEDS}
@@ -155,14 +159,12 @@ def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]
 
     seeds = SeedIndex(table("seeds"), *(arrays[f"seeds.{name}"] for name in _OF_SEEDS))
     items = Items(**{name: arrays[f"items.{name}"] for name in _OF_ITEMS}, seeds=seeds)
-    shards, rows, num_words = (arrays[f"held_out.{name}"] for name in _OF_HELD_OUT)
     held_out = HeldOut(
-        shards=shards,
-        rows=rows,
-        num_words=num_words,
+        **{name: arrays[f"held_out.{name}"] for name in _OF_HELD_OUT},
         grams=grams("grams"),
         spans=grams("spans"),
         wholes=grams("wholes"),
+        phrases=Owners(table=table("phrases"), **{name: arrays[f"phrases.{name}"] for name in _OF_PHRASES}),
         sample_bits=meta["sample_bits"],
     )
     return ProtectedIndex(held_out=held_out, items=items), sha256

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, Grams, is_short, whole_hashes
+from dataaudit.corpus.protected.edited import edited_rows
+from dataaudit.corpus.protected.held_out import (
+    GRAM_WORDS,
+    SPAN_WORDS,
+    Grams,
+    is_short,
+    whole_hashes,
+)
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import CONTEXT_WORDS, NONE, Items, Judged, found_by_text
 from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE, MatchBatch
@@ -59,8 +66,12 @@ class Matcher:
         """
         entries, rows = self._held_out(words)
         items = np.zeros((0, 10), dtype=np.int64)
-        if len(self.index.items.sets):
+        edits = len(self.index.held_out.phrases.table.keys) > 0
+        if edits or len(self.index.items.sets):
             plain = normal_words(words, values, bounds)
+        if edits:
+            rows = np.concatenate([rows, edited_rows(plain, self.index.held_out.phrases, self.index.held_out.places)])
+        if len(self.index.items.sets):
             hits = self._finder.find(plain.hashes, plain.offsets)
             items = resolve(hits, self.index.items, plain, values, bounds)
         return MatchBatch(entries=entries, held_out=rows, items=items)

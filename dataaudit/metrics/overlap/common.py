@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataaudit.corpus.protected.edited import EDITED_ONE_IN, EDITED_WORDS
 from dataaudit.corpus.protected.held_out import GRAM_WORDS, SPAN_WORDS, HeldOut
-from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
+from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE
 
 _WIDE, _VERY_WIDE = 20, 100
 _ONE_IN = 1_000
@@ -70,25 +71,34 @@ class CommonText:
     """int64[k] entries of common whole documents, ascending."""
     grams: np.ndarray
     """int64[s, 2] the same of the first words of its different common 13-grams."""
+    telling: np.ndarray
+    """int64[t, 2] the same of the words by which edited copies are found, as far as they are common."""
+    very_wide: int
+    """Training documents above which an edited document is common as a whole."""
 
     @classmethod
-    def of(cls, held_out: HeldOut, common: Mapping[int, np.ndarray]) -> CommonText:
+    def of(cls, held_out: HeldOut, common: Mapping[int, np.ndarray], very_wide: int) -> CommonText:
         """Return the common text of held-out documents, of :func:`common_text`."""
         grams, marks = held_out.grams, common[GRAM] > 0
         places = np.flatnonzero(marks)
         owners = np.searchsorted(grams.offsets, places, side="right") - 1
         starts = (owners << _WORD_BITS) + places - grams.offsets[owners]
+        words = _runs(starts, GRAM_WORDS)
+        owners = np.repeat(np.arange(len(held_out.num_words)), np.diff(held_out.phrases.offsets))
+        telling = np.unique(((owners << _WORD_BITS) + held_out.places)[held_out.telling > 0])
         return cls(
-            words=_runs(starts, GRAM_WORDS),
+            words=words,
             wholes=np.unique(held_out.wholes.entries[common[WHOLE] > 0]).astype(np.int64),
             grams=_runs(starts[grams.is_first[places] > 0], 1),
+            telling=_runs(telling[_inside(words, telling, telling + 1) > 0], 1),
+            very_wide=very_wide,
         )
 
     @property
     def digest(self) -> str:
         """Return the sha256 of it, hex."""
-        state = hashlib.sha256()
-        for values in (self.words, self.wholes, self.grams):
+        state = hashlib.sha256(str(self.very_wide).encode())
+        for values in (self.words, self.wholes, self.grams, self.telling):
             state.update(np.array(values.shape).tobytes() + np.ascontiguousarray(values).tobytes())
         return state.hexdigest()
 
@@ -97,25 +107,30 @@ class CommonText:
 
         A span needs as many words outside of common 13-grams as a span has. Of the 13-grams of a held-out document that
         a training document holds, all common ones from the first to the last are taken to be among those: the least
-        that it can share.
+        that it can share. The same holds for the words of an edited copy, which is none without as many words, and as
+        large a share of them, as one needs; nor is it one where too many training documents have one of that document.
 
         Args:
-            rules: int64[n] GRAM, SPAN or WHOLE.
+            rules: int64[n] GRAM, SPAN, WHOLE or EDITED.
             targets: int64[n] held-out documents.
             numbers: int64[n] each: words or 13-grams in common, of so many, ``first`` and ``length``, as in
                 :attr:`dataaudit.corpus.protected.match_batch.MatchBatch.held_out`.
         """
         shared, of, firsts, lengths = numbers
         own, own_of = shared.copy(), of.copy()
-        span, whole, gram = (np.flatnonzero(rules == rule) for rule in (SPAN, WHOLE, GRAM))
+        span, whole, gram, edited = (np.flatnonzero(rules == rule) for rule in (SPAN, WHOLE, GRAM, EDITED))
         start = (targets[span] << _WORD_BITS) + firsts[span]
         words = lengths[span] - _inside(self.words, start, start + lengths[span])
         own[span] = np.where(words >= SPAN_WORDS, words, 0)
         own[whole[np.isin(firsts[whole], self.wholes)]] = 0
-        document = targets[gram] << _WORD_BITS
-        first = document + firsts[gram]
-        own[gram] = np.maximum(shared[gram] - _inside(self.grams, first, first + lengths[gram]), 0)
-        own_of[gram] = of[gram] - _inside(self.grams, document, document + (1 << _WORD_BITS))
+        for kind, runs in ((gram, self.grams), (edited, self.telling)):
+            document = targets[kind] << _WORD_BITS
+            first = document + firsts[kind]
+            own[kind] = np.maximum(shared[kind] - _inside(runs, first, first + lengths[kind]), 0)
+            own_of[kind] = of[kind] - _inside(runs, document, document + (1 << _WORD_BITS))
+        is_copy = (own >= EDITED_WORDS) & (EDITED_ONE_IN * own >= own_of)
+        _, target, copies = np.unique(targets[edited], return_inverse=True, return_counts=True)
+        own[edited[~is_copy[edited] | (copies[target] > self.very_wide)]] = 0
         return own, own_of
 
 

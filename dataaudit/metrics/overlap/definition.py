@@ -52,7 +52,11 @@ FAMILY = Family(
             statistics=(
                 *statistics(METRIC, "ngram span", "ratio", "all, set, source and set", **_WITH_SOURCES),
                 *statistics(
-                    METRIC, "near_dup ngram_without_common span_without_common", "ratio", "all, set", **_HELD_OUT
+                    METRIC,
+                    "near_dup ngram_without_common span_without_common edited edited_without_common",
+                    "ratio",
+                    "all, set",
+                    **_HELD_OUT,
                 ),
                 *statistics(METRIC, "common_grams", "13-grams", "all, set", **_HELD_OUT),
                 *statistics(METRIC, "documents too_short no_words", "documents", "all, set", **_HELD_OUT),

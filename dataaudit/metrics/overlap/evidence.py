@@ -11,7 +11,12 @@ import pyarrow.compute as pc
 from dataaudit.metrics.family import Broken, Tables
 
 _COPIED = ("span", "whole")
-_RULES = {"span": _COPIED, "ngram": ("ngram", "whole"), "train_documents": _COPIED}
+_RULES = {
+    "span": _COPIED,
+    "ngram": ("ngram", "whole"),
+    "edited": ("edited",),
+    "train_documents": (*_COPIED, "edited"),
+}
 """Rules of matches that a statistic of held-out splits counts."""
 
 

@@ -42,14 +42,21 @@ _LABELS = {
     "ngram_without_common": "less common 13-grams",
     "span": "spans",
     "span_without_common": "less common spans",
+    "edited": "edited copies",
+    "edited_without_common": "less common edited copies",
 }
 _SIGNS = {
     "span_without_common": "{} of the words of {} lie in spans copied into training",
     "near_dup": "{} of the documents of {} have a near-duplicate in training",
+    "edited_without_common": "{} of the documents of {} have an edited copy in training",
     "ngram_without_common": "{} of the documents of {} share their 13-grams with training",
 }
 """What tells of a leak, the strictest first; text that very many training documents share tells of none."""
-_RATES = {"near_dup": "have a near-duplicate in training data", "ngram": "share half of their 13-grams with it"}
+_RATES = {
+    "near_dup": "have a near-duplicate in training data",
+    "ngram": "share half of their 13-grams with it",
+    "edited": "have an edited copy in it",
+}
 _NO_WORDS = "no document of it has a word"
 _NOTHING = "Nothing of a held-out split was found in training."
 _UNKNOWN = "What training data holds of held-out splits is not known."
@@ -113,6 +120,8 @@ class HeldOutLeak:
     ngram_without_common: float | None
     span: float | None
     span_without_common: float | None
+    edited: float | None
+    edited_without_common: float | None
     sampled: bool
     bounds: dict[str, tuple[float, float]]
     """Lower and upper bound, 95 %, of the rates that were measured on a sample, by name."""
@@ -129,11 +138,7 @@ def held_out_leaks(manifest: Manifest) -> list[HeldOutLeak]:
         HeldOutLeak(
             split=name,
             documents=number_of(found, ("documents", name, "", "")),
-            near_dup=value_of(found, ("near_dup", name, "", "")),
-            ngram=value_of(found, ("ngram", name, "", "")),
-            ngram_without_common=value_of(found, ("ngram_without_common", name, "", "")),
-            span=value_of(found, ("span", name, "", "")),
-            span_without_common=value_of(found, ("span_without_common", name, "", "")),
+            **{stat: value_of(found, (stat, name, "", "")) for stat in _LABELS},
             sampled=found[("ngram", name, "", "")].method == "sampled",
             bounds={
                 stat: (record.low, record.high)
@@ -209,7 +214,7 @@ def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequenc
 
 
 def _has_common(one: HeldOutLeak) -> bool:
-    return bool(one.span or one.ngram)
+    return bool(one.span or one.ngram or one.edited)
 
 
 def _whole(one: Leak, places: Sequence[LeakPlace]) -> Line:
@@ -261,22 +266,25 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
     def row(one: HeldOutLeak) -> Row:
         grams = share(one.ngram), bad(share(one.ngram_without_common))
         spans = share(one.span), bad(share(one.span_without_common))
+        edited = share(one.edited), bad(share(one.edited_without_common))
         sampled = "sampled" if one.sampled else ""
-        return Name(one.split), one.documents, bad(share(one.near_dup)), *grams, *spans, sampled
+        return Name(one.split), one.documents, bad(share(one.near_dup)), *grams, *spans, *edited, sampled
 
     table = Table(
         title="Held-out documents in training data",
         columns=(
             *names("split"),
             *numbers("documents", "near-dup", "13-grams", "less common", "spans", "less common"),
+            *numbers("edited", "less common"),
             *words(""),
         ),
         rows=tuple(map(row, found)),
         noun="split",
         whole=True,
         note="near-dup, 13-grams: share of documents with a near-duplicate in training, or half of whose 13-grams are"
-        " in it; spans: share of their words inside copied spans of 50 words and more; less common: without text"
-        " that very many training documents share, as notices and licences.",
+        " in it; spans: share of their words inside copied spans of 50 words and more; edited: share of documents"
+        " with an edited copy in training; less common: without text that very many training documents share, as"
+        " notices and licences.",
     )
     made = [
         Bar(
@@ -287,7 +295,7 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
             loud=value > 0,
         )
         for one in found
-        for stat in ("near_dup", "ngram_without_common", "span_without_common")
+        for stat in ("near_dup", "ngram_without_common", "span_without_common", "edited_without_common")
         if (value := getattr(one, stat)) is not None
     ]
     if not made:

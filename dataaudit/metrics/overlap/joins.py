@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.protected.match_batch import GRAM
+from dataaudit.corpus.protected.match_batch import EDITED, GRAM
 from dataaudit.link.joins import Joined
 from dataaudit.link.places import key_array, read_all, read_placed, spread
 from dataaudit.manifest.places import places_of
@@ -22,6 +22,7 @@ COUNTS = pa.schema(
         ("source", pa.string()),
         ("documents", pa.int64()),
         ("crowded", pa.int64()),
+        ("own", pa.int64()),
     ]
 )
 ROWS = pa.schema(
@@ -66,9 +67,10 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int, commo
         common: What very many training documents hold of held-out ones.
 
     Returns:
-        ``counts``: of schema :data:`COUNTS`, a row for each target, part, tier and source. ``rows``: of schema
+        ``counts``: of schema :data:`COUNTS`, a row for each target, part, tier and source, those with an edited copy
+        apart, as the part ``EDITED``; ``own`` of its documents hold more than common text. ``rows``: of schema
         :data:`ROWS`, the first in the manifest's order, those of common text alone after all others. ``copies``, for
-        :func:`link_copies`: the documents with a span or a whole document that is not common.
+        :func:`link_copies`: the documents with a span, a whole document or an edited copy that is not common.
 
     Raises:
         DamagedFileError: Files are absent or damaged.
@@ -89,15 +91,20 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int, commo
     rank = np.empty(len(kinds), dtype=np.int64)
     rank[np.lexsort((last, number))] = np.arange(len(kinds)) - group[number]
     listed = placed.filter(pa.array(rank < max_rows)).select(ROWS.names).cast(ROWS)
-    once = placed.take(pa.array(_run_starts(kinds, targets, parts, shards, rows)))
+    is_edited = (kinds == HELD_OUT) & (placed["rule"].to_numpy() == EDITED)
+    first = _run_starts(kinds, targets, parts, shards, rows, is_edited)
+    once = placed.take(pa.array(first)).drop_columns(["own", "part"])
     counted = once.append_column("documents", pa.array(np.ones(once.num_rows, dtype=np.int64)))
+    counted = counted.append_column("own", pa.array(np.maximum.reduceat(~last, first).astype(np.int64)))
+    counted = counted.append_column("part", pa.array(np.where(is_edited, EDITED, parts)[first]))
     keys = ["kind", "target", "part", "tier", "source"]
-    counts = counted.group_by(keys, use_threads=False).aggregate([("documents", "sum"), ("crowded", "sum")])
-    counts = counts.rename_columns({"documents_sum": "documents", "crowded_sum": "crowded"})
+    counts = counted.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in _SUMS])
+    counts = counts.rename_columns({f"{name}_sum": name for name in _SUMS})
     counts = counts.select(COUNTS.names).cast(COUNTS).sort_by([(name, "ascending") for name in keys])
     return Joined(tables={"counts": counts, "rows": listed}, keyed={"copies": copies})
 
 
+_SUMS = ("documents", "crowded", "own")
 _NUMBERS = ("rule", "target", "common", "of", "first", "length")
 
 

@@ -1,4 +1,4 @@
-"""``train_val_overlap``, ``ngram`` and ``span``: from grams that were seen to held-out documents that leaked."""
+"""``train_val_overlap``, ``ngram``, ``span`` and ``edited``: from what was seen to held-out documents that leaked."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def overlap(
     documents: Mapping[int, np.ndarray],
     *,
     common: Mapping[int, np.ndarray],
+    edited: Mapping[str, np.ndarray],
     version: str,
 ) -> list[Metric]:
     """Return the metrics of every held-out split, and of all together.
@@ -90,10 +91,11 @@ def overlap(
         seen: Of :data:`dataaudit.metrics.overlap.joins.SEEN`, of all partitions.
         documents: Of :func:`documents_with`.
         common: Of :func:`dataaudit.metrics.overlap.common.common_text`.
+        edited: By statistic, bool[d]: the documents of which a training document has an edited copy.
         version: Of the definition.
     """
-    placed, marked = _placed(held), {kind: number > 0 for kind, number in documents.items()}
-    whole, rare = find_leaks(placed, marked), find_leaks(placed, marked, common)
+    placed, known = _placed(held), {kind: number > 0 for kind, number in documents.items()}
+    whole, rare = find_leaks(placed, known), find_leaks(placed, known, common)
     metrics: list[Metric] = []
     scopes = [(Scope(set=name), split_of == number) for number, name in enumerate(splits)]
     for scope, chosen in [(Scope(), split_of >= 0), *scopes]:
@@ -101,6 +103,7 @@ def overlap(
         metrics += say.coverage()
         metrics += [say.ngram("ngram", whole), say.span("span", whole)]
         metrics += [say.ngram("ngram_without_common", rare), say.span("span_without_common", rare)]
+        metrics += [say.ngram(stat, Leaks(marked, whole.covered)) for stat, marked in edited.items()]
         own = np.repeat(chosen, np.diff(held.grams.offsets)) & (common[GRAM] > 0)
         metrics.append(say.number("common_grams", len(np.unique(held.grams.entries[own])), "13-grams"))
     return metrics + _by_source(held, splits, split_of, seen, whole, version)

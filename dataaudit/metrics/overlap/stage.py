@@ -23,8 +23,8 @@ from dataaudit.stages.base import Context, StageDefaults
 from dataaudit.stages.groups import Groups
 from dataaudit.stages.partial import Partial, TableShape, group
 
-HELD_OUT_VERSION, ITEMS_VERSION = "2", "2"
-"""Of the definitions of ``train_val_overlap`` and of ``benchmark_contamination``."""
+HELD_OUT_VERSION, COPIES_VERSION, ITEMS_VERSION = "2", "3", "2"
+"""Of the definitions of ``train_val_overlap``, of its ``train_documents``, and of ``benchmark_contamination``."""
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
@@ -50,7 +50,7 @@ class Overlap(StageDefaults):
     """Training documents that are listed for each held-out document, or part of an item."""
 
     name: ClassVar[str] = "overlap"
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
@@ -88,9 +88,9 @@ class Overlap(StageDefaults):
             raise ValueError(f"max_rows: expected at least 1, found {self.max_rows}")
 
     def shapes(self) -> Mapping[str, TableShape]:
-        """Training documents by source: all, those with a copied span, those with items, these by set, too.
+        """Training documents by source: all, those with copies, those with items, these by set, too.
 
-        Those with a copied span are added by the link step, which knows what is common.
+        Those with a copied span or an edited copy are added by the link step, which knows what is common.
         """
         return _SHAPES
 
@@ -129,7 +129,7 @@ class Overlap(StageDefaults):
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the share of training documents that hold something, of the scope and of each source."""
         table = partial["documents"]
-        held_out, groups = (Groups.of(table, context.scope, version) for version in (HELD_OUT_VERSION, ITEMS_VERSION))
+        held_out, groups = (Groups.of(table, context.scope, version) for version in (COPIES_VERSION, ITEMS_VERSION))
         documents = groups.sums(table, "documents")
 
         def rate(metric: str, name: str, own: Groups) -> MetricRows:

@@ -96,6 +96,22 @@ def test_a_held_out_split_alone_is_protected(tmp_path, runners):
     assert (row["held_out_copies"], row["contaminated"]) == (1, None)
 
 
+def test_an_edited_copy_is_counted_and_listed(tmp_path, runners):
+    """With each tenth word changed, in bold: no span and no 13-gram, but one of two documents, and one to drop."""
+    copy = " ".join("else" if place % 10 == 9 else f"<b>{word}</b>" for place, word in enumerate(WORDS * 2))
+    write(tmp_path, train=(copy, "other words"), val=(" ".join(WORDS * 2), "words"))
+    manifest = run(tmp_path)
+    found = values(manifest, "train_val_overlap")
+    shares = {
+        stat: found[stat, "val", None, None].value for stat in ("ngram", "span", "edited", "edited_without_common")
+    }
+    assert shares == {"ngram": 0, "span": 0, "edited": 0.5, "edited_without_common": 0.5}
+    assert [(row["rule"], row["tier"], row["row"]) for row in manifest.table("overlap").to_pylist()] == [
+        ("edited", "similar", 0)
+    ]
+    assert manifest.table("shards")["held_out_copies"].to_pylist() == [1, None]
+
+
 def test_a_set_alone_is_protected(tmp_path, runners):
     """Without a held-out split; its digest is in the core."""
     write(tmp_path, splits={"train": SPLITS["train"]}, more=QUIZ)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from dataaudit.corpus.protected.edited import PlainWords
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
+from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.words import split_words
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7"]), max_size=40)
@@ -29,10 +31,12 @@ def words_of(texts):
 
 def part_of(texts, shard=0, keys=None):
     """Return texts as held-out documents; by default their keys are 0, 1, ..."""
-    batch = words_of(texts)
+    text = buffers(texts)
+    batch = split_words(*text)
+    plain = PlainWords.of(normal_words(batch, *text), batch)
     rows = np.arange(len(texts), dtype=np.int64)
     keys = rows.astype(np.uint64) if keys is None else np.array(keys, dtype=np.uint64)
-    return HeldOutPart(shard=shard, rows=rows, keys=keys, words=batch.hashes, offsets=batch.offsets)
+    return HeldOutPart(shard=shard, rows=rows, keys=keys, words=batch.hashes, offsets=batch.offsets, plain=plain)
 
 
 def matcher(held_out=(), sets=(), max_grams=10**6):

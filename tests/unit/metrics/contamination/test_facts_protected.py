@@ -68,6 +68,8 @@ def test_rows_are_those_of_all_training_data(tmp_path):
             ngram_without_common=0.125,
             span=0.25,
             span_without_common=None,
+            edited=None,
+            edited_without_common=None,
             sampled=False,
             bounds={"span": (0.1, 0.5)},
             why="",

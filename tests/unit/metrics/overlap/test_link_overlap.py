@@ -18,10 +18,11 @@ from twins import overlap as slow
 
 from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.protected.edited import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS, PlainWords
 from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
-from dataaudit.corpus.protected.match_batch import GRAM, SPAN, WHOLE
+from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.kernels.words import split_words
 from dataaudit.link.joins import LINK_FILES
@@ -52,7 +53,14 @@ def matcher():
     """Return what looks for the held-out documents and items of this page."""
     words = words_of([" ".join(document) for document in HELD_OUT])
     rows = np.arange(len(HELD_OUT))
-    part = HeldOutPart(shard=0, rows=rows, keys=rows.astype(np.uint64), words=words.hashes, offsets=words.offsets)
+    part = HeldOutPart(
+        shard=0,
+        rows=rows,
+        keys=rows.astype(np.uint64),
+        words=words.hashes,
+        offsets=words.offsets,
+        plain=PlainWords.of(words, words),
+    )
     return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([ITEMS])))
 
 
@@ -99,7 +107,7 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOV
     )
     seen = pa.concat_tables([link_grams(grams, start, stop).tables["seen"] for start, stop in pairwise(parts)])
     held = matcher().index.held_out
-    common = CommonText.of(held, common_text(held, documents_with(held, seen), limits))
+    common = CommonText.of(held, common_text(held, documents_with(held, seen), limits), limits.very_wide)
     counts, rows, copies = [], [], []
     for number, (start, stop) in enumerate(pairwise(parts)):
         joined = link_matches(matches, start, stop, max_rows=max_rows, common=common)
@@ -114,13 +122,14 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOV
     return seen, pa.concat_tables(counts), pa.concat_tables(rows), copied
 
 
-def records_of(seen, limits, split_of=None):
+def records_of(seen, limits, split_of=None, edited=()):
     """Return the records of one held-out split."""
     held = matcher().index.held_out
     documents = documents_with(held, seen)
     common = common_text(held, documents, limits)
     split_of = np.zeros(len(HELD_OUT), dtype=np.int64) if split_of is None else split_of
-    return overlap(held, ["val"], split_of, seen, documents, common=common, version="1")
+    marks = {"edited": np.isin(np.arange(len(HELD_OUT)), list(edited))}
+    return overlap(held, ["val"], split_of, seen, documents, common=common, edited=marks, version="1")
 
 
 def values(records, **scope):
@@ -199,7 +208,7 @@ def test_what_is_shared_without_common_text_is_what_sets_of_words_say(shards, li
     """
     _, _, rows, copied = join(tmp_path_factory.mktemp("rows"), shards, limits=limits, parts=(0, 90, 256))
     training = [words for shard in shards for words, _ in shard]
-    copies = set()
+    copies, edited = set(), Counter(row["target"] for row in rows.to_pylist() if row["rule"] == EDITED)
     for row in rows.filter(pc.equal(rows["kind"], HELD_OUT_KIND)).to_pylist():
         owner = HELD_OUT[row["target"]]
         words = shards[row["shard"]][row["row"]][0]
@@ -211,6 +220,9 @@ def test_what_is_shared_without_common_text_is_what_sets_of_words_say(shards, li
             own = max(0, row["common"] - len(common & between)), row["of"] - len(common & set(of))
         elif row["rule"] == WHOLE:
             own = row["common"] if training.count(owner) <= limits.very_wide else 0, row["of"]
+        elif row["rule"] == EDITED:
+            own = own_of_edited(row, words, common)
+            own = own if edited[row["target"]] <= limits.very_wide else (0, own[1])
         else:
             span = " ".join(words).encode()[row["start"] : row["end"]].decode().split()
             own = slow.covered_words(owner, [span], 50, common, 13), row["of"]
@@ -218,6 +230,33 @@ def test_what_is_shared_without_common_text_is_what_sets_of_words_say(shards, li
         assert (row["own"], row["own_of"]) == own
     counted = Counter((shard, shards[shard][row][1]) for shard, row in copies)
     assert {(row["shard"], row["source"]): row["held_out_sum"] for row in copied.to_pylist()} == counted
+
+
+def own_of_edited(row, words, common):
+    """Return what an edited copy shares outside of common text, 0 where that is too little, and of how many words."""
+    owner = HELD_OUT[row["target"]]
+    firsts = slow.phrases(HELD_OUT, row["target"], PHRASE_WORDS, PHRASE_OWNERS)
+    here = [firsts[gram] for gram in slow.grams(words, PHRASE_WORDS) if gram in firsts]
+    shared = slow.places_of(owner, common, 13) & slow.cover(firsts.values(), PHRASE_WORDS)
+    own = row["common"] - len(shared & set(range(min(here), max(here) + PHRASE_WORDS)))
+    of = row["of"] - len(shared)
+    return own if own >= max(EDITED_WORDS, of / 2) else 0, of
+
+
+def test_edited_copies_of_common_text_alone_are_none(tmp_path):
+    """A copy of which a notice leaves too little, and those of a document with too many copies; they are counted."""
+    own = [*WORDS[:30], "other", *WORDS[31:]]
+    for copies, limits, own_found in (
+        ([(WORDS[:35], "a")] * 3 + [(WORDS[:60], "b")], Limits(wide=3, very_wide=9), 0),
+        ([(own, "b")] * 3, Limits(wide=9, very_wide=3), 3),
+        ([(own, "b")] * 4, Limits(wide=9, very_wide=3), 0),
+    ):
+        _, counts, rows, copied = join(tmp_path, [copies], limits=limits)
+        found = [row for row in rows.to_pylist() if row["rule"] == EDITED and row["target"] == 0]
+        counted = counts.filter(pc.and_(pc.equal(counts["part"], EDITED), pc.equal(counts["target"], 0)))
+        assert (sum(row["own"] > 0 for row in found), len(found)) == (own_found, pc.sum(counted["documents"]).as_py())
+        assert pc.sum(counted["own"]).as_py() == own_found
+        assert sum(row["held_out_sum"] for row in copied.to_pylist()) == own_found
 
 
 def test_matches_of_common_text_are_listed_after_all_others(tmp_path):
@@ -236,7 +275,14 @@ def test_what_repeats_itself_is_cut_where_it_does():
     text = [*WORDS[:60], *WORDS[:60], *WORDS[60:]]
     words = words_of([" ".join(text)])
     rows = np.arange(1)
-    part = HeldOutPart(shard=0, rows=rows, keys=rows.astype(np.uint64), words=words.hashes, offsets=words.offsets)
+    part = HeldOutPart(
+        shard=0,
+        rows=rows,
+        keys=rows.astype(np.uint64),
+        words=words.hashes,
+        offsets=words.offsets,
+        plain=PlainWords.of(words, words),
+    )
     index = ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([]))
     values, bounds = buffers([" ".join(text[30:])])
     found = Matcher(index).match(split_words(values, bounds), values, bounds).held_out
