@@ -36,6 +36,7 @@ REASONS: dict[str, str] = {
     "unsafe_checkpoint": "the file of the judge's model asked to run code",
     "no_device": "the device that the config names was not there",
     "not_judged": "the judge answered for no document of the sample",
+    "at_least": "at least this: documents with very many candidates were not searched to their end",
     "screen_alone": "no interval: screen not judged; the value itself is held against the limit",
 }
 """Texts by code."""

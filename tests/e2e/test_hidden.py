@@ -1,15 +1,19 @@
-"""What could be hidden from a build: few bad records that are most of a shard."""
+"""What could be hidden from a build: bad records that are most of a shard, folders that a name hides, floods."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import random
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from bad_input import JSONL, LINES, TEXTS, zstd
-from running import build, run
+from made_secrets import with_crc62
+from running import build, metric, run
+
+from dataaudit.detectors.patterns import screen
 
 pytestmark = pytest.mark.stores
 
@@ -86,3 +90,55 @@ def test_what_is_tolerated_is_said_in_bytes(tmp_path):
     build(tmp_path / "c.yaml", manifest=tmp_path / "m")
     shown, _ = run("show", tmp_path / "m", "--section", "coverage")
     assert "Left out of every number: 1 bad record in 1 shard, 18 B." in " ".join(shown.split())
+
+
+def test_two_empty_files_hide_no_folder(tmp_path):
+    """Of 7 files none goes unread in silence: the empty ones are shards, and one of them is no Parquet."""
+    for name in ("a.jsonl", "b/c.jsonl", "b/d.jsonl", "b/e/f.jsonl", "b/e/g.jsonl", "h/i.jsonl"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_bytes(JSONL)
+    for name in ("b/manifest.json", "b/shards.parquet", "h/state.json", "h/dataset_info.json"):
+        (tmp_path / "data" / name).write_bytes(b"")
+    for pattern, wanted in (("data", 10), ("data/**", 10), ("data/**/*.jsonl", 6)):
+        (tmp_path / "c.yaml").write_text(
+            f"splits: {{train: {{paths: ['{pattern}'], text: text, source: {{constant: s}}}}}}"
+        )
+        _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m", expect=3 if wanted == 10 else 0)
+        ledger = manifest.core.ledger.shards
+        assert (ledger.planned, ledger.read) == (wanted, wanted - (wanted == 10))
+        assert manifest.core.totals.documents == 6 * 1_200
+
+
+def test_a_flood_of_passwords_hides_no_token(tmp_path):
+    """451 kB of passwords before 50 tokens with a checksum: all 50 are counted, and the gate fails."""
+    rng = random.Random(1)
+    token = with_crc62("ghp_", 30)
+    flood = 'password = "hunter2x"\n' * 20_500 + "\n".join(token(rng) for _ in range(50))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": flood}))
+    (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl], text: text, source: {constant: s}}}\n")
+    _, manifest = build(tmp_path / "c.yaml", manifest=tmp_path / "m")
+    assert metric(manifest, "secret_hit_rate", "validated_hits") == 50
+    assert metric(manifest, "secret_hit_rate", "hits") == 20_550
+    assert metric(manifest, "secret_hit_rate", "truncated") == 0
+
+
+KEYS = {"name": "keys", "metric": "secret_hit_rate", "stat": "validated_hits", "unit": "hits", "budget": 0}
+
+
+def test_what_was_not_searched_to_the_end_is_at_least_what_was_found(tmp_path, monkeypatch):
+    """Without a token the rule cannot be evaluated; with one it fails. Gate and screen say why."""
+    monkeypatch.setattr(screen, "MAX_CANDIDATES", 100)
+    policy = {"policy": "p", "version": "1", "rules": [KEYS, KEYS | {"name": "each", "scope": {"per": "shard"}}]}
+    (tmp_path / "p.yaml").write_text(json.dumps(policy))
+    (tmp_path / "c.yaml").write_text("splits: {train: {paths: [a.jsonl], text: text, source: {constant: s}}}\n")
+    flood = 'password = "hunter2x"\n' * 200
+    for text, code, said in (
+        (flood, 3, "at least this"),
+        (flood + with_crc62("ghp_", 30)(random.Random(1)), 1, "at least"),
+    ):
+        (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+        build(tmp_path / "c.yaml", "--fresh", manifest=tmp_path / "m")
+        out, _ = run("gate", tmp_path / "m", "--policy", tmp_path / "p.yaml", expect=code)
+        assert said in " ".join(out.split())
+        shown, _ = run("show", tmp_path / "m")
+        assert "1 document not searched to the end" in " ".join(shown.split())
