@@ -148,25 +148,26 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
     around = _Surroundings(_context_words(registry), text)
     looked_at: dict[int, int] = {}
     for rule, start, end, last in _stretches(hits, prefilters.rules, ready, len(text)):
-        before = looked_at.get(rule, 0)
-        if before >= MAX_CANDIDATES:
+        number = looked_at.get(rule, 0) + 1
+        if number > MAX_CANDIDATES:
             truncated = True
             continue
         one = ready[rule]
-        looked_at[rule] = before + 1
+        looked_at[rule] = number
         if one.needs_context and end - start > LONG_BYTES and not around.speaks(one, start, end):
             continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
             truncated = True
             continue
-        for number, match in enumerate(_matches(one.regex, text, start, end, last), before + 1):
+        for match in _matches(one.regex, text, start, end, last):
             if number >= MAX_CANDIDATES:
                 truncated = True
                 break
-            looked_at[rule] = number + 1
+            number += 1
             judged = _judge(one, text, match, around)
             if judged is not None:
                 by_detector.setdefault(one.entity.detector, []).append(judged)
+        looked_at[rule] = number
     kept = [
         replace(one, start=folded.written(one.start), end=folded.written(one.end))
         for found in by_detector.values()
