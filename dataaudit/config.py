@@ -165,7 +165,10 @@ class Reader(_Strict):
         default=64 * MIB, ge=1024, le=MAX_LINE_BYTES, description="Longest line or text that is read."
     )
     max_bad_records: float = Field(
-        default=0.001, ge=0, le=1, description="Share of bad records above which a shard is quarantined."
+        default=0.001,
+        ge=0,
+        le=1,
+        description="Share of a shard's records, and of its bytes, that may be bad; beyond it is quarantined.",
     )
     text_document: Literal["file", "paragraph", "line"] = Field(
         default="file", description="What is a document in a file of plain text (.txt)."

@@ -125,9 +125,12 @@ def keys_of(gathered, stage):
     return [(dict(part.stage_keys)[stage], first) for part, first in zip(parts, gathered.first_rows, strict=True)]
 
 
-def write_reading(store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b""):
+def write_reading(
+    store, planned_part, *, records, bad=None, columns=("c" * 16,), reason="", rows=b"", text_bytes=10**6
+):
     """Store what reading a part showed."""
     meta = {"records": records, "columns": list(columns), "reason": reason, "place": "", "bad": bad or {}}
+    meta |= {"text_bytes": text_bytes, "remarks": {}}
     store.write_rows(READING, planned_part.reading_key, rows)
     store.write(READING, planned_part.reading_key, meta, {})
 

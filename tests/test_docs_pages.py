@@ -277,7 +277,7 @@ protected:
   set: {paths: eval/set.jsonl, question: question}
 mixture: {web: {weight: 3}, books: {weight: 1}}
 upstream_filters: [{name: c4, version: "2", in: 10, out: 5}]
-reader: {max_bad_records: 0.5}
+reader: {max_bad_records: 0.75}
 """
 
 

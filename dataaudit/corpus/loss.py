@@ -18,8 +18,8 @@ class Reason(StrEnum):
     INVALID_UTF8 = "invalid_utf8"
     """A record's bytes are not UTF-8."""
     INVALID_JSON = "invalid_json"
-    """A line is not one JSON value: NaN and lone surrogates are not JSON; nesting beyond 1,024 levels and
-    numbers beyond the range of a double are not read."""
+    """A line is not one JSON value: lone surrogates are not JSON; nesting beyond 1,024 levels and numbers beyond the
+    range of a double are not read."""
     NOT_AN_OBJECT = "not_an_object"
     """A line is valid JSON but no object."""
     DUPLICATE_KEY = "duplicate_key"
@@ -34,8 +34,10 @@ class Reason(StrEnum):
     """A record is larger than ``reader.max_line_bytes`` (JSON lines: the line; other formats: the text)."""
     CSV_FIELDS = "wrong_number_of_fields"
     """A row of a CSV file has another number of fields than its header, or quotes do not match (evaluation sets)."""
+    NOT_FINITE = "not_finite"
+    """A remark, no loss: NaN or an infinity stands outside the text, which is no JSON, and is read as null."""
     TOO_MANY_BAD = "too_many_bad_records"
-    """A shard's share of bad records is above ``reader.max_bad_records``."""
+    """The bad records of a shard, or their bytes, are a larger share than ``reader.max_bad_records``."""
     TRUNCATED = "truncated_stream"
     """A compressed stream, or a stream of Arrow batches, ends before its end marker, or has no byte at all."""
     CORRUPT_STREAM = "corrupt_stream"
@@ -125,6 +127,8 @@ class LossLog:
     """Their decoded bytes by reason."""
     places: dict[Reason, list[tuple[int, int]]] = field(default_factory=dict)
     """(record number, bytes) of the first :data:`MAX_PLACES` of each reason."""
+    remarks: dict[Reason, tuple[int, int]] = field(default_factory=dict)
+    """(records, number of the first of them) of those that were read and have something to be said of, by reason."""
 
     def add(self, reason: Reason, row: int, num_bytes: int) -> None:
         """Count one bad record, ``row`` being its number in the sub-shard."""
@@ -133,3 +137,8 @@ class LossLog:
         listed = self.places.setdefault(reason, [])
         if len(listed) < MAX_PLACES:
             listed.append((row, num_bytes))
+
+    def remark(self, reason: Reason, row: int) -> None:
+        """Count one record that is read all the same, ``row`` being its number in the sub-shard."""
+        number, first = self.remarks.get(reason, (0, row))
+        self.remarks[reason] = (number + 1, first)

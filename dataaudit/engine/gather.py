@@ -22,9 +22,11 @@ from dataaudit.engine.plan import PlannedShard
 from dataaudit.engine.planned import Plan
 from dataaudit.engine.spool import RowWriter, Texts, Values, packed
 from dataaudit.engine.store import PartialStore
+from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.on_demand import OnDemand
 from dataaudit.stages.base import Stage
 from dataaudit.stages.partial import Partial
+from dataaudit.text import plural
 
 UNREAD = ("quarantined", "skipped")
 """States of shards that enter no number."""
@@ -171,9 +173,10 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
     Args:
         metas: What reading each part showed.
         num_bytes: Stored bytes of the shard.
-        max_bad: Share of bad records above which it is quarantined.
+        max_bad: Share of its records, and of its bytes, that may be bad; beyond it is quarantined.
     """
-    records, first_rows, columns = 0, [], set[str]()
+    records, text_bytes, first_rows, columns = 0, 0, [], set[str]()
+    remarks: dict[str, tuple[int, int]] = {}
     bad: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
     for meta in metas:
         if meta["reason"]:  # how many records the parts before it hold depends on the cut, so it is not said
@@ -183,22 +186,37 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
             known = bad.setdefault(reason, (0, 0, []))
             listed = known[2] + [(row + records, own) for row, own in places]
             bad[reason] = (known[0] + number, known[1] + size, listed[:MAX_PLACES])
+        for reason, (number, first) in meta["remarks"].items():
+            before, earliest = remarks.get(reason, (0, first + records))
+            remarks[reason] = (before + number, earliest)
         records += meta["records"]
+        text_bytes += meta["text_bytes"]
         columns.update(meta["columns"])
     smallest = "\n".join(sorted(columns)[:MAX_COLUMNS])
     num_bad = sum(number for number, _, _ in bad.values())
-    losses = tuple(loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found))
+    bad_bytes = sum(size for _, size, _ in bad.values())
+    losses = [loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)]
+    said = [
+        Loss(
+            reason=Reason(reason),
+            place=f"{plural(number, 'record')}, the first is record {first}",
+            records=0,
+            num_bytes=0,
+        )
+        for reason, (number, first) in sorted(remarks.items())
+    ]
     one = Reading(
         records=records,
         bad_records=num_bad,
         fingerprint=hashlib.sha256(smallest.encode()).hexdigest() if columns else None,
         first_rows=tuple(first_rows),
-        losses=losses,
+        losses=(*losses, *said),
     )
-    if num_bad and num_bad / records > max_bad:
-        place = f"{num_bad} of {records} records, limit {max_bad:.12g} of them"
+    if bad_share(num_bad, records, bad_bytes, text_bytes) > max_bad:
+        whole = bad_bytes + text_bytes
+        place = f"{num_bad} of {records} records, {bad_bytes} of {whole} bytes, limit {max_bad:.12g} of either"
         left = unread(Reason.TOO_MANY_BAD, place, num_bytes)
-        return replace(one, status=left.status, reason=left.reason, losses=(*left.losses, *losses))
+        return replace(one, status=left.status, reason=left.reason, losses=(*left.losses, *one.losses))
     return replace(one, status="partial", reason=losses[0].reason) if num_bad else one
 
 

@@ -35,6 +35,7 @@ from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
 from dataaudit.errors import ClusterError
 from dataaudit.link.step import DamagedEntryError, Protected, SetFacts
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.stages.base import Stage
 
@@ -229,12 +230,9 @@ def _too_many_bad(work: Preparing, keys: Sequence[str]) -> bool:
     Raises:
         DamagedEntryError: What was stored is absent or damaged.
     """
-    records = bad = 0
-    for key in keys:
-        entry = _stored(work, HELD_OUT_RECORDS, key)
-        records += entry.meta["records"]
-        bad += entry.meta["bad"]
-    return bad > 0 and bad / records > work.config.reader.max_bad_records
+    metas = [_stored(work, HELD_OUT_RECORDS, key).meta for key in keys]
+    sums = (sum(meta[name] for meta in metas) for name in ("bad", "records", "bad_bytes", "text_bytes"))
+    return bad_share(*sums) > work.config.reader.max_bad_records
 
 
 def _stored(work: Preparing, kind: str, key: str) -> Entry:

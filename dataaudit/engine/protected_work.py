@@ -55,7 +55,9 @@ def _read_held_out(unit: HeldOutUnit) -> Outcome:
         "words": pa.table({"hash": np.concatenate(hashes)}),
         "plain": pa.table({"hash": np.concatenate(plain_hashes), "place": np.concatenate(places)}),
     }
-    store, meta = PartialStore(unit.state), {"records": stats.records, "bad": sum(losses.records.values())}
+    store = PartialStore(unit.state)
+    meta = {"records": stats.records, "bad": sum(losses.records.values())}
+    meta |= {"text_bytes": stats.text_bytes, "bad_bytes": sum(losses.num_bytes.values())}
     store.write(HELD_OUT_RECORDS, unit.key, meta, {})
     store.write(HELD_OUT, unit.key, meta, tables)
     return Outcome()

@@ -129,7 +129,7 @@ class Surveying:
     state: Path
     stages: tuple[Stage, ...]
     max_bad: float
-    """Share of bad records above which a shard is quarantined."""
+    """Share of a shard's records, and of its bytes, that may be bad; beyond it is quarantined."""
 
     def __call__(self, unit: ListedUnit) -> Outcome:
         """Look at those of one unit and store what the driver wants."""
@@ -225,7 +225,7 @@ def survey(
         store: Where readings and partials are.
         runner: Where to run.
         progress: Where to report.
-        max_bad: Share of bad records above which a shard is quarantined.
+        max_bad: Share of a shard's records, and of its bytes, that may be bad; beyond it is quarantined.
 
     Raises:
         ClusterError: The work cannot be done on these workers.

@@ -348,6 +348,7 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
     """Return what reading a part showed, as plain JSON values."""
     return {
         "records": stats.records,
+        "text_bytes": stats.text_bytes,
         "columns": sorted(stats.columns),
         "reason": str(unreadable.reason) if unreadable else "",
         "place": unreadable.place if unreadable else "",
@@ -355,4 +356,5 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
             str(reason): [losses.records[reason], losses.num_bytes[reason], losses.places[reason]]
             for reason in sorted(losses.records)
         },
+        "remarks": {str(reason): list(said) for reason, said in sorted(losses.remarks.items())},
     }

@@ -7,6 +7,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from dataaudit import text as t
 from dataaudit.gate.coverage import complete_rules, without_tolerated
@@ -16,6 +17,7 @@ from dataaudit.gate.lookup import compared_with, declared_for, is_part, record_o
 from dataaudit.gate.lost import NOTHING, explained, lost_parts, searched_less
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
+from dataaudit.gate.searched import AT_LEAST, is_at_least, judged_at_least
 from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.wordless import NO_WORDS, cannot_be_found, wordless_remarks
@@ -29,6 +31,7 @@ _NO_SUCH_PART = "no_such_part"
 _ITEMS = "benchmark_contamination"
 _UNCOUNTED = ("context", "too_short", "boilerplate")
 """Statistics of the questions that no rule finds wherever they stand."""
+_NOT_SEARCHED = Judgement(state=State.NOT_EVALUATED, reason=AT_LEAST)
 _WAIVED = (State.FAILED, State.WARNED)
 
 
@@ -183,6 +186,10 @@ def _shard_cases(rule: Rule, now: Facts) -> tuple[list[Case], Counter[State]]:
             found = judge_shards(rule, one, now.shards, now.held_out)
             cases += found.cases
             counts.update(found.counts)
+            if counts[State.PASSED] and is_at_least(one.metric, one.stat, now, Scope()):  # in which shard is not known
+                cases = [case for case in cases if case.state != State.PASSED]
+                cases.append(_case(rule, one.stat, Scope(), None, _NOT_SEARCHED))
+                counts[State.NOT_EVALUATED] += counts.pop(State.PASSED)
         else:
             missed = judge(rule, whole)
             cases.append(_case(rule, one.stat, Scope(), whole, missed))
@@ -205,6 +212,8 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None, meaning: Meani
             elif rule.needs_baseline:
                 compared = compared_with(known, scope, record, baseline, meaning)
             found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
+            if record is not None and is_at_least(rule.metric, stat, now, scope):
+                found = judged_at_least(rule, record, found, partial(judge, rule, compared=compared))
             if found.state == State.PASSED and cannot_be_found(known, scope, now.held_out, now.wordless):
                 found = replace(found, state=State.NOT_EVALUATED, reason=NO_WORDS)
             waits = waits or found.waits

@@ -15,6 +15,7 @@ from dataaudit.manifest.core import Core, DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.registry import METRICS
 
 UNREAD_STATES = ("quarantined", "skipped")
@@ -31,7 +32,7 @@ class Partial:
     shard: int
     """Row of the table of shards."""
     share: float
-    """Of its records that are bad."""
+    """Of its records, or of its bytes, that are bad: the larger."""
     bad_bytes: int
     """Of these, decoded; 0 where a record has no text at all."""
     size: int
@@ -179,7 +180,7 @@ def _rows(manifest: Manifest, split: str) -> str:
 
 def _partial(manifest: Manifest) -> tuple[Partial, ...]:
     """Return the shards that were read without some of their records."""
-    shards = manifest.table("shards", ["shard", "size", "status", "rows", "bad_records"])
+    shards = manifest.table("shards", ["shard", "size", "status", "rows", "bad_records", "bytes"])
     bad = shards.filter(
         pc.and_(pc.greater(shards["bad_records"], 0), pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
     )
@@ -188,11 +189,12 @@ def _partial(manifest: Manifest) -> tuple[Partial, ...]:
     return tuple(
         Partial(
             shard=row["shard"],
-            share=row["bad_records"] / max(1, row["rows"]),
-            bad_bytes=lost.get(row["shard"], 0),
+            share=bad_share(row["bad_records"], row["rows"], bad_bytes, row["bytes"]),
+            bad_bytes=bad_bytes,
             size=row["size"],
         )
         for row in bad.to_pylist()
+        for bad_bytes in [lost.get(row["shard"], 0)]
     )
 
 

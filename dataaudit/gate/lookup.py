@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from dataaudit.gate.facts import MIXTURE, Facts
 from dataaudit.gate.judge import EMPTY, NEW, NO_BASELINE, Compared
+from dataaudit.gate.searched import BASELINE_AT_LEAST, is_at_least
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.comparable import Meaning, Meant
 from dataaudit.metrics.family import Statistic
@@ -113,6 +114,8 @@ def compared_with(
     other = record_of(stat, baseline, scope)
     if other is None:
         return Compared(reason=_BASELINE_MISSING if _was_there(stat, scope, baseline) else NEW)
+    if is_at_least(stat.metric, stat.stat, baseline, scope):
+        return Compared(reason=BASELINE_AT_LEAST)
     if other.value is None:
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
     was, now = (Meant(one.unit, one.version) for one in (other, record or other))

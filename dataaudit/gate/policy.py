@@ -158,8 +158,8 @@ class Rule(_Model):
     max_bad_records: Positive | None = Field(
         default=None,
         le=1,
-        description="Of `coverage_unread_bytes.bytes`: share of a shard's records that may be bad without their bytes"
-        " counting as unread.",
+        description="Of `coverage_unread_bytes.bytes`: share of a shard's records, and of its bytes, that may be bad"
+        " without counting as unread.",
     )
     owner: Text | None = None
     reason: Text | None = Field(default=None, description="Why the rule exists.")

@@ -37,6 +37,7 @@ REASONS: dict[str, str] = {
     "no_device": "the device that the config names was not there",
     "not_judged": "the judge answered for no document of the sample",
     "pairs_left_out": "no interval: some pairs were not compared; the value itself is held against the limit",
+    "at_least": "at least this: documents with very many candidates were not searched to their end",
     "screen_alone": "no interval: screen not judged; the value itself is held against the limit",
 }
 """Texts by code."""

@@ -171,12 +171,34 @@ def load_manifest(folder: Path) -> Manifest:
         ManifestError: Absent, not JSON, of another schema, or with a key that is unknown or stands twice.
         ManifestMismatch: The id is not the digest of the core.
     """
-    path = shown(folder / POINTER)
     try:
         data = _read_pointer(folder / POINTER)
-        document = orjson.loads(data)
     except OSError as error:
         raise _absent(folder, error) from None
+    parsed, version = parse_pointer(data, shown(folder / POINTER))
+    return Manifest(
+        folder=folder,
+        id=parsed.id,
+        core=parsed.core,
+        run=parsed.run,
+        written_as=version,
+        pointer_sha256=hashlib.sha256(data).hexdigest(),
+    )
+
+
+def parse_pointer(data: bytes, path: str) -> tuple[ManifestFile, int]:
+    """Check the bytes of a pointer as :func:`load_manifest` does; return what it says and its schema version.
+
+    Args:
+        data: The bytes.
+        path: What messages call it.
+
+    Raises:
+        ManifestError: Not JSON, of another schema, or with a key that is unknown or stands twice.
+        ManifestMismatch: The id is not the digest of the core.
+    """
+    try:
+        document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise ManifestError(f"{path} is not valid JSON: {error}", RESTORE) from None
     try:
@@ -209,14 +231,7 @@ def load_manifest(folder: Path) -> Manifest:
             f"{path}: the core names what a quarantine list held back, `run.quarantine` names no list",
             f"The file was changed after it was written. {RESTORE}",
         )
-    return Manifest(
-        folder=folder,
-        id=parsed.id,
-        core=parsed.core,
-        run=parsed.run,
-        written_as=version,
-        pointer_sha256=hashlib.sha256(data).hexdigest(),
-    )
+    return parsed, version
 
 
 def _expect_once(pairs: list[tuple[str, Any]]) -> None:

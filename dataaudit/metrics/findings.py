@@ -6,6 +6,12 @@ from dataaudit.metrics.family import ENTITIES, SOURCES, Draws, Statistic, statis
 
 TIERS = ("validated", "contextual", "pattern")
 """How sure a finding is, the surest first."""
+TRUNCATED = "truncated"
+"""Statistic that counts the documents that were not searched whole."""
+LOWER_BOUNDS = frozenset(
+    {"reserved", *(f"{tier}{stat}" for tier in ("", *(f"{tier}_" for tier in TIERS)) for stat in ("hits", "documents"))}
+)
+"""Statistics that are lower bounds where there are such documents."""
 
 
 def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws = "") -> tuple[Statistic, ...]:
@@ -31,5 +37,5 @@ def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws =
             draws=draws,
         ),
         *statistics(metric, "reserved", "hits", ENTITIES, absent_is_zero=entity),
-        *statistics(metric, "truncated", "documents", SOURCES, absent_is_zero=entity),
+        *statistics(metric, TRUNCATED, "documents", SOURCES, absent_is_zero=entity),
     )

@@ -116,8 +116,8 @@ def first_of(number: int, many: str = "largest") -> str:
 
 
 def not_looked_at(part: str, documents: int) -> Standout:
-    """Return that documents had more candidates than are looked at."""
-    text = f"{plural(documents, 'document')} with too many candidates: the first ones alone were looked at"
+    """Return that documents had more candidates than are looked at, so that every number is a lower bound."""
+    text = f"{plural(documents, 'document')} not searched to the end, for too many candidates: numbers are `at least`"
     return Standout(kind=Kind.NOT_LOOKED_AT, part=part, size=documents, text=text)
 
 

@@ -172,7 +172,14 @@ MILD = [
         "a line that is not UTF-8", "plain/utf8.jsonl", "invalid_utf8", b'{"text": "\xff' + CANARY.encode() + b'"}'
     ),
     one_bad("a lone surrogate in JSON", "plain/surrogate.jsonl", "invalid_json", b'{"text": "\\ud800"}'),
-    one_bad("`NaN` in JSON", "plain/nan.jsonl", "invalid_json", b'{"text": "a", "score": NaN}'),
+    Case(
+        title="`NaN` or an infinity in JSON, outside the text",
+        path="plain/nan.jsonl",
+        make=line(b'{"text": "a", "score": NaN, "least": -Infinity}'),
+        status="ok",
+        documents=GOOD + 1,
+    ),
+    one_bad("`NaN` where the text should be", "plain/nan-text.jsonl", "text_missing", b'{"text": NaN}'),
     one_bad("a line that was cut", "plain/cut.jsonl", "invalid_json", b'{"text": "' + CANARY.encode()),
     one_bad("a line that is no object", "plain/list.jsonl", "not_an_object", b'["' + CANARY.encode() + b'"]'),
     one_bad("a record without its text", "plain/null.jsonl", "text_missing", b'{"text": null}'),
@@ -183,15 +190,6 @@ MILD = [
         "column/source.jsonl",
         "source_type_mismatch",
         b'{"text": "a", "source": 3}',
-    ),
-    Case(
-        title="a document of 1 GB",
-        path="plain/giant.jsonl.zst",
-        make=giant,
-        code="oversize_record",
-        status="partial",
-        place="record 7",
-        documents=GOOD,
     ),
     Case(
         title="NUL bytes in a text",
@@ -242,6 +240,13 @@ MILD = [
 ]
 
 SEVERE = [
+    Case(
+        title="a document of 1 GB",
+        path="plain/giant.jsonl.zst",
+        make=giant,
+        code="too_many_bad_records",
+        place="1 of 1201 records, 1000000012 of 1000061302 bytes, limit 0.001 of either",
+    ),
     Case(
         title="a Parquet file that was cut",
         path="plain/cut.parquet",

@@ -108,7 +108,7 @@ def test_status_reason_and_place_are_those_of_the_table(built, case):
     row = one.row(case)
     assert (row["status"], row["reason"]) == (case.status, case.code)
     losses = [loss for loss in one.ledger if loss["shard"] == row["shard"]]
-    found = [(loss["reason"], loss["records"]) for loss in losses]
+    found = [(loss["reason"], loss["records"]) for loss in losses if loss["records"]]  # 0: a remark
     if case.status in ("quarantined", "skipped"):
         assert row["documents"] == 0
         assert (case.code, -1) in found
@@ -196,6 +196,7 @@ def test_the_cases_cover_the_codes_that_a_file_can_have():
     of_datasets = {"unreadable_dataset"}  # streamed, no file: test_hub_rows.py
     of_sets = {"wrong_number_of_fields"}  # evaluation sets, no shards: test_leaks.py
     of_lists = {"quarantine_list"}  # of no file, of who holds it back: test_build_quarantine.py
+    beside_others = {"oversize_record", "not_finite"}  # too much of any shard that is small; a remark: test_hidden.py
     assert {case.code for case in MILD + SEVERE if case.code} == set(
         Reason
-    ) - of_machines - of_datasets - of_sets - of_lists
+    ) - of_machines - of_datasets - of_sets - of_lists - beside_others

@@ -20,7 +20,7 @@ from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.corpus.shards import Compression
 from dataaudit.manifest.formats import FORMATS
 
-READER_VERSION = "3"
+READER_VERSION = "4"
 __all__ = [
     "END",
     "READER_VERSION",
@@ -96,4 +96,6 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
     Raises:
         ShardUnreadable: The file cannot be trusted.
     """
-    return reader_of(request.format).read_part(request, losses, stats)
+    for batch in reader_of(request.format).read_part(request, losses, stats):
+        stats.text_bytes += int(batch.byte_offsets()[-1])
+        yield batch

@@ -1,7 +1,8 @@
 r"""JSON lines: plain or compressed, one object a line, blank lines ignored.
 
 A ``\r`` before a line's end is white space to JSON. A line in which an object names a key twice is a bad record,
-since readers disagree on which value counts (RFC 7493, section 2.3, forbids it).
+since readers disagree on which value counts (RFC 7493, section 2.3, forbids it). ``NaN``, ``Infinity`` and
+``-Infinity``, which Python writes and reads, are no JSON: they are read as null, and remarked.
 
 Keys that an object of JSON names twice: the parser keeps the last value and says nothing.
 
@@ -59,7 +60,12 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
             if only is not None and row not in only:
                 yield None, length
             else:
-                yield Reason.OVERSIZE if line is None else _parse(line, fields, stats, repeats), length
+                found = Reason.OVERSIZE if line is None else _parse(line, fields, stats, repeats)
+                if found is Reason.INVALID_JSON and line and (strict := _NOT_FINITE(_or_null, line)) != line:
+                    found = _parse(strict, fields, stats, repeats)
+                    if not isinstance(found, Reason):
+                        losses.remark(Reason.NOT_FINITE, row)
+                yield found, length
 
     yield from batches(request, records, losses, stats)
 
@@ -136,8 +142,16 @@ def why_invalid(line: bytes) -> Reason:
 
 
 _KEY_END = re.compile(rb'"[ \t\r\n]*:').findall
+_NOT_FINITE = re.compile(rb'("(?:[^"\\]++|\\.)*+"?)|-?\bInfinity\b|\bNaN\b', re.DOTALL).sub
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}:]', re.DOTALL).finditer
 _NESTED = (dict, list)
+
+
+def _or_null(match: re.Match[bytes]) -> bytes:
+    """Return a string as it stands, null for a number that is not finite."""
+    return match.group(1) or b"null"
+
+
 _BLANK = b" \t\r\n"
 
 

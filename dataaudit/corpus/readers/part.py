@@ -60,6 +60,8 @@ class PartStats:
 
     records: int = 0
     """Records met, bad ones included."""
+    text_bytes: int = 0
+    """UTF-8 bytes of the texts of the good ones."""
     columns: set[str] = field(default_factory=set)
     """Digests (16 hex digits) of the top-level columns' names (Parquet: names and types); never names, which
     may hold text. The :data:`MAX_COLUMNS` smallest, so that what a shard's parts show can be joined, in any

@@ -3,9 +3,9 @@
 A component of a pattern that exists by that very name is taken as it is, so that a file named
 ``a[1].jsonl`` can be listed. ``*`` matches no hidden name; ``**`` matches any depth of folders, none
 included. A listed folder gives all its files but hidden ones, those whose name starts with ``_`` and those
-that are no data by their name (:func:`is_no_data`); their names are returned beside the files. Of a folder that
-``datasets`` saved only its data files are taken, by a pattern too. A folder that cannot be listed is returned
-as its path with ``/`` at the end, so that it becomes a loss with a name.
+that are no data by their name (:func:`is_no_data`); their names are returned beside the files. What a manifest or a
+data set is made of is left out as well, by a pattern too (:mod:`dataaudit.corpus.storage.own`). A folder that cannot
+be listed is returned as its path with ``/`` at the end, so that it becomes a loss with a name.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from dataaudit.corpus.storage.address import RemoteStat
+from dataaudit.corpus.storage.own import own_files
 from dataaudit.corpus.storage.saved import STATE, saved_files
 
 _GLOB = frozenset("*?[")
@@ -48,7 +49,6 @@ _NOT_DATA = frozenset(
         ".svg",
     }
 )
-_NO_SHARDS = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json"})
 _ABOUT_DATA = re.compile(
     "readme|licen[cs]es?([-_].*)?|copying|notice|authors|contributors|contributing|changelog|citation|requirements"
     "|codeowners|dockerfile|makefile|(md5|sha1|sha256|sha512|check)sums?",
@@ -61,9 +61,7 @@ def is_no_data(name: str) -> bool:
     """Tell by its name whether a file lies beside data and is none itself."""
     stem, suffix = os.path.splitext(name)
     suffix = suffix.lower()
-    if suffix in _NOT_DATA or name in _NO_SHARDS:
-        return True
-    return suffix in ("", ".txt") and _ABOUT_DATA.fullmatch(stem) is not None
+    return suffix in _NOT_DATA or (suffix in ("", ".txt") and _ABOUT_DATA.fullmatch(stem) is not None)
 
 
 def has_glob(pattern: str) -> bool:
@@ -71,7 +69,6 @@ def has_glob(pattern: str) -> bool:
     return not _GLOB.isdisjoint(pattern)
 
 
-_MANIFEST = ("manifest.json", "shards.parquet")
 Identity = tuple[int, int]
 """Device and inode: what names a folder whatever path leads to it; (0, 0) where there is nothing of the kind."""
 
@@ -143,6 +140,10 @@ class Lister:
     """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
     left_out: list[str] = field(default_factory=list)
     """What was seen and not taken; folders with ``/`` at the end."""
+    _own: set[str] = field(default_factory=set)
+    """Paths of what manifests and data sets are made of, in the folders that were looked at."""
+    _looked: set[str] = field(default_factory=set)
+    """Folders whose files were looked at."""
 
     def folder(self, folder: Folder) -> list[Found]:
         """Return the data files below a folder, sorted."""
@@ -153,16 +154,11 @@ class Lister:
         by_folder: dict[str, dict[str, Found]] = {}
         for one in self._match(start, parts):
             by_folder.setdefault(one.within.prefix, {}).setdefault(one.path, one)
-        kept: list[Found] = []
-        for prefix, files in by_folder.items():
-            folder = next(iter(files.values())).within
-            if _is_manifest(folder):
-                self.left_out.append(prefix)
-                continue
-            saved = _saved_files(folder)
-            own = files.keys() if saved is None else {prefix + name for name in saved}
-            self.left_out += [path for path in files if path not in own]
-            kept += [one for path, one in files.items() if path in own]
+        for files in by_folder.values():
+            self._look(next(iter(files.values())).within)
+        found = {path: one for files in by_folder.values() for path, one in files.items()}
+        self.left_out += sorted(found.keys() & self._own)
+        kept = [one for path, one in found.items() if path not in self._own]
         return sorted(kept, key=attrgetter("path"))
 
     def _match(self, folder: Folder, parts: list[str]) -> Iterator[Found]:
@@ -190,6 +186,7 @@ class Lister:
             yield _unlisted(folder)
             return
         above = (*above, folder.identity)
+        self._look(folder)
         for entry in entries:
             if entry.name.startswith("."):
                 continue
@@ -205,15 +202,16 @@ class Lister:
             yield _unlisted(folder)
             return
         above = (*above, folder.identity)
-        saved = _saved_files(folder)
-        if saved is not None:  # listed and absent is a loss with a name
-            files = {entry.name: entry for entry in entries if entry.folder is None}
-            yield from (_file(folder, files.get(name, Entry(name))) for name in saved)
+        self._look(folder)
+        saved = _saved_files(folder) or []
+        names = {entry.name for entry in entries}
+        yield from (_file(folder, Entry(name)) for name in saved if name not in names)  # a loss with a name
         prefix = folder.prefix
         for name, inner, is_link, seen in entries:
-            if saved is not None and inner is None:
-                if name not in saved:
-                    self.left_out.append(prefix + name)
+            if prefix + name in self._own:
+                self.left_out.append(prefix + name)
+            elif inner is None and name in saved:
+                yield Found(prefix + name, seen, folder)
             elif name.startswith((".", "_")):
                 self.left_out.append(prefix + name + "/" * (inner is not None))
             elif inner is not None:
@@ -225,15 +223,17 @@ class Lister:
                 yield Found(prefix + name, seen, folder)
 
     def _enters(self, folder: Folder, is_link: bool, above: tuple[Identity, ...]) -> bool:
-        """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle.
-
-        A manifest that was published among the data is no data either.
-        """
-        circle = is_link and (not self.follow_symlinks or folder.identity in above)
-        if circle or _is_manifest(folder):
+        """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle."""
+        if is_link and (not self.follow_symlinks or folder.identity in above):
             self.left_out.append(folder.prefix)
             return False
         return True
+
+    def _look(self, folder: Folder) -> None:
+        """Find out which files in and below a folder a manifest or a data set is made of."""
+        if folder.prefix not in self._looked:
+            self._looked.add(folder.prefix)
+            self._own |= {folder.prefix + path for path in own_files(folder)}
 
 
 def _file(folder: Folder, entry: Entry) -> Found:
@@ -261,11 +261,6 @@ def _matching(folder: Folder, name: str) -> list[Entry] | None:
         return None
     matches = re.compile(fnmatch.translate(name)).match
     return [one for one in entries if matches(one.name) and (name.startswith(".") or not one.name.startswith("."))]
-
-
-def _is_manifest(folder: Folder) -> bool:
-    """Tell whether a folder is a published manifest: built twice, a corpus must not hold its own audit."""
-    return all(any(entry.folder is None for entry in folder.named(name)) for name in _MANIFEST)
 
 
 class LocalFolder:

@@ -1,8 +1,8 @@
 """Folders that ``datasets`` writes with ``save_to_disk``.
 
 A data set is a folder, local or in a store, with ``state.json``, ``dataset_info.json`` and the Arrow files that the
-former lists; whatever else lies there (``cache-*.arrow``, above all) is none of its rows. A dictionary of data sets is
-a folder with ``dataset_dict.json`` and a folder for each split.
+former lists. Whatever else lies there (``cache-*.arrow``, for example) is read like any file. A dictionary of data sets
+is a folder with ``dataset_dict.json`` and a folder for each split.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable
+from typing import Any, TypeGuard
 
 import orjson
 
@@ -40,19 +41,26 @@ def saved_files(folder: str, names: Collection[str]) -> list[str] | None:
     """
     if STATE not in names or INFO not in names:
         return None
-    state = _read(join(folder, STATE))
-    listed = state.get("_data_files") if isinstance(state, dict) else None
-    if not isinstance(state, dict) or not isinstance(listed, list):
-        return None
-    files = [one.get("filename", "") if isinstance(one, dict) else "" for one in listed]
-    if not all(isinstance(name, str) and name and name == os.path.basename(name) for name in files):
+    state = small_json(join(folder, STATE))
+    if not is_state(state):
         return None
     if state.get("_indices_data_files"):
         raise ConfigError(
             f"{encode_path(folder)} was saved as a selection of the rows of its files, which is not read",
             "Load it with `datasets` and save it again: new versions write the selected rows.",
         )
-    return list(dict.fromkeys(files))
+    return list(dict.fromkeys(one["filename"] for one in state["_data_files"]))
+
+
+def is_state(value: object) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a JSON value is the state of a data set: all its keys begin with ``_``, and it lists its files."""
+    if not isinstance(value, dict) or not all(key.startswith("_") for key in value):
+        return False
+    listed = value.get("_data_files")
+    if not isinstance(listed, list):
+        return False
+    files = [one.get("filename") if isinstance(one, dict) else None for one in listed]
+    return all(isinstance(name, str) and name != "" and name == os.path.basename(name) for name in files)
 
 
 def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str] | None:
@@ -70,7 +78,7 @@ def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str]
     folder = folder_of(path)
     own, name = folder_of(folder), os.path.basename(folder)
     if own not in known:
-        found = _read(join(own, SPLITS))
+        found = small_json(join(own, SPLITS))
         splits = found.get("splits") if isinstance(found, dict) else None
         known[own] = tuple(splits) if isinstance(splits, list) and all(map(_is_name, splits)) else ()
     return (own, name) if name in known[own] else None
@@ -102,16 +110,28 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and re.fullmatch(NAME_PATTERN, name) is not None
 
 
-def _read(path: str) -> object:
+def small_json(path: str) -> object:
     """Return the JSON value of a small file, None when there is none.
 
     Raises:
         StoreError: The store does not answer, so that it is not known whether there is one.
     """
     try:
+        return orjson.loads(read_small(path) or b"")
+    except orjson.JSONDecodeError:
+        return None
+
+
+def read_small(path: str) -> bytes | None:
+    """Return the bytes of a small file, of a larger one its beginning; None when there is none that may be read.
+
+    Raises:
+        StoreError: The store does not answer, so that it is not known whether there is one.
+    """
+    try:
         with open_binary(path) as file:
-            return orjson.loads(read_fully(file, _MAX_BYTES))
-    except (FileNotFoundError, PermissionError, orjson.JSONDecodeError):
+            return read_fully(file, _MAX_BYTES)
+    except (FileNotFoundError, PermissionError):
         return None
     except OSError as error:
         if not isinstance(path, RemotePath):

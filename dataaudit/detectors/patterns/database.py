@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,7 +22,12 @@ MAX_BLOCK_HITS = 64 * 1024
 Lists of people have 12 to 24 thousand.
 """
 MAX_DOCUMENT_HITS = 8 * MAX_BLOCK_HITS
-"""Hits after which the rest of a document is not looked at."""
+"""Hits of a document that are kept at most.
+
+When there are more, each prefilter that has over its even share keeps its first ones and gets no further ones; the
+others are searched for to the end of the document. Only if these have too many, too, its rest is not looked at.
+"""
+_MOST_OF_ONE = MAX_DOCUMENT_HITS // 8
 
 
 Hit = tuple[int, int, int]
@@ -89,14 +95,25 @@ def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]
     size = len(document)
     hits: list[Hit] = []
     truncated = False
+    full: set[int] = set()
     for first in range(0, size, BLOCK_BYTES):
         block = _scan_block(prefilters.database, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
         if block is None:
             truncated = True
             continue
+        if full:
+            block = [hit for hit in block if hit[0] not in full]
         hits += [(place, first + start, first + end) for place, start, end in block] if first else block
         if len(hits) > MAX_DOCUMENT_HITS:
-            return hits, True
+            truncated = True
+            counts = Counter(place for place, _, _ in hits)
+            more = {place for place, number in counts.items() if number > _MOST_OF_ONE}
+            hits, own = [hit for hit in hits if hit[0] not in more], hits
+            for place in sorted(more):  # sorted: the order of hits in a block means nothing
+                hits += sorted(hit for hit in own if hit[0] == place)[:_MOST_OF_ONE]
+            full |= more
+            if not more:
+                break
     return hits, truncated
 
 

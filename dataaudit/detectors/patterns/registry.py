@@ -14,7 +14,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.yamlfile import nearest
 
-ENGINE_VERSION = "3"
+ENGINE_VERSION = "4"
 """Raised when the same rules find something else than before."""
 
 

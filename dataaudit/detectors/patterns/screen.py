@@ -27,8 +27,13 @@ from dataaudit.detectors.patterns.folded import Folded
 from dataaudit.detectors.patterns.registry import Registry
 from dataaudit.detectors.patterns.written import MAX_MATCH_BYTES, full_regex
 
-MAX_CANDIDATES = 20_000
-"""Candidates of a document that are looked at, in order of their places; those beyond are not."""
+MAX_CANDIDATES = 50_000
+"""Candidates of a document that each rule looks at, in order of their places; those beyond are not looked at.
+
+Each rule has its own limit, so that no number of passwords in words can keep a token with a checksum from being seen.
+"""
+_MAX_WINDOWS = 4096
+"""Windows of a document that are kept for the rules that meet there."""
 AHEAD_BYTES = 64
 """Bytes behind the place of a match that a lookahead of its regex can see."""
 MAX_UNBOUNDED_BYTES = 4096
@@ -141,27 +146,28 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
     by_detector: dict[str, list[Found]] = {}
     ready = _prepare(registry)
     around = _Surroundings(_context_words(registry), text)
-    left = MAX_CANDIDATES
+    looked_at: dict[int, int] = {}
     for rule, start, end, last in _stretches(hits, prefilters.rules, ready, len(text)):
-        if left <= 0:
+        number = looked_at.get(rule, 0) + 1
+        if number > MAX_CANDIDATES:
             truncated = True
-            break
+            continue
         one = ready[rule]
+        looked_at[rule] = number
         if one.needs_context and end - start > LONG_BYTES and not around.speaks(one, start, end):
-            left -= 1
             continue
         if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
             truncated = True
             continue
-        left -= 1
         for match in _matches(one.regex, text, start, end, last):
-            if left <= 0:
+            if number >= MAX_CANDIDATES:
                 truncated = True
                 break
-            left -= 1
+            number += 1
             judged = _judge(one, text, match, around)
             if judged is not None:
                 by_detector.setdefault(one.entity.detector, []).append(judged)
+        looked_at[rule] = number
     kept = [
         replace(one, start=folded.written(one.start), end=folded.written(one.end))
         for found in by_detector.values()
@@ -187,6 +193,8 @@ class _Surroundings:
         """
         place = (start, end, behind, ahead, words)
         if place not in self._seen:
+            if len(self._seen) >= _MAX_WINDOWS:
+                self._seen.clear()
             first, last = context.before(self._text, start, behind), context.after(self._text, end, ahead)
             self._seen[place] = first, last, self._words.near(first, last) if words else frozenset()
         return self._seen[place]
@@ -365,8 +373,22 @@ def without_overlaps(found: Iterable[Found]) -> list[Found]:
         The kept ones in order of their places.
     """
     kept: list[Found] = []
+    meeting: list[Found] = []
+    end = 0
+    for one in sorted(found, key=lambda f: f.start):
+        if one.start >= end and meeting:
+            kept += meeting if len(meeting) == 1 else _without_overlaps(meeting)
+            meeting = []
+        meeting.append(one)
+        end = max(end, one.end)
+    return kept + _without_overlaps(meeting)
+
+
+def _without_overlaps(meeting: list[Found]) -> list[Found]:
+    """Keep findings of a place where each meets another; the work grows with the square of their number."""
+    kept: list[Found] = []
     starts: list[int] = []
-    for one in sorted(found, key=lambda f: (f.tier, f.start - f.end, f.start, -f.score, f.code, f.rule)):
+    for one in sorted(meeting, key=lambda f: (f.tier, f.start - f.end, f.start, -f.score, f.code, f.rule)):
         place = bisect_left(starts, one.end)
         if place and kept[place - 1].end > one.start:
             continue

@@ -20,6 +20,23 @@ HELD = "held_back_shards"
 _BY_REASON = frozenset({"rule"})
 
 
+def bad_share(bad: int, records: int, bad_bytes: int, text_bytes: int) -> float:
+    """Return which share of a shard is bad: that of its records or that of its bytes, the larger; 0 without bad ones.
+
+    A few long records hold most of a text as well as many short ones do. What of a bad record is text is not known, so
+    all of it is compared with the text of the good ones: other columns, however large, make its share no smaller.
+
+    Args:
+        bad: Bad records.
+        records: All records.
+        bad_bytes: Decoded bytes of the bad ones; 0 for one without a text.
+        text_bytes: UTF-8 bytes of the texts of the good ones.
+    """
+    if not bad:
+        return 0.0
+    return max(bad / max(1, records), bad_bytes / max(1, bad_bytes + text_bytes))
+
+
 def _unread(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     """Count the bytes of each shard that were not read; of ``bytes`` also those of bad records in shards that were."""
     names = ("split", "size", "status", "reason")

@@ -48,7 +48,11 @@ def _section(view: Overview) -> Section:
         leads.append(f"The quarantine list holds back {held}: in no number, and not counted as unread.")
     if bad_records:
         partial = t.plural(len(view.partial), "shard")
-        leads.append(f"{t.plural(bad_records, 'bad record')} in {partial} were left out of every number.")
+        lost = t.size(sum(one.bad_bytes for one in view.partial))
+        leads.append(f"Left out of every number: {t.plural(bad_records, 'bad record')} in {partial}, {lost}.")
+    if view.remarked:
+        where = t.plural(view.remarked, "shard")
+        leads.append(f"NaN or an infinity outside the text, which is no JSON, was read as null in {where}.")
     nothing = ledger["documents"]["read"] == 0
     if nothing:
         leads.insert(0, "No document was read: nothing was evaluated.")
@@ -103,9 +107,10 @@ def why_lost(shard: LostShard) -> Line:
     """Return the reason that took the whole shard, then those that took records of it."""
     place = say(" ({})", Name(shard.place, 60)) if shard.place else ""
     whole = [say("{}{}", Name(code, 60), place) for code, records in sorted(shard.reasons.items()) if records < 0]
-    some = [(records, code) for code, records in shard.reasons.items() if records >= 0]
+    some = [(records, code) for code, records in shard.reasons.items() if records > 0]
     parts = [say("{} {}", t.plural(records, "record"), Name(code, 60)) for records, code in sorted(some, reverse=True)]
-    return join(", ", whole + parts) if whole or parts else shard.status
+    lost: list[Line] = [t.size(shard.bad_bytes)] if shard.status == "partial" else []
+    return join(", ", [*whole, *parts, *lost]) if whole or parts else shard.status
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
@@ -132,6 +137,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         )
     bad_records = view.ledger["documents"]["bad"]
     if bad_records and view.partial:
+        size_of = t.size(sum(one.bad_bytes for one in view.partial))
         most = max(view.partial, key=lambda one: (sum(one.reasons.values()), -one.shard))
         yield Standout(
             kind=Kind.BAD_RECORDS,
@@ -139,7 +145,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             size=bad_records,
             place=f"{most.split}/{most.uri}",
             shard=most.shard,
-            text=f"{t.plural(bad_records, 'bad record')} left out",
+            text=f"{t.plural(bad_records, 'bad record')} left out, {size_of}",
             link=first_of(len(view.partial), f"most of {len(view.partial):,}"),
         )
 

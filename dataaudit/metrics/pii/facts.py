@@ -131,7 +131,11 @@ def section(found: Pii | None) -> Section:
     blocks: list[Block] = [_entities(found), *_sources(found)]
     if found.truncated:
         many = t.plural(found.truncated, "document")
-        blocks.append(Prose(text=f"{many} with too many candidates: only the first ones were checked."))
+        blocks.append(
+            Prose(
+                text=f"{many} with too many candidates: not searched to the end. Every number is at least what it says."
+            )
+        )
     if found.suppressed:
         blocks.append(Prose(text=SHARED, tone="quiet"))
     if found.judge is not None:

@@ -139,9 +139,10 @@ def warning(found: Secrets | None) -> Line:
         return ""
     confirmed = [say("{} {}", Name(one.entity), one.validated) for one in found.entities if one.validated]
     more = f", {len(confirmed) - _NAMED} more kinds" if len(confirmed) > _NAMED else ""
+    least = "at least " if found.truncated else ""
     what = "secret, confirmed by its structure" if found.total.validated == 1 else "secrets, confirmed by structure"
     documents, kinds = t.plural(found.total.validated_documents, "document"), join(", ", confirmed[:_NAMED])
-    return say("{} {}, in {} ({}{})", found.total.validated, what, documents, kinds, more)
+    return say("{}{} {}, in {} ({}{})", least, found.total.validated, what, documents, kinds, more)
 
 
 def section(found: Secrets | None) -> Section:
@@ -149,7 +150,7 @@ def section(found: Secrets | None) -> Section:
     if found is None:
         return Section(id="secrets", title="Secrets", lead="Secrets were not searched for in this build.", tone="quiet")
     total, hits = found.total, _hits(found.total)
-    lead: Line = "No secret was found."
+    lead: Line = "No secret was found." if not found.truncated else "No secret was found in what was looked at."
     if total.validated:
         place = say("; most in {}", Name(_place(found.places[0]))) if found.places else ""
         lead = say("{}{}. Revoke them; the table findings has their places.", warning(found), place)
@@ -162,8 +163,12 @@ def section(found: Secrets | None) -> Section:
     blocks += [_places(found)] if found.places else []
     if found.truncated:
         many = t.plural(found.truncated, "document")
-        blocks.append(Prose(text=f"{many} with too many candidates: only the first ones were checked."))
-    tone: Tone = "bad" if total.validated else "warn" if hits else "good"
+        blocks.append(
+            Prose(
+                text=f"{many} with too many candidates: not searched to the end. Every number is at least what it says."
+            )
+        )
+    tone: Tone = "bad" if total.validated else "warn" if hits or found.truncated else "good"
     return Section(id="secrets", title="Secrets", lead=lead, tone=tone, blocks=tuple(blocks))
 
 

@@ -101,6 +101,8 @@ class LostShard:
     size: int
     reasons: dict[str, int]
     """Records lost by reason code; -1 when that cannot be known."""
+    bad_bytes: int
+    """Decoded bytes of the bad records of a shard that was read."""
     place: str
 
 
@@ -125,6 +127,8 @@ class Overview:
     partial: tuple[LostShard, ...] = field(default=())
     held_back: tuple[LostShard, ...] = field(default=())
     """Skipped, as the quarantine list of the build says."""
+    remarked: int = 0
+    """Shards with records that were read and are remarked in the ledger."""
 
 
 @once
@@ -173,6 +177,7 @@ def overview(manifest: Manifest) -> Overview:
         ),
         sources=_shares(manifest),
         ledger=ledger_facts(core.ledger),
+        remarked=_remarked(manifest),
         unread=tuple(shard for shard in lost if shard.status in UNREAD and HELD_BACK not in shard.reasons),
         held_back=tuple(shard for shard in lost if HELD_BACK in shard.reasons),
         partial=tuple(shard for shard in lost if shard.status not in UNREAD),
@@ -196,6 +201,12 @@ def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:
     }
 
 
+def _remarked(manifest: Manifest) -> int:
+    """Return how many shards have records that were read and are remarked: a line of the ledger that counts none."""
+    ledger = manifest.table("ledger", ["shard", "records"])
+    return int(pc.count_distinct(ledger.filter(pc.equal(ledger["records"], 0))["shard"]).as_py())
+
+
 @once
 def lost_shards(manifest: Manifest) -> list[LostShard]:
     """Return every shard that was not read, or not as a whole, in the manifest's order."""
@@ -206,13 +217,23 @@ def lost_shards(manifest: Manifest) -> list[LostShard]:
         return []
     ledger = manifest.table("ledger")
     reasons: dict[int, dict[str, int]] = {}
-    counts = ledger.group_by(["shard", "reason"]).aggregate([("records", "sum"), ("records", "min")])
+    counts = ledger.group_by(["shard", "reason"]).aggregate([("records", "sum"), ("records", "min"), ("bytes", "sum")])
+    sizes: dict[int, int] = {}
     for loss in counts.to_pylist():
         known = loss["records_sum"] if loss["records_min"] >= 0 else -1
         reasons.setdefault(loss["shard"], {})[loss["reason"]] = known
+        sizes[loss["shard"]] = sizes.get(loss["shard"], 0) + loss["bytes_sum"] * (known >= 0)
     whole = ledger.filter(pc.less(ledger["records"], 0))
     places = dict(zip(whole["shard"].to_pylist(), whole["place"].to_pylist(), strict=True))
-    return [LostShard(**row, reasons=reasons.get(row["shard"], {}), place=places.get(row["shard"], "")) for row in rows]
+    return [
+        LostShard(
+            **row,
+            reasons=reasons.get(row["shard"], {}),
+            bad_bytes=sizes.get(row["shard"], 0),
+            place=places.get(row["shard"], ""),
+        )
+        for row in rows
+    ]
 
 
 def source_volumes(manifest: Manifest, split: str, limit: int | None = None) -> tuple[list[Volume], int]:

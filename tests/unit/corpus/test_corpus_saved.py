@@ -39,17 +39,17 @@ def found(folder, *paths, root=None):
     return [shard.uri for shard in discovery.shards], list(discovery.left_out)
 
 
-DATA = [f"one/data-0000{number}-of-00003.arrow" for number in range(3)]
-BESIDE = ["one/cache-1234.arrow", "one/dataset_info.json", "one/state.json"]
+DATA = ["one/cache-1234.arrow", *(f"one/data-0000{number}-of-00003.arrow" for number in range(3))]
+BESIDE = ["one/dataset_info.json", "one/state.json"]
 
 
 @pytest.mark.parametrize("pattern", ["one", "one/*", "*/*", "o**/*.arrow", "one/**"])
-def test_only_the_files_of_the_data_set_are_shards(saved, pattern):
-    """Its state lists them; caches of other data sets, and the state itself, are left out by name."""
+def test_only_the_state_of_a_data_set_is_left_out(saved, pattern):
+    """The files that it lists are shards, and so is what lies beside them: nobody else says what it is."""
     paths = [pattern] if pattern != "*/*" else ["one/*"]
     uris, left_out = found(saved, *paths)
     assert uris == DATA
-    assert left_out == (BESIDE if "arrow" not in pattern else BESIDE[:1])
+    assert left_out == (BESIDE if "arrow" not in pattern else [])
 
 
 def test_a_file_of_the_data_set_that_is_gone_is_a_shard(saved, tmp_path):
@@ -57,7 +57,7 @@ def test_a_file_of_the_data_set_that_is_gone_is_a_shard(saved, tmp_path):
     (tmp_path / "one").mkdir()
     for name in ("state.json", "dataset_info.json"):
         (tmp_path / "one" / name).write_bytes((saved / "one" / name).read_bytes())
-    assert found(tmp_path, "one")[0] == DATA
+    assert found(tmp_path, "one")[0] == DATA[1:]
 
 
 def test_a_dictionary_without_a_config_gives_its_splits(saved):
@@ -112,7 +112,7 @@ def test_a_file_that_a_state_in_a_store_lists_is_a_shard_when_gone(saved, far):
     memory = fsspec.filesystem("memory")
     for name in ("state.json", "dataset_info.json"):
         memory.pipe(f"/saved/gone/{name}", (saved / "one" / name).read_bytes())
-    assert found(saved, "gone", root=far)[0] == [uri.replace("one", "gone") for uri in DATA]
+    assert found(saved, "gone", root=far)[0] == [uri.replace("one", "gone") for uri in DATA[1:]]
     memory.rm("/saved/gone", recursive=True)
 
 
@@ -135,7 +135,16 @@ def test_the_files_are_read_as_streams(saved):
 
 @pytest.mark.parametrize(
     "state",
-    [b"{", b"[]", b'{"_data_files": 3}', b'{"_data_files": [{"filename": "../a.arrow"}]}', b'{"_data_files": [1]}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"_data_files": 3}',
+        b'{"_data_files": [{"filename": "../a.arrow"}]}',
+        b'{"_data_files": [1]}',
+        b'{"_data_files": [], "text": "a document"}',
+        b'{"_data_files": []}\n{"text": "a document"}',
+    ],
 )
 def test_a_state_that_cannot_be_trusted_makes_no_data_set(tmp_path, state):
     """Then the files of the folder are listed like any others, and the state is one that cannot be read."""
@@ -174,10 +183,29 @@ def test_a_folder_of_the_hub_has_no_skipped_files(tmp_path):
     data = ["data/a.parquet", "data/story.txt", "data/state.json", "data/license_texts.jsonl", "data/x.csv"]
     for name in [*beside, ".gitattributes", *data]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
+        (tmp_path / name).write_bytes(b"{}" if name.startswith("dataset") else b"")
     uris, left_out = found(tmp_path, ".")
     assert uris == sorted(data)
     assert sorted(left_out) == sorted([*beside, ".gitattributes"])
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "other"),
+    [
+        ("dataset_info.json", {"features": {}, "splits": None}, {"features": {}, "text": "a document"}),
+        ("dataset_infos.json", {"default": {"license": "mit"}}, {"default": {"text": "a document"}}),
+        ("dataset_dict.json", {"splits": ["train"]}, {"splits": [], "text": "a document"}),
+    ],
+)
+def test_a_file_about_a_data_set_is_left_out_for_what_it_says_not_for_its_name(tmp_path, name, own, other):
+    """With a key that `datasets` does not write, as lines, or empty, it is a shard."""
+    path = tmp_path / name
+    (tmp_path / "a.jsonl").write_text("{}")
+    path.write_text(json.dumps(own, indent=2))
+    assert found(tmp_path, ".") == (["a.jsonl"], [name])
+    for data in (json.dumps(other), f"{json.dumps(own)}\n" * 2, "", "[]"):
+        path.write_text(data)
+        assert found(tmp_path, ".") == (["a.jsonl", name], [])
 
 
 @pytest.mark.parametrize("name", ["a.txt", "licenses.jsonl", "changes.txt", "notice-board.txt", "a.pkl", "data.pt"])

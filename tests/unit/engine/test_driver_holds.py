@@ -49,7 +49,7 @@ planned.config, planned.identities = config(), identities(STAGE_LIST)
 def items_of(one):
     """Yield what a scan would leave of a shard: small, under its keys."""
     for part in one.parts:
-        meta = {"records": 4, "columns": ["text"], "reason": "", "place": "", "bad": {}}
+        meta = {"records": 4, "columns": ["text"], "reason": "", "place": "", "bad": {}, "remarks": {}, "text_bytes": 9}
         yield entry_item(READING, part.reading_key, meta, {})
         yield rows_item(READING, part.reading_key, b"r")
         for name, key in part.stage_keys:

@@ -222,7 +222,12 @@ def test_what_is_damaged_when_it_is_published_is_computed_again(corpus, runners,
 @pytest.mark.stores
 def test_the_cut_does_not_change_an_identity_with_losses(corpus, runners):
     """Bad records, with places, and a shard with too many of them: any cut gives one id."""
-    bad = b"".join(b"not json\n" if number % 7 == 0 else b'{"text": "x"}\n' for number in range(400))
+    bad = b"".join(
+        b"not json\n"
+        if number % 7 == 0
+        else b'{"text": "a text of some words, so that bad lines hold few of the bytes"}\n'
+        for number in range(400)
+    )
     write_file(corpus / "train" / "bad.jsonl", bad)
     write_file(corpus / "val" / "hopeless.jsonl", b"no\n" * 900)
     found = set()

@@ -84,6 +84,24 @@ def test_losses_are_the_same_for_any_cut(records, cuts, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
+    ("bad_bytes", "text_bytes", "status"),
+    [(1, 999, "partial"), (2, 999, "quarantined"), (0, 0, "partial"), (1, 0, "quarantined"), (958, 42, "quarantined")],
+)
+def test_a_shard_is_quarantined_above_its_share_of_bad_bytes_however_few_records_they_are(
+    store, bad_bytes, text_bytes, status
+):
+    """One record of thousands may be most of the text: its place says records and bytes."""
+    planned = plan(shard(), probe())
+    bad = {"invalid_json": [1, bad_bytes, [[7, bad_bytes]]]}
+    write_reading(store, planned.parts[0], records=10_000, bad=bad, text_bytes=text_bytes)
+    one = gather(store, planned, max_bad=0.001)
+    assert one.status == status
+    if status == "quarantined":
+        whole = bad_bytes + text_bytes
+        assert one.losses[0].place == f"1 of 10000 records, {bad_bytes} of {whole} bytes, limit 0.001 of either"
+
+
+@pytest.mark.parametrize(
     ("bad", "records", "max_bad", "status"),
     [
         (1, 1000, 0.001, "partial"),

@@ -212,6 +212,7 @@ LOST = [
     ("every record of a shard is bad and holds no byte", unread(0, 100, max_bad_records=0.001), 3, "not everything"),
     ("bad records beyond the tolerance", unread(5, 5, max_bad_records=0.04), 3, "judged: 5,000"),
     ("bad records within it", unread(5, 5, max_bad_records=0.05), 0, "PASS"),
+    ("few bad records that are most of the bytes", unread(9600, 1, max_bad_records=0.05), 3, "judged: 5,000"),
     ("bad records and no tolerance", unread(5, 5), 3, "not everything was read"),
     ("a tolerance of shards", unread(5, 5, stat="shard_bytes", max_bad_records=1), 2, "goes with `coverage_unread_by"),
     ("a tolerance that is no share", unread(5, 5, max_bad_records=5), 2, "expected at most 1"),

@@ -39,7 +39,7 @@ PLANTED = {
     "a shard copied": "1.0000 of shard 1",
     "held-out documents in training": "25 of 117 documents of val in training (0.2137), most in shard 10",
     "a shard cut off": "1 of 19 shards not read, truncated_stream (190.0 kB), in shard 13",
-    "three broken lines": "3 bad records left out, in shard 14",
+    "three broken lines": "3 bad records left out, 186 B, in shard 14",
     "a source off its declared share": "-0.1903 for handbook",
     "a stuck shard": "gopher_repetition rejects 0.9647, median 0.3576, in shard 12",
     "documents rewritten": "583 near-duplicates of an earlier document (0.0450), 0.2560 of code",

@@ -56,6 +56,8 @@ class Reading:
     bad: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """(row, bytes) of each bad record by reason."""
     records: int = 0
+    remarks: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """(records, row of the first) by reason."""
     batches: list[int] = field(default_factory=list)
     """Text bytes of each batch."""
     columns: set[str] = field(default_factory=set)
@@ -136,6 +138,9 @@ def read() -> Callable[..., Reading]:
                     assert losses.records[reason] >= len(places)
                     listed = reading.bad.setdefault(str(reason), [])
                     listed += [(row + reading.records, size) for row, size in places]
+                for reason, (number, row) in losses.remarks.items():
+                    before, first = reading.remarks.get(str(reason), (0, row + reading.records))
+                    reading.remarks[str(reason)] = (before + number, first)
                 reading.records += stats.records
                 reading.columns |= stats.columns
         except ShardUnreadable as error:

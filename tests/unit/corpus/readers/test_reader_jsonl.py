@@ -18,7 +18,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def twin_parse(line: bytes):
-    """A JSON value by the standard library, made as strict as JSON is; ValueError when it is none."""
+    """A JSON value by the standard library, made as strict as JSON is but for NaN and infinities, which are null."""
 
     def pairs(items):
         repeated.append(len({name for name, _ in items}) < len(items))
@@ -34,12 +34,9 @@ def twin_parse(line: bytes):
             raise ValueError(digits)
         return value
 
-    def refuse(name):
-        raise ValueError(name)
-
     repeated = []
     value = json.loads(
-        line.decode(), object_pairs_hook=pairs, parse_float=number, parse_int=number, parse_constant=refuse
+        line.decode(), object_pairs_hook=pairs, parse_float=number, parse_int=number, parse_constant=lambda _: None
     )
     json.dumps(value, ensure_ascii=False).encode()
     return value, any(repeated)
@@ -122,6 +119,14 @@ ODD_LINES = [
     b"nul",
     b'{"text": NaN}',
     b'{"text": "a", "n": Infinity}',
+    b'{"text": "a NaN, \\" NaN", "n": [-Infinity, {"m":NaN}]}',
+    b'{"text": "a", NaN: 1}',
+    b'{"text": "a", "n": -NaN}',
+    b'{"text": "a", "n": 1NaN}',
+    b'{"text": "a", "n": NaN, "n": NaN}',
+    b'{"text": "\\ud800", "n": NaN}',
+    b'{"text": "a", "n": NaN, "m": "',
+    b"NaN",
     b'{"text": "\\ud800"}',
     b'{"text": "\\ud83d\\ude00"}',
     b'{"\\udc00": 1, "text": "a"}',
@@ -291,3 +296,25 @@ def test_columns_are_those_of_any_record_for_any_cut(read, file):
     smallest = sorted(parts.columns)[: len(whole.columns)]
     assert len(whole.columns) == 4_096
     assert set(smallest) == whole.columns
+
+
+def test_numbers_that_are_not_finite_are_remarked_and_cost_nothing(read, file):
+    """They are counted with the first record that has them; a line that is bad besides is a bad record."""
+    lines = [
+        b'{"text": "a"}',
+        b'{"text": "b", "n": NaN}',
+        b'{"text": "\\ud800", "n": NaN}',
+        b'{"text": "c", "n": -Infinity}',
+    ]
+    file.write_bytes(b"\n".join(lines))
+    reading = read(file)
+    assert [text for _, text, _ in reading.documents] == ["a", "b", "c"]
+    assert reading.bad == {"invalid_json": [(2, len(lines[2]))]}
+    assert reading.remarks == {"not_finite": (2, 1)}
+
+
+def test_a_long_line_that_ends_in_a_string_is_given_up_in_linear_time(read, file):
+    """Of 4 MB of quotes in a string without an end, none is tried as the beginning of another."""
+    file.write_bytes(b'{"text": NaN, "n": "' + b'\\"' * 2_000_000)
+    reading = read(file)
+    assert list(reading.bad) == ["invalid_json"]

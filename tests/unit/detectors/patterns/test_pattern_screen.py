@@ -8,8 +8,8 @@ from lanes import examples
 from patterns_made import batch_of, listed, plainly, registry_of
 
 from dataaudit.detectors.findings import Tier
-from dataaudit.detectors.patterns import database
-from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen, keyed_digest
+from dataaudit.detectors.patterns import database, screen
+from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, Found, PatternScreen, keyed_digest
 
 REGISTRY = registry_of()
 SCREEN = PatternScreen(registry=REGISTRY)
@@ -142,6 +142,50 @@ def test_candidates_beyond_the_limit_are_not_looked_at_and_said_so():
     assert batch.truncated.tolist() == [True]
     assert batch.documents.size <= MAX_CANDIDATES
     assert batch.documents.size >= MAX_CANDIDATES // 2
+
+
+def test_no_flood_of_other_findings_hides_one(monkeypatch):
+    """Each rule has candidates of its own, on either side of what another rule finds."""
+    monkeypatch.setattr(screen, "MAX_CANDIDATES", 100)
+    tickets = "ticket 1234-5678 " * 50
+    for text in ("a@bb.cc " * 500 + tickets, tickets + "a@bb.cc " * 500, ("a@bb.cc " * 10 + "ticket 1234-5678 ") * 50):
+        batch = find([text])
+        names = np.array(batch.entities)[batch.codes].tolist()
+        assert names.count("TICKET") == 50
+        assert 0 < names.count("MAIL") <= 100
+        assert batch.truncated.tolist() == [True]
+
+
+def test_a_prefilter_that_is_full_leaves_the_others_to_search_on(monkeypatch):
+    """Beyond the hits of a document, the frequent kinds keep their first ones; where all are frequent, it ends."""
+    monkeypatch.setattr(database, "MAX_DOCUMENT_HITS", 4000)
+    monkeypatch.setattr(database, "_MOST_OF_ONE", 500)
+    batch = find(["a@bb.cc " * 50_000 + "ticket 1234-5678"])
+    names = np.array(batch.entities)[batch.codes].tolist()
+    assert names.count("TICKET") == 1
+    assert 0 < names.count("MAIL") <= 500
+    assert batch.truncated.tolist() == [True]
+    monkeypatch.setattr(database, "_MOST_OF_ONE", 100_000)
+    batch = find(["a@bb.cc " * 50_000 + "ticket 1234-5678"])
+    assert "TICKET" not in np.array(batch.entities)[batch.codes].tolist()
+    assert batch.truncated.tolist() == [True]
+
+
+PLACES = st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, 2), st.integers(0, 3))
+
+
+@given(st.lists(PLACES, max_size=30))
+def test_overlaps_are_decided_as_if_all_findings_met_in_one_place(places):
+    """Findings are decided where they meet; all against all gives the same."""
+    found = [
+        Found(start=start, end=start + size, code=code, rule=rule, tier=code, score=0.5, reserved=False)
+        for rule, (start, size, code, _) in enumerate(places)
+    ]
+    kept = []
+    for one in sorted(found, key=lambda f: (f.tier, f.start - f.end, f.start, -f.score, f.code, f.rule)):
+        if all(one.end <= other.start or other.end <= one.start for other in kept):
+            kept.append(one)
+    assert screen.without_overlaps(found) == sorted(kept, key=lambda f: f.start)
 
 
 def test_no_representation_shows_a_candidate():

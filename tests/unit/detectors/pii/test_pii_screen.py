@@ -9,7 +9,7 @@ from pii_cases import FOUND, MISSED
 from twins.patterns import PlainFinding, find_plainly
 
 from dataaudit.detectors.patterns.database import compile_database, scan
-from dataaudit.detectors.patterns.screen import PatternScreen
+from dataaudit.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen
 from dataaudit.detectors.patterns.written import full_regex
 from dataaudit.detectors.pii import load_pii
 
@@ -144,8 +144,8 @@ def test_the_first_pass_and_the_regex_of_addresses_agree_on_labels_and_lengths(t
 def test_hostile_repetitions_are_bounded_and_said(piece):
     text = (piece * (3_000_000 // len(piece))).encode()
     batch = SCREEN.find(np.frombuffer(text, dtype=np.uint8), np.array([0, len(text)], dtype=np.int64))
-    assert batch.documents.size <= 20_000
-    assert batch.truncated[0] or batch.documents.size < 20_000
+    assert batch.documents.size <= 2 * MAX_CANDIDATES  # of two entities
+    assert batch.truncated[0] or batch.documents.size < MAX_CANDIDATES
 
 
 @pytest.mark.tables
