@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from dataaudit.annotators.words import WORDS
-from dataaudit.corpus.batch import DocBatch
+from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.corpus.texts import text_buffers
 from dataaudit.kernels.faults import BASE64, KINDS, LINES, MARKUP_LINES, count_faults
 from dataaudit.manifest.metric_rows import MetricRows
@@ -45,6 +45,7 @@ class EncodingFaults(StageDefaults):
 
     name: ClassVar[str] = "encoding_faults"
     version: ClassVar[str] = "2"
+    needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
 
     def shapes(self) -> Mapping[str, TableShape]:
         """Documents, bytes and lines by source."""

@@ -355,7 +355,7 @@ class TestLosses:
             ("step,loss\n1,2\n", {"loss": "los"}, "did you mean `loss`"),
             ("step,loss\nx,y\n", {}, "no line with a step and a loss"),
             ("", {}, "which column"),
-            ("step,loss\n" + "1" * 200_000 + ",2\n", {}, "is no CSV"),
+            ("step,loss\n" + "1" * 200_000 + ",2\n", {}, "no line with a step and a loss"),
             ("\x00\x01\xff", {}, "which column"),
         ],
     )
