@@ -181,3 +181,13 @@ def test_emitted_rows_match_the_documents(stage, documents):
 def test_map_is_a_function(stage, documents):
     """The same documents give the same partial, whatever their rows are."""
     assert same(stage.map(make_batch(documents)), replace(stage).map(make_batch(documents, first_row=99)))
+
+
+@pytest.mark.parametrize("stage", INSTANCES, ids=lambda stage: stage.name)
+def test_a_stage_looks_at_what_it_says_that_it_needs(stage):
+    """Where no other stage asks for it, nothing else is there."""
+    batch = make_batch([("some words of a text", "a"), ("", "b")])
+    needed = {annotation.name for annotation in stage.needs} | ({"findings"} if stage.detector else set())
+    only = replace(batch, annotations={name: one for name, one in batch.annotations.items() if name in needed})
+    assert stage.map(only) is not None
+    assert set(stage.emit(only)) <= set(stage.emits)
