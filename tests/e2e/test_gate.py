@@ -88,6 +88,7 @@ def test_a_change_that_leaks_the_validation_set_is_stopped_and_named(change):
         "val-near-duplicates",
         "val-copied-spans",
         "val-13-grams",
+        "val-edited-copies",
     }
     assert states["mixture"] == states["every-shard-read"] == "pass"
     for page in (table, comment, (folder / "summary.txt").read_text()):

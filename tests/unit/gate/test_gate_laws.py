@@ -1,6 +1,7 @@
 """Laws of the gate over random manifests and rules: a stricter policy or a missing number never helps to pass."""
 
 import datetime as dt
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -198,6 +199,10 @@ def one_by_one(made, statistic, rows, held_out):
         compared = None
         if made.limit_kind == "robust_sd":
             compared = usual(index, {place: kind(rows[place]) for place in numbers}, numbers, made.unit)
+            if statistic.by_chance and compared.value is not None:
+                some = max(1, rows[index]["documents"])
+                chance = math.sqrt((max(0.0, compared.value * (1 - compared.value)) + 1 / some) / some)
+                compared = replace(compared, spread=max(compared.spread, chance))
         yield index, judge(made, one, compared)
 
 

@@ -103,6 +103,7 @@ def test_the_json_holds_the_same_facts_and_more(folder):
         "status": "quarantined",
         "size": 1234,
         "reasons": {"not_parquet": -1},
+        "bad_bytes": 0,
         "place": "",
     }
     assert shown["partial"][0]["reasons"] == {"invalid_json": 3}
