@@ -25,6 +25,7 @@ from dataaudit.quarantine.list import read
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/reference/training-open.md"
+VALUES = re.compile(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b|(?<=sha256:)[0-9a-f]{12}\b|\d+(?= bytes)")
 LIBRARY = re.compile(r"((?:documents to skip is not known|is not valid JSON): ).+")
 """What stands before the words of another library, which a version of it may change."""
 DAY = dt.timedelta(days=1)
@@ -291,7 +292,7 @@ def first_line(case, folder):
     for name, path in (("DIR", world.manifest), ("ROOT", world.data), ("LIST", world.list), ("FOLDER", world.applied)):
         line = line.replace(str(path), name)
     line = LIBRARY.sub(r"\1...", line.replace(f"{world.folder}/", ""))
-    return kind.__name__, re.sub(r"\b[0-9a-f]{16}(?:[0-9a-f]{48})?\b|(?<=sha256:)[0-9a-f]{12}\b|\d+(?= bytes)", "...", line)
+    return kind.__name__, VALUES.sub("...", line)
 
 
 def row(case, folder):
