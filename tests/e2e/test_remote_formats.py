@@ -56,7 +56,6 @@ def root(store, tmp_path_factory):
     pyarrow.feather.write_feather(table, data / "a.feather")
     made = datasets.Dataset.from_list(records)
     made.save_to_disk(str(data / "saved"), num_shards=2)
-    (data / "saved" / "cache-1234.arrow").write_bytes(b"rows of another data set")
     splits = {"train": made, "validation": made.select(range(20))}
     datasets.DatasetDict(splits).save_to_disk(str(root / "dict"))
     (root / "config.yaml").write_text(CONFIG)
