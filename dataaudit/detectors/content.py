@@ -50,7 +50,7 @@ class ContentModels:
             records.append(_record(self.screen.name, self.screen, self.screen.languages))
         for name, registry in self.registries.items():
             version = ", ".join(f"{key} {value}" for key, value in sorted(registry.versions.items()))
-            digest = registry.digest.removeprefix("sha256:")
+            digest = registry.own_digest.removeprefix("sha256:")
             entities = tuple(sorted(entity.name for entity in registry.entities))
             records.append(DetectorRecord(name=name, version=version, sha256=digest, entities=entities))
         if isinstance(self.judge, JudgeModel):

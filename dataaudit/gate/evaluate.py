@@ -13,13 +13,14 @@ from dataaudit import text as t
 from dataaudit.gate.coverage import complete_rules, without_tolerated
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
+from dataaudit.gate.looked_for import demanded_remarks, with_search
 from dataaudit.gate.lookup import compared_with, declared_for, is_part, record_of, why_not_at_all
-from dataaudit.gate.lost import NOTHING, explained, lost_parts, searched_less
+from dataaudit.gate.lost import NOTHING, explained, lost_parts
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.searched import AT_LEAST, is_at_least, judged_at_least
 from dataaudit.gate.shards import judge_shards, shard_statistics
-from dataaudit.gate.verdict import LOST, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import BINDING, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.wordless import NO_WORDS, cannot_be_found, wordless_remarks
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.metric import Metric, Scope
@@ -55,7 +56,7 @@ def evaluate(
     rules = complete_rules(policy)
     waivers = {waiver.fingerprint: waiver for waiver in policy.waivers if waiver.expires >= on}
     meaning = None if baseline is None else Meaning(baseline.core, now.core)
-    results = tuple(_result(rule, now, baseline, meaning, waivers) for rule in rules)
+    results = tuple(_result(policy, rule, now, baseline, meaning, waivers) for rule in rules)
     cases = {case.fingerprint: case for result in results for case in result.cases if case.fingerprint}
     return Verdict(
         policy=policy.policy,
@@ -67,6 +68,7 @@ def evaluate(
         on=on.isoformat(),
         rules=results,
         remarks=(
+            *demanded_remarks(policy, now),
             *_not_looked_for(policy, now),
             *wordless_remarks(now.wordless),
             *(() if baseline is None else _remarks(now, baseline)),
@@ -132,9 +134,14 @@ def _waiver_state(waiver: Waiver, on: dt.date, case: Case | None) -> WaiverState
 
 
 def _result(
-    rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None, waivers: dict[str, Waiver]
+    policy: Policy,
+    rule: Rule,
+    now: Facts,
+    baseline: Facts | None,
+    meaning: Meaning | None,
+    waivers: dict[str, Waiver],
 ) -> RuleResult:
-    cases, counts, waits = _cases(rule, now, baseline, meaning)
+    cases, counts, waits = _cases(policy, rule, now, baseline, meaning)
     marked = [_marked(rule, case, waivers) for case in cases]
     deciding = {case.state for case in marked if not case.waived} | ({State.PASSED} if counts[State.PASSED] else set())
     if not deciding:
@@ -147,12 +154,12 @@ def _result(
         counts={state: number for state, number in counts.items() if number},
         waived=sum(case.waived for case in marked),
         cases=tuple(shown),
-        waits=waits,
+        waits=waits and not any(case.reason in BINDING for case in shown),
     )
 
 
 def _cases(
-    rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None
+    policy: Policy, rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None
 ) -> tuple[list[Case], Counter[State], bool]:
     """Return the cases of a rule that matter, the number of all by state, and whether it waits for a baseline."""
     if "shard" in rule.scope.per and now.has(rule.metric):
@@ -162,6 +169,11 @@ def _cases(
             for was, case in zip(cases, told, strict=True):
                 counts[was.state] -= 1
                 counts[case.state] += 1
+            whole = Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=State.PASSED, unit=rule.unit)
+            whole = with_search(policy, rule, whole, now, baseline)
+            if whole.state != State.PASSED:  # of which shards it is not known
+                told = [whole, *(case for case in told if case.state != State.PASSED)]
+                counts[State.NOT_EVALUATED] += counts.pop(State.PASSED, 1)
             return told, counts, False
     cases, waits = _record_cases(rule, now, baseline, meaning) if "shard" not in rule.scope.per else ([], False)
     if not cases:
@@ -170,8 +182,8 @@ def _cases(
         reason = NOTHING if now.has(rule.metric) else MISSING
         cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
     cases = [explained(rule, case, now, baseline) for case in cases]
+    cases = [with_search(policy, rule, case, now, baseline) for case in cases]
     if "shard" not in rule.scope.per:
-        cases = [searched_less(rule, case, now, baseline) for case in cases]
         cases += lost_parts(rule, now, baseline, cases)
     return cases, Counter(case.state for case in cases), waits
 
@@ -272,4 +284,4 @@ def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:
 def _worst_first(rule: Rule, case: Case) -> tuple[bool, int, bool, float, tuple[str, ...]]:
     far = 0.0 if case.judged is None else -excess(rule, case.judged)
     place = tuple(str(value) for value in case.scope.as_dict().values())
-    return case.waived, ORDER.index(case.state), case.reason != LOST, far, place
+    return case.waived, ORDER.index(case.state), case.reason not in BINDING, far, place

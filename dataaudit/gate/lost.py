@@ -14,16 +14,13 @@ from dataaudit.gate.judge import EMPTY, MISSING
 from dataaudit.gate.lookup import is_in_corpus, record_of
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
-from dataaudit.gate.scopes import expected_scopes, is_of_patterns, judged_stats
+from dataaudit.gate.scopes import expected_scopes, judged_stats
 from dataaudit.gate.verdict import LOST, Case, State
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.registry import FAMILY_OF, METRICS, statistic
 
 NOTHING = "nothing_to_judge"
 _UNEXPLAINED = (MISSING, NOTHING)
-_KEPT = (State.PASSED, State.WARNED)
-_NAMED = 5
-"""Entities that a reason names."""
 _SILENT = (State.NOT_EVALUATED, State.NOT_APPLICABLE)
 
 
@@ -83,32 +80,6 @@ def lost_parts(rule: Rule, now: Facts, baseline: Facts | None, judged: Iterable[
                 why=_why_part(rule.metric, scope, now),
                 unit=rule.unit,
             )
-
-
-def searched_less(rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Case:
-    """Return a case that passed as lost where less was looked for than in the baseline: less is found of less.
-
-    Entities that are off show in the manifest. Rules that can match nothing, tiers and allow-lists show only in the
-    detector's digest, which a new version of this program changes, too: of another version it says nothing.
-    """
-    detector = METRICS[rule.metric].searches_with
-    if not detector or baseline is None or rule.allow_lost is not None or case.state not in _KEPT:
-        return case
-    if not is_of_patterns(METRICS[rule.metric], case.stat):
-        return case
-    gone, why = [], ""
-    if case.scope.entity is None:
-        gone = sorted(baseline.entities.get(rule.metric, frozenset()) - now.entities.get(rule.metric, frozenset()))
-    if gone:
-        more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-        why = f"{', '.join(gone[:_NAMED])}{more}: looked for in the baseline, and not here"
-    elif now.core.tool == baseline.core.tool and _search(now, detector) != _search(baseline, detector):
-        why = f"rules, tiers or allow-list of {detector} are not those of the baseline: less may be looked for"
-    return replace(case, state=State.NOT_EVALUATED, reason=LOST, why=why) if why else case
-
-
-def _search(facts: Facts, detector: str) -> list[tuple[str, str]]:
-    return [(one.version, one.sha256) for one in facts.core.detectors if one.name == detector]
 
 
 def _why_part(metric: str, scope: Scope, now: Facts) -> str:

@@ -55,6 +55,12 @@ Day = Annotated[dt.date, BeforeValidator(_no_number, json_schema_input_type=dt.d
 _One = Annotated[str, Field(min_length=1)]
 _Many = Annotated[tuple[_One, ...], Field(min_length=1)]
 Names = Annotated[_Many, BeforeValidator(_as_list, json_schema_input_type=_One | _Many)]
+_Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Digests = Annotated[
+    tuple[_Digest, ...],
+    Field(min_length=1),
+    BeforeValidator(_as_list, json_schema_input_type=_Digest | tuple[_Digest, ...]),
+]
 _Fields = Annotated[tuple[Field_, ...], BeforeValidator(_as_list, json_schema_input_type=Field_ | tuple[Field_, ...])]
 
 
@@ -280,6 +286,11 @@ class Policy(_Model):
         description="Record of `dataaudit map`, relative to the policy's folder: it has to prove that token files hold"
         " what the manifest audited.",
     )
+    detectors: dict[Text, Digests] | None = Field(
+        default=None,
+        description="Detectors that have to have searched, by the name and sha256 that a manifest says; of several"
+        " digests any.",
+    )
     _folder: Path = PrivateAttr(default_factory=Path)
 
     @model_validator(mode="after")
@@ -320,6 +331,7 @@ LATER_KEYS = frozenset(
     {
         "allow_lost",
         "budget_from",
+        "detectors",
         "max_bad_records",
         "quarantine_list",
         "require_bytes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 REASONS: dict[str, str] = {
     "missing": "the manifest has no such number",
     "lost": "the baseline has this number, the manifest lost it",
+    "other_than_demanded": "the policy demands another detector",
     "no_such_part": "the corpus has no split, source, language or set of that name",
     "empty_denominator": "there is nothing to divide by",
     "no_words": "its documents hold no words, so nothing could be found",

@@ -13,6 +13,7 @@ from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
+from dataaudit.gate.looked_for import check_detectors
 from dataaudit.gate.policy import Policy, check_values, load_policy
 from dataaudit.gate.proven import check_proof
 from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
@@ -102,6 +103,7 @@ def judge(
                 "Look whether these are the texts; name the column of each split in a config, and build again.",
             )
     check_entities(policy, facts, older, f"policy {policy.policy}")
+    check_detectors(policy, f"policy {policy.policy}")
     now = today()
     verdict = evaluate(policy, facts, older, on=max(on or now, now), fail_on=fail_on)
     if on is not None and not any(on <= waiver.expires < now for waiver in policy.waivers):

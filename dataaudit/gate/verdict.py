@@ -37,6 +37,10 @@ class WaiverState(StrEnum):
 
 LOST = "lost"
 """Reason of a case that the baseline has a number of and the manifest has none."""
+DEMANDED = "other_than_demanded"
+"""Reason of a case that rests on another detector than the policy demands."""
+BINDING = frozenset({LOST, DEMANDED})
+"""Reasons that stop the release of rules, too, that are not required."""
 ORDER = (State.FAILED, State.NOT_EVALUATED, State.WARNED, State.PASSED, State.NOT_APPLICABLE)
 """From worst to best; a rule has the state of its worst case."""
 
@@ -116,9 +120,9 @@ class RuleResult:
     """Whether it waits for a baseline that the policy does not demand yet."""
 
     @property
-    def lost(self) -> bool:
-        """Whether the baseline has a number of it that the manifest lost: then it counts as required."""
-        return any(case.reason == LOST for case in self.cases)
+    def is_required(self) -> bool:
+        """Whether it has to be judged: by the policy, or as a number was lost or a detector is not the demanded one."""
+        return self.rule.required or any(case.reason in BINDING for case in self.cases)
 
     @property
     def open_states(self) -> frozenset[State]:
@@ -214,9 +218,7 @@ class Verdict(Result):
             found.add(ExitCode.BUDGET_EXCEEDED)
         if any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers):
             found.add(ExitCode.BUDGET_EXCEEDED)
-        if any(
-            State.NOT_EVALUATED in one.open_states and (one.rule.required or one.lost or strict) for one in self.rules
-        ):
+        if any(State.NOT_EVALUATED in one.open_states and (one.is_required or strict) for one in self.rules):
             found.add(ExitCode.NOT_EVALUATED)
         return tuple(sorted(found)) or (ExitCode.PASS,)
 

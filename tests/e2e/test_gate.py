@@ -135,3 +135,16 @@ def test_a_manifest_that_is_not_there_or_a_wrong_policy_is_wrong_use(release, tm
     _, err = run("gate", folder / "first", "--policy", tmp_path / "p.yaml", expect=2)
     assert "did you mean `near_dup_rate`?" in err
     run("gate", folder / "first", "--policy", POLICY, "--out", tmp_path / "no" / "gate.json", expect=2)
+
+
+def test_a_build_that_looks_for_other_secrets_than_the_policy_demands_is_not_evaluated(change):
+    """The first release passes; the same corpus searched with a rule that can match nothing does not."""
+    folder, _ = change
+    (folder / "rules.yaml").write_text("entities: {JSON_WEB_TOKEN: {rules: [{regex: 'zzzzqqqqzzzz[0-9]{9}'}]}}")
+    (folder / "config.yaml").write_text(CONFIG + "secrets: {rules: rules.yaml}\n")
+    build("config.yaml", manifest=folder / "next", cwd=folder)
+    document, out, comment = gate(folder, expect=3)
+    states = {one["rule"]["name"]: one["state"] for one in document["verdict"]["rules"]}
+    assert (states["secrets"], states["val-near-duplicates"]) == ("not_evaluated", "pass")
+    for page in (out, comment):
+        assert "The policy demands the detector secrets of sha256" in " ".join(page.split())

@@ -16,6 +16,8 @@ from dataaudit.yamlfile import nearest
 
 ENGINE_VERSION = "4"
 """Raised when the same rules find something else than before."""
+_LIBRARIES = frozenset({"detect-secrets", "phonenumbers", "python-stdnum"})
+"""Of others: which of their versions is installed is no choice of what is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,12 @@ class Registry:
     """presidio's recognizers that are switched off, sorted."""
     digest: str = ""
     """``sha256:`` of the canonical JSON of all rules and versions."""
+
+    @property
+    def own_digest(self) -> str:
+        """The digest without versions of libraries: a policy demands it, whatever versions of them are installed."""
+        own = {name: version for name, version in self.versions.items() if name not in _LIBRARIES}
+        return _digest(self.entities, own)
 
     @property
     def rules(self) -> tuple[tuple[int, Rule], ...]:

@@ -43,7 +43,7 @@ def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
     if verdict.waiting:
         waiting = ", ".join(w.name(name) for name in verdict.waiting[:20])
         marks.append(_Mark("notice", "waiting for a baseline", f"{plural(len(verdict.waiting), 'rule')}: {waiting}"))
-    marks += [_Mark("notice", "remark", w.name(remark, 300)) for remark in verdict.remarks]
+    marks += [_Mark("notice", "remark", w.prose(remark)) for remark in verdict.remarks]
     if waived := sum(result.waived for result in verdict.rules):
         marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} that the policy's waivers cover"))
     lines = [

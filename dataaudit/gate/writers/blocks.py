@@ -146,7 +146,7 @@ def _judged(verdict: Verdict) -> Facts:
         pairs=(
             ("manifest", verdict.subject.id),
             *baseline,
-            *(("remark", words.name(remark, 300)) for remark in verdict.remarks),
+            *(("remark", words.prose(remark)) for remark in verdict.remarks),
             ("policy", say("{} {}, {}", *policy)),
             ("rules", words.tally(verdict)),
             ("exit code", f"{int(verdict.exit_code)}{also}"),

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from dataaudit.errors import ExitCode
 from dataaudit.gate.policy import Rule
-from dataaudit.gate.verdict import LOST, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
+from dataaudit.gate.verdict import BINDING, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 
 
 class Effect(StrEnum):
@@ -39,7 +39,7 @@ WORDS = {
 
 def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
     """Return what a rule means for the release."""
-    strict, required = verdict.fail_on == "warn", result.rule.required or result.lost
+    strict, required = verdict.fail_on == "warn", result.is_required
     effect = _effect(result.state, strict=strict, required=required)
     hidden = effect == Effect.SKIPPED and State.WARNED in result.open_states
     return Effect.WARNS if hidden else effect
@@ -47,7 +47,7 @@ def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
 
 def effect_of_case(verdict: Verdict, rule: Rule, case: Case) -> Effect:
     """Return what a case means for the release."""
-    required = rule.required or case.reason == LOST
+    required = rule.required or case.reason in BINDING
     effect = _effect(case.state, strict=verdict.fail_on == "warn", required=required)
     return Effect.WAIVED if case.waived and effect in BAD else effect
 

@@ -74,7 +74,7 @@ def _head(verdict: Verdict) -> str:
     if verdict.baseline is not None:
         lines += ["", f"Compared with: {_subject(verdict.baseline)}."]
     for remark in verdict.remarks:
-        lines += ["", f"Remark: {code(remark, 300)}"]
+        lines += ["", f"Remark: {code(remark, w.TEXT_LIMIT)}"]
     return "\n".join([*lines, "", ""])
 
 
