@@ -78,6 +78,7 @@ def build(
     workers: int | None = None,
     scheduler: str | None = None,
     client: Any = None,
+    open_scheduler: bool = False,
     memory_limit: str | int = "auto",
     isolate: bool = True,
     state: PathLike | None = None,
@@ -109,6 +110,8 @@ def build(
         scheduler: Address of a Dask scheduler, instead of ``workers``.
         client: A ``distributed.Client``, instead of ``workers``; it is left open. Its workers are processes with one
             thread each, of the same versions, that see the folders of the manifest and of the state.
+        open_scheduler: Whether, with ``state_key`` or without ``trust_state``, the scheduler may be one that is not
+            ``tls://``: whoever reaches its port can change the manifest and read the key.
         memory_limit: Memory of a local worker: bytes, ``"2GiB"``, or ``"auto"`` for an even share.
         isolate: With ``workers=0``, whether what can crash a process is read in a child; a debugger wants False.
         state: Folder of partial results; ``.dataaudit`` beside the manifest when None, for S3 in the current folder.
@@ -175,7 +178,12 @@ def build(
         rehash=rehash,
         unit_seconds=shard_timeout,
         cluster=ClusterChoice(
-            workers=workers, scheduler=scheduler, client=client, memory_limit=memory_limit, isolate=isolate
+            workers=workers,
+            scheduler=scheduler,
+            client=client,
+            open_scheduler=open_scheduler,
+            memory_limit=memory_limit,
+            isolate=isolate,
         ),
         hmac_key=_key(hmac_key),
         quarantine=None if quarantine is None else load_quarantine(path_of(quarantine, "quarantine"), seen_by=before),

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dataaudit.cli.shell import FOLDER, SAMPLES, SAMPLES_DIR, TARGET, chosen_samples, ending, note, print_text
+from dataaudit.cli.shell import (
+    FOLDER,
+    OPEN_SCHEDULER,
+    SAMPLES,
+    SAMPLES_DIR,
+    SCHEDULER,
+    STATE_KEY,
+    TARGET,
+    chosen_samples,
+    ending,
+    note,
+    print_text,
+)
 from dataaudit.cli.signing import IDENTITY, KEY, signed, signing_of
 from dataaudit.interrupts import signals_taken
 
@@ -56,7 +68,8 @@ if TYPE_CHECKING:
     metavar="N",
     help="Local worker processes; one a core when left out, 0 for none: all in this process.",
 )
-@click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, for example tcp://host:8786.")
+@SCHEDULER
+@OPEN_SCHEDULER
 @click.option(
     "--memory-limit", metavar="SIZE", default="auto", show_default=True, help="Memory of a local worker, like 2GiB."
 )
@@ -66,12 +79,7 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Folder of partial results; .dataaudit beside the manifest by default, here for a manifest in S3.",
 )
-@click.option(
-    "--state-key",
-    type=FOLDER,
-    metavar="FILE",
-    help="Key of 16 bytes or more: only state that is sealed under it is believed. Else --sign computes all anew.",
-)
+@STATE_KEY
 @click.option(
     "--shard-timeout",
     type=click.FloatRange(min=1),
@@ -111,6 +119,7 @@ def build(
     samples_dir: Path | None,
     key: Path | None,
     *,
+    open_scheduler: bool,
     sign_it: bool,
     identity: bool,
     fresh: bool,
@@ -146,6 +155,7 @@ def build(
             reference=reference,
             workers=workers,
             scheduler=scheduler,
+            open_scheduler=open_scheduler,
             memory_limit=memory_limit,
             state=state,
             state_key=state_key,

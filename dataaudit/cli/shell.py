@@ -225,6 +225,18 @@ class _Policy(_Local):
 
 POLICY = _Policy(path_type=Path)
 
+SCHEDULER = click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, such as tls://host:8786.")
+OPEN_SCHEDULER = click.option(
+    "--open-scheduler",
+    is_flag=True,
+    help="Sign or seal also over a scheduler that is not tls://, and trust everybody who reaches its port.",
+)
+STATE_KEY = click.option(
+    "--state-key",
+    type=FOLDER,
+    metavar="FILE",
+    help="Key of 16 bytes or more: of the state folder only what is sealed under it is believed.",
+)
 SAMPLES = click.option(
     "--samples",
     type=click.IntRange(1, 1000),

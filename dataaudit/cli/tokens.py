@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, POLICY, ending, print_text
+from dataaudit.cli.shell import FOLDER, OPEN_SCHEDULER, POLICY, SCHEDULER, STATE_KEY, ending, print_text
 from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
@@ -36,16 +37,28 @@ _WORKERS = click.option(
     metavar="N",
     help="Local worker processes; one a core when left out, 0 for none: all in this process.",
 )
-_SCHEDULER = click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, such as tcp://host:8786.")
 
 
-def _running(manifest: Path, state: Path | None, workers: int | None, scheduler: str | None) -> BuildOptions:
+def _running(
+    manifest: Path,
+    state: Path | None,
+    state_key: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+    *,
+    open_scheduler: bool,
+) -> BuildOptions:
     from dataaudit.engine.cluster import ClusterChoice
-    from dataaudit.engine.job import BuildOptions
+    from dataaudit.engine.job import BuildOptions, state_folder
+    from dataaudit.engine.setup import read_state_key
 
     if scheduler is not None and workers is not None:
         raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
-    return BuildOptions(target=manifest, state=state, cluster=ClusterChoice(workers=workers, scheduler=scheduler))
+    cluster = ClusterChoice(workers=workers, scheduler=scheduler, open_scheduler=open_scheduler)
+    options = BuildOptions(target=manifest, state=state, cluster=cluster)
+    if state_key is None:
+        return options
+    return replace(options, state_key=read_state_key(state_key, state_folder(options), manifest))
 
 
 @click.command(
@@ -84,8 +97,10 @@ def _running(manifest: Path, state: Path | None, workers: int | None, scheduler:
 @_TOKENIZER
 @_ROOT
 @_STATE
+@STATE_KEY
 @_WORKERS
-@_SCHEDULER
+@SCHEDULER
+@OPEN_SCHEDULER
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @click.pass_obj
@@ -103,9 +118,11 @@ def tokenize(
     tokenizer: str | None,
     root: str | None,
     state: Path | None,
+    state_key: Path | None,
     workers: int | None,
     scheduler: str | None,
     *,
+    open_scheduler: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -128,7 +145,7 @@ def tokenize(
     from dataaudit.manifest.load import load_manifest
     from dataaudit.training.opening import open_manifest
 
-    running = _running(manifest, state, workers, scheduler)
+    running = _running(manifest, state, state_key, workers, scheduler, open_scheduler=open_scheduler)
     with signals_taken(), Progress(quiet=quiet) as progress:
         corpus = open_manifest(
             manifest,
@@ -188,8 +205,10 @@ def tokenize(
 @_TOKENIZER
 @_ROOT
 @_STATE
+@STATE_KEY
 @_WORKERS
-@_SCHEDULER
+@SCHEDULER
+@OPEN_SCHEDULER
 @click.option("--quiet", is_flag=True, help="No progress.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
 @click.pass_obj
@@ -207,9 +226,11 @@ def map_(
     tokenizer: str | None,
     root: str | None,
     state: Path | None,
+    state_key: Path | None,
     workers: int | None,
     scheduler: str | None,
     *,
+    open_scheduler: bool,
     any_order: bool,
     quiet: bool,
     as_json: bool,
@@ -235,7 +256,7 @@ def map_(
     from dataaudit.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest
 
-    running = _running(manifest, state, workers, scheduler)
+    running = _running(manifest, state, state_key, workers, scheduler, open_scheduler=open_scheduler)
     options = MapOptions(
         files=files,
         dtype=dtype,

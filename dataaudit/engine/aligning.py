@@ -104,7 +104,14 @@ def map_files(
         ClusterError: The workers cannot do the work.
     """
     check_files({"--out": options.record}, {f"token file {path}": path for path in options.files})
-    source = open_source(manifest, whole, running, options.tokenizer, progress)
+    with open_source(manifest, whole, running, options.tokenizer, progress) as source:
+        proof = _proof(source, corpus, options, running)
+    write_file(options.record, proof.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
+    return proof
+
+
+def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOptions) -> TokenProof:
+    whole = source.corpus
     heads = [open_token_file(path, _dtype(path, options.dtype, source.tokenizer.vocab_size)) for path in options.files]
     if len({head.format for head in heads}) > 1:
         raise ConfigError("some of the files have an index of Megatron, some have none", "Map them one kind at a time.")
@@ -132,10 +139,10 @@ def map_files(
             raise ManifestMismatch(f"{head.path} changed while it was read", "Run the command again.")
     faults = found.faults(any_order=options.any_order)
     wrong = not proves(faults, any_order=options.any_order)
-    proof = TokenProof(
+    return TokenProof(
         tool=__version__,
         at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        manifest=manifest.id,
+        manifest=source.manifest.id,
         tokenizer=f"sha256:{source.tokenizer.sha256}",
         quarantine=corpus.digests["quarantine"],
         applied=corpus.digests["applied"],
@@ -153,8 +160,6 @@ def map_files(
         result="differs" if wrong else "proven",
         exit_code=1 if wrong else 0,
     )
-    write_file(options.record, proof.model_dump_json(by_alias=True, indent=2).encode() + b"\n")
-    return proof
 
 
 def _dtype(path: Path, given: str | None, vocabulary: int) -> str:

@@ -104,6 +104,11 @@ def _build(
 ) -> BuildResult:
     started = now()
     check_target(options.target)
+    once = not options.trust_state
+    if options.cluster.scheduler is not None and (once or options.state_key is not None):
+        from dataaudit.engine.cluster import expect_closed
+
+        expect_closed(options.cluster, [options.cluster.scheduler])
     stages = make_stages(config.stages)
     families = by_stage()
     links = {one.name: resolve_name(path) for one in stages if (path := families[one.name].link)}
@@ -120,7 +125,6 @@ def _build(
         check_inputs(discovery.shards)
         tell_discovery(discovery, progress)
         home = state_folder(options)
-        once = not options.trust_state
         state = stack.enter_context(open_state(home, key=options.state_key, once=once))
         if state != home:
             progress.note(_believed(options))

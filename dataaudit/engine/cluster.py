@@ -13,7 +13,7 @@ import importlib.util
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,9 +25,13 @@ from dataaudit.engine.child import ONE_THREAD
 from dataaudit.engine.main_guard import check_guard, workers_report
 from dataaudit.errors import ClusterError, ConfigError
 from dataaudit.interrupts import signals_held
+from dataaudit.sealing import key_here
+from dataaudit.text import clean
 
 _START_SECONDS = 120.0
 _CLIENT_SECONDS = 60
+_CLOSED = frozenset({"inproc", "tls", "wss"})
+"""Schemes of addresses that nobody without a certificate gets an answer from."""
 _SAFE_PATH = "PYTHONSAFEPATH"
 """Set, Python does not look for modules in the working directory."""
 
@@ -69,6 +73,8 @@ class ClusterChoice:
     """Address of a scheduler that is there already."""
     client: Any = None
     """A distributed.Client that is there already; it is left open."""
+    open_scheduler: bool = False
+    """Whether work that is signed or sealed may go to a scheduler that answers everybody who reaches its port."""
     memory_limit: str | int = "auto"
     """Memory of a local worker: bytes, ``2GiB`` or ``auto`` (an even share)."""
     worker_ttl: str = "5m"
@@ -120,6 +126,31 @@ class Cluster:
         return alive
 
 
+def expect_closed(choice: ClusterChoice, addresses: Iterable[str]) -> None:
+    """Refuse work that is signed or sealed where whoever reaches a port runs code as its user, and reads the key.
+
+    Args:
+        choice: What the user asked for.
+        addresses: Of a scheduler or of workers that are there already.
+
+    Raises:
+        ConfigError: One of them is open, and the user did not accept it.
+    """
+    for address in () if choice.open_scheduler else addresses:
+        if (address.partition("://")[0] if "://" in address else "tcp") not in _CLOSED:
+            raise ConfigError(
+                f"{clean(address, 100)} is an open port: whoever reaches it can run code, read the key, and change what"
+                " is signed or sealed",
+                "Name a tls:// scheduler with certificates, or leave it out: local workers have their own. To trust"
+                " everybody who reaches it: --open-scheduler, in Python open_scheduler=True.",
+            )
+
+
+def _expect_closed_for_key(choice: ClusterChoice, addresses: Iterable[str]) -> None:
+    if key_here():
+        expect_closed(choice, addresses)
+
+
 @contextmanager
 def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
     """Start or join a cluster; on leaving, stop what was started.
@@ -141,7 +172,8 @@ def _opened(choice: ClusterChoice, terms: Terms) -> Iterator[Cluster]:
 
     if choice.client is not None:
         check_client(choice.client)
-        with _joined(choice.client, terms) as cluster:
+        _expect_closed_for_key(choice, [choice.client.scheduler.address])
+        with _joined(choice, choice.client, terms) as cluster:
             yield cluster
         return
     for name in ("distributed", "tornado", "asyncio"):
@@ -149,9 +181,10 @@ def _opened(choice: ClusterChoice, terms: Terms) -> Iterator[Cluster]:
     settings = SETTINGS | {"distributed.scheduler.worker-ttl": choice.worker_ttl}
     with dask.config.set(settings):
         if choice.scheduler is not None:
+            _expect_closed_for_key(choice, [choice.scheduler])
             client = _join(distributed, choice.scheduler)
             try:
-                with _joined(client, terms) as cluster:
+                with _joined(choice, client, terms) as cluster:
                     yield cluster
             finally:
                 client.close(timeout=5)
@@ -164,8 +197,9 @@ def _opened(choice: ClusterChoice, terms: Terms) -> Iterator[Cluster]:
 
 
 @contextmanager
-def _joined(client: Any, terms: Terms) -> Iterator[Cluster]:
+def _joined(choice: ClusterChoice, client: Any, terms: Terms) -> Iterator[Cluster]:
     """Use workers that are there already; on leaving, their children are ended and they go on."""
+    _expect_closed_for_key(choice, client.scheduler_info(n_workers=-1)["workers"])
     check_workers(client, terms)
     try:
         yield _connected(client, terms)
@@ -323,6 +357,12 @@ async def _replace_dead(local: Any) -> None:
 
 
 def _join(distributed: Any, address: str) -> Any:
+    if address.startswith("tls://") and distributed.Security().get_connection_args("client")["ssl_context"] is None:
+        raise ConfigError(
+            f"scheduler {address}: Dask's configuration names no certificates",
+            "Set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT and ...__CLIENT__KEY, or give a client in"
+            " Python: Client(..., security=Security(...)).",
+        )
     try:
         client = distributed.Client(address, timeout=10, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:

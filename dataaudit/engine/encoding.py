@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from dataaudit.engine.probing import probe_shards
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Runner, Sized
 from dataaudit.engine.shard_list import ShardList
+from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome
 from dataaudit.engine.work import as_value, hash_file, may_have_changed
@@ -50,6 +51,8 @@ from dataaudit.text import plural
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.files import STREAMED
 
+_VERSION = "2"
+"""Of what is stored of a part."""
 ENCODED = "encoded"
 """Kind of what is stored of parts."""
 DOCUMENTS, _ROWS_TABLE = "documents", "rows"
@@ -109,7 +112,7 @@ class Encode:
 
     def key(self, reading: str) -> str:
         """Return the key of what is stored of a part."""
-        own = [reading, self.tokens.decisive(), self.dtype, self.end, self.decides]
+        own = [_VERSION, reading, self.tokens.decisive(), self.dtype, self.end, self.decides]
         return digest_json(own).removeprefix("sha256:")
 
     def __call__(self, unit: EncodeUnit) -> Outcome:
@@ -122,7 +125,7 @@ class Encode:
         annotator, stats = self.tokens.load(), PartStats()
         tables: list[pa.Table] = []
         rows: list[bytes] = []
-        num_tokens = 0
+        num_tokens, written = 0, hashlib.sha256()
         path = tokens_path(self.state, unit.key)
         with store.writing(), self._file(path) as file:
             for raw in read_part(unit.request, LossLog(), stats):
@@ -133,7 +136,9 @@ class Encode:
                 num_tokens += len(found.ids)
                 tables.append(self.look(batch, found))
                 if self.dtype is not None:
-                    file.write(_ended(found, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes())
+                    raw_ids = _ended(found, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes()
+                    written.update(raw_ids)
+                    file.write(raw_ids)
             size = file.tell()
         if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
             raise ShardUnreadable(Reason.CHANGED)
@@ -142,7 +147,7 @@ class Encode:
         kept = {_ROWS_TABLE: pa.table({"digest": digest_array(digests.reshape(-1, 16))})}
         if documents is not None:
             kept[DOCUMENTS] = documents.combine_chunks()
-        meta = {"records": stats.records, "bytes": size, "tokens": num_tokens}
+        meta = {"records": stats.records, "bytes": size, "sha256": written.hexdigest(), "tokens": num_tokens}
         store.write(ENCODED, unit.key, meta, kept)
         return Outcome()
 
@@ -228,10 +233,11 @@ class Source:
         return vocabulary_pieces(self.tokenizer, self.tokenizer.special_ids)
 
 
+@contextmanager
 def open_source(
     manifest: Manifest, corpus: Corpus, options: BuildOptions, tokenizer: str | None, progress: Progress
-) -> Source:
-    """Find the tokenizer of a manifest.
+) -> Iterator[Source]:
+    """Find the tokenizer of a manifest, and yield what is to be encoded, under the state key.
 
     Args:
         manifest: The manifest.
@@ -244,24 +250,25 @@ def open_source(
         TokenizerError: It cannot be found, or is another one.
         ConfigError: The state folder cannot be written.
     """
-    state = state_folder(options)
+    home = state_folder(options)
     record = manifest.core.tokenizer
-    spec = tokenizer or _known(state, record.sha256, record.name)
-    file = resolve_tokenizer(spec, base_dir=Path.cwd(), cache_dir=state / "tokenizers")
+    spec = tokenizer or _known(home, record.sha256, record.name)
+    file = resolve_tokenizer(spec, base_dir=Path.cwd(), cache_dir=home / "tokenizers")
     if file.sha256 != record.sha256:
         raise TokenizerError(
             f"tokenizer {file.name}: its sha256 is {file.sha256[:16]}..., the manifest's tokenizer {record.name} has"
             f" {record.sha256[:16]}...",
             "Name the tokenizer that the corpus was audited with: --tokenizer FILE.",
         )
-    file, risks = prepare_tokenizer(spec, Path.cwd(), state, progress)
-    tokens = Tokens(
-        tokenizer=replace(file, name=record.name),
-        risks=risks,
-        force_reference=record.encoder == "reference",
-        seed=manifest.core.seeds.get("sample", 0),
-    )
-    return Source(manifest=manifest, corpus=corpus, state=state, tokens=tokens, progress=progress)
+    with open_state(home, key=options.state_key, once=False) as state:
+        file, risks = prepare_tokenizer(spec, Path.cwd(), state, progress, home)
+        tokens = Tokens(
+            tokenizer=replace(file, name=record.name),
+            risks=risks,
+            force_reference=record.encoder == "reference",
+            seed=manifest.core.seeds.get("sample", 0),
+        )
+        yield Source(manifest=manifest, corpus=corpus, state=state, tokens=tokens, progress=progress)
 
 
 def _known(state: Path, sha256: str, name: str) -> str:
@@ -472,7 +479,7 @@ def _checked(
     for unit in units:
         entry = store.read(ENCODED, unit.key)
         path = tokens_path(source.state, unit.key)
-        if entry is None or (entry.meta["bytes"] and not _same_size(path, entry.meta["bytes"])):
+        if entry is None or (entry.meta["bytes"] and not _is_whole(path, entry.meta["sha256"])):
             path.unlink(missing_ok=True)
             store.remove(ENCODED, unit.key)
             raise ManifestMismatch(
@@ -497,8 +504,13 @@ def _checked(
     return parts
 
 
-def _same_size(path: Path, size: int) -> bool:
-    return path.is_file() and path.stat().st_size == size
+def _is_whole(path: Path, sha256: str) -> bool:
+    """Return whether tokens are those that were encoded: who writes the state folder has no say in them."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except OSError:
+        return False
 
 
 def _name(row: Mapping[str, Any]) -> str:

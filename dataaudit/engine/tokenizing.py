@@ -117,7 +117,12 @@ def tokenize(
         ClusterError: The workers cannot do the work.
     """
     check_folder("--out", options.out)
-    source = open_source(manifest, corpus, running, options.tokenizer, progress)
+    with open_source(manifest, corpus, running, options.tokenizer, progress) as source:
+        return _tokenized(source, options, running)
+
+
+def _tokenized(source: Source, options: TokenizeOptions, running: BuildOptions) -> list[WrittenFile]:
+    corpus = source.corpus
     end = special_token(source, options.end_token, "end")
     if end is None and options.format == "flat":
         raise ConfigError(
@@ -134,7 +139,7 @@ def tokenize(
         if not why:
             by_split.setdefault(split, []).append(ordinal)
     said = {
-        "manifest": manifest.id,
+        "manifest": source.manifest.id,
         "encoder": f"{source.tokenizer.name} sha256:{source.tokenizer.sha256}",
         "format": options.format,
         "dtype": dtype,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dask
 import pytest
 
+import dataaudit
 from dataaudit.engine import cluster as module
-from dataaudit.engine.cluster import SETTINGS, ClusterChoice, open_cluster
+from dataaudit.engine.cluster import SETTINGS, ClusterChoice, expect_closed, open_cluster
 from dataaudit.errors import ClusterError, ConfigError
+from dataaudit.sealing import under_key
 
 
 @pytest.mark.parametrize("limit", ["abc", "2 apples", "-1GB"])
@@ -109,3 +111,63 @@ def test_units_do_not_stay_with_the_scheduler():
 
     with dask.config.set(SETTINGS):
         assert BatchedSend("2ms", loop=object()).recent_message_log.maxlen <= 10
+
+
+OPEN = (
+    "tcp://h:1",
+    "h:1",
+    "h",
+    "ucx://h:1",
+    "ws://h:1",
+    "TLS://h:1",
+    "tls:h:1",
+    "gateway://h/1",
+    "tcp://tls://h:1",
+    "://h",
+)
+CLOSED = ("tls://h:1", "wss://h:1", "inproc://10.0.0.1/1/1")
+
+
+@pytest.mark.parametrize("address", OPEN)
+def test_an_open_port_needs_the_users_word(address):
+    expect_closed(ClusterChoice(scheduler=address, open_scheduler=True), [address])
+    with pytest.raises(ConfigError, match="is an open port") as refused:
+        expect_closed(ClusterChoice(scheduler=address), [*CLOSED, address])
+    assert "--open-scheduler" in refused.value.hint
+
+
+def test_what_asks_for_certificates_is_no_open_port():
+    expect_closed(ClusterChoice(), CLOSED)
+
+
+@pytest.mark.parametrize("how", [{"trust_state": False}, {"state_key": b"k" * 32}])
+def test_a_build_that_signs_or_seals_is_refused_before_anything_is_read(tmp_path, how):
+    (tmp_path / "a.jsonl").write_text('{"text": "some words"}')
+    with pytest.raises(ConfigError, match="tcp://h:1 is an open port"):
+        dataaudit.build(tmp_path / "a.jsonl", tmp_path / "m", scheduler="tcp://h:1", **how)
+
+
+def test_an_open_scheduler_is_not_even_asked(tmp_path):
+    with (
+        under_key(b"k" * 32),
+        pytest.raises(ConfigError, match=r"tcp://127\.0\.0\.1:1 is an open port"),
+        open_cluster(ClusterChoice(scheduler="tcp://127.0.0.1:1"), tmp_path),
+    ):
+        pass
+
+
+def test_workers_of_a_closed_scheduler_may_not_be_open_either():
+    client = FakeClient({"tls://h:1": {"nthreads": 1}, "tcp://h:2": {"nthreads": 1}})
+    with (
+        under_key(b"k" * 32),
+        pytest.raises(ConfigError, match="tcp://h:2 is an open port"),
+        module._joined(ClusterChoice(scheduler="tls://h:0"), client, None),
+    ):
+        pass
+
+
+def test_a_scheduler_that_asks_for_certificates_and_a_configuration_without_any():
+    import distributed
+
+    with pytest.raises(ConfigError, match=r"tls://127\.0\.0\.1:1: Dask's configuration names no certificates"):
+        module._join(distributed, "tls://127.0.0.1:1")

@@ -18,6 +18,7 @@ from made_tokens import Corpus, write_flat, write_megatron
 
 from dataaudit import cli
 from dataaudit.corpus.tokenfiles.maps import map_path
+from dataaudit.sealing import key_id
 
 PLANTED = ("missing", "extra", "duplicated", "truncated", "retokenized", "reordered")
 
@@ -224,6 +225,56 @@ def test_work_that_was_done_is_not_done_again(written, tmp_path, monkeypatch):
     assert len(seen) == 3  # the shard in Parquet is read in a child process
     assert seen[0] not in seen[1:]
     assert (tmp_path / "out/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
+
+
+def sealed(written, folder):
+    """Return the options of a command that believes only state under a key, and the key's folder."""
+    key = folder / "state.key"
+    key.write_bytes(b"k" * 32)
+    key.chmod(0o600)
+    return ("--state", folder / "state", "--state-key", key, "--tokenizer", written.folder / "tiny.json")
+
+
+def test_under_a_state_key_nothing_that_others_prepared_is_believed(written, tmp_path):
+    """Both commands work in the folder of the key; what lies there without its seal is named and removed."""
+    how = sealed(written, tmp_path)
+    prepared = tmp_path / "plain"
+    tokenize(written, tmp_path / "plain-out", "--state", prepared, *how[4:])
+    keyed = f"keyed-{key_id(b'k' * 32)}"
+    (tmp_path / "state").mkdir(mode=0o700)
+    shutil.copytree(prepared, tmp_path / "state" / keyed)
+    for path in (tmp_path / "state" / keyed / "tokens").rglob("*"):
+        if path.is_file():
+            path.write_bytes(bytes(path.stat().st_size))
+    for _ in list((tmp_path / "state" / keyed / "tokens").glob("*/*")):
+        assert "is damaged in" in tokenize(written, tmp_path / "out", *how, expect=1)
+    tokenize(written, tmp_path / "out", *how)
+    assert (tmp_path / "out/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
+    record = map_(written, tmp_path / "out/train.bin", *how)
+    assert record["result"] == "proven"
+
+
+@pytest.mark.parametrize("how", ["plain", "keyed"])
+def test_tokens_that_were_changed_in_the_state_folder_are_not_written(written, tmp_path, how):
+    """Of the same size as well: they are not those that were encoded."""
+    options = sealed(written, tmp_path)
+    options = options if how == "keyed" else (*options[:2], *options[4:])
+    tokenize(written, tmp_path / "first", *options)
+    path = next(one for one in (tmp_path / "state").glob("**/tokens/*/*") if one.stat().st_size)
+    path.write_bytes(path.read_bytes()[::-1])
+    assert "is damaged in" in tokenize(written, tmp_path / "out", *options, expect=1)
+    tokenize(written, tmp_path / "out", *options)
+    assert (tmp_path / "out/train.bin").read_bytes() == (written.folder / "megatron/train.bin").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["tokenize", "map"])
+def test_under_a_state_key_no_open_scheduler_is_used(written, tmp_path, command):
+    arguments = {
+        "tokenize": ("tokenize", written.manifest, "--out", tmp_path / "o", "--format", "flat"),
+        "map": ("map", written.folder / "flat/train.bin", "--manifest", written.manifest, "--out", tmp_path / "r.json"),
+    }[command]
+    done = call(*arguments, "--scheduler", "tcp://127.0.0.1:1", "--quiet", *sealed(written, tmp_path))
+    assert (done.exit_code, "tcp://127.0.0.1:1 is an open port" in done.output) == (2, True)
 
 
 def plant(corpus, seed, number):
