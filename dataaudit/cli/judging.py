@@ -9,7 +9,18 @@ from typing import Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, MANIFEST, POLICY, SIDE, ending, note, print_text, without_pandas
+from dataaudit.cli.shell import (
+    FOLDER,
+    JSON,
+    MANIFEST,
+    POLICY,
+    SIDE,
+    ending,
+    note,
+    print_text,
+    print_verdict,
+    without_pandas,
+)
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.errors import ConfigError
 from dataaudit.gate.ready import READY
@@ -143,7 +154,10 @@ def gate(
 
         write_pieces(failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
     lines = write_outputs(verdict, outputs, policy)
-    print_text(gate_json(verdict).decode("utf-8") if as_json else terminal_text(verdict))
+    if as_json:
+        print_text(gate_json(verdict).decode("utf-8"))
+    else:
+        print_verdict(terminal_text(verdict))
     print_text(lines)
     if quarantine is not None:
         from dataaudit.quarantine.proposals import propose_shards

@@ -7,6 +7,7 @@ import errno
 import functools
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -145,6 +146,36 @@ def print_text(text: str) -> None:
         click.echo(text, nl=False)
     except BrokenPipeError:
         _drop_stdout()
+
+
+_COLOURS = {
+    "PASS": "green",
+    "WARN": "yellow",
+    "FAIL": "red",
+    "NOT EVALUATED": "magenta",
+    "NOTHING EVALUATED": "magenta",
+}
+_HEADLINE = re.compile(r"\A(FAIL(?=, NOT))?(?:, )?(PASS|FAIL|NOT EVALUATED|NOTHING EVALUATED)(?=[,:])")
+_STATE = re.compile(r"^  (pass|warn|fail|not evaluated)(?=  )", re.MULTILINE)
+
+
+def print_verdict(text: str) -> None:
+    """Print a verdict, its states in colour where a person reads it: not in a pipe, nor with ``NO_COLOR``."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not sys.stdout.isatty()
+    print_text(text if plain else coloured(text))
+
+
+def coloured(text: str) -> str:
+    """Return a verdict with escape sequences around its headline and the states of its rules."""
+
+    def word(found: re.Match[str]) -> str:
+        return found[0].replace(found[1], click.style(found[1], fg=_COLOURS[found[1].upper()], bold=True))
+
+    def headline(found: re.Match[str]) -> str:
+        parts = [click.style(one, fg=_COLOURS[one], bold=True) for one in found.groups() if one]
+        return ", ".join(parts)
+
+    return _STATE.sub(word, _HEADLINE.sub(headline, text))
 
 
 def note(text: str) -> None:

@@ -9,6 +9,7 @@ from dataaudit import text as t
 from dataaudit.diff import words
 from dataaudit.diff.difference import Bump, Difference, Drift, MetricChange, Number, Recut, ShardChange
 from dataaudit.metrics.drift.facts import MovedToken, tokens_that_moved
+from dataaudit.metrics.drift.token_text import text_or_id
 from dataaudit.render import markdown as md
 from dataaudit.render.blocks import (
     Block,
@@ -152,7 +153,7 @@ def change_section(difference: Difference) -> Section:
     top = max(moved, key=lambda one: one.kl or 0.0, default=None)
     if top is not None and top.top:
         tokens = [
-            MovedToken(one.piece or f"id {one.token}", one.old, one.new, one.kl, one.js) for one in top.top[:_TOKENS]
+            MovedToken(text_or_id(one.piece, one.token), one.old, one.new, one.kl, one.js) for one in top.top[:_TOKENS]
         ]
         title = say("Tokens that moved most in {}", _place(top))
         blocks.append(tokens_that_moved("chart-changes", title, tokens, "before", "now"))
@@ -380,7 +381,7 @@ def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
     sources = [one for one in numbered if one.source is not None]
     for one in numbered if extent == _WHOLE else (sources or numbered)[: min(extent.places, 2)]:
         tokens = (
-            say("{} ({})", Name(shift.piece, 24) if shift.piece else f"id {shift.token}", "+" if shift.kl > 0 else "-")
+            say("{} ({})", Name(text_or_id(shift.piece, shift.token), 24), "+" if shift.kl > 0 else "-")
             for shift in one.top[:_SAID]
         )
         text = "tokens that moved most in {} (+ more often, - less): {}"

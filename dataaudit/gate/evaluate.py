@@ -30,6 +30,7 @@ from dataaudit.metrics.registry import statistic
 
 _NO_SUCH_PART = "no_such_part"
 _ITEMS = "benchmark_contamination"
+_SECRETS, _HITS, _VALIDATED = "secret_hit_rate", "hits", "validated_hits"
 _UNCOUNTED = ("context", "too_short", "boilerplate")
 """Statistics of the questions that no rule finds wherever they stand."""
 _NOT_SEARCHED = Judgement(state=State.NOT_EVALUATED, reason=AT_LEAST)
@@ -70,6 +71,7 @@ def evaluate(
         remarks=(
             *demanded_remarks(policy, now),
             *_not_looked_for(policy, now),
+            *_unconfirmed(policy, now),
             *wordless_remarks(now.wordless),
             *(() if baseline is None else _remarks(now, baseline)),
         ),
@@ -91,6 +93,19 @@ def _not_looked_for(policy: Policy, now: Facts) -> Iterator[str]:
             of = next(record.n for record in counts if record is not None)
             some = f"{left_out:,} of {t.plural(of, 'question')} of the evaluation set {name}"
             yield f"In no share of leaked questions are {some}: no rule finds them wherever they stand."
+
+
+def _unconfirmed(policy: Policy, now: Facts) -> Iterator[str]:
+    """Say how many secrets are not confirmed, where the policy asks for those alone that are."""
+    stats = {rule.stat for rule in policy.rules if rule.metric == _SECRETS}
+    found = [now.find(_SECRETS, stat, Scope()) for stat in (_HITS, _VALIDATED)]
+    hits, validated = (0 if one is None or one.value is None else int(one.value) for one in found)
+    if stats == {_VALIDATED} and hits > validated:
+        yield (
+            f"Beside {t.plural(validated, 'validated secret')} there are {hits - validated:,} hits that nothing"
+            " confirms, such as passwords: no rule of the policy speaks of them. `dataaudit show DIR --section secrets`"
+            " lists them by kind."
+        )
 
 
 def _remarks(now: Facts, baseline: Facts) -> Iterator[str]:

@@ -52,6 +52,8 @@ def fold(text: str, width: int) -> list[str]:
 def shortened(text: str, width: int, *, head: bool = True) -> str:
     """Return a name in at most ``width`` cells, made harmless; of a longer one the end, and a third for the beginning.
 
+    Of a path the last folder and the file's name are kept, as far as they fit: `.../source=web/part-00017-3f...`.
+
     Args:
         text: Any string.
         width: Cells, 8 or more.
@@ -60,6 +62,8 @@ def shortened(text: str, width: int, *, head: bool = True) -> str:
     shown = clean(text if len(text) <= 2 * _MOST else text[:_MOST] + text[-_MOST:])
     if cells(shown) <= width:
         return shown
+    if "/" in shown and shown.isascii():
+        return _short_path(shown, width)
     begin = shown[: width // 3] if head else ""
     while cells(begin) > width // 3:
         begin = begin[:-1]
@@ -67,3 +71,26 @@ def shortened(text: str, width: int, *, head: bool = True) -> str:
     while cells(begin) + len(_CUT) + cells(end) > width:
         end = end[1:]
     return begin + _CUT + end
+
+
+def _short_path(path: str, width: int) -> str:
+    """Return a path's last folders and its file, without endings that others share, else cut in the middle."""
+    *folders, file = path.rstrip("/").split("/")
+    stem = file[:1] + file[1:].partition(".")[0]
+    for first in range(1, len(folders)):
+        for last in (file, f"{stem}{_CUT}"):
+            shown = "/".join([_CUT, *folders[first:], last])
+            if len(shown) <= width:
+                return shown
+    room = width - len(_CUT) - 2
+    folder = folders[-1] if folders else ""
+    kept = min(len(folder), max(room // 2, room - len(stem)))
+    return f"{_CUT}/{_middle(folder, kept)}/{_middle(stem, room - kept)}"
+
+
+def _middle(text: str, width: int) -> str:
+    """Return a text in ``width`` characters, without its middle where it is longer."""
+    if len(text) <= width:
+        return text
+    begin = max(0, width - len(_CUT) + 1) // 2
+    return text[:begin] + _CUT[: width - begin] + text[len(text) - max(0, width - begin - len(_CUT)) :]

@@ -27,8 +27,9 @@ def manifest_blocks(manifest: Manifest) -> Section:
     things = f"{plural(len(found), 'thing')} stand{'s' if len(found) == 1 else ''} out"
     chosen = [found[index] for index in sorted(by_turns(found)[:_POINTS])]
     left = f"{len(found) - len(chosen):,} more are not listed. " if len(chosen) < len(found) else ""
-    shards = core.ledger.shards
-    read = ("shards read", f"{count(shards.read)} of {count(shards.planned)}")
+    ledger = core.ledger
+    held_back = f", {count(ledger.listed_shards)} held back by the list" if ledger.listed_shards else ""
+    read = ("shards read", f"{count(ledger.shards.read)} of {count(ledger.shards.planned)}{held_back}")
     return Section(
         id="manifest",
         title=say("{}: {}", title, things if found else "nothing stands out"),

@@ -135,6 +135,8 @@ def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: 
 def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
     shards, whole = view.ledger["shards"], view.totals
     unread = view.ledger["unread_bytes"]
+    listed = view.ledger["listed_shards"]
+    held_back = f", {t.count(listed)} held back by the list" if listed else ""
     held_out = sum(one.documents for one in view.splits if one.held_out)
     return (
         KeyFigure(label="documents", value=whole.documents, detail=f"{t.count(held_out)} held out"),
@@ -142,7 +144,7 @@ def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
         KeyFigure(
             label="shards read",
             value=f"{t.count(shards['read'])} of {t.count(shards['planned'])}",
-            detail=f"{t.size(unread)} unread" if unread else "nothing unread",
+            detail=f"{t.size(unread)} unread{held_back}" if unread else f"nothing unread{held_back}",
             tone=lost if unread else "",
         ),
         KeyFigure(

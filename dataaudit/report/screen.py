@@ -10,7 +10,7 @@ from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import FAMILIES
 from dataaudit.metrics.shown import Standout
-from dataaudit.metrics.volume.facts import Overview, overview
+from dataaudit.metrics.volume.facts import Overview, overview, shards_read
 from dataaudit.render.cells import cells, fold, shortened
 from dataaudit.render.line import spell
 from dataaudit.render.terminal import facts, page, prose, section
@@ -51,9 +51,9 @@ def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
 
 def _identity(view: Overview, width: int) -> list[str]:
     """Return id, size and splits, a line each; two for a size with very long numbers."""
-    shards, whole = view.ledger["shards"], view.totals
+    whole = view.totals
     size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
-    read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
+    read = shards_read(view.ledger)
     name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
     tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
     line = f"{size}{tokenizer}; {read}"

@@ -6,7 +6,8 @@ from collections import Counter
 from functools import lru_cache
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.numbers import evidence_count, number, numbers, with_unit
+from dataaudit.gate.coverage import COVERAGE
+from dataaudit.gate.numbers import Numbers, evidence_count, number, numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
@@ -71,15 +72,29 @@ def value_words(rule: Rule, case: Case | None) -> str:
     if case is None:
         return "no number"
     shown = numbers(rule, case)
+    if rule.metric == COVERAGE and rule.limit_kind == "budget" and shown.value:
+        return _unread_words(case, shown)
     if not shown.value:
         return f"no number: {_reason(case)}" if case.reason else "no number"
-    parts = [with_unit(shown.value, case.unit)]
+    confirmed = "validated " if case.stat == "validated_hits" and case.unit == "hits" else ""
+    parts = [with_unit(shown.value, confirmed + case.unit)]
     if shown.interval:
         sure = f", {case.confidence * 100:.3g} %" if case.confidence is not None else ""
         parts.append(f"({shown.interval}{sure})")
     if case.reason:
         parts.append(f"({_reason(case)})")
     return " ".join(parts)
+
+
+def _unread_words(case: Case, shown: Numbers) -> str:
+    """Return unread bytes as they count: without bad records that are tolerated, with whole shards of too many."""
+    if not shown.judged or case.value is None or case.judged is None:
+        return f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
+    if case.judged < case.value:
+        rest = f"another {number(case.value - case.judged)} are bad records that the policy tolerates"
+    else:
+        rest = f"{shown.value} were not read; a shard with too many bad records counts whole"
+    return f"{shown.judged} {name(case.unit, 60)} count as not read ({rest})"
 
 
 def _reason(case: Case) -> str:
@@ -90,7 +105,7 @@ def _reason(case: Case) -> str:
 def judged_words(rule: Rule, case: Case | None) -> str:
     """Return the number that was held against the limit, where it is not the value."""
     shown = numbers(rule, case)
-    if not shown.judged:
+    if not shown.judged or (rule.metric == COVERAGE and rule.limit_kind == "budget"):
         return ""
     return {
         "budget": f"judged: {shown.judged}",
@@ -169,8 +184,20 @@ def advice(verdict: Verdict) -> str:
         more = f" and {len(none) - _NAMED:,} more" if len(none) > _NAMED else ""
         named = ", ".join(map(name, none[:_NAMED])) + more
         return f"{first} It says nothing of {plural(len(none), 'rule')} without anything to judge: {named}."
-    also = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
-    return f"{first} What fails besides is named below." if also else first
+    also = verdict.exit_code == ExitCode.NOT_EVALUATED and ExitCode.BUDGET_EXCEEDED in verdict.codes
+    return _both(verdict) if also else first
+
+
+def _both(verdict: Verdict) -> str:
+    """Return what to do where rules fail and others could not be judged: the exit code names the second alone."""
+    effects = Counter(effect_of(verdict, result) for result in verdict.rules)
+    fails, unknown = plural(effects[Effect.STOPS], "rule"), effects[Effect.UNKNOWN]
+    fails = f"{fails} {'fails' if effects[Effect.STOPS] == 1 else 'fail'}"
+    others = f"{unknown:,} could not be judged" if unknown else "some parts of them could not be judged"
+    return (
+        f"Do not release it: {fails}, and {others}, for which the exit code is 3. Both are named below. Fix what fails"
+        " and build again, or give it a waiver; give the build, or the gate, what is missing."
+    )
 
 
 def _late(verdict: Verdict) -> str:

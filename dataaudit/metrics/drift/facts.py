@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
+from dataaudit.metrics.drift.token_text import text_or_id
 from dataaudit.metrics.shown import Kind, Part, Shown, Standout, first_of
 from dataaudit.render.blocks import Bar, Block, Figure, Row, Section, Table, bars, names, numbers, rows_of, toned, words
 from dataaudit.render.line import Line, Name, join, nats, say
@@ -61,7 +62,8 @@ class Drift:
 class MovedToken:
     """A token that is more or less frequent than before."""
 
-    piece: str
+    text: str
+    """As of :func:`dataaudit.metrics.drift.token_text.token_text`, or its id."""
     old: int
     new: int
     kl: float
@@ -134,7 +136,7 @@ def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], befo
     """Return a chart of the tokens that make most of a divergence, with its table; ``name`` is its id."""
     made = (
         Bar(
-            Name(one.piece),
+            Name(one.text),
             one.kl,
             say("{} nats, {} {}, {} {}", nats(one.kl, signed=True), one.old, before, one.new, now),
         )
@@ -142,7 +144,7 @@ def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], befo
     )
     with_js = any(one.js is not None for one in tokens)
     more = ("part of JS, nats",) if with_js else ()
-    often = (say("{} {} often", Name(one.piece, 26), "more" if one.kl > 0 else "less") for one in tokens[:_SAID])
+    often = (say("{} {} often", Name(one.text, 26), "more" if one.kl > 0 else "less") for one in tokens[:_SAID])
     return Figure(
         id=name,
         title=title,
@@ -153,7 +155,7 @@ def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], befo
             columns=(*names("token"), *numbers(before, now, "part of KL, nats", *more)),
             rows=tuple(
                 (
-                    Name(one.piece, 40),
+                    Name(one.text, 40),
                     one.old,
                     one.new,
                     nats(one.kl, signed=True),
@@ -207,7 +209,7 @@ def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
     if not held:
         return []
     tokens = [
-        MovedToken(row["piece"] or f"id {row['token']}", row["reference_count"], row["count"], row["kl"], row["js"])
+        MovedToken(text_or_id(row["piece"], row["token"]), row["reference_count"], row["count"], row["kl"], row["js"])
         for row in held
     ]
     title = say("Tokens that moved most in {}", place(worst))

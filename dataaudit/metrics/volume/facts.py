@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -182,6 +182,13 @@ def overview(manifest: Manifest) -> Overview:
         held_back=tuple(shard for shard in lost if HELD_BACK in shard.reasons),
         partial=tuple(shard for shard in lost if shard.status not in UNREAD),
     )
+
+
+def shards_read(ledger: Mapping[str, Any]) -> str:
+    """Return ``25 of 30 shards read, 5 held back by the list`` of :func:`ledger_facts`."""
+    shards, listed = ledger["shards"], ledger["listed_shards"]
+    read = f"{t.count(shards['read'])} of {t.plural(shards['planned'], 'shard')} read"
+    return f"{read}, {t.count(listed)} held back by the list" if listed else read
 
 
 def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:

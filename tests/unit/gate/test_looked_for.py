@@ -180,3 +180,15 @@ def test_rules_of_a_config_change_the_digest(tmp_path, text):
 def test_an_allow_list_of_a_config_changes_the_digest(tmp_path):
     (tmp_path / "allow.txt").write_text("0" * 64 + "\n")
     assert load_secrets(allow=tmp_path / "allow.txt").own_digest != load_secrets().own_digest
+
+
+@pytest.mark.parametrize(("validated", "said"), [(0, "0 validated secrets"), (1, "1 validated secret"), (7, "")])
+def test_secrets_that_nothing_confirms_are_remarked_on(validated, said):
+    """`secrets 0 hits` is not all that there is to say where seven passwords were found."""
+    only = rule(metric=METRIC, stat="validated_hits", unit="hits", budget=9)
+    records = [record(METRIC, "validated_hits", float(validated), "hits"), record(METRIC, "hits", 7.0, "hits")]
+    found = verdict_of(only, facts(covered(), *records))
+    expected = f"Beside {said} there are {7 - validated} hits that nothing confirms"
+    assert [remark.startswith(expected) for remark in found.remarks] == [True] * bool(said)
+    both = policy(only, rule(name="all", **WHOLE))
+    assert not evaluate(both, facts(covered(), *records), on=dt.date(2026, 11, 27)).remarks
