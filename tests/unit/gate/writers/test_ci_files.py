@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -265,19 +267,95 @@ def test_the_hook_runs_the_gate_and_stops_the_commit(stubs, tmp_path):
 
 def test_the_examples_are_what_their_platforms_read(tmp_path):
     """A workflow, steps of one, a GitLab job, a configuration of pre-commit."""
-    workflow, steps, gitlab, hooks = SNIPPETS
-    check("vendor.github-workflows", workflow, tmp_path)
-    check("vendor.gitlab-ci", gitlab, tmp_path)
+    workflow, steps, building, gitlab, gitlab_building, hooks = SNIPPETS
+    for one in (workflow, building):
+        check("vendor.github-workflows", one, tmp_path)
+    for one in (gitlab, gitlab_building):
+        check("vendor.gitlab-ci", one, tmp_path)
     (tmp_path / "config.yaml").write_text(hooks)
     (repo,) = load_config(str(tmp_path / "config.yaml"))["repos"]
     assert repo["hooks"][0]["id"] == "dataaudit-gate"
     (one,) = yaml.safe_load(steps)["steps"]
     assert "\ndataaudit gate manifests/current --policy " in one["run"]
-    for recipe in (workflow, steps, gitlab, hooks):
+    for recipe in SNIPPETS:
         assert not re.search(r"(--policy|policy:|--public-key)[ =,]+target/|--(policy|public-key)[ ,]+gates/", recipe)
     assert not re.search(r"uses: (?!OWNER)\S+@v\d", PAGE)
     given = next(one for one in yaml.safe_load(workflow)["jobs"]["gate"]["steps"] if "dataaudit" in one["uses"])["with"]
     assert set(given) <= set(ACTION["inputs"])
+
+
+def git(folder, *arguments):
+    """Run git in a folder, as somebody."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def corpus_repository(tmp_path_factory):
+    """Return a repository with a small corpus, its config and a copy of the ready policy, all on its branch main."""
+    folder = tmp_path_factory.mktemp("corpus")
+    rng = random.Random(5)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    words = ["".join(rng.choices(syllables, k=rng.randrange(1, 4))) for _ in range(3000)]
+    for name, number in (("train/a", 60), ("train/b", 60), ("train/c", 60), ("val/v", 20)):
+        path = folder / f"data/{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        texts = (" ".join(rng.choices(words, k=rng.randrange(80, 300))) + "." for _ in range(number))
+        path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (folder / "corpus.yaml").write_text(
+        "dataset: {name: small, version: 1.0.0}\nsplits:\n"
+        "  train: {paths: ['data/train/*'], text: text}\n"
+        "  val: {paths: ['data/val/*'], text: text, held_out: true}\n"
+    )
+    (folder / "gates").mkdir()
+    shutil.copy(ROOT / "pipelines/release-gate.yaml", folder / "gates")
+    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "corpus")
+    return folder
+
+
+@pytest.mark.parametrize("platform", ["github", "gitlab"])
+def test_a_job_that_builds_comes_to_a_verdict(corpus_repository, tmp_path, platform):
+    """Every command of the page but the installation, in a checkout; the policy of the branch is not used."""
+    git(tmp_path, "clone", "--quiet", str(corpus_repository), "checkout")
+    checkout = tmp_path / "checkout"
+    (checkout / "gates/release-gate.yaml").write_text("none")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/dataaudit").write_text(
+        f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m dataaudit "$@"\n'
+    )
+    (tmp_path / "bin/dataaudit").chmod(0o755)
+    jobs = {
+        name: yaml.safe_load(one) for name, one in zip(("github", "gitlab"), (SNIPPETS[2], SNIPPETS[4]), strict=True)
+    }
+    job = jobs["github"]["jobs"]["audit"] if platform == "github" else jobs["gitlab"]["audit"]
+    commands = [one["run"] for one in job["steps"] if "run" in one] if platform == "github" else job["script"]
+    assert "pip install" in commands[0]
+    environ = {
+        **os.environ,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "RUNNER_TEMP": str(tmp_path),
+        "GITHUB_BASE_REF": "main",
+        "CI_DEFAULT_BRANCH": "main",
+        "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
+    }
+    for command in commands[1:]:
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", command.replace("/tmp/", f"{tmp_path}/")],
+            cwd=checkout,
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("PASS")
+    assert "\x1b" not in done.stdout
+    page = tmp_path / "summary.md" if platform == "github" else checkout / "gate.md"
+    assert "## dataaudit gate: PASS" in page.read_text()
+    assert (checkout / ".dataaudit").is_dir()
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, 127])
