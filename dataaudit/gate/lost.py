@@ -26,12 +26,12 @@ _SILENT = (State.NOT_EVALUATED, State.NOT_APPLICABLE)
 
 def why_none(metric: str, scope: Scope, facts: Facts) -> str:
     """Return why a manifest has no number of a metric: what was switched off or never given; else nothing."""
+    sets = METRICS[metric].sets
+    if sets and not facts.sets_of(metric):  # a build without one has no such stage, and nobody switched it off
+        return "no held-out split" if sets == "held_out" else "no evaluation set is given"
     stage = FAMILY_OF[metric].stage_name
     if stage and METRICS[metric].by_stage and stage not in facts.stages and not facts.has(metric):
         return f"stage {stage} is off"
-    sets = METRICS[metric].sets
-    if sets and not facts.sets_of(metric):
-        return "no held-out split" if sets == "held_out" else "no evaluation set is given"
     looked_for = facts.entities.get(metric)
     if scope.entity is not None and looked_for is not None and scope.entity not in looked_for:
         return f"{scope.entity} was not looked for"

@@ -135,8 +135,12 @@ def _nothing(absent: Sequence[str]) -> str:
 def not_looked_for(manifest: Manifest) -> str:
     """Say which stages did not run: what they would have found cannot stand out. Empty when all did."""
     ran = {one.name for one in manifest.core.stages}
-    absent = [one.stage_name for one in FAMILIES if one.looked_for and one.stage_name not in ran]
-    return f"Not looked for, as the stages are off: {', '.join(absent)}" if absent else ""
+    absent = [one for one in FAMILIES if one.looked_for and one.stage_name not in ran]
+    held_out = any(split.held_out for split in manifest.core.splits)
+    idle = [one for one in absent if not held_out and any(metric.sets == "held_out" for metric in one.metrics)]
+    groups = (("no split is held out", idle), ("the stages are off", [one for one in absent if one not in idle]))
+    told = [f"as {why}: {', '.join(one.stage_name for one in ones)}" for why, ones in groups if ones]
+    return f"Not looked for, {'; '.join(told)}" if told else ""
 
 
 def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:

@@ -192,3 +192,10 @@ def test_secrets_that_nothing_confirms_are_remarked_on(validated, said):
     assert [remark.startswith(expected) for remark in found.remarks] == [True] * bool(said)
     both = policy(only, rule(name="all", **WHOLE))
     assert not evaluate(both, facts(covered(), *records), on=dt.date(2026, 11, 27)).remarks
+
+
+def test_a_corpus_without_a_held_out_split_is_not_said_to_have_a_stage_off():
+    """Nobody switched it off: a build without one has nothing to compare."""
+    leaks = rule(metric="train_val_overlap", stat="near_dup", scope={"per": "set"})
+    found = evaluate(policy(leaks), facts(covered(), splits={"train": False}), on=dt.date(2026, 11, 27))
+    assert found.rules[0].cases[0].why == "no held-out split"
