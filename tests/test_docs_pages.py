@@ -225,6 +225,9 @@ class TestInferencePage:
         [
             (["web/a.jsonl"], {"source": TEXT}, SourceRule(column="source")),
             (["web/a.jsonl", "code/b.jsonl"], {"source": "int64"}, None),
+            (["source=web/a.parquet"], {}, SourceRule(column="source")),
+            (["lang=de/year=2020/a.parquet", "lang=fr/year=2020/b.parquet"], {}, SourceRule(column="lang")),
+            (["web/year=2020/a.parquet", "code/year=2021/b.parquet"], {}, None),
             (["a.jsonl", "b.jsonl"], {}, SourceRule(constant="all")),
             (["a.jsonl", "code/b.jsonl"], {}, SourceRule(constant="all")),
         ],

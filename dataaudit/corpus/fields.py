@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dataaudit.config import SourceRule
+from dataaudit.corpus.hive import partition_columns
 from dataaudit.corpus.loss import Reason, ShardUnreadable
 from dataaudit.errors import ConfigError
 
@@ -38,12 +39,14 @@ class FieldRule:
 
 
 def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int, text_document: str = "") -> FieldRule:
-    """Resolve a split's rules for one shard.
+    """Resolve a split's rules for one shard; a folder ``lang=de`` of its URI gives the column ``lang``.
 
     Raises:
         ShardUnreadable: The URI does not match the pattern that should give the source.
     """
-    constant = source.constant or NO_SOURCE
+    constant, column = source.constant or NO_SOURCE, source.column
+    if column is not None and (value := partition_columns(uri).get(column)) is not None:
+        constant, column = value or NO_SOURCE, None
     if source.pattern is not None:
         match = re.search(source.pattern, uri)
         if match is None or not match.group("source"):
@@ -51,7 +54,7 @@ def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int
         constant = match.group("source")
     return FieldRule(
         text=text,
-        source_column=source.column,
+        source_column=column,
         source_constant=constant,
         max_record_bytes=max_record_bytes,
         text_document=text_document,

@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 from dataaudit.config import SourceRule, Split
 from dataaudit.corpus.fields import MIXED, NOTHING, TEXT
+from dataaudit.corpus.hive import PLAIN_FOLDER, plain_folder, source_key
 from dataaudit.corpus.loss import ShardUnreadable
 from dataaudit.corpus.readers import reader_of
 from dataaudit.corpus.shards import Shard, expand, remote_lister
@@ -49,6 +50,7 @@ _SPLIT_WORDS = {
 }
 _FOLDER = r"(?:^|/)(?P<source>[^/]+)/[^/]+$"
 _SHOWN_COLUMNS = 20
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 _LONGEST_NAME, _MOST_SPACES = 48, 3
 _DATA = re.compile(r"@|[0-9]{5}|://")
 """What keys hold that are data: addresses, numbers, text."""
@@ -167,9 +169,26 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
             hint,
         )
     if len(strings) == 1 and is_plain_name(strings[0]) and not _ABOUT_TEXT.fullmatch(strings[0]):
+        _check_is_no_header(split, strings[0])
         return strings[0]
     shown = _names(known) or "no columns"
     raise ConfigError(f"splits.{split}.text: cannot tell which column is the text: {shown}", hint)
+
+
+def _check_is_no_header(split: str, name: str) -> None:
+    """Check that a column's name is not the whole header of a table that was read with another separator.
+
+    Raises:
+        ConfigError: It is.
+    """
+    separator = next((sign for sign in _SEPARATORS if sign in name.strip(sign)), None)
+    if separator is not None:
+        raise ConfigError(
+            f"splits.{split}.text: the only column of text, {encode_path(name)!r}, is a header whose names are"
+            f" separated by {_SEPARATORS[separator]}: its file was made from a table by another separator",
+            f"Make it again with that separator, in pandas read_csv(..., sep={separator!r}). If it is the text, name"
+            f" it in a config (splits.{split}.text) or with --text COLUMN, in Python text=COLUMN.",
+        )
 
 
 def _is_null(name: str, seen: Sequence[Columns]) -> bool:
@@ -191,12 +210,20 @@ def is_plain_name(name: str) -> bool:
 
 
 def infer_source(shards: Iterable[Shard], columns: Columns) -> SourceRule:
-    """Return the rule for sources: a column ``source``, else the shard's folder when there are several."""
+    """Return the rule for sources: a column ``source``, else the shard's folder when there are several.
+
+    A folder ``source=web`` is such a column, and one like ``lang=de`` after it. Other folders ``key=value``, as
+    ``year=2020``, are passed over.
+    """
     if columns.get(SOURCE_NAME) == TEXT:
         return SourceRule(column=SOURCE_NAME)
     folders = {shard.uri.rpartition("/")[0] for shard in shards}
-    if len(folders) > 1 and "" not in folders:
-        return SourceRule(pattern=_FOLDER)
+    if (key := source_key(folders)) is not None:
+        return SourceRule(column=key)
+    partitioned = any("=" in folder for folder in folders)
+    several: set[str | None] = {plain_folder(folder) if partitioned else folder for folder in folders}
+    if len(several) > 1 and several.isdisjoint({"", None}):
+        return SourceRule(pattern=PLAIN_FOLDER if partitioned else _FOLDER)
     return SourceRule(constant="all")
 
 

@@ -44,6 +44,8 @@ class Reason(StrEnum):
     """A compressed stream is damaged, or followed by bytes that are none."""
     WINDOW = "window_too_large"
     """A zstd frame or an xz stream needs more than 128 MiB of memory."""
+    DICTIONARY = "dictionary_needed"
+    """A zstd frame was compressed with a dictionary, which is a file of its own; none is taken."""
     EXPANSION = "expansion_too_large"
     """A compressed file holds more than 10,000 times its own size: a bomb, or damage that looks like one."""
     NOT_PARQUET = "not_parquet"

@@ -43,6 +43,8 @@ _COMPRESSIONS: dict[str, Compression] = {
     ".bz2": "bzip2",
     ".xz": "xz",
 }
+_SNAPSHOT = re.compile(r"(?P<repo>/.*)/snapshots/[0-9a-f]{40}(?:/.*)?", re.DOTALL)
+_BLOB = re.compile(r"/blobs/(?:[0-9a-f]{40}|[0-9a-f]{64})")
 _FILE = re.compile(r"(?:file|local)://(?:localhost)?(?P<path>/.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -274,7 +276,7 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
             skip = skip or Reason.NOT_A_FILE
     if skip is None and format_ == UNKNOWN:
         skip = Reason.UNKNOWN_FORMAT
-    if real_root is not None and not _is_below(os.path.realpath(path), real_root):
+    if real_root is not None and not _is_inside(path, real_root):
         skip = Reason.OUTSIDE_ROOT
     return Shard(
         ordinal=ordinal,
@@ -286,6 +288,19 @@ def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None)
         skip=skip,
         size=size,
     )
+
+
+def _is_inside(path: str, real_root: str) -> bool:
+    """Tell whether a file lies in the root, or is a link of the hub's cache there: what that leads to is beside it.
+
+    Such a link is ``REPO/snapshots/COMMIT/NAME``, and leads to ``REPO/blobs/DIGEST``, which is no link.
+    """
+    real = os.path.realpath(path)
+    if _is_below(real, real_root):
+        return True
+    folder = os.path.realpath(os.path.dirname(path))
+    snapshot = _SNAPSHOT.fullmatch(folder) if _is_below(folder, real_root) else None
+    return snapshot is not None and _BLOB.fullmatch(real.removeprefix(snapshot["repo"])) is not None
 
 
 def _is_below(path: str, folder: str) -> bool:

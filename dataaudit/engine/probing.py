@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from dataaudit.config import AuditConfig, Split, nearest
+from dataaudit.corpus.hive import partition_columns
 from dataaudit.corpus.infer import TEXT_NAMES, infer_source, infer_text, is_held_out_name, is_plain_name, named_text
 from dataaudit.corpus.loss import Reason
 from dataaudit.corpus.readers import READER_VERSION, Part
@@ -227,7 +228,7 @@ def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, prog
     read = [text for name, split in given_first if (text := split.text or named_text(seen[name]))]
     splits = dict(config.splits)
     for name, split in splits.items():
-        for warning in _warnings(name, split, seen[name]):
+        for warning in _warnings(name, split, seen[name], shards):
             warn(warning)
         if split.text is not None and split.source is not None:
             continue
@@ -261,19 +262,22 @@ def _is_empty(shard: Shard) -> bool:
     return os.path.isfile(shard.path) and os.path.getsize(shard.path) == 0
 
 
-def _warnings(name: str, split: Split, seen: list[dict[str, str]]) -> Iterator[str]:
+def _warnings(name: str, split: Split, seen: list[dict[str, str]], shards: ShardList) -> Iterator[str]:
     """Say what in a split's rules looks like a slip; the build goes on, and the ledger has the outcome."""
     if is_held_out_name(name) and not split.held_out:
         yield f"split {name} is not marked `held_out: true`, so it counts as training data"
     known = sorted({column for columns in seen for column in columns})
     shown = [column for column in known if is_plain_name(column)]
     source = split.source.column if split.source is not None else None
-    for role, column in (("text", split.text), ("source", source)):
+    if source is not None and any(source in partition_columns(shard.uri) for shard in shards.of_split(name)):
+        source = None
+    hint = "; where the names of folders are the sources, write `source: {pattern: '(?P<source>[^/]+)/[^/]+$'}`"
+    for role, column, more in (("text", split.text, ""), ("source", source, hint)):
         if column is None or not known or column in known or column.split(".")[0] in known:
             continue
         yield (
             f"none of the first {len(seen)} shard(s) of split {name} has the {role} column `{column}`"
-            f"{nearest(column, shown)}"
+            f"{nearest(column, shown)}{more}"
         )
 
 

@@ -16,7 +16,8 @@ _SHOWN_COLUMNS = 10
 _SHOWN_NAME = 40
 """Characters of a column's name: without a header line, names are texts of the first item."""
 _CLOSE = 0.5
-_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
+_WRITE = "`pandas.read_csv(FILE, sep={!r}).to_csv(FILE, index=False)`"
 
 
 def file_name(paths: Sequence[str], number: int) -> str:
@@ -63,9 +64,12 @@ def _unknown(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> Confi
     said = f"protected.{name}: no item of {file_name(paths, wrong['file'])} has a column {column!r}"
     listed = ", ".join(_clipped(one) for one in known[:_SHOWN_COLUMNS])
     hint = f"Its columns are: {listed}{f' and {columns - _SHOWN_COLUMNS:,} more' if columns > _SHOWN_COLUMNS else ''}."
-    separator = next((one for one in _SEPARATORS if one in known[0]), "") if is_csv and columns == 1 else ""
+    own = "\t" if ".tsv" in path else ","
+    separator = next((one for one in _SEPARATORS if one != own and one in known[0]), "") if is_csv else ""
     if separator:
-        hint += f" Are they separated by {_SEPARATORS[separator]}? A .csv file has commas, a .tsv file tabs."
+        suffix = {",": ".csv", "\t": ".tsv"}.get(separator)
+        remedy = f"Rename it to {suffix}." if suffix else f"Write it with commas: {_WRITE.format(separator)}."
+        hint += f" Are they separated by {_SEPARATORS[separator]}? A .csv file has commas, a .tsv file tabs. {remedy}"
         return ConfigError(said, hint)
     close = difflib.get_close_matches(column, known, n=1, cutoff=_CLOSE)
     if close:

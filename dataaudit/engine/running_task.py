@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from dataaudit.annotators.base import Annotators
 from dataaudit.corpus.batch import DocBatch
+from dataaudit.engine.keyed_runs import KeyedRuns
 from dataaudit.engine.packs import Item
-from dataaudit.engine.store import entry_item, keyed_item
+from dataaudit.engine.store import PartialStore, entry_item, keyed_item
 from dataaudit.engine.units import task_kind
 from dataaudit.link.second_pass import Encode, SecondPassTask
 
@@ -26,7 +27,16 @@ class RunningTask:
     """What it wants, sorted by row."""
     annotators: Annotators
     """What it needs to know of documents."""
-    found: dict[str, list[pa.Table]] = field(default_factory=dict)
+    store: PartialStore
+    """Where what it found goes."""
+    tables: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """Small tables that it found, by name."""
+    keyed: dict[str, KeyedRuns] = field(default_factory=dict)
+    """Keyed rows that it found, by name."""
+
+    def __post_init__(self) -> None:
+        """Nothing is found yet."""
+        self.keyed = {name: KeyedRuns(schema, self.store.root) for name, schema in self.task.emits.items()}
 
     @property
     def rows(self) -> np.ndarray:
@@ -43,18 +53,24 @@ class RunningTask:
         start, stop = np.searchsorted(rows, [own.rows[0], own.rows[-1] + 1]).tolist()
         shown = self.annotators.look(own) if self.task.needs else own
         for name, table in self.task.run(shown, self.wanted.slice(start, stop - start), encode).items():
-            self.found.setdefault(name, []).append(table)
+            if name in self.keyed:
+                self.keyed[name].add(table)
+            else:
+                self.tables.setdefault(name, []).append(table)
 
     def items(self) -> Iterator[Item]:
-        """Yield what is stored of what it found."""
+        """Yield what is stored of what it found; keyed rows that are many are written here, to files of their own.
+
+        Raises:
+            StateFolderError: They cannot be written.
+        """
         kind = task_kind(self.task)
-        for name, schema in self.task.emits.items():
-            yield keyed_item(kind, self.key, name, self.found.get(name, []), schema)
-        tables = {
-            name: pa.concat_tables(tables).combine_chunks()
-            for name, tables in self.found.items()
-            if name not in self.task.emits
-        }
+        for name, rows in self.keyed.items():
+            if rows.are_many:
+                rows.write(self.store.side_path(kind, self.key, name))
+            else:
+                yield keyed_item(kind, self.key, name, rows.few, rows.schema)
+        tables = {name: pa.concat_tables(found).combine_chunks() for name, found in self.tables.items()}
         yield entry_item(kind, self.key, {}, tables)
 
 

@@ -307,13 +307,14 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
     wanted = {key: entry.tables[WANTED] for _, key, at in unit.tasks if (entry := entry_at(at)) is not None}
     if missing := [key for _, key, _ in unit.tasks if key not in wanted]:
         return Outcome(damaged=tuple(f"{WANTED}/{key}" for key in missing))
+    store = PartialStore(settings.state)
     tasks = [
-        RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators))
+        RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators), store)
         for task, key, _ in unit.tasks
     ]
     rows = np.unique(np.concatenate([one.rows for one in tasks]))
     seen = 0
-    for raw in read_part(replace(unit.request, only=frozenset(rows.tolist())), LossLog(), PartStats()):
+    for raw in read_part(replace(unit.request, only=rows), LossLog(), PartStats()):
         chosen = documents_at(raw, rows)
         if len(chosen):
             seen += len(chosen)
@@ -325,7 +326,7 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
         raise ShardUnreadable(Reason.CHANGED)
     assert seen == len(rows), "every wanted document was read before"
     items = [item for one in tasks for item in one.items()]
-    return Outcome(pack=str(PartialStore(settings.state).write_items(items)))
+    return Outcome(pack=str(store.write_items(items)))
 
 
 def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:

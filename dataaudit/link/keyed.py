@@ -48,14 +48,29 @@ def keyed_pieces(name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> li
         tables: The rows, in any order.
         schema: Its first column is a fixed-size binary key.
     """
+    found = list(keyed_blocks(tables, schema, _MIN_ROWS))
+    return [keyed_head(name, schema, [block for block, _ in found]), *(body for _, body in found)]
+
+
+def keyed_blocks(
+    tables: Sequence[pa.Table], schema: pa.Schema, min_rows: int = 0
+) -> Iterator[tuple[KeyedBlock, bytes]]:
+    """Yield the blocks of some rows, sorted, each with what is stored of it.
+
+    Args:
+        tables: The rows, in any order.
+        schema: Its first column is a fixed-size binary key.
+        min_rows: First bytes of fewer rows share a block; with 0 each has blocks of its own.
+    """
     table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)]).combine_chunks()
-    blocks, bodies = [], []
-    for first, last, body in _blocks(table.take(_order(table)) if table.num_rows > 1 else table):
-        blocks.append([first, last, len(body), _short_digest(body)])
-        bodies.append(body)
-    head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": blocks})
-    fixed = _MAGIC + len(head).to_bytes(8, "little") + _head_digest(name, head)
-    return [fixed, _padded(head), *bodies]
+    for first, last, body in _blocks(table.take(_order(table)) if table.num_rows > 1 else table, min_rows):
+        yield KeyedBlock(first, last, len(body), _short_digest(body)), body
+
+
+def keyed_head(name: str, schema: pa.Schema, blocks: Sequence[KeyedBlock]) -> bytes:
+    """Return what stands before the blocks of keyed rows, which follow in this order."""
+    head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": [list(block) for block in blocks]})
+    return _MAGIC + len(head).to_bytes(8, "little") + _head_digest(name, head) + _padded(head)
 
 
 def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
@@ -156,30 +171,34 @@ def _order(table: pa.Table) -> pa.Array:
     return pa.array(order)
 
 
-class _Block(NamedTuple):
+class KeyedBlock(NamedTuple):
+    """A block of keyed rows, as the head describes it."""
+
     first: int
     """Least first byte of its keys."""
     last: int
     """Greatest."""
     size: int
+    """Stored bytes."""
     digest: str
+    """Of them."""
 
 
-def _blocks(table: pa.Table) -> Iterator[tuple[int, int, bytes]]:
+def _blocks(table: pa.Table, min_rows: int) -> Iterator[tuple[int, int, bytes]]:
     """Yield (least, greatest first byte, record batch as a message) of a sorted table; a byte may have several."""
     for batch in table.to_batches():
         firsts = key_matrix(batch.column(0))[:, 0]
         ends = [*(np.flatnonzero(firsts[1:] != firsts[:-1]) + 1).tolist(), len(firsts)] if len(firsts) else []
         begin = 0
         for end, following in zip_longest(ends, ends[1:]):
-            if following is not None and end - begin < _MIN_ROWS and following - end < _MIN_ROWS:
+            if following is not None and end - begin < min_rows and following - end < min_rows:
                 continue
             piece = batch.slice(begin, end - begin)
             yield int(firsts[begin]), int(firsts[end - 1]), _padded(piece.serialize().to_pybytes())
             begin = end
 
 
-def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[_Block], int]:
+def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[KeyedBlock], int]:
     """Return schema and blocks of rows, checked, and how far in the first block begins."""
     fixed = source.read(_FIXED)
     length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
@@ -188,7 +207,7 @@ def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[_Block
         raise DamagedFileError(str(stored))
     value = orjson.loads(head)
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
-    return schema, [_Block(*block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
+    return schema, [KeyedBlock(*block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
 
 
 def _head_digest(name: str, head: bytes) -> bytes:

@@ -347,14 +347,14 @@ PAIRS = TableSpec(
 
 NEAR_SOURCES = TableSpec(
     name="near_sources",
-    about="Near-duplicates by their split and source, and by those of their earliest near-duplicate.",
+    about="Near-duplicates by their split and source, and by those of the earliest near-duplicate that was compared.",
     key=("split", "source", "earlier_split", "earlier_source"),
     schema=pa.schema(
         [
             field("split", STRING, "split of the document"),
             field("source", STRING, "source of the document"),
-            field("earlier_split", STRING, "split of its earliest near-duplicate"),
-            field("earlier_source", STRING, "source of its earliest near-duplicate"),
+            field("earlier_split", STRING, "split of its earliest near-duplicate that was compared"),
+            field("earlier_source", STRING, "source of its earliest near-duplicate that was compared"),
             field("documents", COUNT, "documents"),
         ]
     ),

@@ -23,6 +23,7 @@ REASONS: dict[str, str] = {
     "too_many_bad_records": "the bad records, or their bytes, are a larger share than reader.max_bad_records",
     "truncated_stream": "the file ends before the end marker of its stream, or is empty: it was cut short",
     "window_too_large": "the zstd or xz file needs over 128 MiB of memory to read; compress it anew",
+    "dictionary_needed": "a zstd frame was compressed with a dictionary of its own",
     "expansion_too_large": "the compressed file holds far more than its own size, as a bomb does",
     "corrupt_stream": "the compressed file is damaged, or bytes follow its end",
     "not_parquet": "the file has no readable Parquet footer",

@@ -17,8 +17,8 @@ LEAST_PEERS, LEAST_OF_SOURCE = 5, 3
 _FEW = 20
 """Shards below which the spread of a group is no less than that of all shards about the medians of their groups."""
 _TO_SD = 1.4826
-_FLOOR = 0.005
-"""Least robust sd as a part of the median: shards that agree to the last digit still differ by chance."""
+_FLOOR = 0.02
+"""Least robust sd as a part of the median: in an even source a tenth of other text, as Markdown, is no oddity."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Peers:
 
 
 def robust(values: npt.ArrayLike) -> tuple[float, float]:
-    """Return median and robust sd, 1.4826 times the median absolute deviation, at least 0.5 % of the median."""
+    """Return median and robust sd, 1.4826 times the median absolute deviation, at least 2 % of the median."""
     given = np.asarray(values, dtype=np.float64)
     median = float(np.median(given))
     return median, max(_TO_SD * float(np.median(np.abs(given - median))), _FLOOR * abs(median))

@@ -42,7 +42,7 @@ class Outlier:
     value: float
     median: float
     robust_sd: float
-    """1.4826 times the median absolute deviation, at least 0.5 % of the median, of a rate at least 0.02."""
+    """1.4826 times the median absolute deviation, at least 2 % of the median, of a rate at least 0.02."""
     deviations: float
     """Distance from the median in robust sd."""
 

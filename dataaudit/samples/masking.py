@@ -96,7 +96,7 @@ def _documents(unit: SampleUnit, size: int) -> Iterator[tuple[int, bytes]]:
     rows = np.unique(np.array([one.row for one in unit.wanted], dtype=np.int64))
     asked = unit.request
     (part,) = plan_parts(asked.path, asked.format, asked.compression, size, _ONE_PART, asked.fields.text_document)
-    whole = replace(asked, part=part, only=frozenset(rows.tolist()))
+    whole = replace(asked, part=part, only=rows)
     for raw in read_part(whole, LossLog(), PartStats()):
         chosen = documents_at(raw, rows)
         values, offsets = chosen.byte_values(), chosen.byte_offsets().tolist()

@@ -29,6 +29,7 @@ FORMS = {
     "null strings": pa.nulls(8, pa.string()),
     "a record": pa.array([{"body": "x"}] * 8),
 }
+CATEGORIES = pa.dictionary(pa.int8(), pa.string(), ordered=True)
 LINES = {"null lines": None, "lists in lines": ["a"], "numbers in lines": 1, "records in lines": {"body": "x"}}
 
 
@@ -130,3 +131,35 @@ def test_a_split_without_words_is_never_fine(tmp_path, form):
     run("build", ".", "--manifest", tmp_path / "m", cwd=tmp_path)
     shown, _ = run("gate", tmp_path / "m", "--policy", "release-gate", expect=0 if form == "words" else 3)
     assert ("No word is in" in shown) == (form != "words")
+
+
+@pytest.mark.parametrize("form", ["categories", "folders", "links", "column of folders"])
+def test_texts_and_sources_are_found_wherever_a_tool_puts_them(tmp_path, form):
+    """Categories of pandas, folders of Hive, links of the hub's cache give what plain files do."""
+    made = tmp_path / "repo" / "snapshots" / ("0123456789" * 4)
+    for place, source in enumerate(("code", "web")):
+        table = pa.table({"text": TEXTS[place * 4 : place * 4 + 4]})
+        own = {"folders": f"source={source}/year=2020", "column of folders": f"lang={source}/a=b"}.get(form, source)
+        (tmp_path / "plain" / source).mkdir(parents=True)
+        pq.write_table(table, tmp_path / "plain" / source / "a.parquet")
+        (made / own).mkdir(parents=True)
+        path = made / own / "a.parquet"
+        if form == "categories":
+            table = pa.Table.from_arrays([table["text"].dictionary_encode()], ["text"])
+            table = table.append_column("source", pa.array([source] * 4).dictionary_encode().cast(CATEGORIES))
+        if form == "links":
+            path = tmp_path / "repo" / "blobs" / (str(place) * 64)
+            path.parent.mkdir(exist_ok=True)
+            (made / own / "a.parquet").symlink_to(f"../../../blobs/{path.name}")
+        pq.write_table(table, path)
+    asked = str(made)
+    if form == "column of folders":
+        splits = {"train": {"paths": [asked], "text": "text", "source": {"column": "lang"}}}
+        (made / "config.yaml").write_text(json.dumps({"splits": splits}))
+        asked = str(made / "config.yaml")
+    found = [build(path, manifest=tmp_path / f"m{path[:1]}", cwd=tmp_path)[1] for path in ("plain", asked)]
+    for table in ("shards", "sources"):
+        rows = [manifest.table(table).to_pylist() for manifest in found]
+        names = ("rows_digest", "documents") if table == "shards" else ("source", "documents")
+        assert [[row[name] for name in names] for row in rows[0]] == [[row[name] for name in names] for row in rows[1]]
+    assert [row["source"] for row in found[1].table("sources").to_pylist()] == ["code", "web"]

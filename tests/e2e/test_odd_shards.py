@@ -13,6 +13,7 @@ from dataaudit.gate.verdict import State
 from dataaudit.render.line import PLAIN, spell
 from dataaudit.report.outliers import odd_shards
 
+BAD = {State.FAILED, State.WARNED}
 RULES = ("odd-language", "odd-encoding")
 CONFIG = """
 splits:
@@ -75,7 +76,7 @@ def _named(folder, policy):
     verdict, found = gate(folder, policy, fail_on="warn"), {}
     for result in verdict.rules:
         for case in result.cases:
-            if case.state in {State.FAILED, State.WARNED} and case.rule in RULES:
+            if case.state in BAD and case.rule in RULES:
                 found.setdefault(case.shard_uri, set()).add(case.rule)
     listed = {
         f"{one.split}/{one.shard}": one.kind for one in failing(folder, verdict) if one.rule in RULES and one.shard
@@ -109,3 +110,36 @@ def test_clean_shards_are_not_accused(tmp_path, shards):
     build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)
     for policy in ("canary", "release-gate", "strict"):
         assert _named(tmp_path / "m", policy) == {}
+
+
+DENSE = """
+splits: {train: {paths: ["data/*/*.jsonl"], text: text, source: {column: source}}}
+stages: {near_dup: false, repeats: false, toxicity: false, pii: false, secrets: false, histogram: false, filters: false,
+  exact_dup: false, overlap: false, language: false, encoding_faults: false}
+"""
+SOME = ("emoji", "gaps", "markdown", "paths", "placeholders", "of-tags", "units", "capitals", "short", "math")
+"""Text that every tenth document of one shard is."""
+OTHER = ("base64", "utf-16", "hexadecimal", "pl", "mojibake-russian")
+"""What a shard of prose must not be."""
+
+
+def test_bytes_per_token_accuse_other_texts_and_no_mixture(tmp_path):
+    """Of twenty even sources with a tenth of other text in a shard none is named, of five with a whole shard all."""
+    cases = {f"clean{number}": (SOME[number % len(SOME)], 4) for number in range(20)}
+    cases |= {f"odd-{kind}": (kind, 40) for kind in OTHER}
+    for name, (kind, number) in cases.items():
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for shard in range(6):
+            texts = documents("en", f"{name} {shard}")
+            if shard == 1:
+                texts[:number] = documents(kind, name, number)
+            lines = [json.dumps({"text": text, "source": name}) for text in texts]
+            (tmp_path / "data" / name / f"{shard}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "config.yaml").write_text(DENSE, encoding="utf-8")
+    build("config.yaml", manifest=tmp_path / "m", cwd=tmp_path)
+    for policy, rule in (("canary", "odd-bytes-per-token"), ("release-gate", "odd-shards")):
+        verdict = gate(tmp_path / "m", policy, fail_on="warn")
+        found = {
+            case.shard_uri for one in verdict.rules for case in one.cases if case.rule == rule and case.state in BAD
+        }
+        assert found == {f"train/data/odd-{kind}/1.jsonl" for kind in OTHER}

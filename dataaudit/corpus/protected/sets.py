@@ -370,10 +370,22 @@ def _csv_records(text: str, delimiter: str, columns: Sequence[str]) -> Records:
             else:
                 yield dict(zip(header, row, strict=True)), size
     except csv.Error:
+        _check_header(text, rows.line_num, delimiter, columns[0])
         said = "a quote is not closed, something follows a closing one, or a field has more than 64 MiB"
         raise ShardUnreadable(Reason.CSV_FIELDS, f"line {rows.line_num}: {said}") from None
     finally:
         csv.field_size_limit(before)
+
+
+def _check_header(text: str, line: int, delimiter: str, column: str) -> None:
+    """Check that a table whose quotes are wrong in a line has no header with another separator.
+
+    Raises:
+        UnknownColumnError: It is: read loosely, all of it is one name.
+    """
+    names = next(csv.reader([text.partition("\n")[0]], delimiter=delimiter))
+    if line == 1 and len(names) == 1:
+        raise UnknownColumnError(column, names) from None
 
 
 def _is_undecoded(value: str) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import NO_SOURCE, TEXT, FieldRule
+from dataaudit.corpus.fields import NO_SOURCE, NOTHING, TEXT, FieldRule
 from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
 
 _GOOD = len(Reason)
@@ -57,7 +57,7 @@ def locate(schema: pa.Schema, path: str, missing: Reason) -> tuple[str, ...]:
             if not pa.types.is_struct(kind):
                 raise ShardUnreadable(wrong_type, _named(".".join(names[: depth + 1]), kind))
             fields = kind
-    if not is_text(kind) and not pa.types.is_null(kind):  # a column of nulls alone has no other type
+    if not is_text(kind) and content(kind) != NOTHING:  # a column of nulls alone has no other type
         raise ShardUnreadable(wrong_type, _named(path, kind))
     return names
 
@@ -307,4 +307,7 @@ def _named(path: str, kind: pa.DataType) -> str:
 
 def _outermost(kind: pa.DataType) -> str:
     """Return the name of a type; of a nested one the outermost, since names of fields may hold text."""
+    if pa.types.is_dictionary(kind):
+        value = _outermost(kind.value_type)
+        return value if value == NOTHING else f"dictionary of {value}"
     return str(kind).partition("<")[0].partition("[")[0][:_SHOWN_TYPE]

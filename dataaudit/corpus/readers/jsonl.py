@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain, count
 from typing import Any
 
 import orjson
@@ -45,21 +46,22 @@ _PEEK_LINE_BYTES = 16 << 20
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
     """Stream the documents of one part, or of the wanted records; the others are not parsed."""
-    fields, only = request.fields, request.only
+    fields = request.fields
     repeats = key_check(fields.text)
-    last = END if only is None else max(only, default=-1)
 
     def records(stream: ByteStream) -> Iterator[tuple[Record, int]]:
-        row = -1
+        only = count() if request.only is None else chain(map(int, request.only), [END])
+        row, wanted = -1, next(only)
         for line, length, _ in lines(stream, request.part, fields.max_record_bytes):
             if line is not None and not line.strip(BLANK):
                 continue
             row += 1
-            if row > last:
+            if wanted == END:
                 return
-            if only is not None and row not in only:
+            if row < wanted:
                 yield None, length
             else:
+                wanted = next(only)
                 found = Reason.OVERSIZE if line is None else _parse(line, fields, stats, repeats)
                 if found is Reason.INVALID_JSON and line and (strict := _NOT_FINITE(_or_null, line)) != line:
                     found = _parse(strict, fields, stats, repeats)

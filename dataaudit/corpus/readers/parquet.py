@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from dataaudit.corpus.batch import DocBatch
@@ -77,7 +78,8 @@ def _runs(file: pq.ParquetFile, request: ReadRequest) -> Iterator[tuple[int, lis
             continue
         with damage(Reason.CORRUPT_PARQUET, f"row group {group}"):
             num_rows = file.metadata.row_group(group).num_rows
-        if request.only.isdisjoint(range(first_row, first_row + num_rows)):
+        start, stop = np.searchsorted(request.only, [first_row, first_row + num_rows]).tolist()
+        if start == stop:
             if run:
                 yield skipped, run
                 skipped, run = 0, []

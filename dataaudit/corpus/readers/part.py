@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from dataaudit.corpus.fields import FieldRule
 from dataaudit.corpus.shards import Compression
 
@@ -46,9 +48,9 @@ class ReadRequest:
     """Where text and source are."""
     batch_bytes: int
     """Text bytes of a batch."""
-    only: frozenset[int] | None = None
-    """Records, by their number within the part, that are wanted: others may be left out unread, of documents, losses
-    and stats, and the reading may end after the last. None: all."""
+    only: np.ndarray | None = field(default=None, compare=False)
+    """int64[k] numbers within the part, ascending, of the records that are wanted: others may be left out unread, of
+    documents, losses and stats, and the reading may end after the last. None: all."""
     without: frozenset[int] = frozenset()
     """Records, by their number within the part, that are held back. Readers give them like all others: they count, and
     are in the digest of the rows, but no stage gets them."""

@@ -28,6 +28,12 @@ MAX_EXPANSION = 10_000
 """Decoded bytes for each stored one; gzip cannot exceed 1,032, text in any format stays below 1,000."""
 FREE_EXPANSION_BYTES = 1 << 30
 """Decoded bytes before the ratio counts."""
+_REFUSED = {
+    "too much memory": Reason.WINDOW,
+    "Memory usage limit": Reason.WINDOW,
+    "Dictionary mismatch": Reason.DICTIONARY,
+}
+"""What decoders say of streams that are whole."""
 _STORED_BLOCK_BYTES = 1 << 17
 _MAX_RESTARTS = 1 << 16
 _XZ_PADDING = 4
@@ -169,8 +175,8 @@ class ByteStream:
         try:
             block = self._decode(num_bytes)
         except (load_zstd().ZstdError, lzma.LZMAError) as error:
-            window = "too much memory" in str(error) or "Memory usage limit" in str(error)
-            raise ShardUnreadable(Reason.WINDOW if window else Reason.CORRUPT_STREAM) from None
+            reasons = (why for said, why in _REFUSED.items() if said in str(error))
+            raise ShardUnreadable(next(reasons, Reason.CORRUPT_STREAM)) from None
         except zlib.error:
             raise ShardUnreadable(Reason.CORRUPT_STREAM) from None
         self._decoded += len(block)

@@ -52,3 +52,26 @@ def test_columns_and_constants_are_taken_as_they_are(rule, column, constant):
     """A column is looked up in every record; a constant holds for all."""
     found = field_rule("text", rule, "a", max_record_bytes=5)
     assert (found.source_column, found.source_constant) == (column, constant)
+
+
+@pytest.mark.parametrize(
+    ("uri", "column", "constant"),
+    [
+        ("lang=de/a.parquet", None, "de"),
+        ("year=2020/lang=de/month=1/a.parquet", None, "de"),
+        ("lang=/a.parquet", None, NO_SOURCE),
+        ("lang=__HIVE_DEFAULT_PARTITION__/a.parquet", None, NO_SOURCE),
+        ("lang=zh-Hant%2520x/a.parquet", None, "zh-Hant x"),
+        ("lang=x%FF/a.parquet", None, "x\ufffd"),
+        ("lang=a=b/a.parquet", None, "a=b"),
+        ("lang=fr/lang=de/a.parquet#copy=2", None, "de"),
+        ("Lang=de/a.parquet", "lang", NO_SOURCE),
+        ("language=de/a.parquet", "lang", NO_SOURCE),
+        ("de/lang=de.parquet", "lang", NO_SOURCE),
+        ("a.parquet", "lang", NO_SOURCE),
+    ],
+)
+def test_a_folder_gives_the_column_that_its_name_names(uri, column, constant):
+    """``lang=de/`` is the column ``lang`` of the files below it, whatever else is partitioned."""
+    rule = field_rule("text", SourceRule(column="lang"), uri, max_record_bytes=5)
+    assert (rule.source_column, rule.source_constant) == (column, constant)

@@ -209,6 +209,23 @@ def test_the_source_is_a_column_of_strings_of_that_name(tmp_path):
         (["web/a.jsonl", "web/b.jsonl"], ["all", "all"]),
         (["web/a.jsonl", "b.jsonl"], ["all", "all"]),
         (["a.jsonl"], ["all"]),
+        (["lang=de/a.jsonl", "lang=fr/a.jsonl"], ["de", "fr"]),
+        (["lang=de/year=2020/a.jsonl", "lang=fr/year=2020/a.jsonl"], ["de", "fr"]),
+        (["year=2020/lang=de/a.jsonl", "year=2021/lang=de/a.jsonl"], ["all", "all"]),
+        (["lang=de/source=web/a.jsonl", "lang=fr/source=web/a.jsonl"], ["web", "web"]),
+        (["lang=de/domain=x.org/a.jsonl", "lang=de/domain=y.org/a.jsonl"], ["x.org", "y.org"]),
+        (["dataset=c4/lang=de/a.jsonl", "dataset=c4/lang=fr/a.jsonl"], ["de", "fr"]),
+        (["web/year=2020/a.jsonl", "code/year=2020/month=1/a.jsonl"], ["web", "code"]),
+        (["year=2020/web/a.jsonl", "year=2020/code/a.jsonl"], ["web", "code"]),
+        (["web/year=2020/a.jsonl", "web/year=2021/a.jsonl"], ["all", "all"]),
+        (["year=2020/a.jsonl", "year=2021/a.jsonl"], ["all", "all"]),
+        (["web/a.jsonl", "year=2021/a.jsonl"], ["all", "all"]),
+        (["lang=de/a.jsonl", "fr/a.jsonl"], ["all", "all"]),
+        (["lang=__HIVE_DEFAULT_PARTITION__/a.jsonl", "lang=fr/a.jsonl"], ["(none)", "fr"]),
+        (["source=a%253Ab%252Fc/a.jsonl", "source=b c/x.jsonl"], ["a:b/c", "b c"]),
+        (["lang=de/lang=gsw/a.jsonl", "lang=de/lang=de/a.jsonl"], ["gsw", "de"]),
+        (["=x/a.jsonl", "=y/a.jsonl"], ["all", "all"]),
+        (["web/lang=de.jsonl", "code/lang=fr.jsonl"], ["web", "code"]),
     ],
 )
 def test_the_folder_is_the_source_when_there_are_several(tmp_path, uris, sources):
@@ -216,6 +233,32 @@ def test_the_folder_is_the_source_when_there_are_several(tmp_path, uris, sources
     shards = with_uris(tmp_path, *uris)
     rule = infer_source(shards, {"text": TEXT})
     assert [field_rule("text", rule, uri, max_record_bytes=9).source_constant for uri in uris] == sources
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"),
+    [
+        ("text;source", "semicolons"),
+        ("id;text", "semicolons"),
+        ("text\tsource", "tabs"),
+        ("id\ttext;more", "semicolons"),
+        ("text|lang", "vertical bars"),
+        ("id,text", "commas"),
+        ("text;", None),
+        ("story", None),
+        ("Story of the day", None),
+        ("story-2", None),
+        (",story", None),
+    ],
+)
+def test_a_header_that_was_read_with_another_separator_is_no_name(name, separator):
+    """A lone column ``id;text`` comes of a table that was read by commas: its values are whole rows."""
+    if separator is None:
+        assert infer_text("train", [{name: TEXT}]) == name
+        return
+    with pytest.raises(ConfigError, match=f"separated by {separator}") as caught:
+        infer_text("train", [{name: TEXT}])
+    assert "sep=" in caught.value.hint
 
 
 @pytest.mark.parametrize(

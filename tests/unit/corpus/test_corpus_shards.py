@@ -272,6 +272,56 @@ def test_links_are_followed_on_demand_and_circles_end(linked):
     assert found(linked, ".", follow=True).left_out == ("own/up/",)
 
 
+@pytest.fixture
+def snapshot(tmp_path):
+    """A snapshot of the hub's cache with links as the hub makes them, and with others."""
+    commit, blob = "0123456789" * 4, "ab" * 32
+    make(tmp_path, f"repo/blobs/{blob}", f"repo/blobs/{'c' * 40}", "repo/blobs/short", "other/blobs/" + blob, "secret")
+    folder = tmp_path / "repo" / "snapshots" / commit
+    (folder / "data").mkdir(parents=True)
+    (tmp_path / "repo" / "blobs" / ("d" * 64)).symlink_to("../../secret")
+    targets = {
+        "a.jsonl": f"../../blobs/{blob}",
+        "data/b.jsonl": f"../../../blobs/{'c' * 40}",
+        "absolute.jsonl": str(tmp_path / "repo" / "blobs" / blob),
+        "chain.jsonl": "a.jsonl",
+        "gone.jsonl": f"../../blobs/{'e' * 64}",
+        "short.jsonl": "../../blobs/short",
+        "onward.jsonl": f"../../blobs/{'d' * 64}",
+        "other.jsonl": f"../../../other/blobs/{blob}",
+        "secret.jsonl": "../../../secret",
+    }
+    for name, target in targets.items():
+        (folder / name).symlink_to(target)
+    return folder
+
+
+def test_links_of_the_hubs_cache_are_read(snapshot):
+    """A snapshot's files are links to blobs beside it; whatever else they lead to is outside."""
+    outside = dict.fromkeys(["onward.jsonl", "other.jsonl", "secret.jsonl", "short.jsonl"], Reason.OUTSIDE_ROOT)
+    read = dict.fromkeys(["a.jsonl", "absolute.jsonl", "chain.jsonl", "data/b.jsonl", "gone.jsonl"])
+    assert skips(snapshot, ".") == skips(snapshot, "**/*.jsonl") == outside | read
+    assert skips(snapshot, str(snapshot / "a.jsonl")) == {"a.jsonl": None}
+    whole = skips(snapshot.parent.parent, "snapshots")
+    assert {uri for uri, reason in whole.items() if reason} == {
+        f"snapshots/{snapshot.name}/{name}" for name in ("onward.jsonl", "other.jsonl", "secret.jsonl")
+    }
+
+
+@pytest.mark.parametrize("name", ["main", "0123456789" * 3, "0123456789" * 4 + "f", "G" * 40])
+def test_links_in_what_is_no_snapshot_stay_outside(snapshot, name):
+    """A folder of another name is no snapshot of a commit."""
+    other = snapshot.rename(snapshot.with_name(name))
+    assert skips(other, "a.jsonl") == {"a.jsonl": Reason.OUTSIDE_ROOT}
+
+
+def test_a_snapshot_behind_a_link_is_outside(snapshot, tmp_path):
+    """Only a snapshot in the root has its blobs beside the root."""
+    make(tmp_path, "root/x.jsonl")
+    (tmp_path / "root" / "linked").symlink_to(snapshot)
+    assert skips(tmp_path / "root", "linked/a.jsonl") == {"linked/a.jsonl": Reason.OUTSIDE_ROOT}
+
+
 def test_a_link_that_a_pattern_names_is_listed(linked):
     """Who writes the link's name means what it leads to; its files are still outside of the root."""
     assert skips(linked, "folder") == {"folder/b.jsonl": Reason.OUTSIDE_ROOT}

@@ -33,8 +33,16 @@ def test_another_separator_is_proposed():
     """Rather than the whole header as the name that was meant."""
     said = unknown(["question;answer"])
     assert "separated by semicolons" in said
+    assert "sep=';'" in said
     assert "did you mean" not in said
-    assert "separated by tabs" in unknown(["question\tanswer"])
+    assert "separated by vertical bars" in unknown(['question|"answer"'])
+    assert "separated by semicolons" in unknown(["id;question;notes", " more;answer"])
+    tabs, commas = unknown(["question\tanswer"]), unknown(["question,answer"], path="eval/a.tsv")
+    assert "separated by tabs? " in tabs
+    assert tabs.endswith("Rename it to .tsv.")
+    assert "separated by commas? " in commas
+    assert commas.endswith("Rename it to .csv.")
+    assert "separated" not in unknown(["a, b"])
 
 
 def test_files_of_the_same_name_have_their_place():

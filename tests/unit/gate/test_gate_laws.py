@@ -243,9 +243,9 @@ def usual(index, kinds, numbers, unit):
 
 
 def robust_sd(values):
-    """Return 1.4826 times the median distance from the median, at least 0.5 % of that."""
+    """Return 1.4826 times the median distance from the median, at least 2 % of that."""
     median = middle(sorted(values))
-    return max(1.4826 * middle(sorted(abs(value - median) for value in values)), 0.005 * abs(median))
+    return max(1.4826 * middle(sorted(abs(value - median) for value in values)), 0.02 * abs(median))
 
 
 def middle(ordered):

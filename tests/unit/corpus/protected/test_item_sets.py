@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.protected.sets import Item, ItemFields, SetFileError, read_items
+from dataaudit.corpus.protected.sets import Item, ItemFields, SetFileError, UnknownColumnError, read_items, read_records
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -147,6 +147,19 @@ def test_a_file_that_cannot_be_trusted_is_an_error(tmp_path, name, content, reas
         read_items([str(tmp_path / "good.jsonl"), str(path)], ItemFields(question="q"))
     assert raised.value.number == 1
     assert raised.value.cause.reason == reason
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|", ":", " ; "])
+@pytest.mark.parametrize("rows", ["", "plain", "quoted"])
+def test_a_quoted_header_with_another_separator_is_one_name(tmp_path, separator, rows):
+    """So the error can say which separator stands there; a quote that is not closed stays what it is."""
+    lines_ = [separator.join(('"question"', '"answer"'))]
+    lines_ += {"": [], "plain": [separator.join("ab")], "quoted": [separator.join(('"a"', '"b"'))]}[rows]
+    (tmp_path / "a.csv").write_text("\r\n".join(lines_))
+    with pytest.raises(UnknownColumnError) as caught:
+        list(read_records(str(tmp_path / "a.csv"), ("question", "answer")))
+    (name,) = caught.value.known
+    assert separator in name
 
 
 @pytest.mark.parametrize("name", ["b.jsonl", "b.json", "b.csv", "b.parquet"])

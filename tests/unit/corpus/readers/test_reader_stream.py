@@ -20,6 +20,12 @@ def _zstd(data: bytes) -> bytes:
     return zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: 1})
 
 
+def _with_dictionary() -> bytes:
+    """Return a frame that names a dictionary."""
+    dictionary = zstd.train_dict([b"%d: a line of text, %d" % (number, number) for number in range(2_000)], 4096)
+    return zstd.compress(LINES, zstd_dict=dictionary)
+
+
 def _long_window() -> bytes:
     compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 28})
     return compressor.compress(LINES, mode=compressor.FLUSH_BLOCK) + compressor.flush()
@@ -80,6 +86,9 @@ DAMAGED = {
     "zstd, wrong checksum": ("zstd", _flipped(ZSTD, len(ZSTD) - 1), "corrupt_stream"),
     "zstd, no zstd": ("zstd", LINES, "corrupt_stream"),
     "zstd, is gzip": ("zstd", GZIP, "corrupt_stream"),
+    "zstd, with a dictionary": ("zstd", _with_dictionary(), "dictionary_needed"),
+    "zstd, with a dictionary in the second frame": ("zstd", ZSTD + _with_dictionary(), "dictionary_needed"),
+    "zstd, with a dictionary behind a skippable frame": ("zstd", SKIPPABLE + _with_dictionary(), "dictionary_needed"),
     "zstd, window of 256 MiB": ("zstd", _long_window(), "window_too_large"),
     "bzip2, no bytes": ("bzip2", b"", "truncated_stream"),
     "bzip2, ends in its data": ("bzip2", BZIP2[:-9], "truncated_stream"),
