@@ -129,6 +129,7 @@ def contagion(
     *,
     before: int = BEFORE,
     draws: int = DRAWS,
+    exclude: Ints | None = None,
     first: Ints | None = None,
     seed: int = 0,
 ) -> Contagion:
@@ -141,6 +142,7 @@ def contagion(
         episode: Its first and last step.
         before: Steps before it from which on the arms differ.
         draws: Repetitions of B, and of C and D as many checkpoints, at least.
+        exclude: Further documents that may be no controls: those of other suspects' shards.
         first: Of :func:`first_reads` up to the episode's last step, where it is known already.
         seed: Of the draws of controls and held documents.
     """
@@ -158,7 +160,10 @@ def contagion(
         return _untold(f"steps {branch + 1} to {last} read none of the suspects", **known)
     if first is None:
         first = first_reads(replay, last)
-    plan = _Plan(replay, own, suspects, np.unique(np.concatenate(list(met.values()))), first > last, draws, seed)
+    apart = np.flatnonzero(np.isin(replay.documents.shard, replay.documents.shard[suspects]))
+    if exclude is not None:
+        apart = np.union1d(apart, exclude)
+    plan = _Plan(replay, own, apart, np.unique(np.concatenate(list(met.values()))), first > last, draws, seed)
     if plan.problem:
         return _untold(plan.problem, **known)
     known["held"] = len(plan.held)
@@ -169,6 +174,9 @@ def contagion(
     if course.differs:
         return Contagion(outcome="not_reproduced", detail=course.differs, **known)
     outcome, detail = decide(arms)
+    if plan.unlike and len(arms) > 1:
+        others = "some controls are of another source or language, since too few of the suspects' own are free"
+        detail = f"{detail}; {others}" if detail else others
     return Contagion(outcome=outcome, detail=detail, arms=tuple(arms), **known)
 
 
@@ -249,15 +257,15 @@ def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -
 class _Plan:
     """Which documents are held, and which stand in for the suspects."""
 
-    def __init__(
-        self, replay: Replay, own: Ints, suspects: Ints, read: Ints, unread: Mask, draws: int, seed: int
-    ) -> None:
+    def __init__(self, replay: Replay, own: Ints, apart: Ints, read: Ints, unread: Mask, draws: int, seed: int) -> None:
         self._replay, self._own = replay, own
         self._random = np.random.Generator(np.random.PCG64([seed, len(own), 2]))
         documents = replay.documents
         free = np.ones(len(documents), dtype=bool)
-        free[suspects] = free[read] = False
+        free[apart] = free[read] = False
         self.problem = ""
+        self.unlike = False
+        """Whether some controls are of another source or language than the suspects."""
         strata = documents.strata()
         places = self._random.permutation(np.flatnonzero(free))
         places = places[np.argsort(~unread[places], kind="stable")]
@@ -266,9 +274,7 @@ class _Plan:
             int(one): self._pool(places, own[strata[own] == one][0], strata, draws) for one in np.unique(strata[own])
         }
         if lacking := sum(len(pools[int(strata[one])]) < draws for one in own.tolist()):
-            self.problem = (
-                f"{lacking} of {len(own)} suspects have fewer than {draws} controls of their source and language"
-            )
+            self.problem = f"{lacking} of {len(own)} suspects have fewer than {draws} controls"
             return
         self._draws = [self._draw(pools, strata) for _ in range(draws)]
         used = np.unique(np.array([one for draw in self._draws for held in draw.values() for one in held]))
@@ -278,17 +284,20 @@ class _Plan:
             self.problem = f"only {len(self.held)} documents are left to be scored"
 
     def _pool(self, places: Ints, suspect: int, strata: Ints, draws: int) -> Ints:
-        """Return free documents of a suspect's kind; where they are too few, the nearest in length."""
+        """Return free documents of a suspect's kind; too few: the nearest in length, of its source, then of any."""
         documents = self._replay.documents
         same: Ints = places[strata[places] == strata[suspect]]
         if len(same) >= draws:
             return same
-        like: Ints = places[
-            (documents.source[places] == documents.source[suspect])
-            & (documents.language[places] == documents.language[suspect])
-        ]
-        away = np.abs(np.log2(np.maximum(documents.tokens[like], 1)) - math.log2(max(1, documents.tokens[suspect])))
-        nearest: Ints = like[np.argsort(away, kind="stable")][: 8 * draws]
+        of_source = documents.source[places] == documents.source[suspect]
+        of_language = documents.language[places] == documents.language[suspect]
+        for like in (of_source & of_language, of_source, np.ones(len(places), dtype=bool)):
+            if int(like.sum()) >= draws:
+                break
+        self.unlike |= not (of_source & of_language)[like].all()
+        tokens = np.log2(np.maximum(documents.tokens, 1))
+        order = np.argsort(np.abs(tokens[places[like]] - tokens[suspect]), kind="stable")
+        nearest: Ints = places[like][order][: 8 * draws]
         return nearest
 
     def _draw(self, pools: Mapping[int, Ints], strata: Ints) -> dict[int, tuple[int, ...]]:

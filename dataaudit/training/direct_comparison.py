@@ -11,7 +11,12 @@ less keeps it on the safe side where a few units are hard together and clean. Wh
 of a hard but clean unit are hard together.
 
 A unit that was named because it was the worst of m has its p times m: at most that is how often the worst of m clean
-ones is called odd.
+ones is called odd. A unit that is far off beside these controls, and whose p they cannot make small enough, is
+undecided: never is it called usual.
+
+No document of a suspect's shard is its control: what made one block of a shard bad made others bad. Where too few have
+its language, controls are matched in source and length, and then in length alone. What is odd beside these may be a
+language or a source of its own, so it is called unlike the others, and no more.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from dataaudit.training.findings import DirectOutcome, DirectReason
-from dataaudit.training.replay import Floats, Ints, Mask, Replay, first_reads
+from dataaudit.training.replay import MATCHED, Floats, Ints, Mask, Matched, Replay, first_reads
 from dataaudit.training.residual_outliers import LEAST_DOCUMENTS, variance_between
 from dataaudit.vitals.tails import student_quantile
 
@@ -39,7 +44,12 @@ LEAST_STRATUM = 5
 """Control units that a stratum needs, else its documents are left out."""
 ALPHA = 0.01
 """Up to which p, times the units it was named among, is called odd."""
+FAR = 3.0
+"""Standard deviations of units like the controls from which on a unit is not usual."""
 _TAIL = 10
+_Z95 = 1.959963984540054
+_FARTHEST = 10.0
+"""Standard deviations for which the smallest p that controls can give is stated, of a unit that is no farther."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +63,9 @@ class Direct:
     documents: int = 0
     """Suspect documents that were scored."""
     unmatched: int = 0
-    """Suspect documents without controls of their source, language and length."""
+    """Suspect documents without controls."""
+    matched: Matched = MATCHED[0]
+    """What controls have in common with them."""
     units: int = 0
     """Control units."""
     effect: float = math.nan
@@ -64,6 +76,10 @@ class Direct:
     """The effect at each checkpoint."""
     p: float = math.nan
     """Two-sided, of a unit that was named in advance."""
+    smallest_p: float = math.nan
+    """Of a unit that is ten standard deviations off, or as far as this one is: these controls give no smaller one."""
+    usual: float = math.nan
+    """Nats/token from the controls' middle within which 95 % of units like them lie."""
     among: int = 1
     """Units among which it was named."""
 
@@ -91,7 +107,7 @@ def direct(
         suspects: int64[n] documents, as places in ``replay.documents``.
         units: int64[documents] the unit of each document of ``replay.documents``: its block or its shard.
         among: Units among which this one was named for being the worst; 1 when it was named in advance.
-        exclude: Documents that may be no controls: other suspects.
+        exclude: Further documents that may be no controls: those of other suspects' shards.
         first: Of :func:`first_reads` up to the newest checkpoint, where it is known already.
         alpha: Up to which ``p * among`` is called odd.
         seed: Of the draw of control units and documents.
@@ -103,9 +119,9 @@ def direct(
     chosen = _chosen(replay, suspects, units, exclude, first, random)
     if chosen is None:
         return Direct(outcome="not_evaluated", reason="checkpoints", among=among)
-    checkpoints, own, controls, unmatched = chosen
-    strata = documents.strata()
-    known: dict[str, Any] = {"among": among, "checkpoints": checkpoints, "unmatched": unmatched}
+    matched, checkpoints, own, controls, unmatched = chosen
+    strata = documents.strata(matched)
+    known: dict[str, Any] = {"among": among, "checkpoints": checkpoints, "unmatched": unmatched, "matched": matched}
     if len(own) < LEAST_DOCUMENTS:
         return Direct(outcome="not_evaluated", reason="suspects", **known)
     own = random.permutation(own)[:MOST_DOCUMENTS]
@@ -119,7 +135,9 @@ def direct(
         losses[place] = replay.score(everyone)
     unit = np.concatenate([np.zeros(len(own), np.int64), 1 + np.searchsorted(names, units[controls])])
     found = compare_units(losses, unit, strata[everyone])
-    outcome: DirectOutcome = "outlier_data" if min(1.0, found.p * among) <= alpha else "not_odd"
+    outcome: DirectOutcome = "not_odd" if abs(found.distances[0]) <= FAR else "undecided"
+    if found.p * among <= alpha:
+        outcome = "outlier_data" if matched == MATCHED[0] else "unlike_others"
     return Direct(
         outcome=outcome,
         documents=len(own),
@@ -128,53 +146,63 @@ def direct(
         interval=found.interval,
         by_checkpoint=found.by_checkpoint,
         p=found.p,
+        smallest_p=found.smallest_p,
+        usual=found.usual,
         **known,
     )
 
 
-Chosen = tuple[tuple[int, ...], Ints, Ints, int]
-"""Checkpoints, suspect documents, control documents, suspect documents without a match."""
+Chosen = tuple[Matched, tuple[int, ...], Ints, Ints, int]
+"""What is matched, checkpoints, suspect documents, control documents, suspect documents without a match."""
 
 
 def _chosen(
     replay: Replay, suspects: Ints, units: Ints, exclude: Ints | None, first: Ints, random: np.random.Generator
 ) -> Chosen | None:
-    """Return the newest checkpoints before exposure that leave enough control units, and what is scored there.
+    """Return what is scored at the newest checkpoints before exposure that leave enough control units.
 
-    At the newest of them at least half of the suspects are unread, and only what is unread then is scored. Where no
-    checkpoints leave enough controls, those with the most are returned; None where too few are before exposure.
+    At the newest of them at least half of the suspects are unread, and only what is unread then is scored. Controls are
+    matched in as much as leaves enough of them for half of the suspects. Where nothing does, what comes nearest is
+    returned; None where too few checkpoints are before exposure.
     """
     unread = [one for one in replay.checkpoints if one > 0 and 2 * int((first[suspects] > one).sum()) >= len(suspects)]
     best: Chosen | None = None
-    most = -1
-    for end in range(len(unread), CHECKPOINTS - 1, -1):
-        found = _scored_at(tuple(unread[max(0, end - MOST_CHECKPOINTS) : end]), replay, suspects, units, exclude, first)
-        number = len(np.unique(units[found[2]]))
-        if number > most:
-            best, most = found, number
-        if most >= LEAST_UNITS:
-            break
-    if best is None:
-        return None
-    checkpoints, own, controls, unmatched = best
-    return checkpoints, own, _drawn(controls, units, random), unmatched
+    most = (False, -1)
+    for matched in MATCHED:
+        for end in range(len(unread), CHECKPOINTS - 1, -1):
+            checkpoints = tuple(unread[max(0, end - MOST_CHECKPOINTS) : end])
+            found = _scored_at(matched, checkpoints, replay, suspects, units, exclude, first)
+            _, _, own, controls, unmatched = found
+            reached = len(own) >= max(LEAST_DOCUMENTS, unmatched), len(np.unique(units[controls]))
+            if reached > most:
+                best, most = found, reached
+            if reached[0] and reached[1] >= LEAST_UNITS:
+                return (*found[:3], _drawn(controls, units, random), unmatched)
+    return best
 
 
 def _scored_at(
-    checkpoints: tuple[int, ...], replay: Replay, suspects: Ints, units: Ints, exclude: Ints | None, first: Ints
+    matched: Matched,
+    checkpoints: tuple[int, ...],
+    replay: Replay,
+    suspects: Ints,
+    units: Ints,
+    exclude: Ints | None,
+    first: Ints,
 ) -> Chosen:
     """Return the suspects and their possible controls that are unread at the newest of some checkpoints."""
-    strata = replay.documents.strata()
+    documents = replay.documents
+    strata = documents.strata(matched)
     unread = first > checkpoints[-1]
     own = suspects[unread[suspects]]
-    free = unread & np.isin(strata, strata[own]) & ~np.isin(units, units[suspects])
+    free = unread & np.isin(strata, strata[own]) & ~np.isin(documents.shard, documents.shard[suspects])
     if exclude is not None:
         free[exclude] = False
     controls = np.flatnonzero(free)
-    matched = own[np.isin(strata[own], _strata_of_many(strata[controls], units[controls]))]
-    controls = controls[np.isin(strata[controls], strata[matched])]
+    kept = own[np.isin(strata[own], _strata_of_many(strata[controls], units[controls]))]
+    controls = controls[np.isin(strata[controls], strata[kept])]
     _, member, sizes = np.unique(units[controls], return_inverse=True, return_counts=True)
-    return checkpoints, matched, controls[(sizes >= LEAST_DOCUMENTS)[member.ravel()]], len(own) - len(matched)
+    return matched, checkpoints, kept, controls[(sizes >= LEAST_DOCUMENTS)[member.ravel()]], len(own) - len(kept)
 
 
 def _drawn(free: Ints, units: Ints, random: np.random.Generator) -> Ints:
@@ -204,6 +232,8 @@ class Compared:
     interval: tuple[float, float]
     by_checkpoint: tuple[float, ...]
     p: float
+    smallest_p: float
+    usual: float
     distances: Floats
     """Scores in their standard deviations: float64[units], the suspect first."""
 
@@ -226,7 +256,7 @@ def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
     middle = float(np.median(score))
     effect = variance_between(score - middle, 1 / np.maximum(chance, 1e-300))
     distance = (score - middle) / np.sqrt(np.maximum(effect + chance, 1e-300))
-    above, below = one_sided(distance[0], distance[1:]), one_sided(-distance[0], -distance[1:])
+    farthest = math.copysign(max(_FARTHEST, abs(distance[0])), distance[0])
     own = _without_strata(losses, unit, strata, unit > 0)
     table = np.stack([np.bincount(unit, row, minlength=number) / sizes for row in own])
     differences = table[:, 0] - table[:, 1:].mean(axis=1)
@@ -234,7 +264,9 @@ def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
         effect=float(differences.mean()),
         interval=_interval(differences, table[:, 1:].mean(axis=0)),
         by_checkpoint=tuple(float(one) for one in differences),
-        p=min(1.0, 2 * min(above, below)),
+        p=_two_sided(distance[0], distance[1:]),
+        smallest_p=_two_sided(farthest, distance[1:]),
+        usual=_Z95 * math.sqrt(effect + float(np.median(chance[1:]))),
         distances=distance,
     )
 
@@ -250,6 +282,10 @@ def _without_strata(losses: Floats, unit: Ints, strata: Ints, counted: Mask) -> 
     for place, row in enumerate(losses):
         found[place] = row - (np.bincount(code, weights * row, minlength=len(total)) / np.maximum(total, 1e-300))[code]
     return found
+
+
+def _two_sided(value: float, others: Floats) -> float:
+    return min(1.0, 2 * one_sided(value, others), 2 * one_sided(-value, -others))
 
 
 def one_sided(value: float, others: Floats) -> float:

@@ -296,7 +296,7 @@ class Collapse(_Model):
     spread: float = Field(description="Robust standard deviation of the same in the past that the scale is of.")
 
 
-DirectOutcome = Literal["outlier_data", "not_odd", "not_evaluated"]
+DirectOutcome = Literal["outlier_data", "unlike_others", "not_odd", "undecided", "not_evaluated"]
 DirectReason = Literal["", "checkpoints", "suspects", "controls"]
 ContagionOutcome = Literal[
     "not_contagious",
@@ -318,7 +318,10 @@ class DirectFound(_Model):
     )
     checkpoints: tuple[int, ...] = Field(default=(), description="Steps of the checkpoints that scored.")
     documents: int = Field(default=0, description="Suspect documents that were scored.")
-    unmatched: int = Field(default=0, description="Those without controls of their source, language and length.")
+    unmatched: int = Field(default=0, description="Those without controls.")
+    matched: tuple[Literal["source", "language", "length"], ...] = Field(
+        default=(), description="What controls have in common with the suspects, as much as left enough of them."
+    )
     units: int = Field(default=0, description="Control blocks or shards.")
     effect: float | None = Field(default=None, description="Mean loss above that of matched controls, nats/token.")
     interval: tuple[float, float] | None = Field(
@@ -326,6 +329,13 @@ class DirectFound(_Model):
     )
     by_checkpoint: tuple[float, ...] = Field(default=(), description="The effect at each checkpoint.")
     p: float | None = Field(default=None, description="Two-sided, of a unit that was named in advance.")
+    smallest_p: float | None = Field(
+        default=None,
+        description="Of a unit 10 standard deviations off, or as far as this one: none is smaller.",
+    )
+    usual: float | None = Field(
+        default=None, description="Nats/token from the controls' middle within which 95 % of such units lie."
+    )
     among: int = Field(default=1, description="Units among which it was named.")
     alpha: float = Field(description="Up to which p * among is called odd.")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ Batch = Mapping[str, Any]
 """``input_ids`` and ``labels``, integers [B, T], and ``tags``, int64[B, K, 7]: arrays or tensors; anything beside."""
 NEVER = np.iinfo(np.int64).max
 """First step that reads a document which none reads."""
+Matched = tuple[Literal["source", "language", "length"], ...]
+MATCHED: tuple[Matched, ...] = (("source", "language", "length"), ("source", "length"), ("length",))
+"""In what controls are matched, each where the one before leaves too few."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +52,11 @@ class Candidates:
         """Return what each belongs to: ``shard << 40 | block`` for blocks of so many rows, its shard for 0."""
         return (self.shard << 40) | (self.row // block_rows) if block_rows else self.shard
 
-    def strata(self) -> Ints:
-        """Return a code of source, language and length (log2 of the tokens): controls are matched in it."""
+    def strata(self, matched: Matched = MATCHED[0]) -> Ints:
+        """Return a code of what controls are matched in; length is log2 of the tokens."""
         length = np.log2(np.maximum(self.tokens, 1)).astype(np.int64)
-        keys = np.stack([self.source, self.language, length])
+        known = {"source": self.source, "language": self.language, "length": length}
+        keys = np.stack([known[one] for one in matched])
         found: Ints = np.unique(keys, axis=1, return_inverse=True)[1].ravel().astype(np.int64)
         return found
 

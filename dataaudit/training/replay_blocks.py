@@ -17,8 +17,14 @@ _NAMED = {
 }
 _LACKING = {
     "checkpoints": "fewer than 3 checkpoints are from before it was read",
-    "suspects": "too few of its documents have controls of their source, language and length",
-    "controls": "too few control units were unread by then",
+    "suspects": "too few of its documents have controls of their length",
+    "controls": "too few control units of other shards were unread by then",
+}
+_DIRECT = {
+    "outlier_data": "Odd data",
+    "unlike_others": "Unlike the others, odd or not",
+    "not_odd": "Not odd",
+    "undecided": "Odd or not, these controls cannot tell",
 }
 _CONTAGION = {
     "not_contagious": "Not contagious: trained on again from before, other documents' loss stays in its band.",
@@ -75,14 +81,23 @@ def _direct(found: DirectFound) -> Line:
     if found.outcome == "not_evaluated" or found.effect is None or found.interval is None or found.p is None:
         return f"Whether it is odd data is not known: {_LACKING[found.reason]}."
     low, high = found.interval
-    begin = "Odd data" if found.outcome == "outlier_data" else "Not odd"
-    among = "" if found.among == 1 else f", times {found.among:,} that it was named among"
-    return (
-        f"{begin}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token beside"
-        f" {found.units:,} control units, at {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
-        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g}{among}, held against"
+    among = "" if found.among == 1 else f" times {found.among:,} that it was named among,"
+    text = (
+        f"{_DIRECT[found.outcome]}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
+        f" beside {found.units:,} control units, of which 95 % usually lie within ±{found.usual or 0:.3f}, at"
+        f" {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
+        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g},{among} held against"
         f" {found.alpha:g}."
     )
+    if found.outcome == "undecided":
+        text += f" The smallest p that these controls can give is {found.smallest_p or 0:.2g},{among.rstrip(',')}."
+    if found.matched and "language" not in found.matched:
+        text += (
+            f" Too few controls have its source and language, so they have its {' and '.join(found.matched)} alone."
+            " What that costs: languages and sources differ by themselves. So less is seen, and a language or source of"
+            " its own is as far off as bad data; nothing is proposed for that."
+        )
+    return text
 
 
 def _contagion(found: ContagionFound) -> Iterable[Block]:

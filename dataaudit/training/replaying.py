@@ -187,7 +187,7 @@ def _looked_at(
         return
     documents = replay.documents
     own = [_documents(data, documents, one) for one in named]
-    everyone = np.unique(np.concatenate(own))
+    shards = np.flatnonzero(np.isin(data.twins[documents.shard], [one.shard for one in named]))
     recorded = recorded_of(data, documents)
     ends = [one.last_step for one in found.episodes]
     first = first_reads(replay, max([*replay.checkpoints, *ends], default=0))
@@ -195,11 +195,11 @@ def _looked_at(
         units = data.twins[documents.shard]
         if one.first_row is not None:
             units = (units << 40) | (documents.row // data.log.run.block_rows)
-        tested = direct(replay, suspects, units, among=one.among, exclude=everyone, first=first, seed=seed)
+        tested = direct(replay, suspects, units, among=one.among, exclude=shards, first=first, seed=seed)
         episode = _episode_of(found.episodes, replay, suspects, before)
         arms = None
         if episode is not None:
-            arms = contagion(replay, recorded, suspects, episode, before=before, first=first, seed=seed)
+            arms = contagion(replay, recorded, suspects, episode, before=before, exclude=shards, first=first, seed=seed)
         yield Suspect(
             **_unit(data, one),
             named_by=one.by,
@@ -265,11 +265,14 @@ def _direct(found: Direct) -> DirectFound:
         checkpoints=found.checkpoints,
         documents=found.documents,
         unmatched=found.unmatched,
+        matched=found.matched,
         units=found.units,
         effect=number(found.effect),
         interval=(round(low, 12), round(high, 12)) if evaluated else None,
         by_checkpoint=tuple(round(one, 12) for one in found.by_checkpoint),
         p=found.p if evaluated else None,
+        smallest_p=found.smallest_p if evaluated else None,
+        usual=number(found.usual),
         among=found.among,
         alpha=ALPHA,
     )

@@ -144,6 +144,31 @@ def test_what_cannot_be_tried_is_said(change, says):
     assert says in found.detail
 
 
+def test_controls_are_of_other_shards_and_of_other_languages_where_there_is_none_else():
+    """A suspect block's shard has as many documents again, and is the only one of its language."""
+    made = Made()
+    others = np.arange(STEPS * SIZE, 4 * STEPS * SIZE - 40 * SIZE)
+    made.documents.shard[others] = SUSPECT
+    made.documents.row[others] = SIZE + np.arange(len(others))
+    own = np.arange(SUSPECT * SIZE, SUSPECT * SIZE + SIZE)
+    log, seen = recorded(made), []
+    batches = made.train
+
+    def train(step, given):
+        seen.append((step, given[0]["input_ids"].copy()))
+        return batches(step, given)
+
+    made.suspects = lambda: own
+    made.train = train
+    for language in (0, 7):
+        made.documents.language[own] = language
+        found = contagion(made, log, own, EPISODE)
+        assert found.outcome == "data_intrinsic"
+        assert ("another source or language" in found.detail) == bool(language)
+    met = {int(one) for step, given in seen if step == SUSPECT for one in np.unique(given[given > 0] - 1)}
+    assert not met & set(others.tolist())
+
+
 def test_suspects_that_the_window_does_not_read():
     made = Made()
     found = contagion(made, recorded(made), np.flatnonzero(made.documents.shard == 20), EPISODE)

@@ -137,8 +137,9 @@ class TestDirect:
         suspects = np.flatnonzero(made.documents.shard == 59)
         alone = direct(made, suspects, made.documents.shard, first=in_turn(made))
         many = direct(made, suspects, made.documents.shard, first=in_turn(made), among=1_000_000)
-        assert (alone.outcome, many.outcome) == ("outlier_data", "not_odd")
+        assert (alone.outcome, many.outcome) == ("outlier_data", "undecided")
         assert many.p == alone.p
+        assert many.smallest_p * many.among > 0.01
 
     @pytest.mark.parametrize(
         ("change", "reason"),
@@ -164,3 +165,68 @@ class TestDirect:
         made.documents.tokens[suspects] = 5_000
         found = direct(made, suspects, made.documents.shard, first=in_turn(made))
         assert (found.outcome, found.reason, found.unmatched) == ("not_evaluated", "suspects", len(suspects))
+
+
+def blocks_of(made, rows=5):
+    """Return the block of each document."""
+    return (made.documents.shard << 40) | (made.documents.row // rows)
+
+
+class TestControls:
+    """Who a suspect is compared with, and what is said where they cannot tell."""
+
+    def test_no_block_of_a_suspects_shard_is_its_control(self):
+        """A shard of twenty bad blocks beside clean ones of thirty shards."""
+        made = Scored(units=30, size=100, checkpoints=(1, 2, 3))
+        bad = made.documents.shard == 29
+        made.loss[bad] += 3.0
+        suspects = np.flatnonzero(bad & (made.documents.row < 5))
+        found = direct(made, suspects, blocks_of(made), first=in_turn(made, 50))
+        assert found.outcome == "outlier_data"
+        assert found.p < 1e-4
+        scored = np.unique(np.concatenate([documents for _, documents in made.asked]))
+        assert not np.isin(scored, np.setdiff1d(np.flatnonzero(bad), suspects)).any()
+
+    @pytest.mark.parametrize("above", [3.0, -3.0])
+    @pytest.mark.parametrize("others", [0, 4, 8])
+    @pytest.mark.parametrize("among", [1, 300, 100_000])
+    def test_what_is_far_off_is_never_called_usual(self, above, others, among):
+        """Bad units among the controls, and being named among many, hide it from p: then that is said."""
+        made = Scored(units=40, above=above, checkpoints=(1, 2, 3))
+        made.loss[np.isin(made.documents.shard, np.arange(20, 20 + others))] += above
+        suspects = np.flatnonzero(made.documents.shard == 39)
+        found = direct(made, suspects, made.documents.shard, first=in_turn(made, 50), among=among)
+        assert found.outcome in ("outlier_data", "undecided")
+        if found.outcome == "undecided":
+            assert found.smallest_p * among > 0.01
+            assert abs(found.effect) > found.usual
+
+    def test_clean_units_are_usual_and_few_are_undecided(self):
+        outcomes = []
+        for seed in range(40):
+            made = Scored(units=40, checkpoints=(1, 2, 3), seed=seed)
+            suspects = np.flatnonzero(made.documents.shard == 39)
+            outcomes.append(direct(made, suspects, made.documents.shard, first=in_turn(made, 50), among=30).outcome)
+        assert "outlier_data" not in outcomes
+        assert outcomes.count("undecided") <= 3
+
+    def test_controls_are_looked_for_by_steps_and_what_that_costs_is_kept(self):
+        """A script of its own: same source and length; a source of its own, too: same length alone."""
+        for own_source, matched in ((0, ("source", "length")), (1, ("length",))):
+            made = Scored(units=40, above=3.0, checkpoints=(1, 2, 3))
+            suspects = np.flatnonzero(made.documents.shard == 39)
+            made.documents.language[suspects] = 7
+            made.documents.source[suspects] = own_source
+            found = direct(made, suspects, made.documents.shard, first=in_turn(made, 50))
+            assert (found.outcome, found.matched) == ("unlike_others", matched)
+            assert found.unmatched == 0
+        made = Scored(units=40, above=3.0, checkpoints=(1, 2, 3))
+        found = direct(made, np.flatnonzero(made.documents.shard == 39), made.documents.shard, first=in_turn(made, 50))
+        assert (found.outcome, found.matched) == ("outlier_data", ("source", "language", "length"))
+
+    def test_a_few_documents_of_the_usual_language_do_not_stand_for_all(self):
+        made = Scored(units=40, above=3.0, checkpoints=(1, 2, 3))
+        suspects = np.flatnonzero(made.documents.shard == 39)
+        made.documents.language[suspects[3:]] = 7
+        found = direct(made, suspects, made.documents.shard, first=in_turn(made, 50))
+        assert (found.matched, found.documents) == (("source", "length"), len(suspects))
