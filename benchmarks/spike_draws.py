@@ -14,6 +14,7 @@ from dataaudit.training.exposure import Exposure, exposure_of
 from dataaudit.training.residual_outliers import Documents
 from dataaudit.training.spikes import GAP
 
+OF_DOCUMENTS = ("own", "unit", "source", "mean", "precision", "overlap")
 CHUNK = 50
 """Steps that are drawn together."""
 Random = np.random.Generator
@@ -108,15 +109,13 @@ def planted_among(
 def of_blocks(log: Log, documents: Documents) -> Documents:
     """Return the documents of what was planted."""
     inside = np.isin(documents.unit, [shard << 40 | block for shard, block in log.blocks])
-    columns = {name: getattr(documents, name)[inside] for name in ("unit", "source", "mean", "precision")}
+    columns = {name: getattr(documents, name)[inside] for name in OF_DOCUMENTS}
     return replace(documents, **columns)
 
 
 def pooled(parts: Sequence[Documents]) -> Documents:
     """Return the documents of several runs."""
-    columns = {
-        name: np.concatenate([getattr(one, name) for one in parts]) for name in ("unit", "source", "mean", "precision")
-    }
+    columns = {name: np.concatenate([getattr(one, name) for one in parts]) for name in OF_DOCUMENTS}
     return replace(parts[0], **columns)
 
 
@@ -143,7 +142,9 @@ def many_blocks(clean: Documents, bad: Documents, random: Random, *, whole: bool
     mean[: len(other)], precision[: len(other)] = bad.mean[other], bad.precision[other]
     source[:20] = bad.source[0]
     unit = np.repeat(np.arange(blocks), BLOCK_ROWS)
-    return replace(clean, unit=unit, source=np.repeat(source, BLOCK_ROWS), mean=mean, precision=precision)
+    overlap = np.zeros(len(unit))
+    source = np.repeat(source, BLOCK_ROWS)
+    return replace(clean, own=unit, unit=unit, source=source, mean=mean, precision=precision, overlap=overlap)
 
 
 def order_of(order: str, starts: np.ndarray, epochs: int, seed: int) -> np.ndarray:

@@ -20,8 +20,8 @@ from dataaudit.manifest.tables import TABLES as _MANIFEST
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.accounting import Stretches
-from dataaudit.training.attribution import Data
 from dataaudit.training.residual_outliers import Documents, document_residuals
+from dataaudit.training.run_data import Data
 
 BLOCK_ROWS = 8
 COLUMNS = {

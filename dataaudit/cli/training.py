@@ -87,6 +87,7 @@ def attribute(
     from dataaudit import text as t
     from dataaudit.training import attribution
     from dataaudit.training.blocks import render_text
+    from dataaudit.training.run_data import load_data
 
     if picture is not None:
         from dataaudit.training.picture import check_picture
@@ -94,7 +95,7 @@ def attribute(
         check_picture(picture)
     if suspects and replay is None:
         raise click.UsageError("--suspect names what --replay looks at; name the replay, too.")
-    data = attribution.load_data(runlog, manifest, reference)
+    data = load_data(runlog, manifest, reference)
     found = attribution.attribute(data, step)
     if replay is not None:
         from dataaudit.training.replaying import load_replay, replayed

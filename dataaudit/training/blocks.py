@@ -30,11 +30,11 @@ from dataaudit.render.terminal import page, parts_of, prose, section, terminal_w
 from dataaudit.report.outliers import LIMIT_SD
 from dataaudit.text import plural
 from dataaudit.training.alarm_rate import LEAST_STEPS
-from dataaudit.training.attribution import Data
 from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import Attribution, Detector, Document, Episode, Found, ShardMetric, Share, Span
 from dataaudit.training.replay_blocks import replay_blocks
 from dataaudit.training.run_blocks import run_blocks
+from dataaudit.training.run_data import Data
 
 EPISODES = 5
 """Episodes that are shown; JSON has all."""
@@ -49,6 +49,7 @@ _LIMITS = (
 )
 _REASONS = {
     "state": "the model's state",
+    "few_shards": "too few shards to compare",
     "one_block_fills_the_step": "one block fills the step",
     "new_source": "a new source",
     "rank_missing": "a rank is missing",
@@ -147,7 +148,12 @@ def _answer(one: Episode) -> Line:
     else:
         begin = f"{steps}: loss {_nats(one.loss)}, expected {_nats(one.expected)} ± {_nats(one.band)}."
     if one.found is None:
-        return say("{} Cannot tell what held the excess: {}.", begin, _REASONS[one.reason])
+        why: Line = _REASONS[one.reason]
+        held_by = next((each for each in one.shards if (each.shard,) == one.together), None)
+        if held_by is not None:
+            most = say("{} holds {} of it", Name(held_by.name, ends=True), share(min(1.0, held_by.share or 0.0)))
+            why = say("{}, and {} at {} nats/token", why, most, _nats(held_by.loss))
+        return say("{} Cannot tell what held the excess: {}.", begin, why)
     held = one.found
     if held.share is None:
         return say("{} {} held every stretch without a finite loss.", begin, _unit(held))

@@ -19,7 +19,9 @@ MUCH = 0.2
 LEAST_PAST = 30
 """Healthy stretches of a source below which nobody knows what its loss usually is."""
 FEW_SHARDS = 5
-"""Shards below which it is said how few all blocks are of: where three are bad of few, all are up together, too."""
+"""Shards below which nothing is said of the model: where three are bad of few, all are up together, too."""
+_COUNTS = 0.1
+"""Share of the largest shard's targets from which a shard is counted: a few tokens are nothing to compare with."""
 _TRIED = 20
 """Units with the largest parts that are looked at."""
 _TOGETHER = 5
@@ -79,19 +81,28 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
             detail="sources, lengths and positions of the documents of these steps explain more than half of it",
         )
     new = account.expectation.past_of(account.stretches) < LEAST_PAST
-    if new.any() and account.part(new).held >= HALF * excess:
-        return Decision(
-            reason="new_source",
-            detail="at least half of it lies in a source that the steps before have hardly seen: what its loss usually"
-            " is, nobody knows",
-        )
     block, shard = _largest(account, account.block_rows), _largest(account, 0)
     found = block
     if shard is not None and (block is None or _much_more(shard, block, excess)):
         found = shard
+    if new.any() and account.part(new).held >= HALF * excess:
+        return _new_source(account, found)
     if found is None or found.unit is None:
         return _why_not(account, usual=usual)
     return found if found.unit.shard >= 0 else _MERGED
+
+
+def _new_source(account: Account, found: Decision | None) -> Decision:
+    """Return that a source is new, and which shard holds the excess though nobody knows what is usual of it."""
+    detail = (
+        "at least half of it lies in a source that the steps before have hardly seen: what its loss usually is, nobody"
+        " knows"
+    )
+    if found is None or found.unit is None or found.unit.shard < 0:
+        return Decision(reason="new_source", detail=detail)
+    part, shard = account.part(account.stretches.shard == found.unit.shard), found.unit.shard
+    detail += f"; a single shard holds {min(1.0, part.held / account.excess):.1%} of it"
+    return Decision(reason="new_source", detail=detail, together=(shard,), part=part)
 
 
 def _much_more(shard: Decision, block: Decision, excess: float) -> bool:
@@ -203,13 +214,23 @@ def _no_comparison(noun: str) -> Decision:
 
 
 def _state(account: Account) -> Decision:
-    number = len(np.unique(account.stretches.shard[account.stretches.shard >= 0]))
-    blocks = "all blocks" if number >= FEW_SHARDS else f"all blocks, which are of only {plural(number, 'shard')} here,"
-    return Decision(
-        reason="state",
-        detail=f"{blocks} are up together: at least half of it is common to them, which points at the model's state"
-        " (learning rate, optimizer, numerics) rather than at documents",
+    return _of_many(
+        account.stretches,
+        "all blocks are up together",
+        ": at least half of it is common to them, which points at the model's state (learning rate, optimizer,"
+        " numerics) rather than at documents",
     )
+
+
+def _of_many(stretches: Stretches, found: str, means: str) -> Decision:
+    """Return that it is the model's state, where it is seen in enough shards."""
+    known = stretches.shard >= 0
+    targets = np.bincount(stretches.shard[known], stretches.targets[known])
+    number = int((targets >= _COUNTS * targets.max(initial=1)).sum())
+    if number >= FEW_SHARDS:
+        return Decision(reason="state", detail=found + means)
+    few = f"{found}, and they are of only {plural(number, 'shard')}: {FEW_SHARDS} are needed to tell data from the rest"
+    return Decision(reason="few_shards", detail=few)
 
 
 def _together(account: Account) -> tuple[tuple[int, ...], Part | None]:
@@ -233,9 +254,10 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
     """
     broken = ~np.isfinite(stretches.loss)
     if broken.all():
-        one = len(np.unique(stretches.units(block_rows))) == 1
-        reason: Reason = "one_block_fills_the_step" if one else "state"
-        return Decision(reason=reason, detail="in the first such step no stretch at all has a finite loss")
+        detail = "in the first such step no stretch at all has a finite loss"
+        if len(np.unique(stretches.units(block_rows))) == 1:
+            return Decision(reason="one_block_fills_the_step", detail=detail)
+        return _of_many(stretches, detail, "")
     if (stretches.shard[broken] < 0).all():
         return _MERGED
     for rows in (block_rows, 0):

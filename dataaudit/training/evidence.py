@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import orjson
 import pyarrow.compute as pc
 
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.accounting import Floats, Ints
+from dataaudit.training.accounting import Floats, Ints, block_of, shard_of
 from dataaudit.training.curve import curve_of, judge
-from dataaudit.training.deciding import FEW_SHARDS
 from dataaudit.training.event_permutation import LAG, EventTest, alpha_of_look, event_test
 from dataaudit.training.expected_curve import collapse, scaling_law
 from dataaudit.training.exposure import exposure_of
@@ -28,11 +27,9 @@ from dataaudit.training.findings import (
     SourceLosses,
     number,
 )
-from dataaudit.training.residual_outliers import document_residuals, residual_test
+from dataaudit.training.residual_outliers import POOLED, RUN_WIDE, document_residuals, residual_test
+from dataaudit.training.run_data import Data
 from dataaudit.training.source_losses import source_curves, source_losses
-
-if TYPE_CHECKING:
-    from dataaudit.training.attribution import Data
 
 LEAST_PHASE = 50
 """Steps for which a learning rate has to rise, stay or fall to be a phase of its own."""
@@ -62,7 +59,7 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
     if exposure is None:
         return untested.model_copy(update={"reason": "no_stretches"})
     first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
-    counted = [True] * len(judged.spikes) if run.order else [_of_the_state(one) for one in episodes]
+    counted = [True] * len(judged.spikes) if run.order else [one.reason == "state" for one in episodes]
     onsets = np.array([int(curve.step[one.first]) for one in judged.spikes], dtype=np.int64) - first
     flagged = np.concatenate([curve.step[one.places] for one in judged.spikes]).astype(np.int64) - first
     inside = (onsets >= 0) & (onsets < exposure.steps)
@@ -96,11 +93,6 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
     )
 
 
-def _of_the_state(episode: Episode) -> bool:
-    """Return whether all blocks were up together, of so many shards that it is not these which are bad."""
-    return episode.reason == "state" and episode.num_shards >= FEW_SHARDS
-
-
 def _steps_read(data: Data) -> tuple[Ints, Ints]:
     """Return all steps of the log and their targets; of some no loss may be known, as where every tenth is logged."""
     steps = data.log.table("steps")
@@ -112,11 +104,7 @@ def _steps_read(data: Data) -> tuple[Ints, Ints]:
 def _followed(data: Data, found: EventTest) -> tuple[Followed, ...]:
     return tuple(
         Followed(
-            **(
-                _named(data, one.unit >> 40, one.unit & ((1 << 40) - 1))
-                if one.unit >= 0
-                else _named(data, -1 - one.unit)
-            ),
+            **(_named(data, shard_of(one.unit), block_of(one.unit)) if one.unit >= 0 else _named(data, -1 - one.unit)),
             episodes=one.episodes,
             expected=round(one.expected, 6),
             p=round(one.p, 12),
@@ -134,19 +122,16 @@ def residual_tests_of(data: Data) -> tuple[ResidualTestFound, ...]:
 def _residual_test(data: Data, epoch: Ints, *, shards: bool) -> ResidualTestFound:
     rows = data.log.run.block_rows
     kind: Literal["block", "shard"] = "shard" if shards else "block"
-    if not len(data.stretches):
-        return ResidualTestFound(
-            kind=kind, outcome="not_evaluated", tested=0, too_small=0, documents=0, beside=0.0, left_out=0, units=()
-        )
     found = residual_test(document_residuals(data.stretches, epoch, rows, shards=shards))
     units = tuple(
         Odd(
-            **(_named(data, one.unit) if shards else _named(data, one.unit >> 40, one.unit & ((1 << 40) - 1))),
+            **_tested(data, one.unit, shards=shards),
             documents=one.documents,
             mean=round(one.mean, 9),
             distance=round(one.distance, 6),
             p=one.p,
             fitted=one.fitted,
+            overlap=round(one.overlap, 6),
             outlier=one.discovered,
         )
         for one in found.units
@@ -157,11 +142,26 @@ def _residual_test(data: Data, epoch: Ints, *, shards: bool) -> ResidualTestFoun
         outcome="outlier_shard" if odd else "none" if found.tested else "not_evaluated",
         tested=found.tested,
         too_small=found.too_small,
+        pooled=found.pooled,
+        run_p=found.run_p,
+        limit=RUN_WIDE,
+        steps_left_out=found.steps_left_out,
         documents=found.documents,
         beside=round(found.beside, 9),
         left_out=found.left_out,
         units=units,
     )
+
+
+def _tested(data: Data, unit: int, *, shards: bool) -> dict[str, Any]:
+    """Return what names a unit of the residual test: a block, a shard, or what was pooled."""
+    if unit < 0:
+        source = data.log.run.sources[-2 - unit] if -2 - unit < len(data.log.run.sources) else ""
+        return {"name": source, "shard": -1, "first_row": None, "last_row": None, "pooled": "source"}
+    if shards:
+        return _named(data, unit)
+    shard, block = shard_of(unit), block_of(unit)
+    return {**_named(data, shard), "pooled": "shard"} if block == POOLED else _named(data, shard, block)
 
 
 def source_losses_of(data: Data) -> SourceLosses | None:

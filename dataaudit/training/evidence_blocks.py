@@ -12,6 +12,7 @@ from dataaudit.training.findings import (
     Collapse,
     EventTestFound,
     MovedTax,
+    Odd,
     ResidualTestFound,
     ScalingLaw,
     SourceLosses,
@@ -69,23 +70,42 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
 
 
 def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
-    none = [one for one in tests if one.outcome == "none"]
-    if none:
-        much = " and ".join(f"{one.tested:,} {one.kind}s" for one in none)
-        yield Prose(text=f"None of {much} has odd losses beside others of its source.")
+    tests = tuple(one for one in tests if one.tested + one.too_small)
+    if not tests:
+        return
+    text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
+    if not any(one.outcome == "outlier_shard" for one in tests):
+        if any(one.tested for one in tests):
+            text += f" None is odd beside others of its source: by chance, {_least(tests)}."
+        yield Prose(text=text)
+        return
+    yield Prose(text=text)
     for test in tests:
         odd = tuple(one for one in test.units if one.outlier)
         if odd:
             yield _table(
                 f"{test.kind.capitalize()}s with odd losses over the whole run, beside others of their source",
                 odd,
-                ("documents", "nats/token", "p"),
-                tuple((f"{one.documents:,}", f"{one.mean:+.3f}", f"{one.p:.2g}") for one in odd),
+                ("documents", "nats/token", "p", "beside a far one"),
+                tuple((f"{one.documents:,}", f"{one.mean:+.3f}", f"{one.p:.2g}", share(one.overlap)) for one in odd),
                 test.kind,
             )
-    if any(one.outcome == "outlier_shard" for one in tests):
-        text = "Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to hold data back."
-        yield Prose(text=text)
+    yield Prose(
+        text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to hold data back."
+        " Beside a far one: how much of it was read in steps of another shard that is far off."
+    )
+
+
+def _how_many(test: ResidualTestFound) -> str:
+    more = [f"too small: {test.too_small:,}"] if test.too_small else []
+    more += [f"pooled: {test.pooled:,}"] if test.pooled else []
+    within = f" ({', '.join(more)})" if more else ""
+    return f"{test.tested:,} of {plural(test.tested + test.too_small, test.kind)} tested{within}"
+
+
+def _least(tests: tuple[ResidualTestFound, ...]) -> str:
+    least = min(one.run_p for one in tests)
+    return f"the farthest of them all would be as far in {least:.0%} of runs" if least >= 0.01 else f"p is {least:.2g}"
 
 
 def _sources(found: SourceLosses) -> Table:
@@ -142,7 +162,7 @@ def _table(
     title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[Line, ...], ...], noun: str
 ) -> Table:
     rows: tuple[Row, ...] = tuple(
-        (str(one.shard), Cell(text=Name(one.name, ends=True)), _rows(one), *value)
+        (str(one.shard) if one.shard >= 0 else "", Cell(text=Name(one.name, ends=True)), _rows(one), *value)
         for one, value in zip(units, values, strict=True)
     )
     return Table(
@@ -154,4 +174,6 @@ def _table(
 
 
 def _rows(one: Unit) -> str:
+    if isinstance(one, Odd) and one.pooled:
+        return "its small blocks" if one.pooled == "shard" else "all small ones"
     return "all" if one.first_row is None else f"{one.first_row:,} to {one.last_row:,}"

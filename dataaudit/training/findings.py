@@ -16,6 +16,7 @@ SCHEMA_VERSION: Final = 1
 Reason = Literal[
     "",
     "state",
+    "few_shards",
     "one_block_fills_the_step",
     "new_source",
     "rank_missing",
@@ -174,7 +175,7 @@ class Unit(_Model):
     """A block or a shard."""
 
     name: str = Field(description="`split/uri` of the shard.")
-    shard: int = Field(description="Ordinal in the manifest.")
+    shard: int = Field(description="Ordinal in the manifest; -1: of several.")
     first_row: int | None = Field(description="First row of a block; null: the whole shard.")
     last_row: int | None = Field(description="Last row of a block.")
 
@@ -224,7 +225,13 @@ class Odd(Unit):
     distance: float = Field(description="The same in standard deviations of such units.")
     p: float
     fitted: bool = Field(description="Whether p is of a fitted tail.")
-    outlier: bool = Field(description="Whether it is among those of which 5 % at most are false discoveries.")
+    overlap: float = Field(description="Share of it that was read in steps of another shard's unit that is far off.")
+    pooled: Literal["", "shard", "source"] = Field(
+        default="", description="Its small blocks together, or the small units of a source, whose name it has."
+    )
+    outlier: bool = Field(
+        description="Whether it is named: `run_p` is at most `limit`, and its own p over the run .05."
+    )
 
 
 class ResidualTestFound(_Model):
@@ -232,8 +239,14 @@ class ResidualTestFound(_Model):
 
     kind: Literal["block", "shard"]
     outcome: Literal["outlier_shard", "none", "not_evaluated"]
-    tested: int
-    too_small: int = Field(description="With too few documents, or of a source with too few others.")
+    tested: int = Field(description="Each by itself or pooled.")
+    too_small: int = Field(description="Not tested: with too few documents or too few others, pooled or not.")
+    pooled: int = Field(description="Of the tested ones, those with too few documents, tested together.")
+    run_p: float = Field(description="The smallest p, over all blocks and shards of the run.")
+    limit: float = Field(description="Up to which `run_p` names any.")
+    steps_left_out: int = Field(
+        description="Steps that say nothing of single units: all of them are up, or most are of far ones."
+    )
     documents: int
     beside: float = Field(description="What a nat of the stretch before adds to the next one in a row.")
     left_out: int = Field(description="Stretches behind one of another block that is itself far off.")

@@ -12,8 +12,8 @@ from dataaudit.errors import ConfigError
 from dataaudit.extras import require
 from dataaudit.outfiles import check_files, writing
 from dataaudit.text import clean
-from dataaudit.training.attribution import Data
 from dataaudit.training.findings import Attribution, Episode
+from dataaudit.training.run_data import Data
 from dataaudit.training.spikes import WINDOW
 
 _NAME = 60

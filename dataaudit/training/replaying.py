@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from dataaudit.errors import ConfigError, DataAuditError
 from dataaudit.manifest.place import find_place
 from dataaudit.runlog.format import RUN_FILE
-from dataaudit.training.attribution import Data
 from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
 from dataaudit.training.direct_comparison import ALPHA, Direct, direct
 from dataaudit.training.event_permutation import alpha_of_look
@@ -37,6 +36,7 @@ from dataaudit.training.findings import (
     number,
 )
 from dataaudit.training.replay import Candidates, Ints, Replay, first_reads, read_by
+from dataaudit.training.run_data import Data
 
 MOST_SUSPECTS = 8
 """Units that are replayed, those named by the user first."""
@@ -170,7 +170,11 @@ def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Na
             _Named(one.shard, one.first_row, "event_test", test.tested) for one in test.units if one.p <= test.alpha
         ]
     for odd in found.residual_tests:
-        named += [_Named(one.shard, one.first_row, "residual_test", odd.tested) for one in odd.units if one.outlier]
+        named += [
+            _Named(one.shard, one.first_row, "residual_test", odd.tested)
+            for one in odd.units
+            if one.outlier and one.shard >= 0
+        ]
     distinct: dict[tuple[int, int | None], _Named] = {}
     for each in named:
         whole = 0 < data.rows[each.shard] <= rows

@@ -3,43 +3,59 @@
 The loss of a stretch is compared with what its source, length, place in the row, pass, its step's common part and the
 stretch before it in the row predict (without a mask between documents a bad one raises its neighbour's loss). What is
 left is averaged by document, with weights by the precision of a stretch of its length, and documents by unit. Units of
-a source differ by themselves: a random effect, whose variance is estimated so that the median unit is as far off as it
-should be (Paule & Mandel 1982, by the median, so that odd units do not count).
+a source differ by themselves: a random effect (Student's t, with tails as heavy as these units have), whose scale is
+estimated so that the median unit is as far off as it should be (Paule & Mandel 1982, by the median, so that odd units
+do not count).
 
 The distances are held against those of units whose documents were dealt anew within each source, with a random effect
 drawn anew: p = (1 + as far) / (1 + dealt), two-sided, among units of the same source and about as many documents. Below
-10 / (1 + dealt) a generalised Pareto tail stands in where it fits the farthest 250 (Knijnenburg et al. 2009). False
-discoveries among blocks, and among shards, are held to 5 % (Benjamini & Hochberg 1995).
+10 / (1 + dealt) a generalised Pareto tail stands in where it fits the farthest 250 (Knijnenburg et al. 2009). Nothing
+is named unless the smallest p, over blocks and shards alike, is at most .005. Then those are named whose p over the run
+is at most .05 by Holm's steps: any false one in 5 % of runs, where false discoveries held to a share of the list were
+half of it with real text.
+
+Units with too few documents are pooled: the small blocks of a shard are one unit, and what is still small is one unit
+of its source. Sources of few units have one random effect together.
 
 An odd unit is a finding to look at. Boilerplate and repeats are odd and harmless: by itself it proposes nothing.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.training.accounting import Stretches
+from dataaudit.training.accounting import Stretches, weighted_median
+from dataaudit.training.predicted_losses import FAR, averaged, predicted_away, spread, variance_between
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
-FALSE_DISCOVERIES = 0.05
+RUN_WIDE = 0.005
+"""Up to which the smallest p, over all units of the run, names any."""
+WITHIN = 0.05
+"""Chance that one that is named with it is false, at most."""
+FAMILIES = 2
+"""Blocks and shards."""
 LEAST_DOCUMENTS = 3
-"""Documents below which a unit is not tested."""
+"""Documents below which a unit is pooled with others."""
 LEAST_UNITS = 20
-"""Units of a source below which their random effect is not known, and none of them is tested."""
+"""Units of a source, or of sources with fewer ones together, below which their random effect is not known."""
+LEAST_OF_SOURCE = 3
+"""Units of a source below which none is tested: there is nothing to compare them with."""
+POOLED = (1 << 40) - 1
+"""Block number of a shard's small blocks together; the small units of a source are -2 less its place."""
+FREEDOMS = ((math.inf, 1.0), (8, 0.9117), (4, 0.8292), (3, 0.7777))
+"""Degrees of freedom of Student's t by which units may differ, and the squared median of a normal variable over that of
+this t. Real blocks lie farther out than normal ones: the first t is taken of which no more units lie in the tail than
+they should."""
+TAIL = 0.03
+"""Share of units by which that is asked."""
 DEALT = 200_000
 """Units dealt anew in all, about; 20 of each unit at least, 1,000 at most."""
-FAR = 4.0
-"""Robust standard deviations at which residuals are cut off where something is estimated from them."""
-_SWEEPS = 6
-_BINS = 32
-_MEDIAN_OF_SQUARES = 0.454936423119572
-"""Of a standard normal variable."""
-_NORMAL_MAD = 1.4826022185056018
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +72,10 @@ class OddUnit:
     p: float
     fitted: bool
     """Whether p is of a fitted tail."""
+    overlap: float
+    """Share of it that was read in steps of a far unit of another shard."""
     discovered: bool
-    """Whether it is among those of which 5 % at most are false."""
+    """Whether it is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +83,15 @@ class ResidualTest:
     """What the test says of the units of one size."""
 
     tested: int
+    """Units, each by itself or pooled."""
     too_small: int
-    """Units with too few documents, or of a source with too few units."""
+    """Units that are not tested: too few documents, or too few others to compare with, pooled or not."""
+    pooled: int
+    """Tested ones that were too small, and were pooled with others of their shard or source."""
+    run_p: float
+    """The smallest p, over all units of both sizes."""
+    steps_left_out: int
+    """Steps that say nothing of single units: their common part is far off, or far units are most of them."""
     documents: int
     beside: float
     """What a nat of the stretch before adds to the next one in the row."""
@@ -80,13 +105,22 @@ class ResidualTest:
 class Documents:
     """Residuals of documents."""
 
+    own: Ints
+    """Unit of each."""
     unit: Ints
+    """The same where small ones are pooled: what is tested."""
     source: Ints
+    """From 1; 0 where it has no name."""
     mean: Floats
     precision: Floats
     """Of the mean: 1 / variance, nats/token."""
     beside: float
     left_out: int
+    overlap: Floats
+    """Share of each that was read in steps of a far unit of another shard."""
+    steps_left_out: int
+    alone: int = 0
+    """Units that were never read beside another."""
 
 
 def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
@@ -99,28 +133,39 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     random = np.random.Generator(np.random.PCG64([seed, len(documents.unit)]))
     units, inverse, sizes = np.unique(documents.unit, return_inverse=True, return_counts=True)
     source = _main_source(inverse, documents.source, len(units))
-    among = np.bincount(source[sizes >= LEAST_DOCUMENTS], minlength=int(source.max(initial=0)) + 1)
-    tested = (sizes >= LEAST_DOCUMENTS) & (among[source] >= LEAST_UNITS)
+    enough = sizes >= LEAST_DOCUMENTS
+    among = np.bincount(source[enough], minlength=int(source.max(initial=0)) + 1)
+    group = np.where(among[source] >= LEAST_UNITS, source, 0)
+    together = (group == 0) & enough & (among[source] >= LEAST_OF_SOURCE)
+    tested = (enough & (group > 0)) | (together & (int(together.sum()) >= LEAST_UNITS))
     kept = np.flatnonzero(tested[inverse])
     place = np.cumsum(tested) - 1
-    member, of = place[inverse[kept]], source[tested]
-    mean, precision = documents.mean[kept], documents.precision[kept]
-    usual, _ = _averaged(documents.source[kept], mean, precision, int(documents.source.max(initial=0)) + 1)
-    mean = mean - usual[documents.source[kept]]
+    member, of = place[inverse[kept]], group[tested]
     number = int(tested.sum())
-    average, weight = _averaged(member, mean, precision, number)
+    mean, precision = documents.mean[kept], documents.precision[kept]
+    first, weight = averaged(member, mean, precision, number)
+    mean = mean - _usual(source[tested], first, weight)[documents.source[kept]]
+    average, weight = averaged(member, mean, precision, number)
     effect = _effects(average, weight, of)
     scale = np.sqrt(effect[of] + 1 / np.maximum(weight, 1e-300))
     distance = average / scale
     stratum = of * 64 + np.log2(sizes[tested]).astype(np.int64)
-    null = _dealt(member, documents.source[kept], mean, precision, effect[of], random)
+    null = _null(
+        np.abs(distance), *_dealt(member, documents.source[kept], mean, precision, number, random), effect[of], random
+    )
     p, fitted = _p_values(np.abs(distance), stratum, null, random)
+    run_p = min(1.0, FAMILIES * number * float(p.min(initial=1.0)))
     discovered = _discovered(p)
+    own = len(np.unique(documents.own[kept]))
+    overlap, _ = averaged(member, documents.overlap[kept], precision, number)
     order = np.lexsort((-np.abs(distance), p))
     shown = order[: max(20, min(200, int(discovered.sum())))]
     return ResidualTest(
-        tested=number,
-        too_small=len(units) - number,
+        tested=own,
+        too_small=len(np.unique(documents.own)) - own + documents.alone,
+        pooled=len(np.unique(documents.own[kept][documents.own[kept] != documents.unit[kept]])),
+        run_p=run_p,
+        steps_left_out=documents.steps_left_out,
         documents=len(kept),
         beside=documents.beside,
         left_out=documents.left_out,
@@ -132,11 +177,37 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
                 distance=float(distance[one]),
                 p=float(p[one]),
                 fitted=bool(fitted[one]),
+                overlap=float(overlap[one]),
                 discovered=bool(discovered[one]),
             )
             for one in shown.tolist()
         ),
     )
+
+
+def _usual(source: Ints, average: Floats, weight: Floats) -> Floats:
+    """Return what is usual of each source: the weighted median of its units, which a few odd ones do not move."""
+    found = np.zeros(int(source.max(initial=0)) + 1)
+    for one in np.unique(source).tolist():
+        inside = source == one
+        found[one] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
+    return found
+
+
+def pooled_up(unit: Ints, source: Ints, *, blocks: bool) -> Ints:
+    """Return units of which the small ones are pooled, by shard and then by source.
+
+    Args:
+        unit: int64[documents] as ``Stretches.units`` has them.
+        source: int64[documents] from 1.
+        blocks: Whether they are blocks, and no shards.
+    """
+    found = unit.copy()
+    for pool in (unit | POOLED, -1 - source) if blocks else (-1 - source,):
+        _, inverse, sizes = np.unique(found, return_inverse=True, return_counts=True)
+        few = (sizes < LEAST_DOCUMENTS)[inverse.ravel()]
+        found[few] = pool[few]
+    return found
 
 
 def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, shards: bool = False) -> Documents:
@@ -152,66 +223,34 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
     held = stretches.take(finite)
     order = np.lexsort((held.start, held.batch_row, held.micro_batch, held.rank, held.step))
     held, epoch = held.take(order), epoch[finite][order]
-    weight = _precisions(held.loss, held.targets)
-    rest, weight = _predicted_away(held, epoch, weight)
     blocks = held.units(block_rows)
-    rest, beside, far = _beside(held, rest, weight, blocks)
-    weight = np.where(far, 0.0, weight)
+    units = held.shard if shards else blocks
+    found = predicted_away(held, epoch, blocks, units)
+    rest, beside, behind = _beside(held, found.rest, found.weight, blocks)
+    weight = np.where(behind, 0.0, found.weight)
     key = np.stack([held.shard, held.row])
     documents, inverse = np.unique(key, axis=1, return_inverse=True)
     inverse = inverse.ravel()
-    mean, precision = _averaged(inverse, rest, weight, documents.shape[1])
+    mean, precision = averaged(inverse, rest, weight, documents.shape[1])
+    overlap, _ = averaged(inverse, found.overlap, weight, documents.shape[1])
     first = np.zeros(documents.shape[1], dtype=np.int64)
     first[inverse[::-1]] = np.arange(len(inverse))[::-1]
     known = precision > 0
     mean, precision = mean[known], precision[known]
     own = variance_between(mean, precision)
+    unit, source = units[first][known], held.source[first][known] + 1
     return Documents(
-        unit=held.units(0 if shards else block_rows)[first][known],
-        source=held.source[first][known] + 1,
+        own=unit,
+        unit=pooled_up(unit, source, blocks=not shards),
+        source=source,
         mean=mean,
         precision=1 / (own + 1 / precision),
         beside=beside,
-        left_out=int(far.sum()),
+        left_out=int(behind.sum()),
+        overlap=overlap[known],
+        steps_left_out=found.steps_left_out,
+        alone=len(np.setdiff1d(units, unit)),
     )
-
-
-def _precisions(loss: Floats, targets: Ints) -> Floats:
-    """Return 1 / variance of a stretch by how many targets it has: a robust one by powers of two, never rising."""
-    bins = np.minimum(np.log2(np.maximum(targets, 1)).astype(np.int64), _BINS - 1)
-    variance = np.full(_BINS, np.nan)
-    for one in np.unique(bins).tolist():
-        inside = loss[bins == one]
-        if len(inside) >= 20:
-            variance[one] = max(_spread(inside) ** 2, 1e-12)
-    known = np.flatnonzero(np.isfinite(variance))
-    filled = np.interp(np.arange(_BINS), known, variance[known]) if len(known) else np.ones(_BINS)
-    found: Floats = 1 / np.minimum.accumulate(filled)[bins]
-    return found
-
-
-def _predicted_away(held: Stretches, epoch: Ints, weight: Floats) -> tuple[Floats, Floats]:
-    """Take away means by step, source, length, place and pass, in turn; what is far off does not move them."""
-    _, step = np.unique(held.step, return_inverse=True)
-    codes = [
-        step.ravel(),
-        np.unique(held.source, return_inverse=True)[1].ravel(),
-        np.log2(np.maximum(held.targets, 1)).astype(np.int64),
-        np.log2(held.start + 1).astype(np.int64),
-        np.minimum(np.where(epoch < 0, -1 - epoch, epoch), 63),
-    ]
-    rest = held.loss.copy()
-    for sweep in range(_SWEEPS):
-        for code in codes:
-            size = int(code.max(initial=0)) + 1
-            if sweep == 0:
-                rest -= _medians(code, rest, size)[code]
-                continue
-            bound = FAR * _spread(rest)
-            middle, _ = _averaged(code, np.clip(rest, -bound, bound), weight, size)
-            rest -= middle[code]
-        weight = _precisions(rest, held.targets)
-    return rest, weight
 
 
 def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, npt.NDArray[np.bool_]]:
@@ -225,7 +264,7 @@ def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tupl
     far = np.zeros(len(rest), dtype=bool)
     if len(pairs) < 100:
         return rest, 0.0, far
-    bound = FAR * _spread(rest)
+    bound = FAR * spread(rest)
     before, after = np.clip(rest[pairs], -bound, bound), np.clip(rest[pairs + 1], -bound, bound)
     weights = weight[pairs + 1]
     # Less the mean of their step, n residuals have a correlation of -1 / (n - 1) with each other.
@@ -236,47 +275,6 @@ def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tupl
     away = np.abs(rest[pairs]) * np.sqrt(weight[pairs]) > FAR
     far[pairs[away & (blocks[pairs] != blocks[pairs + 1])] + 1] = True
     return found, slope, far
-
-
-def _averaged(code: Ints, values: Floats, weights: Floats, size: int) -> tuple[Floats, Floats]:
-    """Return weighted means by code, and the sums of the weights."""
-    total = np.bincount(code, weights, minlength=size).astype(np.float64, copy=False)
-    mean = np.bincount(code, weights * values, minlength=size).astype(np.float64, copy=False)
-    return np.divide(mean, total, out=np.zeros(size), where=total > 0), total
-
-
-def _medians(code: Ints, values: Floats, size: int) -> Floats:
-    order = np.lexsort((values, code))
-    ends = np.cumsum(np.bincount(code, minlength=size))
-    starts = np.concatenate([[0], ends[:-1]])
-    there = ends > starts
-    low, high = starts + (ends - starts - 1) // 2, starts + (ends - starts) // 2
-    sorted_values = values[order]
-    found = np.zeros(size)
-    found[there] = (sorted_values[low[there]] + sorted_values[high[there]]) / 2
-    return found
-
-
-def _spread(values: Floats) -> float:
-    return _NORMAL_MAD * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
-
-
-def variance_between(mean: Floats, precision: Floats) -> float:
-    """Return the variance of true means for which the median of squared standardised ones is a normal's."""
-    if len(mean) < 2:
-        return 0.0
-    squares, chance = mean**2, 1 / precision
-
-    def median(between: float) -> float:
-        return float(np.median(squares / (between + chance)))
-
-    if median(0.0) <= _MEDIAN_OF_SQUARES:
-        return 0.0
-    low, high = 0.0, float(squares.max()) / _MEDIAN_OF_SQUARES
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if median(middle) > _MEDIAN_OF_SQUARES else (low, middle)
-    return high
 
 
 def _effects(average: Floats, weight: Floats, source: Ints) -> Floats:
@@ -300,20 +298,32 @@ def _main_source(unit: Ints, source: Ints, units: int) -> Ints:
 
 
 def _dealt(
-    member: Ints, source: Ints, mean: Floats, precision: Floats, effect: Floats, random: np.random.Generator
-) -> Floats:
-    """Return distances of units whose documents were dealt anew within each source: float64[rounds, units]."""
-    units = len(effect)
+    member: Ints, source: Ints, mean: Floats, precision: Floats, units: int, random: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Return means of units whose documents were dealt anew within each source, and variances: [rounds, units]."""
     rounds = int(np.clip(DEALT // max(1, units), 20, 1_000))
     held = [np.flatnonzero(source == one) for one in np.unique(source)]
-    found = np.empty((rounds, units))
+    found, chance = np.empty((rounds, units)), np.empty((rounds, units))
     for one in range(rounds):
         to = np.empty_like(member)
         for places in held:
             to[places] = random.permutation(places)
-        average, weight = _averaged(member, mean[to], precision[to], units)
-        chance = effect + 1 / np.maximum(weight, 1e-300)
-        found[one] = (average + np.sqrt(effect) * random.standard_normal(units)) / np.sqrt(chance)
+        found[one], weight = averaged(member, mean[to], precision[to], units)
+        chance[one] = 1 / np.maximum(weight, 1e-300)
+    return found, chance
+
+
+def _null(distance: Floats, dealt: Floats, chance: Floats, effect: Floats, random: np.random.Generator) -> Floats:
+    """Return distances of dealt units with a random effect whose tail is as heavy as that of the units."""
+    found = np.zeros_like(dealt)
+    for freedom, narrower in FREEDOMS:
+        drawn = random.standard_normal(dealt.shape) if freedom == math.inf else random.standard_t(freedom, dealt.shape)
+        found = (dealt + np.sqrt(narrower * effect) * drawn) / np.sqrt(effect + chance)
+        if not len(distance):
+            break
+        beyond = float((distance > np.quantile(np.abs(found), 1 - TAIL)).mean())
+        if beyond <= TAIL + math.sqrt(TAIL * (1 - TAIL) / len(distance)):
+            break
     return found
 
 
@@ -401,7 +411,10 @@ def _anderson_darling(ascending: Floats, scale: float, shape: float) -> float:
 
 
 def _discovered(p: Floats) -> npt.NDArray[np.bool_]:
-    """Return which are below the line of Benjamini and Hochberg."""
+    """Return which are named, by Holm's steps; the other size may have as many units."""
     ranked = np.sort(p)
-    passed = np.flatnonzero(ranked <= FALSE_DISCOVERIES * np.arange(1, len(p) + 1) / max(1, len(p)))
-    return p <= ranked[passed[-1]] if len(passed) else np.zeros(len(p), dtype=bool)
+    adjusted = FAMILIES * ranked * np.arange(len(p), 0, -1)
+    missed = np.flatnonzero(adjusted > WITHIN)
+    if not len(p) or adjusted[0] > RUN_WIDE:
+        return np.zeros(len(p), dtype=bool)
+    return p < ranked[missed[0]] if len(missed) else np.ones(len(p), dtype=bool)

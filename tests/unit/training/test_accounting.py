@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from lanes import examples, thinned
 
 from dataaudit.training.accounting import Account, Stretches, fit, weighted_median
-from dataaudit.training.attribution import _Division
 from dataaudit.training.curve import Curve, judge
 from dataaudit.training.deciding import healthy_like
+from dataaudit.training.episodes import Division
 
 ROWS, SOURCES = 4, 3
 
@@ -216,7 +216,7 @@ def simulated(seed, *, steps, rows, state, skewed):
     run = SimpleNamespace(sources=("code", "web"), block_rows=ROWS)
     curve = Curve(step=by_step, value=value, targets=targets.sum(axis=1), ranks=np.ones(many, int))
     data = SimpleNamespace(log=SimpleNamespace(run=run), curve=curve, judged=judge(by_step, value))
-    division = _Division(data, flat.take(flat.step > healthy), flat.take(flat.step <= healthy))
+    division = Division(data, flat.take(flat.step > healthy), flat.take(flat.step <= healthy))
     return planted / (planted + state), division.account
 
 

@@ -27,15 +27,19 @@ from made_run import (
 )
 
 from dataaudit import cli
+from dataaudit.render.line import spell
 from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.schemas import SCHEMAS
 from dataaudit.training.accounting import SHRINK
-from dataaudit.training.attribution import HEALTHY_STEPS, LEAST_UNITS, LISTED, attribute, load_data
-from dataaudit.training.blocks import render_text
+from dataaudit.training.attribution import attribute
+from dataaudit.training.blocks import headline, render_text
 from dataaudit.training.curve import GAP, LAG
 from dataaudit.training.deciding import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
+from dataaudit.training.episode_tables import LISTED
+from dataaudit.training.episodes import HEALTHY_STEPS, LEAST_UNITS
 from dataaudit.training.findings import MISSING_LIMIT, Attribution, Reason
 from dataaudit.training.logthread import BATCH_STEPS
+from dataaudit.training.run_data import load_data
 from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
 
 SPIKE = range(150, 162)
@@ -266,13 +270,65 @@ class TestCannotTell:
             batch["shard"][:] = 3
             worse_state(SPIKE)(batch)
 
-        one = self.reason(run(Made(), alone), "state")
-        assert one.detail.startswith("all blocks, which are of only 1 shard here, are up together")
+        one = self.reason(run(Made(), alone), "few_shards")
+        assert one.detail.startswith("all blocks are up together, and they are of only 1 shard")
 
-    @pytest.mark.parametrize("shards", [FEW_SHARDS - 1, FEW_SHARDS])
-    def test_the_state_of_few_shards_says_how_few(self, run, shards):
-        one = self.reason(run(Made(shards=shards), worse_state(SPIKE)), "state")
-        assert (f"only {shards} shards" in one.detail) == (shards < FEW_SHARDS)
+    @pytest.mark.parametrize("shards", [2, 3, FEW_SHARDS - 1, FEW_SHARDS])
+    def test_of_few_shards_nothing_is_said_of_the_model(self, run, shards):
+        few = shards < FEW_SHARDS
+        found = run(Made(shards=shards), worse_state(SPIKE))
+        one = self.reason(found, "few_shards" if few else "state")
+        assert ("model's state (" in one.detail) != few
+        assert ("the model's state" in spell(headline(found))) != few
+
+    def test_open_shards_of_a_buffer_and_a_few_tokens_of_others_are_few(self, run):
+        """Two shards fill the steps, three others have a row's end each."""
+
+        def plant(batch):
+            own = np.arange(len(batch["shard"]))
+            batch["shard"][:] = own % 2
+            if batch.step in SPIKE:
+                last = np.argsort(batch["targets"])[:3]
+                batch["shard"][last] = 5 + np.arange(3)
+                batch["targets"][last] = 4
+            worse_state(SPIKE)(batch)
+
+        self.reason(run(Made(), plant), "few_shards")
+
+    @pytest.mark.parametrize("shards", [2, 4, 5])
+    def test_losses_that_are_no_numbers_in_few_shards(self, run, shards):
+        def broken(batch):
+            if batch.step in SPIKE:
+                batch.columns["loss"] = np.full(len(batch["loss"]), np.nan)
+
+        (one,) = run(Made(shards=shards), broken).episodes
+        assert one.reason == ("few_shards" if shards < FEW_SHARDS else "state")
+
+    def test_a_new_source_does_not_hide_its_shard(self, run):
+        """Nearly all of the excess in a single shard of a source that nobody has seen: both are said."""
+
+        def unknown(batch):
+            if batch.step in SPIKE:
+                own = batch["batch_row"] < 3
+                batch["source"][own], batch["shard"][own] = -1, 5
+                batch["loss"][own] += 7.0
+
+        found = run(Made(), unknown)
+        one = self.reason(found, "new_source")
+        assert one.together == (5,)
+        assert "a single shard holds" in one.detail
+        said = spell(headline(found))
+        assert "a new source" in said
+        assert "train/part-005.jsonl holds" in said
+        assert "nats/token" in said
+
+    def test_a_new_source_of_many_shards_names_none(self, run):
+        def unknown(batch):
+            if batch.step in SPIKE:
+                batch["source"][:] = -1
+                batch["loss"][:] += 3.0
+
+        assert self.reason(run(Made(), unknown), "new_source").together == ()
 
     def test_new_source(self, run):
         def unknown(batch):

@@ -15,10 +15,11 @@ import torch
 
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.quarantine.list import Standing, fold, read, today
-from dataaudit.training.attribution import attribute, load_data, write_attribution
+from dataaudit.training.attribution import attribute, write_attribution
 from dataaudit.training.blocks import render_text
 from dataaudit.training.random_state import random_state
 from dataaudit.training.replaying import recorded_of, replayed
+from dataaudit.training.run_data import load_data
 
 pytestmark = pytest.mark.torch
 BAD = 30

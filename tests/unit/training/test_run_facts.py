@@ -15,12 +15,13 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
-from dataaudit.training.attribution import attribute, load_data, write_attribution
+from dataaudit.training.attribution import attribute, write_attribution
 from dataaudit.training.blocks import render_text
 from dataaudit.training.findings import Attribution
 from dataaudit.training.page import run_page
 from dataaudit.training.profiling import Window, fractions
 from dataaudit.training.run_blocks import data_points, run_points
+from dataaudit.training.run_data import load_data
 from dataaudit.training.run_facts import BETA, divergence_step, ema, run_facts
 from dataaudit.training.trained_on import language_shares, share_bounds, source_tokens, trained_on
 

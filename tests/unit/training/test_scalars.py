@@ -14,7 +14,7 @@ from dataaudit.errors import ConfigError
 from dataaudit.pending import Pending
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
-from dataaudit.training.attribution import attribute, load_data
+from dataaudit.training.attribution import attribute
 from dataaudit.training.blocks import headline, render_text
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.logthread import LogThread
@@ -22,6 +22,7 @@ from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.optimizer_watch import OptimizerWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.page import run_page
+from dataaudit.training.run_data import load_data
 from dataaudit.training.scalars import scalar
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")

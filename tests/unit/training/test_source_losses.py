@@ -10,8 +10,9 @@ from made_run import SOURCES, Made, make_shards, worse_state, write_run
 
 from dataaudit.runlog.format import SUMS
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.attribution import attribute, load_data
+from dataaudit.training.attribution import attribute
 from dataaudit.training.blocks import render_text
+from dataaudit.training.run_data import load_data
 from dataaudit.training.source_losses import MOST_WINDOWS, source_curves, source_losses
 
 

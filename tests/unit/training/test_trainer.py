@@ -20,7 +20,7 @@ from together import run_together
 
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.attribution import attribute, load_data
+from dataaudit.training.attribution import attribute
 from dataaudit.training.curve import missing_of, ranks_at
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
@@ -28,6 +28,7 @@ from dataaudit.training.loaders.hub import tagged_dataset, tagged_stream
 from dataaudit.training.loaders.ranks import log_rank
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
+from dataaudit.training.run_data import load_data
 from dataaudit.training.run_facts import run_facts
 
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")

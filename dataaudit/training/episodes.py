@@ -1,0 +1,224 @@
+"""An episode of a run: which block or shard held its excess, or why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dataaudit.text import plural
+from dataaudit.training.accounting import (
+    Account,
+    Floats,
+    Ints,
+    Stretches,
+    fit,
+    healthy_units,
+    step_weights,
+    trend,
+)
+from dataaudit.training.curve import Flagged, ranks_at
+from dataaudit.training.deciding import Decision, decide, decide_not_finite, healthy_like
+from dataaudit.training.episode_tables import Tables, shard_metrics
+from dataaudit.training.findings import Episode, Found, Rarity, Span, number
+from dataaudit.training.run_data import Data
+from dataaudit.training.spikes import WINDOW
+
+HEALTHY_STEPS = 1_000
+"""Newest healthy steps before an episode that its expectation is fitted on."""
+LEAST_UNITS = 100
+"""Healthy units that a residual is compared with, if there are as many."""
+MOSTLY_READ = 2
+"""Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
+_LINE = 6 / WINDOW
+"""Variance of the detector's line a few steps ahead, in variances of a step: (pi / 2 + 12 * 0.6^2) / 50."""
+
+
+def span_of(steps: Ints, one: Flagged) -> Span:
+    """Return flagged steps that follow each other, for the record."""
+    return Span(first_step=int(steps[one.first]), last_step=int(steps[one.last]), flagged=len(one.places))
+
+
+def episode_of(data: Data, flagged: Flagged) -> Episode:
+    """Return what there is to say of an episode."""
+    curve, judged = data.curve, data.judged
+    value = curve.value[flagged.places]
+    made: dict[str, Any] = {
+        "kind": flagged.kind,
+        **span_of(curve.step, flagged).model_dump(),
+        "loss": number(float(np.average(value, weights=np.maximum(curve.targets[flagged.places], 1)))),
+        "expected": number(float(np.mean(judged.level[flagged.places]))),
+        "band": number(float(np.mean(judged.limit[flagged.places]))),
+        "accounted": 0,
+    }
+    ranks_then = ranks_at(curve.step[flagged.places], data.log.table("events"), data.log.run.ranks)
+    whole = curve.ranks[flagged.places] == ranks_then
+    if 2 * int(whole.sum()) < len(whole):
+        ranks = plural(int(ranks_then[0]), "rank")
+        lacking = f"{plural(int((~whole).sum()), 'step')} of {len(whole)}"
+        return _told(
+            made, Decision(reason="rank_missing", detail=f"the run has {ranks}, and {lacking} lack some of them")
+        )
+    steps = curve.step[flagged.places][whole]
+    if flagged.kind == "not_finite":
+        return _not_finite(data, steps[~np.isfinite(value[whole])], made)
+    stretches = _scored(data, steps)
+    if not len(stretches):
+        return _told(made, _unscored("the flagged steps", _most_read(data, steps)))
+    made["accounted"] = len(np.unique(stretches.step))
+    good = judged.healthy()
+    good[flagged.first :] = False
+    known = np.intersect1d(curve.step[good], data.stretches.step)[-HEALTHY_STEPS:]
+    if not len(known):
+        return _told(made, _unscored("the healthy steps before"))
+    made["healthy_steps"] = len(known)
+    return Division(data, stretches, data.of_steps(known)).episode(made)
+
+
+def _told(made: dict[str, Any], decision: Decision, **more: Any) -> Episode:
+    outcome = "cannot_tell" if decision.reason else "found"
+    said = {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
+    return Episode(**{"outcome": outcome, "found": None, **made, **said, **more})
+
+
+def _unscored(steps: str, read: str = "") -> Decision:
+    detail = (
+        f"of {steps}, no losses of stretches are there: they were not handed over, or summed up when they were over"
+        " 10,000 steps old"
+    )
+    return Decision(reason="no_stretch_losses", detail=f"{detail}; {read}" if read else detail)
+
+
+def _most_read(data: Data, steps: Ints) -> str:
+    """Return which shard some steps read more of than others do, at least twice as much; nothing if there is none."""
+    table = data.log.table("stretches")
+    shard, targets = table["shard"].to_numpy(), table["targets"].to_numpy()
+    inside = np.isin(table["step"].to_numpy(), steps) & (shard >= 0)
+    own, others = (
+        np.bincount(data.twins[shard[some]], targets[some], minlength=len(data.rows))
+        for some in (inside, ~inside & (shard >= 0))
+    )
+    if not own.sum() or not others.sum():
+        return ""
+    own, others = own / own.sum(), others / others.sum()
+    most = int(np.argmax(own - others))
+    if own[most] < MOSTLY_READ * others[most]:
+        return ""
+    return f"{own[most]:.0%} of their targets are of {data.names[most]}, and {others[most]:.0%} of other steps'"
+
+
+def _scored(data: Data, steps: Ints) -> Stretches:
+    """Return the stretches of steps, without steps of which less than half of the targets has a loss."""
+    found = data.of_steps(steps)
+    known, inverse = np.unique(found.step, return_inverse=True)
+    scored = np.bincount(inverse, found.targets, minlength=len(known))
+    targets = data.curve.targets[np.searchsorted(data.curve.step, known)]
+    return found.take((2 * scored >= targets)[inverse])
+
+
+def _not_finite(data: Data, steps: Ints, made: dict[str, Any]) -> Episode:
+    """Return what holds the losses that are no numbers, in the first step that has any."""
+    stretches = data.of_steps(steps[:1])
+    broken = ~np.isfinite(stretches.loss)
+    if not broken.any():
+        return _told(made, _unscored("the first step that is not finite"))
+    decision = decide_not_finite(stretches, data.log.run.block_rows)
+    tables = Tables(data, stretches, stretches.targets / stretches.targets.sum())
+    made |= {"accounted": 1, **tables.all(broken)}
+    if decision.unit is None:
+        return _told(made, decision)
+    unit = data.named(decision.unit)
+    found = Found(
+        **tables.unit(unit).model_dump(),
+        kind="block" if unit.rows else "shard",
+        interval=None,
+        rest=None,
+        rest_band=None,
+        rarity=None,
+    )
+    return _told(made, decision, found=found, metrics=shard_metrics(data.manifest, unit.shard))
+
+
+class Division:
+    """An episode whose excess is divided.
+
+    Args:
+        data: The run log and its manifest.
+        stretches: Of its steps, at least one.
+        healthy: Of healthy steps before it, at least one.
+    """
+
+    def __init__(self, data: Data, stretches: Stretches, healthy: Stretches) -> None:
+        self.data, self.stretches, self.healthy = data, stretches, healthy
+        self.block_rows = data.log.run.block_rows
+        healthy_level, _ = self._level(healthy)
+        expectation = fit(healthy, healthy_level, len(data.log.run.sources), self.block_rows)
+        self.healthy_rest = healthy.loss - expectation.of(healthy, healthy_level)
+        level, places = self._level(stretches)
+        weights = stretches.targets / stretches.targets.sum()
+        limit = float(np.dot(weights, data.judged.limit[places]))
+        k = float(np.dot(weights, data.judged.k[places]))
+        self.above_line = float(np.dot(weights, stretches.loss - level))
+        newest = healthy.step > data.judged.last_shift(int(stretches.step[0]))
+        own = trend(healthy.take(newest), healthy_level[newest], expectation, stretches.step)
+        line, variance = own or (level, (limit / k) ** 2 * _LINE)
+        self.account = Account(
+            stretches=stretches,
+            weights=weights,
+            residuals=stretches.loss - expectation.of(stretches, line),
+            expectation=expectation,
+            block_rows=self.block_rows,
+            band=limit,
+            line_variance=variance,
+        )
+
+    def _level(self, stretches: Stretches) -> tuple[Floats, Ints]:
+        """Return the line at the step of each stretch, and these steps' places in the curve."""
+        places = np.searchsorted(self.data.curve.step, stretches.step)
+        return self.data.judged.level[places], places
+
+    def episode(self, made: dict[str, Any]) -> Episode:
+        """Return what there is to say of it."""
+        account = self.account
+        decision = decide(account, self.above_line, usual=self._usual())
+        common = account.common() if decision.part is None else decision.part.common
+        tables = Tables(self.data, self.stretches, account.weights, account, common)
+        everything = np.ones(len(self.stretches), dtype=bool)
+        chosen = everything if decision.unit is None else decision.unit.of(self.stretches)
+        made |= {
+            "excess": number(account.excess),
+            "above_line": number(self.above_line),
+            "common": number(common),
+            **tables.all(chosen),
+        }
+        if decision.unit is None:
+            return _told(made, decision)
+        metrics = shard_metrics(self.data.manifest, decision.unit.shard)
+        return _told(made, decision, found=self._found(decision, tables), metrics=metrics)
+
+    def _usual(self) -> bool:
+        """Return whether the shards of the episode were in at least half of the healthy steps."""
+        own = np.isin(self.healthy.shard, np.unique(self.stretches.shard))
+        return 2 * len(np.unique(self.healthy.step[own])) >= len(np.unique(self.healthy.step))
+
+    def _found(self, decision: Decision, tables: Tables) -> Found:
+        part, account = decision.part, self.account
+        assert decision.unit is not None
+        assert part is not None
+        unit = self.data.named(decision.unit)
+        mask = unit.of(self.stretches)
+        bounds = account.interval(mask, part)
+        like = healthy_units(self.healthy, self.healthy_rest, unit.rows)
+        own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
+        rarity = None
+        if len(like.weight):
+            high, among, least = healthy_like(like.weight, like.mean, own, part.mean, LEAST_UNITS)
+            rarity = Rarity(as_high=high, among=among, least_weight=round(least, 12))
+        return Found(
+            **tables.unit(unit).model_dump(),
+            kind="block" if unit.rows else "shard",
+            interval=None if bounds is None else (round(bounds[0], 12), round(bounds[1], 12)),
+            rest=number(part.rest),
+            rest_band=number(part.rest_band),
+            rarity=rarity,
+        )

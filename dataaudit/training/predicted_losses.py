@@ -1,0 +1,214 @@
+"""What predicts the loss of a stretch: its step, source, length, place in the row and pass; and what is left of it.
+
+A step's common part is that of its *other* units: a unit's own losses do not count, or a bad one would look better and
+all that stands beside it worse. Units that are far off (blocks or shards beyond four standard deviations) count in no
+estimate at all. Where they leave less than a quarter of a step, or where a step's common part is itself far from that
+of the steps around it, its stretches count for nothing: a state that breaks moves each source by an amount of its own,
+so no unit is odd by what it is there. What a source moves by over the run is taken away by windows of steps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.training.accounting import Stretches
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+FAR = 4.0
+"""Robust standard deviations at which residuals are cut off, and beyond which a unit is far."""
+WINDOW = 64
+"""Steps over which the level of a source is one."""
+LEAST_LEFT = 0.25
+"""Share of a step's weight that has to be of units that are not far."""
+_SWEEPS = 6
+_BINS = 32
+_SHRINK = 20.0
+"""Stretches at which half of a source's own movement is believed."""
+_AROUND = 25
+"""Steps on either side whose common parts a step's is compared with."""
+_MEDIAN_OF_SQUARES = 0.454936423119572
+"""Of a standard normal variable."""
+_NORMAL_MAD = 1.4826022185056018
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What is left of each stretch's loss."""
+
+    rest: Floats
+    """Nats/token."""
+    weight: Floats
+    """1 / variance of it; 0 where its step says nothing."""
+    overlap: Mask
+    """Whether its step has a far unit of another shard."""
+    steps_left_out: int
+    """Steps that say nothing."""
+
+
+def predicted_away(held: Stretches, epoch: Ints, blocks: Ints, units: Ints) -> Predicted:
+    """Take away all that predicts the losses of stretches.
+
+    Args:
+        held: Scored ones with finite losses.
+        epoch: int64[n] pass of each; those of repeats are negative.
+        blocks: int64[n] block of each.
+        units: int64[n] what is tested, and is left out of its own step's common part: its block or its shard.
+    """
+    _, step = np.unique(held.step, return_inverse=True)
+    step = step.ravel()
+    _, source = np.unique(held.source, return_inverse=True)
+    source = source.ravel()
+    windows = int(held.step.max(initial=0)) // WINDOW + 1
+    codes = [
+        step,
+        source,
+        np.log2(np.maximum(held.targets, 1)).astype(np.int64),
+        np.log2(held.start + 1).astype(np.int64),
+        np.minimum(np.where(epoch < 0, -1 - epoch, epoch), 63),
+    ]
+    far = np.zeros(len(held), dtype=bool)
+    moved = source * windows + held.step // WINDOW
+    rest, weight, common = _swept(held, codes, moved, far, units)
+    far = _far(rest, weight, blocks) | _far(rest, weight, held.shard)
+    if far.any():
+        rest, weight, common = _swept(held, codes, moved, far, units)
+    steps = int(step.max(initial=-1)) + 1
+    total, kept = (np.bincount(step, one, minlength=steps) for one in (weight, weight * ~far))
+    silent = (kept < LEAST_LEFT * total) | _up(common)
+    others = _of_others(step, held.shard, far, steps)
+    return Predicted(
+        rest=rest,
+        weight=np.where(silent[step], 0.0, weight),
+        overlap=others,
+        steps_left_out=int(silent.sum()),
+    )
+
+
+def precisions(loss: Floats, targets: Ints) -> Floats:
+    """Return 1 / variance of a stretch by how many targets it has: a robust one by powers of two, never rising."""
+    bins = np.minimum(np.log2(np.maximum(targets, 1)).astype(np.int64), _BINS - 1)
+    variance = np.full(_BINS, np.nan)
+    for one in np.unique(bins).tolist():
+        inside = loss[bins == one]
+        if len(inside) >= 20:
+            variance[one] = max(spread(inside) ** 2, 1e-12)
+    known = np.flatnonzero(np.isfinite(variance))
+    filled = np.interp(np.arange(_BINS), known, variance[known]) if len(known) else np.ones(_BINS)
+    found: Floats = 1 / np.minimum.accumulate(filled)[bins]
+    return found
+
+
+def averaged(code: Ints, values: Floats, weights: Floats, size: int) -> tuple[Floats, Floats]:
+    """Return weighted means by code, and the sums of the weights."""
+    total = np.bincount(code, weights, minlength=size).astype(np.float64, copy=False)
+    mean = np.bincount(code, weights * values, minlength=size).astype(np.float64, copy=False)
+    return np.divide(mean, total, out=np.zeros(size), where=total > 0), total
+
+
+def spread(values: Floats) -> float:
+    """Return the robust standard deviation."""
+    return _NORMAL_MAD * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+
+
+def variance_between(mean: Floats, precision: Floats) -> float:
+    """Return the variance of true means for which the median of squared standardised ones is a normal's."""
+    if len(mean) < 2:
+        return 0.0
+    squares, chance = mean**2, 1 / precision
+
+    def median(between: float) -> float:
+        return float(np.median(squares / (between + chance)))
+
+    if median(0.0) <= _MEDIAN_OF_SQUARES:
+        return 0.0
+    low, high = 0.0, float(squares.max()) / _MEDIAN_OF_SQUARES
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if median(middle) > _MEDIAN_OF_SQUARES else (low, middle)
+    return high
+
+
+def _swept(held: Stretches, codes: list[Ints], moved: Ints, far: Mask, units: Ints) -> tuple[Floats, Floats, Floats]:
+    """Take away means in turn, far units left out; the step's last, of other units; what is far does not move them."""
+    rest = held.loss.copy()
+    weight = precisions(held.loss, held.targets)
+    common = np.zeros(int(codes[0].max(initial=-1)) + 1)
+    for sweep in range(_SWEEPS):
+        for place, code in enumerate(codes):
+            size = int(code.max(initial=0)) + 1
+            part = (
+                averaged(code, _cut(rest), weight * ~far, size)[0] if sweep else _medians(code[~far], rest[~far], size)
+            )
+            rest -= part[code]
+            common += part if place == 0 else 0.0
+        weight = precisions(rest, held.targets)
+    rest -= _by_others(moved, units, _cut(rest), weight * ~far, _SHRINK * float(np.median(weight)))[0]
+    by_others, number = _by_others(codes[0], units, _cut(rest), weight * ~far, 0.0)
+    alone = number <= 0
+    weight = np.where(alone, 0.0, 1 / (1 / weight + 1 / np.maximum(number, 1e-300)))
+    return rest - by_others, weight, common
+
+
+def _cut(rest: Floats) -> Floats:
+    bound = FAR * spread(rest)
+    return np.clip(rest, -bound, bound)
+
+
+def _by_others(code: Ints, units: Ints, values: Floats, weight: Floats, shrink: float) -> tuple[Floats, Floats]:
+    """Return, for each stretch, the weighted mean of its code's other units, and their weight."""
+    size = int(code.max(initial=0)) + 1
+    _, unit = np.unique(units, return_inverse=True)
+    _, pair = np.unique(code * (int(unit.max(initial=0)) + 1) + unit.ravel(), return_inverse=True)
+    pair = pair.ravel()
+    sums, totals = (np.bincount(code, one, minlength=size)[code] for one in (weight * values, weight))
+    sums = sums - np.bincount(pair, weight * values)[pair]
+    number: Floats = np.maximum(totals - np.bincount(pair, weight)[pair], 0.0)
+    number = np.where(number < 1e-9 * totals, 0.0, number)
+    return np.divide(sums, number + shrink, out=np.zeros(len(code)), where=number > 0), number
+
+
+def _far(rest: Floats, weight: Floats, units: Ints) -> Mask:
+    """Return which stretches are of a unit that is far off, beside all units."""
+    _, code = np.unique(units, return_inverse=True)
+    code = code.ravel()
+    mean, precision = averaged(code, rest, weight, int(code.max(initial=0)) + 1)
+    known = precision > 0
+    between = variance_between(mean[known], precision[known])
+    distance = np.abs(mean) / np.sqrt(between + 1 / np.maximum(precision, 1e-300))
+    return (known & (distance > FAR))[code]
+
+
+def _up(common: Floats) -> Mask:
+    """Return which steps' common part is far from that of the steps around it."""
+    if len(common) < 2 * _AROUND:
+        return np.zeros(len(common), dtype=bool)
+    padded = np.pad(common, _AROUND, mode="reflect")
+    off = common - np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1), axis=1)
+    return np.abs(off) > FAR * max(spread(off), 1e-12)
+
+
+def _of_others(step: Ints, shard: Ints, far: Mask, steps: int) -> Mask:
+    """Return which stretches are in a step with a far unit of another shard."""
+    low, high = np.full(steps, np.iinfo(np.int64).max), np.full(steps, -1)
+    np.minimum.at(low, step[far], shard[far])
+    np.maximum.at(high, step[far], shard[far])
+    found: Mask = (high[step] >= 0) & ((low[step] != shard) | (high[step] != shard))
+    return found
+
+
+def _medians(code: Ints, values: Floats, size: int) -> Floats:
+    order = np.lexsort((values, code))
+    ends = np.cumsum(np.bincount(code, minlength=size))
+    starts = np.concatenate([[0], ends[:-1]])
+    there = ends > starts
+    low, high = starts + (ends - starts - 1) // 2, starts + (ends - starts) // 2
+    sorted_values = values[order]
+    found = np.zeros(size)
+    found[there] = (sorted_values[low[there]] + sorted_values[high[there]]) / 2
+    return found
