@@ -19,7 +19,7 @@ from dataaudit.training.evidence import (
     scaling_law_of,
     source_losses_of,
 )
-from dataaudit.training.findings import MISSING_LIMIT, AlarmRate, Attribution, Detector, exit_code_of
+from dataaudit.training.findings import MISSING_LIMIT, AlarmRate, Attribution, Detector, behind_of, exit_code_of
 from dataaudit.training.run_data import Data
 from dataaudit.training.run_facts import run_facts
 from dataaudit.training.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
@@ -71,6 +71,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         torn_bytes=data.log.torn_bytes,
         detector=detector_of(judged),
         episodes=episodes,
+        behind=behind_of(episodes),
         dips=tuple(span_of(judged.step, one) for one in judged.dips),
         gradients=tuple(span_of(norms.step, one) for one in norms.spikes),
         event_test=event_test_of(data, all_episodes),

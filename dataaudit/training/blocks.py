@@ -42,7 +42,7 @@ _ROWS = 8
 _OPENED = 3
 """Documents whose command is spelled out."""
 _REST = "; attribution.json lists the first 20"
-_LIMITS = (
+LIMITS = (
     "This is accounting: it says in which documents the excess sat, not that they caused it. In PaLM's runs (Chowdhery"
     " et al. 2022, section 5.1) the same batches made no spike from another checkpoint. Before documents are held back,"
     " train on them again from an earlier checkpoint, and without them."
@@ -86,7 +86,7 @@ def headline(found: Attribution) -> Line:
     """Return the answer in a line."""
     shown = _shown(found)
     if shown:
-        return _answer(shown[0])
+        return answer(shown[0])
     steps = f"{plural(found.steps, 'step')}"
     if found.reason and found.asked_step is not None:
         return f"Cannot tell: a rank's part of step {found.asked_step:,} is missing; the others' loss is in its band."
@@ -102,6 +102,13 @@ def headline(found: Attribution) -> Line:
     return f"Nothing to explain: {steps}, none with a loss above its band."
 
 
+def behind_lines(found: Attribution) -> list[Line]:
+    """Return, of a run with several episodes, which shards are behind how many."""
+    several = found.behind[:EPISODES] if len(found.episodes) > 1 else ()
+    episodes = plural(len(found.episodes), "episode")
+    return [say("{} is behind {} of {}.", Name(one.name, ends=True), one.episodes, episodes) for one in several]
+
+
 def _missing(found: Attribution) -> str:
     verb = "is" if found.missing_steps == 1 else "are"
     return f"{found.missing_steps:,} of {plural(found.missing_among, 'step')} {verb} missing"
@@ -109,7 +116,7 @@ def _missing(found: Attribution) -> str:
 
 def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
     """Return what is to be known before anything is explained: what the log lacks, and further episodes in a line."""
-    said = []
+    said: list[Line] = [*behind_lines(found)]
     if found.missing_steps:
         reason = "steps_missing: " if found.reason == "steps_missing" else ""
         gap = "" if found.longest_gap is None else f"; the longest gap: {_steps_of(*found.longest_gap).lower()}"
@@ -123,7 +130,7 @@ def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list
     if found.torn_bytes:
         said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
     lines = [line for text in said for line in prose(text, width)]
-    return [*lines, *(f"  {spell(_answer(one))}" for one in shown[1:])]
+    return [*lines, *(f"  {spell(answer(one))}" for one in shown[1:])]
 
 
 def _shown(found: Attribution) -> tuple[Episode, ...]:
@@ -141,7 +148,8 @@ def _size(one: Episode) -> float:
     return (one.loss - (one.expected or 0.0)) * one.flagged
 
 
-def _answer(one: Episode) -> Line:
+def answer(one: Episode) -> Line:
+    """Return what held an episode, with the interval of its share, or why that cannot be told."""
     steps = _steps(one)
     if one.kind == "not_finite":
         begin: Line = f"{steps}: the loss is not finite."
@@ -198,7 +206,7 @@ def _chart(found: Attribution, data: Data, width: int) -> list[str]:
 
 def _blocks(one: Episode, data: Data, *, title: bool) -> Iterable[Block]:
     if title:
-        yield Prose(text=_answer(one))
+        yield Prose(text=answer(one))
     if one.detail:
         yield Prose(text=say("{}: {}.", one.reason, one.detail))
     if one.together:
@@ -365,4 +373,4 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
     yield from run_blocks(found)
     yield from replay_blocks(found)
     if found.replay is None and any(one.outcome == "found" for one in found.episodes):
-        yield Section(id="limits", title="What this does not say", lead=_LIMITS)
+        yield Section(id="limits", title="What this does not say", lead=LIMITS)

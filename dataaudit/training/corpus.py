@@ -113,9 +113,10 @@ class Corpus:
 
     @property
     def tokenizer(self) -> str:
-        """Whose ids this process reads: the manifest's tokenizer's digest, or the encoder's name; empty: not known."""
-        name, same = next(iter(self.encoders.items())) if len(self.encoders) == 1 else ("", False)
-        return self.digests["tokenizer"] if same else name
+        """Whose ids this process reads: the manifest's tokenizer's digest, or encoders' names; empty: not known."""
+        if self.encoders and all(self.encoders.values()):
+            return self.digests["tokenizer"]
+        return ", ".join(sorted(self.encoders))
 
     def add_encoder(self, name: str, shards: np.ndarray, documents: np.ndarray, tokens: np.ndarray) -> None:
         """Keep whose tokens are read, and whether they are as many as the audit counted.
@@ -131,10 +132,9 @@ class Corpus:
         there, audited = (self.table[column].to_numpy()[shards] for column in ("documents", "tokens"))
         whole = (documents == there) & [not len(self.dropped(shard)) for shard in shards.tolist()]
         documents, more = documents[whole], (tokens - audited)[whole]
-        named = name.endswith(self.digests["tokenizer"])
-        if named or documents.any():
-            same = named or any((more == special * documents).all() for special in range(3))
-            self.encoders[name] = same and self.encoders.get(name, True)
+        same = documents.any() and any((more == special * documents).all() for special in range(3))
+        same = bool(same) or name.endswith(self.digests["tokenizer"])
+        self.encoders[name] = same and self.encoders.get(name, True)
 
     def path(self, shard: int) -> str:
         """Return what opens a shard's file; of a remote one an address that the readers know as such.

@@ -45,9 +45,10 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
             yield Prose(text=f"Whether episodes follow upon data was not tested: {_UNTESTED[test.reason]}.")
         return
     how = "orders drawn again" if test.null == "redrawn" else "shifts along the run"
+    own = " What an episode's own steps read is left out here: that is divided among them, episode by episode."
     much = f"{plural(test.episodes, 'episode')}, {test.tested:,} blocks and shards, {test.orders:,} {how}"
     apart = f" {test.not_identifiable:,} were read in one stretch, and cannot be told from their time."
-    apart = apart if test.not_identifiable else ""
+    apart = own + (apart if test.not_identifiable else "")
     if test.own_data:
         left = plural(test.own_data, "episode")
         apart = f" Left out: {left}, since the data of the same steps may be behind it.{apart}"

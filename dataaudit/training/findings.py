@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -169,6 +170,14 @@ class Episode(_Model):
         default=(), description="Shards without all of which the episode lies inside the band."
     )
     metrics: tuple[ShardMetric, ...] = Field(default=(), description="Of the shard that was found.")
+
+
+class Behind(_Model):
+    """A shard that held the excess of episodes, over the whole run."""
+
+    name: str = Field(description="`split/uri` of the shard.")
+    shard: int = Field(description="Ordinal in the manifest.")
+    episodes: int = Field(description="Episodes whose excess it held, or a block of it.")
 
 
 class Unit(_Model):
@@ -452,6 +461,7 @@ class Attribution(_Model):
     torn_bytes: int = Field(description="Stored bytes of the log that a kill left incomplete.")
     detector: Detector
     episodes: tuple[Episode, ...]
+    behind: tuple[Behind, ...] = Field(default=(), description="By shard, that with the most episodes first.")
     dips: tuple[Span, ...] = Field(description="Steps below the band.")
     gradients: tuple[Span, ...] = Field(description="Steps where the gradient's norm was above its band.")
     event_test: EventTestFound | None = Field(
@@ -467,6 +477,14 @@ class Attribution(_Model):
     proposals: tuple[Proposal, ...] = Field(
         default=(), description="What `quarantine propose` puts on a list, for somebody to decide on."
     )
+
+
+def behind_of(episodes: tuple[Episode, ...]) -> tuple[Behind, ...]:
+    """Return which shards held the excess of how many episodes."""
+    found = [one.found for one in episodes if one.found is not None]
+    held = Counter((one.name, one.shard) for one in found if one.shard is not None and one.shard >= 0)
+    ordered = sorted(held.items(), key=lambda one: (-one[1], one[0][1]))
+    return tuple(Behind(name=name, shard=shard, episodes=number) for (name, shard), number in ordered)
 
 
 def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:

@@ -193,8 +193,8 @@ class TrainingMonitor:
             "ranks": self.ranks,
             "notes": list(corpus.notes),
         }
-        told = {"planned_tokens": planned_tokens, "tokenizer": tokenizer or corpus.tokenizer, "shift": shift}
-        detail["told"] = told
+        self._tokenizer = tokenizer or corpus.tokenizer
+        detail["told"] = {"planned_tokens": planned_tokens, "tokenizer": self._tokenizer, "shift": shift}
         self.add_event(self.steps, began, detail)
 
     def _create(self, block_rows: int, *, on: bool) -> None:
@@ -501,6 +501,8 @@ class TrainingMonitor:
 
     def _check(self, tags: Any, losses: Any | None, labels: Any | None) -> None:
         """Hold the first step's tags against the corpus, the labels and the losses."""
+        if not self._tokenizer and (now := self.corpus.tokenizer):  # documents that were opened after the log
+            self.add_event(self.steps, "reads", {"told": {"tokenizer": now}})
         found = np.asarray(tags.cpu() if hasattr(tags, "cpu") else tags)
         if why := what_is_wrong(found, self._shards, len(self.corpus.sources)):
             raise TagsError(

@@ -35,12 +35,15 @@ from dataaudit.render.blocks import (
     rows_of,
     texts,
 )
-from dataaudit.render.line import PERCENT, Line, Name, say, share, spell
+from dataaudit.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
+from dataaudit.training.blocks import LIMITS, answer, behind_lines
 from dataaudit.training.curve import Judged, curve_of, judge, missing_of, open_ranks
-from dataaudit.training.findings import Attribution, Episode
+from dataaudit.training.evidence_blocks import evidence_blocks
+from dataaudit.training.findings import Attribution
 from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
+from dataaudit.training.replay_blocks import replay_blocks
 from dataaudit.training.run_blocks import run_points
 from dataaudit.training.run_facts import run_facts
 from dataaudit.training.run_sections import run_section, trained_section
@@ -114,9 +117,10 @@ def run_page(log: RunLog) -> Page:
     if not len(steps) and not grids:
         raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
     told = [_told(row) for row in events.to_pylist()]
-    findings = [*_alarms(told), *_episodes(log)]
+    found = _attribution(log)
+    findings = [*_alarms(told), *_episodes(found)]
     facts = run_facts(log)
-    trained, of_data = trained_section(log, _attribution(log))
+    trained, of_data = trained_section(log, found)
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures = _loss(log, steps, events, findings)
     heads, head_points = _heads(grids)
@@ -126,6 +130,7 @@ def run_page(log: RunLog) -> Page:
         one
         for one in (
             loss,
+            *_data(found),
             trained,
             run_section(facts),
             heads,
@@ -215,21 +220,28 @@ def _attribution(log: RunLog) -> Attribution | str | None:
         return f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
 
 
-def _episodes(log: RunLog) -> list[Point]:
-    """Return what ``dataaudit attribute`` found, where its file is there."""
-    found = _attribution(log)
+def _episodes(found: Attribution | str | None) -> list[Point]:
+    """Return what ``dataaudit attribute`` found, where its file is there: by shard over the run, then each episode."""
     if found is None:
         return []
     if isinstance(found, str):
         return [Point(text=found, tone="warn", section="loss")]
-    return [Point(text=_episode(one), tone="bad" if one.found else "warn", section="loss") for one in found.episodes]
+    shards = [Point(text=one, tone="bad", section="data") for one in behind_lines(found)]
+    tone: tuple[Tone, Tone] = ("warn", "bad")
+    return shards + [
+        Point(text=answer(one), tone=tone[one.found is not None], section="loss") for one in found.episodes
+    ]
 
 
-def _episode(one: Episode) -> Line:
-    steps = f"Steps {one.first_step:,} to {one.last_step:,}"
-    if one.found is None:
-        return f"{steps}: which data held the excess cannot be told: {one.detail}"
-    return say("{}: {} held {} of the excess.", steps, Name(one.found.name), share(one.found.share))
+def _data(found: Attribution | str | None) -> list[Section]:
+    """Return what the accounting, the tests of the whole run and a replay say of the data."""
+    if not isinstance(found, Attribution):
+        return []
+    said = [*evidence_blocks(found), *replay_blocks(found)]
+    blocks = (Prose(text=LIMITS), *(one for one in said if not isinstance(one, Section)))
+    lead = next(iter(behind_lines(found)), "Which data held an episode, with 95 % intervals, and what tests say of it.")
+    whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
+    return [whole, *(one for one in said if isinstance(one, Section))]
 
 
 def _loss(log: RunLog, steps: Any, events: Any, findings: list[Point]) -> tuple[Section | None, tuple[KeyFigure, ...]]:

@@ -144,16 +144,15 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     number = int(tested.sum())
     mean, precision = documents.mean[kept], documents.precision[kept]
     first, weight = averaged(member, mean, precision, number)
-    mean = mean - _usual(source[tested], first, weight)[documents.source[kept]]
+    usual, _ = averaged(documents.source[kept], mean, precision, int(documents.source.max(initial=0)) + 1)
+    mean = mean - _of_units(usual, source[tested], first, weight)[documents.source[kept]]
     average, weight = averaged(member, mean, precision, number)
     effect = _effects(average, weight, of)
     scale = np.sqrt(effect[of] + 1 / np.maximum(weight, 1e-300))
     distance = average / scale
     stratum = of * 64 + np.log2(sizes[tested]).astype(np.int64)
-    null = _null(
-        np.abs(distance), *_dealt(member, documents.source[kept], mean, precision, number, random), effect[of], random
-    )
-    p, fitted = _p_values(np.abs(distance), stratum, null, random)
+    dealt, chance = _dealt(member, documents.source[kept], mean, precision, number, random)
+    p, fitted = _p_values(np.abs(distance), stratum, dealt, chance, effect[of], random)
     run_p = min(1.0, FAMILIES * number * float(p.min(initial=1.0)))
     discovered = _discovered(p)
     own = len(np.unique(documents.own[kept]))
@@ -185,9 +184,9 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     )
 
 
-def _usual(source: Ints, average: Floats, weight: Floats) -> Floats:
+def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> Floats:
     """Return what is usual of each source: the weighted median of its units, which a few odd ones do not move."""
-    found = np.zeros(int(source.max(initial=0)) + 1)
+    found = usual.copy()
     for one in np.unique(source).tolist():
         inside = source == one
         found[one] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
@@ -232,7 +231,7 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
     documents, inverse = np.unique(key, axis=1, return_inverse=True)
     inverse = inverse.ravel()
     mean, precision = averaged(inverse, rest, weight, documents.shape[1])
-    overlap, _ = averaged(inverse, found.overlap, weight, documents.shape[1])
+    overlap, _ = averaged(inverse, found.overlap.astype(np.float64), weight, documents.shape[1])
     first = np.zeros(documents.shape[1], dtype=np.int64)
     first[inverse[::-1]] = np.arange(len(inverse))[::-1]
     known = precision > 0
@@ -313,31 +312,25 @@ def _dealt(
     return found, chance
 
 
-def _null(distance: Floats, dealt: Floats, chance: Floats, effect: Floats, random: np.random.Generator) -> Floats:
-    """Return distances of dealt units with a random effect whose tail is as heavy as that of the units."""
-    found = np.zeros_like(dealt)
-    for freedom, narrower in FREEDOMS:
-        drawn = random.standard_normal(dealt.shape) if freedom == math.inf else random.standard_t(freedom, dealt.shape)
-        found = (dealt + np.sqrt(narrower * effect) * drawn) / np.sqrt(effect + chance)
-        if not len(distance):
-            break
-        beyond = float((distance > np.quantile(np.abs(found), 1 - TAIL)).mean())
-        if beyond <= TAIL + math.sqrt(TAIL * (1 - TAIL) / len(distance)):
-            break
-    return found
-
-
 def _p_values(
-    distance: Floats, stratum: Ints, null: Floats, random: np.random.Generator
+    distance: Floats, stratum: Ints, dealt: Floats, chance: Floats, effect: Floats, random: np.random.Generator
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    p, fitted = np.ones(len(distance)), np.zeros(len(distance), dtype=bool)
-    for one in np.unique(stratum).tolist():
-        inside = np.flatnonzero(stratum == one)
-        drawn = np.sort(np.abs(null[:, inside]).ravel())
-        as_far = len(drawn) - np.searchsorted(drawn, distance[inside], "left")
-        p[inside] = (1 + as_far) / (1 + len(drawn))
-        rare = inside[as_far < 10]
-        if len(rare) and (tail := fit_tail(drawn, random)) is not None:
+    """Return p of each unit, and whether it is of a fitted tail, beside dealt ones whose tails are as heavy."""
+    p, drawn = np.ones(len(distance)), {}
+    for freedom, narrower in FREEDOMS:
+        own = random.standard_normal(dealt.shape) if freedom == math.inf else random.standard_t(freedom, dealt.shape)
+        null = np.abs(dealt + np.sqrt(narrower * effect) * own) / np.sqrt(effect + chance)
+        drawn = {one: np.sort(null[:, stratum == one].ravel()) for one in np.unique(stratum).tolist()}
+        for one, ascending in drawn.items():
+            inside = stratum == one
+            as_far = len(ascending) - np.searchsorted(ascending, distance[inside], "left")
+            p[inside] = (1 + as_far) / (1 + len(ascending))
+        if not len(p) or (p <= TAIL).mean() <= TAIL + math.sqrt(TAIL * (1 - TAIL) / len(p)):
+            break
+    fitted = np.zeros(len(p), dtype=bool)
+    for one, ascending in drawn.items():
+        rare = np.flatnonzero((stratum == one) & (p * (1 + len(ascending)) < 11))
+        if len(rare) and (tail := fit_tail(ascending, random)) is not None:
             p[rare], fitted[rare] = tail.beyond(distance[rare]), True
     return p, fitted
 

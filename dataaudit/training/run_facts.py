@@ -98,12 +98,13 @@ def told_of(events: pa.Table) -> dict[str, Any]:
     found: dict[str, Any] = {}
     newest = -1.0
     for kind, detail, at in zip(*(events[name].to_pylist() for name in ("kind", "detail", "time")), strict=True):
-        if kind in ("started", "resumed") and at >= newest:
+        if kind in ("started", "resumed", "reads") and at >= newest:
             try:
                 told = orjson.loads(detail).get("told")
             except (ValueError, AttributeError):
                 continue
-            found, newest = (told if isinstance(told, dict) else {}), at
+            before = found if kind == "reads" else {}
+            found, newest = before | (told if isinstance(told, dict) else {}), at
     return found
 
 

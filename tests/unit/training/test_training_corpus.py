@@ -25,7 +25,7 @@ from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_par
 from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, QuarantineError
 from dataaudit.quarantine.applied import FORM, digest_of_file
 from dataaudit.runlog.reader import load_run
-from dataaudit.training import Documents, Encoder, TokenFile, TrainingMonitor, write_tokens
+from dataaudit.training import Documents, Encoder, PackedDocuments, TokenFile, TrainingMonitor, write_tokens
 from dataaudit.training.run_facts import told_of
 from dataaudit.training.shardtable import METRICS, SCHEMA, listed_places, rows_in, share
 
@@ -135,15 +135,32 @@ def test_an_encoder_that_counts_as_the_audit_did_is_the_manifests(tmp_path, toke
     assert corpus.tokenizer == again.tokenizer == (corpus.digests["tokenizer"] if same else "mine")
 
 
-def test_whose_ids_are_read_is_not_known_of_several_encoders_and_of_shards_that_lack_documents(tmp_path):
+def test_several_encoders_and_shards_that_lack_documents_are_not_the_manifests_unless_that_is_known(tmp_path):
+    """An encoder that nobody knows to be the manifest's stands in the log by its name: its ids are not compared."""
     world = World(tmp_path)
     corpus = world.open(quarantine=world.hold("train/a.jsonl:3", "train/b.jsonl:3", "train/c.jsonl:3"))
     Documents(corpus, "train", counting(10))
-    assert corpus.tokenizer == ""
+    assert corpus.tokenizer == "mine"
     corpus = world.open()
-    Documents(corpus, "train", counting(9))
+    Documents(corpus, "train", counting(9, "mine of nine"))
     Documents(corpus, "train", counting(10, "another"))
-    assert corpus.tokenizer == ""
+    assert corpus.tokenizer == "another, mine of nine"
+    corpus = world.open()
+    for name in ("mine", "another"):
+        Documents(corpus, "train", counting(10, name))
+    assert corpus.tokenizer == corpus.digests["tokenizer"]
+
+
+@pytest.mark.parametrize("tokenizer", ["", "bytes"])
+def test_documents_that_are_opened_after_the_log_say_whose_ids_they_are(tmp_path, tokenizer):
+    corpus = World(tmp_path).open()
+    with TrainingMonitor(tmp_path / "run", corpus, tokenizer=tokenizer) as monitor:
+        rows = PackedDocuments(Documents(corpus, "train", counting(9)), 8)
+        for row in range(2):
+            one = rows[row]
+            monitor.batch(one["tags"][None], losses=np.ones((1, 8)))
+            monitor.step(1.0)
+    assert told_of(load_run(tmp_path / "run").table("events"))["tokenizer"] == (tokenizer or "mine")
 
 
 def test_a_run_says_whose_ids_it_reads_unless_it_is_told_otherwise(tmp_path):
