@@ -86,7 +86,7 @@ def headline(found: Attribution) -> Line:
     """Return the answer in a line."""
     shown = _shown(found)
     if shown:
-        return answer(shown[0])
+        return join(" ", (*behind_lines(found)[:1], answer(shown[0])))
     steps = f"{plural(found.steps, 'step')}"
     if found.reason and found.asked_step is not None:
         return f"Cannot tell: a rank's part of step {found.asked_step:,} is missing; the others' loss is in its band."
@@ -116,7 +116,7 @@ def _missing(found: Attribution) -> str:
 
 def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
     """Return what is to be known before anything is explained: what the log lacks, and further episodes in a line."""
-    said: list[Line] = [*behind_lines(found)]
+    said: list[Line] = [*behind_lines(found)[1:]]
     if found.missing_steps:
         reason = "steps_missing: " if found.reason == "steps_missing" else ""
         gap = "" if found.longest_gap is None else f"; the longest gap: {_steps_of(*found.longest_gap).lower()}"

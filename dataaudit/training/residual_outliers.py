@@ -153,7 +153,7 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     stratum = of * 64 + np.log2(sizes[tested]).astype(np.int64)
     dealt, chance = _dealt(member, documents.source[kept], mean, precision, number, random)
     p, fitted = _p_values(np.abs(distance), stratum, dealt, chance, effect[of], random)
-    run_p = min(1.0, FAMILIES * number * float(p.min(initial=1.0)))
+    run_p = min(1.0, FAMILIES * max(1, number) * float(p.min(initial=1.0)))
     discovered = _discovered(p)
     own = len(np.unique(documents.own[kept]))
     overlap, _ = averaged(member, documents.overlap[kept], precision, number)

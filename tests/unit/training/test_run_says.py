@@ -1,0 +1,132 @@
+"""What is said of a whole run: by shard first, how much was tested, what is left out, and the same on the page."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import numpy as np
+import pytest
+from made_run import Made, bad_rows, make_shards, worse_state, write_run
+
+from dataaudit.render.html.document import render
+from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution import attribute, write_attribution
+from dataaudit.training.blocks import render_text
+from dataaudit.training.findings import DirectFound, ReplayFound, Suspect
+from dataaudit.training.page import run_page
+from dataaudit.training.run_data import load_data
+
+BURSTS = range(100, 280, 30)
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory):
+    """A run with six episodes, five of shard 5 and one of the state; what `attribute` found, and its data."""
+    folder = tmp_path_factory.mktemp("spoilt")
+    make_shards(folder / "m")
+    plants = [bad_rows(range(first, first + 3)) for first in BURSTS[:5]]
+    plants.append(worse_state(range(BURSTS[5], BURSTS[5] + 3)))
+
+    def plant(batch):
+        for one in plants:
+            one(batch)
+
+    write_run(folder / "run", folder / "m", Made(steps=300), plant)
+    data = load_data(folder / "run", folder / "m")
+    return data, attribute(data)
+
+
+def in_words(page):
+    """Return the text of a page, on one line."""
+    inline = re.sub(r"</?(wbr|bdi|span|b|i|code)\b[^>]*>", "", html.unescape(page))
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", inline).replace("\xa0", " ").replace("\u202f", " "))
+
+
+class TestTerminal:
+    def test_a_line_by_shard_stands_before_the_episodes(self, spoilt):
+        data, found = spoilt
+        assert [(one.shard, one.episodes) for one in found.behind] == [(5, 5)]
+        text = render_text(found, data, width=120)
+        line = "train/part-005.jsonl is behind 5 of 6 episodes."
+        assert line in text
+        assert text.index(line) < text.index("Steps 1")
+
+    def test_a_single_episode_has_no_such_line(self, spoilt):
+        data, found = spoilt
+        alone = found.model_copy(update={"episodes": found.episodes[:1]})
+        assert "is behind" not in render_text(alone, data, width=120)
+
+    def test_what_was_not_tested_is_said(self, spoilt):
+        data, found = spoilt
+        text = in_words(render_text(found, data, width=200))
+        for test in found.residual_tests:
+            assert f"{test.tested:,} of {test.tested + test.too_small:,} {test.kind}s tested" in text
+            assert not test.too_small or f"too small: {test.too_small:,}" in text
+        assert found.residual_tests[1].too_small == 12  # shards of two sources, fewer than twenty together
+
+    def test_the_event_test_says_that_it_leaves_out_the_episodes_own_steps(self, spoilt):
+        data, found = spoilt
+        if found.event_test.outcome != "not_evaluated":
+            assert "What an episode's own steps read is left out here" in in_words(render_text(found, data, width=200))
+
+
+class TestPage:
+    def page(self, spoilt, **more):
+        data, found = spoilt
+        write_attribution(data.log.folder, found.model_copy(update=more))
+        return in_words(render(run_page(load_run(data.log.folder))))
+
+    def test_it_has_intervals_and_says_that_it_is_accounting(self, spoilt):
+        page = self.page(spoilt)
+        assert "train/part-005.jsonl is behind 5 of 6 episodes." in page
+        assert re.search(r"held \d+ % \(\d+ to \d+\) of the excess", page)
+        assert "This is accounting: it says in which documents the excess sat" in page
+        assert "shards tested (too small: 12)" in page
+
+    def test_it_shows_a_replay(self, spoilt):
+        direct = DirectFound(
+            outcome="undecided",
+            checkpoints=(10, 20, 30),
+            documents=12,
+            units=25,
+            effect=2.97,
+            interval=(2.864, 3.076),
+            p=0.003,
+            smallest_p=0.002,
+            usual=0.3,
+            matched=("source", "length"),
+            among=30,
+            alpha=0.01,
+        )
+        suspect = Suspect(
+            name="train/part-005.jsonl",
+            shard=5,
+            first_row=None,
+            last_row=None,
+            named_by="accounting",
+            documents=12,
+            episode=None,
+            direct=direct,
+            contagion=None,
+        )
+        made = ReplayFound(run="0", replay="a:b", checkpoints=(10, 20, 30), before=8, seed=0, suspects=(suspect,))
+        page = self.page(spoilt, replay=made)
+        assert "Done again: train/part-005.jsonl" in page
+        assert "Odd or not, these controls cannot tell: its documents' loss is +2.970 (+2.864 to +3.076)" in page
+        assert "The smallest p that these controls can give is 0.002, times 30 that it was named among" in page
+        assert "so they have its source and length alone" in page
+        assert "Not odd" not in page
+
+
+def test_a_whole_run_of_small_units_says_so(tmp_path):
+    """Twenty steps of a batch of two rows: nothing can be tested, and that is what is said."""
+    make_shards(tmp_path / "m")
+    write_run(tmp_path / "run", tmp_path / "m", Made(steps=20, batch_rows=2, places=1))
+    data = load_data(tmp_path / "run", tmp_path / "m")
+    found = attribute(data)
+    blocks, shards = found.residual_tests
+    assert (blocks.tested, shards.tested) == (0, 0)
+    text = in_words(render_text(found, data, width=200))
+    assert f"0 of {blocks.too_small:,} blocks tested (too small: {blocks.too_small:,})" in text
+    assert np.isclose(blocks.run_p, 1.0)
