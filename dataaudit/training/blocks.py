@@ -163,9 +163,12 @@ def answer(one: Episode) -> Line:
             why = say("{}, and {} at {} nats/token", why, most, _nats(held_by.loss))
         return say("{} Cannot tell what held the excess: {}.", begin, why)
     held = one.found
+    unit = _unit(held)
+    if one.num_documents == 1:  # of its shard, and of its block, that says nothing
+        unit = say("A single document, row {} of {},", one.documents[0].first_row, Name(held.name, ends=True))
     if held.share is None:
-        return say("{} {} held every stretch without a finite loss.", begin, _unit(held))
-    return say("{} {} held {} of the excess.", begin, _unit(held), _percent(held))
+        return say("{} {} held every stretch without a finite loss.", begin, unit)
+    return say("{} {} held {} of the excess.", begin, unit, _percent(held))
 
 
 def _steps(one: Episode | Span) -> str:

@@ -130,3 +130,20 @@ def test_a_whole_run_of_small_units_says_so(tmp_path):
     text = in_words(render_text(found, data, width=200))
     assert f"0 of {blocks.too_small:,} blocks tested (too small: {blocks.too_small:,})" in text
     assert np.isclose(blocks.run_p, 1.0)
+
+
+def test_a_single_document_is_named_and_not_its_shard(tmp_path):
+    def plant(batch):
+        if batch.step == 150:
+            own = batch["batch_row"] < 3
+            batch["shard"][own], batch["row"][own] = 5, 366
+            batch["loss"][own] += 3.0
+
+    make_shards(tmp_path / "m")
+    write_run(tmp_path / "run", tmp_path / "m", Made(steps=200), plant)
+    data = load_data(tmp_path / "run", tmp_path / "m")
+    found = attribute(data)
+    assert found.episodes[0].num_documents == 1
+    said = in_words(render_text(found, data, width=200)).partition("of the excess.")[0]
+    assert "A single document, row 366 of train/part-005.jsonl, held" in said
+    assert "is behind" not in said
