@@ -148,9 +148,8 @@ def _swept(held: Stretches, codes: list[Ints], moved: Ints, far: Mask, units: In
             rest -= part[code]
             common += part if place == 0 else 0.0
         weight = precisions(rest, held.targets)
-    rest -= _by_others(
-        moved, units, _cut(rest), weight * ~far, _SHRINK * float(np.median(weight) if len(weight) else 0.0)
-    )[0]
+    usual = float(np.median(weight)) if len(weight) else 0.0
+    rest -= _by_others(moved, units, _cut(rest), weight * ~far, _SHRINK * usual)[0]
     by_others, number = _by_others(codes[0], units, _cut(rest), weight * ~far, 0.0)
     alone = number <= 0
     weight = np.where(alone, 0.0, 1 / (1 / weight + 1 / np.maximum(number, 1e-300)))
