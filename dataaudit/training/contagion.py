@@ -33,8 +33,8 @@ from typing import Any, Literal
 import numpy as np
 
 from dataaudit.training.direct_comparison import CHECKPOINTS
-from dataaudit.training.findings import ContagionOutcome
 from dataaudit.training.replay import Ints, Mask, Replay, Trained, first_reads, read_by, replaced
+from dataaudit.training.replay_findings import ContagionOutcome
 from dataaudit.training.spikes import FLOOR, K, pairs_of, robust_line
 from dataaudit.vitals.tails import student_quantile
 

@@ -16,8 +16,8 @@ from dataaudit.training.findings import (
     ResidualTestFound,
     ScalingLaw,
     SourceLosses,
-    Unit,
 )
+from dataaudit.training.replay_findings import Unit
 
 _UNTESTED = {
     "no_stretches": "the log has no steps with all their stretches",

@@ -17,7 +17,8 @@ from dataaudit.quarantine.proposals import target_of
 from dataaudit.quarantine.selection import COLUMNS
 from dataaudit.regular import read_regular
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.findings import Attribution, Proposal
+from dataaudit.training.findings import Attribution
+from dataaudit.training.replay_findings import Proposal
 
 _COMPARATORS: dict[str, Comparator] = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}
 """How p should have stood to its limit, or the rise to the band."""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataaudit.render.blocks import Block, Column, Prose, Section, Table, numbers
 from dataaudit.render.line import Line, Name, decimal, join, say
 from dataaudit.text import plural
-from dataaudit.training.findings import Attribution, ContagionFound, DirectFound, Suspect, Unit
+from dataaudit.training.findings import Attribution
+from dataaudit.training.replay_findings import ContagionFound, DirectFound, Suspect, Unit
 
 _NAMED = {
     "user": "named by you",

@@ -22,20 +22,18 @@ from dataaudit.runlog.format import RUN_FILE
 from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
 from dataaudit.training.direct_comparison import ALPHA, Direct, direct
 from dataaudit.training.event_permutation import alpha_of_look
-from dataaudit.training.findings import (
+from dataaudit.training.findings import Attribution, Episode, number
+from dataaudit.training.replay import Candidates, Ints, Replay, first_reads, read_by
+from dataaudit.training.replay_findings import (
     ArmFound,
     ArmMean,
-    Attribution,
     ContagionFound,
     DirectFound,
-    Episode,
     Proposal,
     ReplayFound,
     Suspect,
     Unit,
-    number,
 )
-from dataaudit.training.replay import Candidates, Ints, Replay, first_reads, read_by
 from dataaudit.training.run_data import Data
 
 MOST_SUSPECTS = 8

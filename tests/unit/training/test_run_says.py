@@ -13,8 +13,8 @@ from dataaudit.render.html.document import render
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution import attribute, write_attribution
 from dataaudit.training.blocks import render_text
-from dataaudit.training.findings import DirectFound, ReplayFound, Suspect
 from dataaudit.training.page import run_page
+from dataaudit.training.replay_findings import DirectFound, ReplayFound, Suspect
 from dataaudit.training.run_data import load_data
 
 BURSTS = range(100, 280, 30)
