@@ -103,8 +103,8 @@ def headline(found: Attribution) -> Line:
 
 
 def behind_lines(found: Attribution) -> list[Line]:
-    """Return, of a run with several episodes, which shards are behind how many."""
-    several = found.behind[:EPISODES] if len(found.episodes) > 1 else ()
+    """Return which shards are behind more than one episode of a run, and how many."""
+    several = [one for one in found.behind if one.episodes > 1][:EPISODES]
     episodes = plural(len(found.episodes), "episode")
     return [say("{} is behind {} of {}.", Name(one.name, ends=True), one.episodes, episodes) for one in several]
 
@@ -163,11 +163,11 @@ def answer(one: Episode) -> Line:
             why = say("{}, and {} at {} nats/token", why, most, _nats(held_by.loss))
         return say("{} Cannot tell what held the excess: {}.", begin, why)
     held = one.found
+    if held.share is None:
+        return say("{} {} held every stretch without a finite loss.", begin, _unit(held))
     unit = _unit(held)
     if one.num_documents == 1:  # of its shard, and of its block, that says nothing
         unit = say("A single document, row {} of {},", one.documents[0].first_row, Name(held.name, ends=True))
-    if held.share is None:
-        return say("{} {} held every stretch without a finite loss.", begin, unit)
     return say("{} {} held {} of the excess.", begin, unit, _percent(held))
 
 

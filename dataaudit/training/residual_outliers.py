@@ -48,7 +48,7 @@ LEAST_OF_SOURCE = 3
 """Units of a source below which none is tested: there is nothing to compare them with."""
 POOLED = (1 << 40) - 1
 """Block number of a shard's small blocks together; the small units of a source are -2 less its place."""
-FREEDOMS = ((math.inf, 1.0), (8, 0.9117), (4, 0.8292), (3, 0.7777))
+FREEDOMS = ((math.inf, 1.0), (8, 0.9117), (4, 0.8292))
 """Degrees of freedom of Student's t by which units may differ, and the squared median of a normal variable over that of
 this t. Real blocks lie farther out than normal ones: the first t is taken of which no more units lie in the tail than
 they should."""

@@ -13,6 +13,7 @@ from dataaudit.render.html.document import render
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution import attribute, write_attribution
 from dataaudit.training.blocks import render_text
+from dataaudit.training.findings import behind_of
 from dataaudit.training.page import run_page
 from dataaudit.training.replay_findings import DirectFound, ReplayFound, Suspect
 from dataaudit.training.run_data import load_data
@@ -54,7 +55,8 @@ class TestTerminal:
 
     def test_a_single_episode_has_no_such_line(self, spoilt):
         data, found = spoilt
-        alone = found.model_copy(update={"episodes": found.episodes[:1]})
+        first = found.episodes[:1]
+        alone = found.model_copy(update={"episodes": first, "behind": behind_of(first)})
         assert "is behind" not in render_text(alone, data, width=120)
 
     def test_what_was_not_tested_is_said(self, spoilt):
