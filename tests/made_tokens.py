@@ -76,7 +76,7 @@ class Corpus:
         }
         self.tokenizer = self._train(every[0] + every[1])
         self.end = self.tokenizer.token_to_id(END)
-        config = {
+        self.config = {
             "splits": {
                 "train": {"paths": ["data/[abc].*"], "text": "text", "source": {"column": "source"}},
                 "val": {"paths": ["data/v.jsonl"], "text": "text", "source": {"constant": "v"}, "held_out": True},
@@ -84,7 +84,7 @@ class Corpus:
             "tokenizer": "tiny.json",
             "stages": stages,
         }
-        api.build(config, self.manifest, base=folder, workers=0, isolate=False)
+        api.build(self.config, self.manifest, base=folder, workers=0, isolate=False)
 
     @staticmethod
     def _lines(own):

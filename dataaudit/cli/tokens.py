@@ -182,6 +182,7 @@ def tokenize(
             1: "they do not: the record says which documents; or a shard is not the one that was audited",
             2: "wrong use: a file is absent, empty, cut or damaged, or the tokenizer is another one",
             3: "the workers cannot do the work",
+            5: "held-out documents are in the files",
             130: "interrupted; the same command goes on",
         },
     ),
@@ -238,10 +239,11 @@ def map_(
     """Say which document of a manifest each document of token files is, whoever wrote them, and what differs.
 
     The audited shards are encoded again with the manifest's tokenizer, and compared by digests of tokens, document by
-    document. What is missing, not audited, there too often, held back by a list, truncated, in other tokens or in
-    another order is counted and named, in a record that a policy can demand (`token_proof`). A file with an .idx beside
-    it is Megatron's; in any other, documents end with the end token. How many begin and end tokens stand around a
-    document is not compared. No text of documents is shown.
+    document. Held-out documents in the files are the worst finding: they have an exit code of their own. What is
+    missing, not audited, of another split, there too often, held back by a list, truncated, in other tokens or in
+    another order is counted and named, too, in a record that a policy can demand (`token_proof`). A file with an .idx
+    beside it is Megatron's; in any other, documents end with the end token. How many begin and end tokens stand around
+    a document is not compared. No text of documents is shown.
     """
     from dataaudit.extras import require
 
@@ -250,7 +252,7 @@ def map_(
 
     if own_process:
         be_lean()
-    from dataaudit.engine.aligning import MapOptions, map_files
+    from dataaudit.engine.aligning import MapOptions, map_files, open_readable
     from dataaudit.engine.progress import Progress
     from dataaudit.manifest.load import load_manifest
     from dataaudit.report.token_proof import proof_json, proof_text
@@ -267,17 +269,15 @@ def map_(
         out=out,
     )
     with signals_taken(), Progress(quiet=quiet) as progress:
-        whole = open_manifest(manifest, require="verified", root=root, splits=splits or None)
-        corpus = whole
-        if quarantine is not None or applied is not None:
-            corpus = open_manifest(
-                manifest,
-                require="verified",
-                quarantine=quarantine,
-                applied=applied,
-                root=root,
-                splits=splits or None,
-            )
-        proof = map_files(load_manifest(manifest), corpus, whole, options, running, progress)
+        corpus = open_manifest(
+            manifest,
+            require="verified",
+            quarantine=quarantine,
+            applied=applied,
+            root=root,
+            splits=splits or None,
+        )
+        loaded = load_manifest(manifest)
+        proof = map_files(loaded, corpus, open_readable(loaded, corpus.splits, root), options, running, progress)
     print_text(proof_json(proof) if as_json else proof_text(proof, options.record))
     sys.exit(proof.exit_code)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -55,12 +56,19 @@ from dataaudit.engine.token_documents import (
     own_tokens,
     stored_documents,
 )
-from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.errors import ConfigError, CorpusRefused, ManifestMismatch
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, proves
+from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, exit_code, proves
 from dataaudit.outfiles import check_files, write_file
 from dataaudit.training.corpus import Corpus
+from dataaudit.training.files import STREAMED, Roots
+from dataaudit.training.opening import open_manifest
+
+_CHOSEN, _HELD_OUT, _OTHER = range(3)
+"""Kinds of shards: of the chosen splits, held out, of another split that is trained on."""
+_PROOF = 32
+"""Tokens of a beginning from which on it shows that a document is in the files that should not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +100,8 @@ def map_files(
     Args:
         manifest: The manifest.
         corpus: What was opened of it, with the lists: what may be in the files.
-        whole: The same splits, opened without any list, so that what is held back is known when it is met.
+        whole: The same splits and all others whose shards can be read here, opened without any list, so that what is
+            held back or held out is known when it is met.
         options: What to compare.
         running: State folder and workers.
         progress: Where to report.
@@ -111,12 +120,15 @@ def map_files(
 
 
 def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOptions) -> TokenProof:
-    whole = source.corpus
-    heads = [open_token_file(path, _dtype(path, options.dtype, source.tokenizer.vocab_size)) for path in options.files]
+    manifest, whole = source.manifest, source.corpus
+    end, begin = (special_token(source, one, what) for one, what in _named_tokens(options))
+    most = max(source.tokenizer.vocab_size - 1, end or 0, begin or 0)
+    heads = [open_token_file(path, _dtype(path, options.dtype, most)) for path in options.files]
     if len({head.format for head in heads}) > 1:
         raise ConfigError("some of the files have an index of Megatron, some have none", "Map them one kind at a time.")
-    end = special_token(source, options.end_token, "end")
-    ends = Ends(end, special_token(source, options.begin_token, "begin"), heads[0].format == "flat")
+    for head in heads:
+        _check_holds(head, {"end": end, "begin": begin})
+    ends = Ends(end, begin, heads[0].format == "flat")
     if ends.flat and end is None:
         raise ConfigError("documents of a flat file end with a token, and none is known", "Name it: --end-token TOKEN.")
     with open_runner(running.cluster, source.state, unit_seconds=running.unit_seconds, notes=[]) as runner:
@@ -129,10 +141,14 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
             look=Digests(ends),
             decides=f"digests {VERSION} {ends}",
         )
-        chosen = [number for number, why in enumerate(whole.table["held"].to_pylist()) if not why]
-        parts = dict(encode_shards(source, chosen, encode, runner, phase="encode"))
+        kinds = _kinds(manifest, corpus, whole)
+        parts = dict(encode_shards(source, np.flatnonzero(kinds == _CHOSEN).tolist(), encode, runner, phase="encode"))
         audited = corpus_side(corpus, parts)
-        found = _Alignment(source, ends, heads, parts, audited, files)
+        found = _Alignment(source, ends, heads, parts, audited, files, kinds)
+        others = [*np.flatnonzero(kinds == _HELD_OUT).tolist(), *np.flatnonzero(kinds == _OTHER).tolist()]
+        if others and found.leaves_some:
+            more = dict(encode_shards(source, others, encode, runner, phase="encode"))
+            found = _Alignment(source, ends, heads, more | parts, corpus_side(corpus, more | parts), files, kinds)
         found.look_again(runner)
     for head, one in zip(heads, proven, strict=True):
         if head.path.stat().st_size != one.size:
@@ -142,11 +158,12 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
     return TokenProof(
         tool=__version__,
         at=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        manifest=source.manifest.id,
+        manifest=manifest.id,
         tokenizer=f"sha256:{source.tokenizer.sha256}",
         quarantine=corpus.digests["quarantine"],
         applied=corpus.digests["applied"],
         splits=corpus.splits,
+        unread_splits=_unread(manifest, corpus, whole, kinds),
         files=tuple(proven),
         end_token=end,
         begin_token=ends.begin,
@@ -158,22 +175,71 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
         empty=audited.empty,
         faults=faults,
         result="differs" if wrong else "proven",
-        exit_code=1 if wrong else 0,
+        exit_code=exit_code(faults, proven=not wrong),
     )
 
 
-def _dtype(path: Path, given: str | None, vocabulary: int) -> str:
-    """Return the type of a flat file's tokens: what is given, what its map says, or what holds the vocabulary."""
+def open_readable(manifest: Manifest, splits: Sequence[str], root: Roots) -> Corpus:
+    """Open some splits, and all others whose shards can be read here, without any list.
+
+    Raises:
+        CorpusRefused: The splits that are asked for cannot be opened.
+    """
+    readable = list(splits)
+    for other in (one.name for one in manifest.core.splits if one.name not in splits):
+        with suppress(CorpusRefused):
+            open_manifest(manifest.folder, require="verified", root=root, splits=[other])
+            readable.append(other)
+    return open_manifest(manifest.folder, require="verified", root=root, splits=readable)
+
+
+def _named_tokens(options: MapOptions) -> tuple[tuple[str | None, str], ...]:
+    return (options.end_token, "end"), (options.begin_token, "begin")
+
+
+def _check_holds(head: TokenFileHead, tokens: Mapping[str, int | None]) -> None:
+    """Refuse end and begin tokens that the type of a file's tokens cannot hold.
+
+    Raises:
+        ConfigError: There is such.
+    """
+    for what, token in tokens.items():
+        if token is not None and token > np.iinfo(head.dtype).max:
+            raise ConfigError(
+                f"--{what}-token {token}: {head.path.name} has tokens of {head.dtype.name}, which end at"
+                f" {np.iinfo(head.dtype).max:,}",
+                "Name the token that the file has, or the type of its tokens with --dtype.",
+            )
+
+
+def _dtype(path: Path, given: str | None, most: int) -> str:
+    """Return the type of a flat file's tokens: what is given, what its map says, or what holds the largest token."""
     if given is not None:
         return given
     try:
-        return str(np.dtype(said_of(path)["dtype"])) if map_path(path).exists() else _smallest(vocabulary)
+        return str(np.dtype(said_of(path)["dtype"])) if map_path(path).exists() else _smallest(most)
     except (ConfigError, TypeError):
-        return _smallest(vocabulary)
+        return _smallest(most)
 
 
-def _smallest(vocabulary: int) -> str:
-    return "uint16" if vocabulary <= 1 << 16 else "uint32"
+def _smallest(most: int) -> str:
+    return "uint16" if most < 1 << 16 else "uint32"
+
+
+def _kinds(manifest: Manifest, corpus: Corpus, whole: Corpus) -> np.ndarray:
+    """Return which shards the files may hold: int8[shards], -1 where a shard cannot be read."""
+    held_out = {split.name for split in manifest.core.splits if split.held_out}
+    each = []
+    for one in whole.table.select(["split", "held", "format"]).to_pylist():
+        kind = _CHOSEN if one["split"] in corpus.splits else _HELD_OUT if one["split"] in held_out else _OTHER
+        each.append(-1 if one["held"] or (kind and one["format"] == STREAMED) else kind)
+    return np.array(each, dtype=np.int8)
+
+
+def _unread(manifest: Manifest, corpus: Corpus, whole: Corpus, kinds: np.ndarray) -> tuple[str, ...]:
+    """Return the other splits that have shards which cannot be read."""
+    unread = {one for one, kind in zip(whole.table["split"].to_pylist(), kinds.tolist(), strict=True) if kind < 0}
+    return tuple(one.name for one in manifest.core.splits if one.name in unread and one.name not in corpus.splits)
 
 
 class _Alignment:
@@ -187,9 +253,10 @@ class _Alignment:
         parts: dict[int, list[EncodedPart]],
         audited: Side,
         files: Side,
+        kinds: np.ndarray,
     ) -> None:
         self._source, self._ends, self._heads, self._parts = source, ends, heads, parts
-        self._audited, self._files = audited, files
+        self._audited, self._files, self._kinds = audited, files, kinds
         found = match(audited.digests, audited.flags, files.digests)
         self._partner = found.partner.copy()
         self._held, self._surplus = found.held, found.surplus
@@ -198,19 +265,37 @@ class _Alignment:
         self._truncated = np.zeros(len(files.lengths), dtype=bool)
         self._retokenized = np.zeros(len(files.lengths), dtype=bool)
 
+    @property
+    def leaves_some(self) -> bool:
+        """Whether the files have documents that no document of the chosen splits explains."""
+        return bool((self._partner < 0).any())
+
     def _unexplained(self) -> np.ndarray:
         return np.flatnonzero((self._partner < 0) & ~self._surplus)
 
     def _missing(self) -> np.ndarray:
+        absent = self._absent()
+        found: np.ndarray = absent[~self._audited.flags[absent]]
+        return found
+
+    def _absent(self) -> np.ndarray:
+        """Return the documents that the files lack, those that they should lack behind all others."""
         there = np.zeros(len(self._audited.lengths), dtype=bool)
         there[self._partner[self._partner >= 0]] = True
-        return np.flatnonzero(~there & ~self._audited.flags)
+        absent = np.flatnonzero(~there)
+        found: np.ndarray = absent[np.argsort(self._audited.flags[absent], kind="stable")]
+        return found
+
+    def _pair(self, document: int, at: int, how: np.ndarray) -> None:
+        """Pair a document of the files with an audited one that it was made of: cut short, or in other tokens."""
+        self._partner[document] = at
+        (self._held if self._audited.flags[at] else how)[document] = True
 
     def look_again(self, runner: Runner) -> None:
-        """Look for missing documents among what has no equal: cut short, or in other tokens."""
-        if len(self._unexplained()) and len(self._missing()):
+        """Look for documents that the files lack among what has no equal: cut short, or in other tokens."""
+        if len(self._unexplained()) and len(self._absent()):
             self._find_texts(runner)
-        if len(self._unexplained()) and len(self._missing()):
+        if len(self._unexplained()) and len(self._absent()):
             self._find_beginnings(runner)
 
     def _find_texts(self, runner: Runner) -> None:
@@ -238,8 +323,8 @@ class _Alignment:
         read = ReadTokens(self._source.state, self._ends, self._source.tokenizer)
         run_all(self._source, runner, read, units, kind=READ_TOKENS, phase="decode")
         by_text = defaultdict(list)
-        missing = self._missing()
-        for at, text in zip(missing.tolist(), self._audited.extra[missing], strict=True):
+        absent = self._absent()
+        for at, text in zip(absent.tolist(), self._audited.extra[absent], strict=True):
             by_text[text.tobytes()].append(at)
         store = PartialStore(self._source.state)
         for unit, some in zip(units, places, strict=True):
@@ -247,7 +332,7 @@ class _Alignment:
             store.remove(READ_TOKENS, unit.key)
             for document, text in zip(some.tolist(), digests, strict=True):
                 if left := by_text.get(text.tobytes()):
-                    self._partner[document], self._retokenized[document] = left.pop(0), True
+                    self._pair(document, left.pop(0), self._retokenized)
 
     def _decides(self) -> str:
         return self._source.tokenizer.sha256
@@ -264,7 +349,7 @@ class _Alignment:
         return np.stack([starts, np.asarray(stops, dtype=np.int64)], axis=1).reshape(-1)
 
     def _find_beginnings(self, runner: Runner) -> None:
-        missing, store = self._missing(), PartialStore(self._source.state)
+        absent, store = self._absent(), PartialStore(self._source.state)
         table = self._heads_of(self._unexplained())
         key = digest_json([VERSION, [one.hex() for one in table["head"].to_pylist()], table["length"].to_pylist()])
         key = key.removeprefix("sha256:")
@@ -277,25 +362,27 @@ class _Alignment:
             look=Beginnings(self._ends, self._source.state, key),
             decides=f"beginnings {VERSION} {key} {self._ends}",
         )
-        units, places = self._units_of(missing, encode)
+        units, places = self._units_of(absent, encode)
         run_all(self._source, runner, encode, units, kind=ENCODED, phase="compare")
         cut: list[tuple[int, int, bytes]] = []
-        left, numbered = set(missing.tolist()), self._numbered(missing)
+        left, numbered = set(absent.tolist()), self._numbered(absent)
         for unit, (shard, base) in zip(units, places, strict=True):
             entry = store.read(ENCODED, unit.key)
             store.remove(ENCODED, unit.key)
             found = None if entry is None else entry.tables.get(DOCUMENTS)
             for one in [] if found is None else found.to_pylist():
                 at = numbered.get((shard, one["row"] + base, one["piece"]), -1)
-                cut += [(one["length"], at, one["tokens"])] if at in left else []
+                known = at in left and (one["length"] >= _PROOF or not self._audited.flags[at])
+                cut += [(one["length"], at, one["tokens"])] if known else []
         store.remove(WANTED_TOKENS, key)
         by_digest: dict[bytes, list[int]] = defaultdict(list)
         for document in self._unexplained().tolist():
             by_digest[self._files.digests[document].tobytes()].append(document)
-        for _, at, digest in sorted(cut, key=lambda one: (-one[0], one[1])):
+        flags = self._audited.flags
+        for _, at, digest in sorted(cut, key=lambda one: (-one[0], flags[one[1]], one[1])):
             if at in left and (documents := by_digest.get(digest)):
                 document = documents.pop(0)
-                self._partner[document], self._truncated[document] = at, True
+                self._pair(document, at, self._truncated)
                 left.remove(at)
 
     def _heads_of(self, documents: np.ndarray) -> pa.Table:
@@ -318,11 +405,11 @@ class _Alignment:
         columns = zip(where[documents].tolist(), row[documents].tolist(), piece[documents].tolist(), strict=True)
         return dict(zip(columns, documents.tolist(), strict=True))
 
-    def _units_of(self, missing: np.ndarray, encode: Encode) -> tuple[list[EncodeUnit], list[tuple[int, int]]]:
-        """Return the parts of shards that hold missing documents, each asked for these alone."""
+    def _units_of(self, absent: np.ndarray, encode: Encode) -> tuple[list[EncodeUnit], list[tuple[int, int]]]:
+        """Return the parts of shards that hold documents which the files lack, each asked for these alone."""
         audited, units, shards = self._audited, list[EncodeUnit](), list[tuple[int, int]]()
-        for ordinal in np.unique(audited.where[missing]).tolist():
-            rows = audited.row[missing[audited.where[missing] == ordinal]]
+        for ordinal in np.unique(audited.where[absent]).tolist():
+            rows = audited.row[absent[audited.where[absent] == ordinal]]
             parts = self._parts[ordinal]
             bases = [part.base for part in parts]
             at = np.searchsorted(bases, rows, "right") - 1
@@ -345,11 +432,15 @@ class _Alignment:
             Case(document=self._name(at), file=None, at=None, start=None, tokens=int(audited.lengths[at]))
             for at in missing[:NAMED].tolist()
         )
+        listed = np.flatnonzero(self._held)
+        kinds = self._kinds[audited.where[self._partner[listed]]]
         return Faults(
+            held_out=self._fault(listed[kinds == _HELD_OUT]),
             missing=Fault(documents=len(missing), tokens=int(audited.lengths[missing].sum()), named=named),
             extra=self._fault(self._unexplained()),
+            other_split=self._fault(listed[kinds == _OTHER]),
             duplicated=self._fault(np.flatnonzero(self._surplus)),
-            held_back=self._fault(np.flatnonzero(self._held)),
+            held_back=self._fault(listed[kinds == _CHOSEN]),
             truncated=self._fault(np.flatnonzero(self._truncated)),
             retokenized=self._fault(np.flatnonzero(self._retokenized)),
             reordered=self._fault(moved),

@@ -57,6 +57,8 @@ ENCODED = "encoded"
 """Kind of what is stored of parts."""
 DOCUMENTS, _ROWS_TABLE = "documents", "rows"
 DIGEST = pa.binary(16)
+MOST_TOKEN = (1 << 32) - 1
+"""Largest id that a token file can hold; programs add tokens of their own behind the vocabulary."""
 _ENDS = (
     "<|endoftext|>",
     "<|end_of_text|>",
@@ -288,7 +290,8 @@ def special_token(source: Source, given: str | None, what: str) -> int | None:
 
     Args:
         source: Whose tokenizer.
-        given: An id, a token as the vocabulary writes it, ``none``; None to take one of a usual name.
+        given: An id, beyond the vocabulary too, a token as the vocabulary writes it, ``none``; None to take one of a
+            usual name.
         what: ``end`` or ``begin``.
 
     Raises:
@@ -301,14 +304,13 @@ def special_token(source: Source, given: str | None, what: str) -> int | None:
     if given is None:
         usual = (_unescaped(piece) for piece in (_ENDS if what == "end" else _BEGINS))
         return next((by_name[piece] for piece in usual if piece in by_name), None)
-    size = source.tokenizer.vocab_size
-    if given.isdecimal() and int(given) < size:
+    if given.isascii() and given.isdecimal() and int(given) <= MOST_TOKEN:
         return int(given)
     if (found := by_name.get(_unescaped(given))) is not None:
         return found
     raise ConfigError(
-        f"--{what}-token {given}: the tokenizer {source.tokenizer.name} has no such id below {size:,} and no such"
-        " special token",
+        f"--{what}-token {given}: the tokenizer {source.tokenizer.name} has no such special token, and no file has ids"
+        f" above {MOST_TOKEN:,}",
         f"Special tokens: {', '.join(list(by_name)[:10]) or 'none'}.",
     )
 

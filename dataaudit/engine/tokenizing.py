@@ -8,7 +8,7 @@ beside its place and moved there whole; its map comes last, and without its map 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, get_args
 
@@ -129,7 +129,7 @@ def _tokenized(source: Source, options: TokenizeOptions, running: BuildOptions) 
             "a flat file needs a token after each document, or nobody can tell where one ends",
             "Name one that the tokenizer has: --end-token TOKEN or ID.",
         )
-    dtype = _dtype(options, source.tokenizer.vocab_size)
+    dtype = _dtype(options, max(source.tokenizer.vocab_size, (end or 0) + 1))
     encode = Encode(
         state=source.state, tokens=source.tokens, dtype=dtype, end=end, look=_Look(end), decides=f"tokenize {_VERSION}"
     )
@@ -172,8 +172,10 @@ def _dtype(options: TokenizeOptions, vocabulary: int) -> str:
         raise ConfigError(f"--dtype {chosen}: {options.format} files have {', '.join(DTYPES[: 3 - megatron])}")
     if vocabulary - 1 > np.iinfo(chosen).max:
         raise ConfigError(
-            f"--dtype {chosen} does not hold the tokens of a vocabulary of {vocabulary:,}",
-            f"Leave it out: {_dtype(TokenizeOptions(out=options.out, format=options.format), vocabulary)} is taken.",
+            f"{chosen} does not hold the tokens, which go up to {vocabulary - 1:,}",
+            f"Leave --dtype out: {_dtype(replace(options, dtype=None), vocabulary)} is taken."
+            if options.dtype
+            else f"Name a smaller --end-token: {options.format} files have no larger type.",
         )
     return chosen
 

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from dataaudit.errors import ConfigError
 from dataaudit.gate.ready import READY
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.token_proof import Kind
 from dataaudit.regular import read_regular
 from dataaudit.text import clean
 from dataaudit.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
@@ -291,10 +292,18 @@ class Policy(_Model):
         description="Detectors that have to have searched, by the name and sha256 that a manifest says; of several"
         " digests any.",
     )
+    token_proof_refuses: tuple[Kind, ...] | None = Field(
+        default=None,
+        min_length=1,
+        description="Kinds of difference that refuse the record of token files, all when absent. A held-out document in"
+        " a file refuses it in any case.",
+    )
     _folder: Path = PrivateAttr(default_factory=Path)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        if self.token_proof_refuses is not None and self.token_proof is None:
+            raise ValueError("token_proof_refuses without token_proof: name the record, `token_proof: FILE`")
         problems = [
             *_whole_problems([rule.name for rule in self.rules], self.waivers),
             *_ceilings_problems(self.rules, self.waivers),
@@ -338,6 +347,7 @@ LATER_KEYS = frozenset(
         "require_signature",
         "same_text_column",
         "token_proof",
+        "token_proof_refuses",
         "up_to",
         "warn",
     }

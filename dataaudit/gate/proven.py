@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from dataaudit.errors import ManifestMismatch
 from dataaudit.gate.verdict import ListSeen
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.token_proof import Faults, TokenProof, read_proof
+from dataaudit.manifest.token_proof import Faults, Kind, TokenProof, read_proof
 from dataaudit.text import clean, plural
 
 
-def check_proof(path: Path, manifest: Manifest, lists: Sequence[ListSeen]) -> None:
+def check_proof(
+    path: Path, manifest: Manifest, lists: Sequence[ListSeen], refuses: Collection[Kind] | None = None
+) -> None:
     """Refuse a record that does not prove it of this manifest, all that it trains on, and the lists of today.
 
     Args:
         path: The record.
         manifest: What is judged.
         lists: Quarantine lists that it was held against.
+        refuses: Kinds of difference that refuse it besides held-out documents; None: all.
 
     Raises:
         ManifestError: There is no such record.
         ManifestMismatch: It proves nothing of this.
     """
     proof = read_proof(path)
-    problem = _problem(proof, manifest, lists)
+    problem = _problem(proof, manifest, lists, refuses)
     if problem:
         raise ManifestMismatch(
             f"the record of token files {clean(str(path))} {problem}",
@@ -33,7 +36,7 @@ def check_proof(path: Path, manifest: Manifest, lists: Sequence[ListSeen]) -> No
         )
 
 
-def _problem(proof: TokenProof, manifest: Manifest, lists: Sequence[ListSeen]) -> str:
+def _problem(proof: TokenProof, manifest: Manifest, lists: Sequence[ListSeen], refuses: Collection[Kind] | None) -> str:
     """Return why a record does not count; nothing when it does."""
     if proof.manifest != manifest.id:
         return f"is of the manifest {proof.manifest}, judged is {manifest.id}"
@@ -44,11 +47,18 @@ def _problem(proof: TokenProof, manifest: Manifest, lists: Sequence[ListSeen]) -
         return f"says nothing of the split {clean(absent[0])}"
     if lists and proof.quarantine not in {one.digest for one in lists}:
         return f"was made with another quarantine list: {proof.quarantine or 'none'}"
-    if proof.proves:
-        return ""
+    return "" if proof.proves else _differences(proof, refuses)
+
+
+def _differences(proof: TokenProof, refuses: Collection[Kind] | None) -> str:
+    """Return which differences refuse a record; nothing when none of them does."""
     told = [
         f"{plural(found, 'document')} {name.replace('_', ' ')}"
         for name in Faults.model_fields
         if (found := getattr(proof.faults, name).documents)
+        and (refuses is None or name == "held_out" or name in refuses)
     ]
+    if refuses is not None and proof.matched and not told:
+        unread = proof.unread_splits if proof.faults.extra.documents else ()
+        return f"does not say whether documents of {clean(unread[0])} are in the files" if unread else ""
     return f"says that the files are not what was audited: {', '.join(told) or 'nothing was compared'}"

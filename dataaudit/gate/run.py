@@ -93,7 +93,7 @@ def judge(
             "Judge with `dataaudit gate`, in Python dataaudit.gate(...).",
         )
     if policy.proof_path is not None:
-        check_proof(policy.proof_path, manifest, lists)
+        check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
     for judged in (manifest, baseline) if policy.same_text_column else ():

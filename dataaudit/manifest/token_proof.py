@@ -65,8 +65,10 @@ class Fault(_Model):
 class Faults(_Model):
     """Documents that are not as they were audited, by kind."""
 
+    held_out: Fault = Field(description="In a file although its split is held out: other tokens or its beginning, too.")
     missing: Fault = Field(description="Audited, and in no file.")
     extra: Fault = Field(description="In a file, and not audited.")
+    other_split: Fault = Field(description="In a file although its split was not chosen, and is not held out.")
     duplicated: Fault = Field(description="In the files more often than it was audited.")
     held_back: Fault = Field(description="In a file although a list holds it back.")
     truncated: Fault = Field(description="Only the beginning of an audited document.")
@@ -74,6 +76,20 @@ class Faults(_Model):
     reordered: Fault = Field(
         description="The fewest documents that have to be moved to have the files in the manifest's order."
     )
+
+
+Kind = Literal[
+    "held_out",
+    "missing",
+    "extra",
+    "other_split",
+    "duplicated",
+    "held_back",
+    "truncated",
+    "retokenized",
+    "reordered",
+]
+"""Names of :class:`Faults`."""
 
 
 class TokenProof(_Model):
@@ -87,6 +103,9 @@ class TokenProof(_Model):
     quarantine: str = Field(description="Digest of the quarantine list; empty without one.")
     applied: str = Field(description="Digest of the applied drop list; empty without one.")
     splits: tuple[str, ...]
+    unread_splits: tuple[str, ...] = Field(
+        default=(), description="Other splits whose documents were not looked for: their shards cannot be read here."
+    )
     files: tuple[ProvenFile, ...]
     end_token: Count | None = Field(description="Ends documents; how often it stands there is not compared.")
     begin_token: Count | None = Field(description="Begins documents; as the end token.")
@@ -98,11 +117,11 @@ class TokenProof(_Model):
     empty: Count = Field(description="Documents of the manifest that have no tokens: they are not looked for.")
     faults: Faults
     result: Literal["proven", "differs"]
-    exit_code: Literal[0, 1]
+    exit_code: Literal[0, 1, 5] = Field(description="5: held-out documents are in the files.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if (self.result == "proven") != self.proves or self.exit_code != (not self.proves):
+        if (self.result == "proven") != self.proves or self.exit_code != exit_code(self.faults, proven=self.proves):
             raise ValueError("the result is not what the counts say")
         return self
 
@@ -117,6 +136,11 @@ def proves(faults: Faults, *, any_order: bool) -> bool:
     return not any(
         getattr(faults, name).documents for name in Faults.model_fields if not (any_order and name == "reordered")
     )
+
+
+def exit_code(faults: Faults, *, proven: bool) -> Literal[0, 1, 5]:
+    """Return what the command ends with."""
+    return 0 if proven else 5 if faults.held_out.documents else 1
 
 
 def proof_schema() -> dict[str, Any]:

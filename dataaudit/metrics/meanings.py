@@ -87,6 +87,7 @@ EXIT_CODES: dict[int, str] = {
     ExitCode.WRONG_USE: "wrong use or config",
     ExitCode.NOT_EVALUATED: "could not evaluate: published, but not every shard is in the numbers",
     ExitCode.NOTHING_EVALUATED: "nothing was evaluated: no shard entered the numbers",
+    ExitCode.HELD_OUT: "held-out documents are in token files",
     ExitCode.INTERRUPTED: "interrupted",
 }
 

@@ -9,8 +9,10 @@ from dataaudit.manifest.token_proof import Case, TokenProof
 from dataaudit.render.terminal import facts, page, section, terminal_width
 
 _TOLD = {
+    "held_out": "held out",
     "missing": "missing",
     "extra": "not audited",
+    "other_split": "of another split",
     "duplicated": "too often",
     "held_back": "held back",
     "truncated": "truncated",
@@ -30,7 +32,10 @@ def proof_text(proof: TokenProof, record: Path) -> str:
     width = terminal_width()
     names = ", ".join(t.clean(one.name, 200) for one in proof.files[:_SHOWN])
     names += f" and {len(proof.files) - _SHOWN:,} more" if len(proof.files) > _SHOWN else ""
-    proven = proof.result == "proven"
+    proven, held_out = proof.result == "proven", proof.faults.held_out.documents
+    found = "what was audited, and nothing else" if proven else "not what was audited"
+    if held_out:
+        found = f"{t.plural(held_out, 'held-out document')} in it"
     pairs = [
         ("manifest", proof.manifest),
         ("audited", f"{t.plural(proof.expected, 'document')} that nothing holds back"),
@@ -39,6 +44,9 @@ def proof_text(proof: TokenProof, record: Path) -> str:
     ]
     if not proof.matched:
         pairs.append(("", "none is the same: the files are of another corpus, tokenizer, type or end token"))
+    if proof.unread_splits and proof.faults.extra.documents:
+        absent = ", ".join(t.clean(one, 100) for one in proof.unread_splits)
+        pairs.append(("not looked for", f"documents of {absent}: the shards cannot be read here; say --root"))
     faults = [(name, getattr(proof.faults, name)) for name in _TOLD]
     told = []
     for name, fault in faults:
@@ -47,7 +55,7 @@ def proof_text(proof: TokenProof, record: Path) -> str:
             more = f"; and {fault.documents - _SHOWN:,} more" if fault.documents > _SHOWN else ""
             told.append((_TOLD[name], f"{t.plural(fault.documents, 'document')}: {shown}{more}"))
     return page(
-        f"{names}: {'what was audited, and nothing else' if proven else 'not what was audited'}",
+        f"{names}: {found}",
         facts([*pairs, ("record", t.clean(str(record)))], width),
         section("What differs", facts(told, width)),
     )

@@ -407,7 +407,7 @@ def _ask_today(manifest: Manifest, demand: _Demand, said: Summary) -> None:
     if policy.list_path is not None:
         check_pinned(policy.list_path, manifest, said)
     if policy.proof_path is not None:
-        check_proof(policy.proof_path, manifest, lists)
+        check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
 
 
 def _check_age(manifest: Manifest, passed: Passed | None, max_age: dt.timedelta | None) -> None:

@@ -27,6 +27,7 @@ class TestTree:
             "WRONG_USE": 2,
             "NOT_EVALUATED": 3,
             "NOTHING_EVALUATED": 4,
+            "HELD_OUT": 5,
             "INTERRUPTED": 130,
         }
 

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from lanes import thinned
-from made_tokens import Corpus, write_flat, write_megatron
+from made_tokens import Corpus, texts, write_flat, write_megatron
 
-from dataaudit import cli
+from dataaudit import api, cli
 from dataaudit.corpus.tokenfiles.maps import map_path
 from dataaudit.sealing import key_id
 
@@ -175,7 +175,8 @@ def test_what_a_list_holds_back_is_in_no_file(written, tmp_path):
     twin = write_megatron(tmp_path / "twin.bin", [[*tokens, written.end] for _, tokens in left])
     assert (tmp_path / "out/train.bin").read_bytes() == twin.read_bytes()
     arguments = ("--manifest", written.manifest, "--workers", 0, "--quiet", "--json", "--quarantine", listed)
-    assert call("map", tmp_path / "out/train.bin", *arguments).exit_code == 0
+    done = call("map", tmp_path / "out/train.bin", *arguments)
+    assert done.exit_code == 0, done.output
     whole = call("map", written.folder / "megatron/train.bin", *arguments, "--out", tmp_path / "proof.json")
     assert whole.exit_code == 1
     faults = json.loads(whole.stdout)["faults"]
@@ -368,6 +369,121 @@ def test_documents_that_swapped_their_places_are_named(corpus, tmp_path):
     done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--any-order")
     assert done.exit_code == 0
     assert "what was audited, and nothing else" in done.output
+
+
+HELD_OUT_WAYS = {
+    "as it was audited": lambda corpus, one: one,
+    "with a token of beginning": lambda corpus, one: [corpus.end, *one],
+    "in other tokens": lambda corpus, one: [
+        number for letter in corpus.tokenizer.decode(one) for number in corpus.encode(letter)
+    ],
+    "its beginning": lambda corpus, one: one[: max(32, len(one) // 2)],
+    "a few of its tokens": lambda corpus, one: one[:12],
+}
+
+
+@pytest.mark.parametrize("write", [write_megatron, write_flat])
+def test_held_out_documents_in_a_training_file_are_the_worst_finding(corpus, tmp_path, write):
+    """By name, with a word and an exit code of their own; of a few tokens nobody can say that."""
+    held_out = [corpus.encode(text) for text in texts(1000, 3)]
+    chosen = [at for at in range(1000) if len(held_out[at]) >= 40][::25]
+    documents, ways = [tokens for _, tokens in corpus.documents()], len(HELD_OUT_WAYS)
+    changes = list(HELD_OUT_WAYS.values())
+    documents[700:700] = [changes[place % ways](corpus, held_out[at]) for place, at in enumerate(chosen)]
+    path = write(tmp_path / "x.bin", [[*one, corpus.end] for one in documents])
+    record = map_(corpus, path, expect=5)
+    expected = [f"val/data/v.jsonl:{at}" for place, at in enumerate(chosen) if place % ways != ways - 1]
+    assert [case["document"] for case in record["faults"]["held_out"]["named"]] == expected
+    faults = {name: one["documents"] for name, one in record["faults"].items() if one["documents"]}
+    assert faults == {"held_out": len(expected), "extra": len(chosen) - len(expected)}
+    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet")
+    assert f"x.bin: {len(expected)} held-out documents in it" in done.output
+    assert "\n  held out " in done.output
+
+
+def test_a_file_of_a_held_out_split_is_proven_when_that_is_chosen_and_training_documents_in_it_are_named(
+    corpus, tmp_path
+):
+    """They are of another split, which is no training on held-out documents."""
+    held_out = [[*corpus.encode(text), corpus.end] for text in texts(1000, 3)]
+    path = write_megatron(tmp_path / "v.bin", held_out)
+    assert map_(corpus, path, "--split", "val")["result"] == "proven"
+    write_megatron(path, [*held_out, corpus.documents()[1500][1]])
+    faults = map_(corpus, path, "--split", "val", expect=1)["faults"]
+    assert [case["document"] for case in faults["other_split"]["named"]] == [corpus.documents()[1500][0]]
+    assert sum(one["documents"] for one in faults.values()) == 1
+
+
+def test_a_copy_of_a_training_document_that_is_held_out_too_is_held_out(tmp_path):
+    """The copy that the training shards do not explain is the worst that it can be."""
+    folder = tmp_path / "own"
+    corpus = Corpus(folder, 40)
+    twin = "the same text stands in more than one place of this corpus"
+    lines = (folder / "data/v.jsonl").read_text().splitlines()
+    (folder / "data/v.jsonl").write_text("\n".join([*lines, json.dumps({"text": twin, "source": "v"})]) + "\n")
+    api.build(corpus.config, corpus.manifest, base=folder, workers=0, isolate=False)
+    documents = [tokens for _, tokens in corpus.documents()]
+    path = write_megatron(tmp_path / "x.bin", documents)
+    assert map_(corpus, path)["result"] == "proven"
+    write_megatron(path, [*documents, corpus.encode(twin)])
+    faults = map_(corpus, path, expect=5)["faults"]
+    assert [case["document"] for case in faults["held_out"]["named"]] == ["val/data/v.jsonl:40"]
+    listed = tmp_path / "list.jsonl"
+    arguments = ("train/data/a.jsonl:5", "--manifest", corpus.manifest, "--reason", "manual")
+    assert call("quarantine", "add", listed, *arguments).exit_code == 0
+    faults = map_(corpus, path, "--quarantine", listed, expect=5)["faults"]
+    assert {name: one["documents"] for name, one in faults.items() if one["documents"]} == {
+        "held_out": 1,
+        "held_back": 1,
+    }
+
+
+def test_held_out_shards_that_are_not_here_are_said_not_to_have_been_looked_for(corpus, tmp_path):
+    """What is proven needs none of them; of what is not audited nobody knows whether it is held out."""
+    root = tmp_path / "root"
+    shutil.copytree(corpus.folder / "data", root / "data")
+    (root / "data/v.jsonl").unlink()
+    documents = [tokens for _, tokens in corpus.documents()]
+    path = write_megatron(tmp_path / "x.bin", documents)
+    assert map_(corpus, path, "--root", root)["result"] == "proven"
+    write_megatron(path, [*documents, corpus.encode(texts(1000, 3)[7])])
+    record = map_(corpus, path, "--root", root, expect=1)
+    assert record["unread_splits"] == ["val"]
+    assert record["faults"]["extra"]["documents"] == 1
+    done = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet", "--root", root)
+    assert "documents of val: the shards cannot be read here" in done.output
+
+
+@pytest.mark.parametrize("token", [700, 100_257])
+def test_end_tokens_beyond_the_vocabulary_are_taken_by_their_id(corpus, tmp_path, token):
+    """Programs add tokens of their own behind it; the type of the file has to hold them."""
+    dtype = "uint16" if token < 1 << 16 else "uint32"
+    documents = [[token, *tokens, token] for _, tokens in corpus.documents()]
+    path = write_flat(tmp_path / "x.bin", documents, dtype)
+    assert map_(corpus, path, "--end-token", token, "--any-order")["result"] == "proven"
+    path = write_megatron(tmp_path / "y.bin", documents, "uint16" if dtype == "uint16" else "int32")
+    assert map_(corpus, path, "--end-token", token, "--begin-token", token)["result"] == "proven"
+    for format_ in ("flat", "megatron"):
+        out = tmp_path / format_
+        tokenize(corpus, out, "--end-token", str(token), format_=format_)
+        assert map_(corpus, out / "train.bin", "--end-token", token)["result"] == "proven"
+
+
+@pytest.mark.parametrize(
+    ("token", "said"),
+    [
+        ("70000", "--end-token 70000: x.bin has tokens of uint16, which end at 65,535"),
+        ("4294967296", "no file has ids above 4,294,967,295"),
+        ("²", "no such special token"),
+        ("-1", "no such special token"),
+    ],
+)
+def test_end_tokens_that_no_file_of_the_type_can_hold_are_refused(corpus, tmp_path, token, said):
+    """Exit code 2 with the numbers."""
+    path = write_flat(tmp_path / "x.bin", [[1, 2, corpus.end]], "uint16")
+    how = ("--manifest", corpus.manifest, "--workers", 0, "--quiet", "--dtype", "uint16", "--end-token", token)
+    done = call("map", path, *how)
+    assert (done.exit_code, said in done.output) == (2, True), done.output
 
 
 def test_several_files_are_one_corpus(corpus, tmp_path):

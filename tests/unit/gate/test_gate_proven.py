@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.gate.run import judge, policy_of
 from dataaudit.gate.verdict import ListSeen
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.token_proof import Faults, TokenProof, read_proof
+from dataaudit.manifest.token_proof import Faults, Kind, TokenProof, read_proof
 
 DEMO = load_manifest(Path(__file__).parents[3] / "manifests/demo")
 NONE = {"documents": 0, "tokens": 0, "named": []}
@@ -46,11 +47,12 @@ def record(**changes):
     return made | changes
 
 
-def judged(folder, made, lists=()):
+def judged(folder, made, lists=(), refuses=None):
     """Judge the demo by a policy that demands a record."""
     (folder / "proof.json").write_text(json.dumps(made))
     rule = {"name": "r", "metric": "documents", "stat": "count", "unit": "documents", "comparator": ">=", "budget": 1}
-    policy = policy_of({"policy": "p", "rules": [rule], "token_proof": "proof.json"}).from_folder(folder)
+    asked = {"token_proof": "proof.json"} | ({} if refuses is None else {"token_proof_refuses": refuses})
+    policy = policy_of({"policy": "p", "rules": [rule], **asked}).from_folder(folder)
     return judge(DEMO, policy, lists=lists)
 
 
@@ -77,6 +79,43 @@ def test_a_record_that_proves_nothing_of_this_is_refused(tmp_path, changes, said
     """Exit code 1, with the reason."""
     with pytest.raises(ManifestMismatch, match=said):
         judged(tmp_path, record(**changes))
+
+
+@pytest.mark.parametrize(
+    ("refuses", "fault", "said"),
+    [
+        (["held_out"], "missing", ""),
+        (["held_out"], "extra", ""),
+        (["missing", "truncated"], "reordered", ""),
+        (["missing", "truncated"], "truncated", "1 document truncated"),
+        (["missing"], "held_out", "1 document held out"),
+        (["held_out"], "held_out", "1 document held out"),
+    ],
+)
+def test_a_policy_names_what_refuses_and_held_out_documents_always_do(tmp_path, refuses, fault, said):
+    """Whoever trains on a part of the corpus can still ask that nothing of a test is in it."""
+    faults = dict.fromkeys(Faults.model_fields, NONE) | {fault: ONE}
+    made = record(faults=faults, result="differs", exit_code=5 if fault == "held_out" else 1)
+    if said:
+        with pytest.raises(ManifestMismatch, match=said):
+            judged(tmp_path, made, refuses=refuses)
+    else:
+        assert judged(tmp_path, made, refuses=refuses).policy == "p"
+        with pytest.raises(ManifestMismatch, match="not what was audited"):
+            judged(tmp_path, made)
+    unread = made | {"unread_splits": ["val"]}
+    if fault == "extra":
+        with pytest.raises(ManifestMismatch, match="does not say whether documents of val are in the files"):
+            judged(tmp_path, unread, refuses=refuses)
+
+
+def test_kinds_of_difference_are_asked_of_a_record_and_are_its_own(tmp_path):
+    """Wrong use is an error of the policy."""
+    assert get_args(Kind) == tuple(Faults.model_fields)
+    rule = {"name": "r", "metric": "documents", "stat": "count", "unit": "documents", "comparator": ">=", "budget": 1}
+    for more in ({"token_proof_refuses": ["missing"]}, {"token_proof": "p.json", "token_proof_refuses": ["absent"]}):
+        with pytest.raises(ConfigError, match="token_proof_refuses"):
+            policy_of({"policy": "p", "rules": [rule], **more})
 
 
 def test_the_list_of_the_gate_has_to_be_that_of_the_record(tmp_path):
