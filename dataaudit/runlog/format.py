@@ -13,11 +13,13 @@ attempt, and supersedes that step and all later ones of the attempts before it. 
 
 from __future__ import annotations
 
+import zlib
 from typing import Annotated, Any, Final, Literal
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
 
+from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.tables import COUNT, STRING, TableSpec, field
 
 SCHEMA_NAME: Final = "dataaudit-runlog"
@@ -184,3 +186,29 @@ class RunFile(_Model):
     started: str = Field(description="UTC, ISO 8601.")
     program: str = Field(description="Version of dataaudit that wrote it.")
     settings: dict[str, Any] = Field(default_factory=dict, description="How often what is written.")
+    checksums: dict[str, str] = Field(
+        default_factory=dict,
+        description="CRC-32 of shards.arrow, and of this file as canonical JSON with run.json's own left out.",
+    )
+
+    def sealed(self, shards: bytes | None) -> RunFile:
+        """Return it with checksums of itself and of the stored table of shards."""
+        own = {} if shards is None else {SHARDS_FILE: checksum(shards)}
+        made = self.model_copy(update={"checksums": own})
+        return made.model_copy(update={"checksums": {**own, RUN_FILE: checksum(made.to_json())}})
+
+    @property
+    def intact(self) -> bool:
+        """Whether it is as it was written."""
+        rest = {name: value for name, value in self.checksums.items() if name != RUN_FILE}
+        known = self.checksums.get(RUN_FILE)
+        return known in (None, checksum(self.model_copy(update={"checksums": rest}).to_json()))
+
+    def to_json(self) -> bytes:
+        """Return it as canonical JSON."""
+        return canonical_json(self.model_dump(mode="json", by_alias=True))
+
+
+def checksum(data: bytes) -> str:
+    """Return the CRC-32 of some bytes, in hexadecimal digits."""
+    return f"{zlib.crc32(data):08x}"

@@ -1,12 +1,15 @@
 """A part of a table: an Arrow IPC stream to which whole record batches are appended, safe to be cut at any byte.
 
 A kill leaves a prefix of the file. Batches in it that are whole are read; what follows them is dropped, and counted.
+Each batch holds the CRC-32 of its stored bytes, in its custom metadata, so that damage is an error and no other number.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import zlib
+from contextlib import suppress
 from dataclasses import dataclass
 from io import RawIOBase
 from pathlib import Path
@@ -16,10 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.atomic import replacing
+from dataaudit.errors import RunLogError
 from dataaudit.runlog.format import RANKS_FOLDER, SUFFIX, TABLES
 
 _CHUNK_ROWS = 1 << 16
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+_CHECKED, _MARK, _DIGITS = b"checked", b"crc32:", 8
+_BEGIN, _END = b"\xff" * 4, b"\xff" * 4 + bytes(4)
+"""How Arrow begins a message, and ends a stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +46,7 @@ class PartHeader:
             "attempt": str(self.attempt),
             "first_step": str(self.first_step),
             "thinned": str(int(self.thinned)),
+            _CHECKED.decode(): "crc32",
         }
 
 
@@ -94,10 +102,8 @@ class PartWriter:
         self.header = header
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         self._size = 0
-        self._pending = _Pending()
-        self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), self.schema, options=_OPTIONS)
-        self._stream.write_batch(_empty(self.schema))
-        self._append()
+        self._encoder = _Encoder(self.schema)
+        self._append(self._encoder.encode(_empty(self.schema)))
 
     def append(self, batch: pa.RecordBatch) -> int:
         """Append a batch of the table's columns; return its stored bytes.
@@ -107,8 +113,7 @@ class PartWriter:
         """
         if self.gone:
             raise OSError(errno.ENOENT, "the file was deleted while it was written")
-        self._stream.write_batch(batch.replace_schema_metadata(self.schema.metadata))
-        return self._append()
+        return self._append(self._encoder.encode(batch))
 
     @property
     def gone(self) -> bool:
@@ -116,11 +121,12 @@ class PartWriter:
         return os.fstat(self._descriptor).st_nlink == 0
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file; its end says that nothing is cut off, where it can be written."""
+        with suppress(OSError):
+            self._append(self._encoder.end())
         os.close(self._descriptor)
 
-    def _append(self) -> int:
-        data = self._pending.take()
+    def _append(self, data: memoryview) -> int:
         try:
             written = 0
             while written < len(data):
@@ -143,19 +149,49 @@ class _Pending(RawIOBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._pieces: list[bytes] = []
+        self.data = bytearray()
 
     def writable(self) -> bool:
         return True
 
     def write(self, piece: Any) -> int:
-        self._pieces.append(bytes(piece))
-        return len(self._pieces[-1])
+        self.data += piece
+        return len(piece)
 
-    def take(self) -> memoryview:
-        data = b"".join(self._pieces)
-        self._pieces.clear()
+
+class _Encoder:
+    """Encodes record batches as an Arrow stream, each with a checksum of its bytes."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema, self._pending = schema, _Pending()
+        self._stream = pa.ipc.new_stream(pa.PythonFile(self._pending, mode="w"), schema, options=_OPTIONS)
+
+    def encode(self, batch: pa.RecordBatch) -> memoryview:
+        """Return the bytes of a batch; before the first those of the schema, which its checksum covers, too."""
+        batch = batch.replace_schema_metadata(self._schema.metadata)
+        self._stream.write_batch(batch, custom_metadata={"checksum": _MARK + b"0" * _DIGITS})
+        data = self._take()
+        at = data.index(_MARK) + len(_MARK)
+        data[at : at + _DIGITS] = b"%08x" % zlib.crc32(data)
         return memoryview(data)
+
+    def end(self) -> memoryview:
+        """Return the end of the stream."""
+        self._stream.close()
+        return memoryview(self._take())
+
+    def _take(self) -> bytearray:
+        found, self._pending.data = self._pending.data, bytearray()
+        return found
+
+
+def _intact(data: memoryview) -> bool:
+    """Return whether the bytes of a batch have the checksum that they hold."""
+    found = bytearray(data)
+    at = found.find(_MARK) + len(_MARK)
+    said = bytes(found[at : at + _DIGITS])
+    found[at : at + _DIGITS] = b"0" * _DIGITS
+    return said == b"%08x" % zlib.crc32(found)
 
 
 def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
@@ -177,20 +213,31 @@ def write_part(path: Path, table: str, header: PartHeader, rows: pa.Table) -> No
     Raises:
         OSError: It cannot be written.
     """
-    schema = TABLES[table].schema.with_metadata(header.metadata())
-    with replacing(path) as file, pa.ipc.new_stream(file, schema, options=_OPTIONS) as stream:
-        stream.write_batch(_empty(schema))
-        stream.write_table(rows.replace_schema_metadata(schema.metadata), max_chunksize=_CHUNK_ROWS)
+    encoder = _Encoder(TABLES[table].schema.with_metadata(header.metadata()))
+    with replacing(path) as file:
+        for batch in (_empty(TABLES[table].schema), *rows.to_batches(max_chunksize=_CHUNK_ROWS)):
+            file.write(encoder.encode(batch))
+        file.write(encoder.end())
 
 
 def read_header(path: Path) -> PartHeader | None:
-    """Return what a part says of itself; None when that is not whole."""
+    """Return what a part says of itself; None when that is not whole, or it cannot be opened.
+
+    Raises:
+        RunLogError: It is damaged.
+    """
     try:
         with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_stream(file) as stream:
             stream.read_next_batch()
-            return _header(stream.schema)
-    except (pa.ArrowException, OSError, EOFError, StopIteration):
+            size = file.tell()
+            file.seek(0)
+            read = _Read(file.read(size))
+    except OSError:
         return None
+    except (pa.ArrowException, EOFError, StopIteration):
+        read = _Read(path.read_bytes())
+    read.check(path)
+    return read.header
 
 
 def read_part(path: Path, table: str) -> ReadPart | None:
@@ -198,29 +245,83 @@ def read_part(path: Path, table: str) -> ReadPart | None:
 
     Raises:
         OSError: It cannot be opened.
+        RunLogError: It is damaged.
     """
-    batches = []
-    with pa.OSFile(os.fspath(path)) as file:
-        size, end = file.size(), 0
-        try:
-            with pa.ipc.open_stream(file) as stream:
-                schema = stream.schema
-                end = file.tell()
-                while True:
-                    batches.append(stream.read_next_batch())
-                    end = file.tell()
-        except StopIteration:
-            pass
-        except (pa.ArrowException, OSError, EOFError):
-            if not end:
-                return None
-        if not schema.equals(TABLES[table].schema):
-            return None
-        header = _header(schema)
-        if header is None:
-            return None
-        kept = pa.Table.from_batches(batches, schema=schema).replace_schema_metadata(None)
-        return ReadPart(header=header, table=kept, torn_bytes=size - end)
+    data = path.read_bytes()
+    read = _Read(data)
+    read.check(path)
+    if read.schema is None or read.header is None or not read.schema.equals(TABLES[table].schema):
+        return None
+    kept = pa.Table.from_batches(read.batches, schema=read.schema).replace_schema_metadata(None)
+    return ReadPart(header=read.header, table=kept, torn_bytes=len(data) - read.end)
+
+
+class _Read:
+    """What could be read of the bytes of a part, up to what is cut off or damaged."""
+
+    def __init__(self, data: bytes) -> None:
+        self.schema: pa.Schema | None = None
+        self.batches: list[pa.RecordBatch] = []
+        self.end = 0
+        """Bytes of what was read."""
+        self._data, self._wrong = data, False
+        source = pa.BufferReader(data)
+        with suppress(pa.ArrowException, OSError, EOFError):
+            self._read(source, pa.ipc.MessageReader.open_stream(source))
+
+    def _read(self, source: pa.BufferReader, messages: pa.ipc.MessageReader) -> None:
+        while True:
+            try:
+                message = messages.read_next_message()
+            except StopIteration:
+                ended = self._data[self.end :]
+                self.end += len(_END) if ended == _END else 0
+                self._wrong = self.schema is not None and ended != _END and ended.startswith(_END)
+                return
+            if self.schema is None:
+                self.schema = pa.ipc.read_schema(message)
+                continue
+            if _CHECKED in (self.schema.metadata or {}) and not _intact(self._bytes(source.tell())):
+                self._wrong = True
+                return
+            self.batches.append(pa.ipc.read_record_batch(message, self.schema))
+            self.end = source.tell()
+
+    def _bytes(self, stop: int) -> memoryview:
+        return memoryview(self._data)[self.end : stop]
+
+    @property
+    def header(self) -> PartHeader | None:
+        """What the part says of itself; None when that is not whole."""
+        return _header(self.schema) if self.schema is not None and self.end else None
+
+    def check(self, path: Path) -> None:
+        """Refuse a part that is not as it was written, up to where a kill may have cut it.
+
+        Raises:
+            RunLogError: A batch is not what was written, or others follow what cannot be read.
+        """
+        if self._wrong or (self.end < len(self._data) and self._goes_on()):
+            raise RunLogError(
+                f"{path} is damaged: the batch from byte {self.end:,} on is not what was written",
+                f"Restore it from a copy. `truncate --size={self.end} {path}` leaves out that batch and all behind it."
+                if self.end
+                else "Restore it from a copy; a log goes on without the file, and without what it held.",
+            )
+
+    def _goes_on(self) -> bool:
+        """Return whether something whole follows what cannot be read: then no kill has cut it."""
+        if self._data.endswith(_END):
+            return True
+        at = self._data.find(_BEGIN, self.end + 1)
+        while at >= 0:
+            with suppress(pa.ArrowException, OSError, EOFError, StopIteration):
+                source = pa.BufferReader(memoryview(self._data)[at:])
+                pa.ipc.MessageReader.open_stream(source).read_next_message()
+                if _intact(memoryview(self._data)[at : at + source.tell()]):
+                    return True
+            at = self._data.find(_BEGIN, at + 1)
+        return False
 
 
 def _header(schema: pa.Schema) -> PartHeader | None:

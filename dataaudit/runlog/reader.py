@@ -14,7 +14,16 @@ from pydantic import ValidationError
 
 from dataaudit.errors import RunLogError
 from dataaudit.regular import read_regular
-from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SCHEMA_NAME, SCHEMA_VERSION, SHARDS_FILE, TABLES, RunFile
+from dataaudit.runlog.format import (
+    RANKS_FOLDER,
+    RUN_FILE,
+    SCHEMA_NAME,
+    SCHEMA_VERSION,
+    SHARDS_FILE,
+    TABLES,
+    RunFile,
+    checksum,
+)
 from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
 
 
@@ -34,7 +43,10 @@ class RunLog:
         """
         path = self.folder / SHARDS_FILE
         try:
-            with pa.OSFile(str(path)) as file, pa.ipc.open_file(file) as stream:
+            stored = read_regular(path)
+            if self.run.checksums.get(SHARDS_FILE, checksum(stored)) != checksum(stored):
+                raise RunLogError(f"{path} is damaged: it is not what was written", "Restore it from a copy.")
+            with pa.ipc.open_file(stored) as stream:
                 return stream.read_all()
         except (OSError, pa.ArrowException) as error:
             raise RunLogError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
@@ -150,7 +162,10 @@ def load_run(folder: Path) -> RunLog:
                 f"{path}: schema version {schema.get('version')}, this program reads version {SCHEMA_VERSION}",
                 "Install the version of dataaudit that wrote it, or a newer one.",
             )
-        return RunLog(folder, RunFile.model_validate(document))
+        run = RunFile.model_validate(document)
+        if not run.intact:
+            raise ValueError("another checksum")
+        return RunLog(folder, run)
     except OSError as error:
         raise RunLogError(
             f"no run log at {folder}: {(error.strerror or str(error)).lower()}",

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.errors import RunLogError
 from dataaudit.runlog.format import SUMS, WINDOW_STEPS
 from dataaudit.runlog.parts import PartHeader, numbers, part_path, read_part, write_part
 
@@ -37,7 +38,10 @@ def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagge
         OSError: It cannot be read or written.
     """
     path = part_path(folder, "stretches", number)
-    part = read_part(path, "stretches")
+    try:
+        part = read_part(path, "stretches")
+    except RunLogError:  # it stays as it is, and whoever reads the log is told
+        return True
     if part is None or part.header.thinned:
         return True
     steps = part.table["step"].to_numpy()

@@ -18,10 +18,9 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dataaudit.atomic import replacing, write_whole
+from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
-from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.tables import STRING
 from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, TABLES, RunFile
 from dataaudit.runlog.parts import (
@@ -71,10 +70,13 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        stored = None
         if shards is not None:
-            with replacing(folder / SHARDS_FILE) as file, pa.ipc.new_file(file, shards.schema) as stream:
+            with pa.BufferOutputStream() as sink, pa.ipc.new_file(sink, shards.schema) as stream:
                 stream.write_table(shards)
-        write_whole(folder / RUN_FILE, canonical_json(run.model_dump(mode="json", by_alias=True)) + b"\n")
+            stored = sink.getvalue().to_pybytes()
+            write_whole(folder / SHARDS_FILE, stored)
+        write_whole(folder / RUN_FILE, run.sealed(stored).to_json() + b"\n")
     except OSError as error:
         raise ConfigError(f"the run log {folder} cannot be written: {error.strerror or error}") from None
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from lanes import thinned
 
+from dataaudit.errors import RunLogError
 from dataaudit.runlog.format import TABLES
 from dataaudit.runlog.parts import PartHeader, PartWriter, numbers, read_header, read_part
 
@@ -58,7 +62,7 @@ def test_a_kill_at_every_byte_leaves_the_whole_batches(tmp_path: Path) -> None:
             assert part is not None
             assert part.header == HEADER
             assert part.table.equals(expected.slice(0, 5 * whole)), cut
-            assert part.torn_bytes == cut - ends[whole], cut
+            assert part.torn_bytes == (cut - ends[whole] if cut < len(data) else 0), cut
 
 
 def test_a_disk_that_is_full_in_the_middle_of_a_batch_leaves_the_part_as_it_was(
@@ -102,3 +106,40 @@ def test_a_mask_is_null_and_nan_is_a_value() -> None:
     assert made.null_count == 1
     assert made[1].as_py() is None
     assert made[2].as_py() != made[2].as_py()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_flipped_bit_at_every_byte_is_named_or_changes_nothing(tmp_path: Path, *, closed: bool) -> None:
+    """Of a part that was closed; of one that a kill left, the last batch may also count as cut off."""
+    ends = written(tmp_path / "whole.arrows")
+    data, path = (tmp_path / "whole.arrows").read_bytes()[: None if closed else ends[-1]], tmp_path / "flipped.arrows"
+    whole = pa.concat_tables([pa.Table.from_batches([steps(101 + 5 * one, 5)]) for one in range(3)])
+    named = 0
+    for at in range(0, len(data), thinned(1, 5)):
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1 << (at * 5 + 3) % 8]) + data[at + 1 :])
+        try:
+            part = read_part(path, "steps")
+        except RunLogError as error:
+            named += f"{path} is damaged: the batch from byte " in error.message
+            continue
+        assert part is not None
+        if part.torn_bytes:
+            assert at >= ends[-1 if closed else -2], at
+        assert part.table.equals(whole.slice(0, 10 if part.torn_bytes and at < ends[-1] else 15)), at
+    assert named * thinned(1, 5) > 0.9 * ends[-1 if closed else -2]
+
+
+def test_what_follows_damage_is_left_out_by_the_command_that_the_message_names(tmp_path: Path) -> None:
+    path = tmp_path / "part.arrows"
+    ends = written(path)
+    data = bytearray(path.read_bytes())
+    data[ends[1] + 300] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(RunLogError, match=f"from byte {ends[1]:,} on") as found:
+        read_part(path, "steps")
+    command = re.search(r"`(.*?)`", str(found.value.hint))
+    assert command is not None
+    subprocess.run(command[1].split(), check=True)
+    part = read_part(path, "steps")
+    assert part is not None
+    assert part.table["step"].to_pylist() == list(range(101, 106))

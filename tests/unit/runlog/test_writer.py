@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from lanes import thinned
 
 from dataaudit.errors import ConfigError, RunLogError
 from dataaudit.runlog import thinning
-from dataaudit.runlog.format import RunFile
+from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.parts import part_path, rank_folder, write_part
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
@@ -80,7 +81,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     log.add("events", event(1, "started", {"b": 1, "a": "ü"}))
     write(log, range(1, 31))
     run = load_run(tmp_path)
-    assert run.run == RUN
+    assert run.run.model_copy(update={"checksums": {}}) == RUN
     assert run.shards.equals(SHARDS)
     assert run.ranks == [0]
     assert run.torn_bytes == 0
@@ -269,3 +270,35 @@ def test_a_stretch_takes_at_most_twenty_bytes(tmp_path: Path) -> None:
     log.close()
     stored = part_path(rank_folder(tmp_path, 0), "stretches", 0).stat().st_size
     assert stored / count <= 20
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_flipped_bit_at_every_byte_of_a_log_is_named_or_harmless(tmp_path: Path) -> None:
+    """In run.json, the table of shards and all tables of a thinned log: an error that names the file, or no change."""
+    create_run(tmp_path, RUN, SHARDS)
+    log = RankWriter(tmp_path, 0, 1, 4, kept_steps=5, part_steps=10)
+    log.add("events", event(0, "started", {"ranks": 1}))
+    write(log, range(1, 41))
+    before = load_run(tmp_path)
+    tables = {name: before.table(name) for name in TABLES}
+    assert tables["sums"].num_rows
+    assert before.torn_bytes == 0
+    named, unnamed, wrong = [], 0, []
+    for path in sorted(one for one in tmp_path.rglob("*") if one.is_file()):
+        data, name = path.read_bytes(), path.name.split("-")[0]
+        for at in range(0, len(data), thinned(1, 53)):
+            path.write_bytes(data[:at] + bytes([data[at] ^ 1 << (at * 3) % 8]) + data[at + 1 :])
+            try:
+                found = load_run(tmp_path)
+                same = found.run == before.run and found.shards.equals(before.shards)
+                read = [one for one in TABLES if name not in TABLES or one in (name, "sums")]
+                if not same or not all(found.table(one).equals(tables[one]) for one in read):
+                    wrong.append((path.name, at))
+                unnamed += 1
+            except RunLogError as error:
+                named.append((path, error.message))
+        path.write_bytes(data)
+    assert wrong == []
+    assert [message for path, message in named if str(path) not in message] == []
+    assert len(named) > 500
+    assert unnamed < len(named) / 50
