@@ -79,16 +79,18 @@ test-ci: $(VENV)/.judges
 test-all: $(VENV)/.judges
 	$(BIN)/python tests/families.py release
 
-# Each framework whose files we write or whose orders we read, in an environment of its own that sees ours: its own
-# writers, readers and data sets.
-FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan
+# Each framework whose files we write, whose orders we read or whose loop we follow, in an environment of its own that
+# sees ours: its own writers, readers, data sets and trainers.
+FRAMEWORKS := mosaicml-streaming litdata megatron-core ai2-olmo-core torchtitan trl lightning
 ORDERS := tests/unit/training/test_orders.py::TestTheLibrariesThemselves
 TESTS_OF_mosaicml-streaming := tests/unit/training/test_stored.py
 TESTS_OF_litdata := tests/unit/training/test_stored.py
 TESTS_OF_megatron-core := $(ORDERS) tests/unit/engine/test_token_files.py::test_megatrons_own_reader_and_writer_agree \
   tests/unit/training/test_examples.py::test_the_example_of_megatron_files_trains_by_our_reader_or_is_replayed
 TESTS_OF_ai2-olmo-core := $(ORDERS)
-TESTS_OF_torchtitan := $(ORDERS)
+TESTS_OF_torchtitan := $(ORDERS) tests/unit/training/test_torchtitan.py
+TESTS_OF_trl := tests/unit/training/test_trl.py
+TESTS_OF_lightning := tests/unit/training/test_lightning.py
 .PHONY: $(addprefix test-,$(FRAMEWORKS))
 $(addprefix test-,$(FRAMEWORKS)): test-%: $(VENV)/.judges
 	rm -rf $(VENV)-$*; $(PYTHON) -m venv $(VENV)-$*

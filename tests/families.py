@@ -21,7 +21,7 @@ from lanes import ALWAYS, PARTS, VARIABLE, WHOLE_RUN
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORD = ROOT / "tests/passed.txt"
-FRAMEWORKS = ("mosaicml-streaming", "litdata", "megatron-core", "ai2-olmo-core", "torchtitan")
+FRAMEWORKS = ("mosaicml-streaming", "litdata", "megatron-core", "ai2-olmo-core", "torchtitan", "trl", "lightning")
 SHARED = ("--numprocesses", "2", "--dist", "loadfile")
 
 

@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch.utils.data import IterableDataset, RandomSampler
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
@@ -35,9 +34,10 @@ from dataaudit.errors import ConfigError, TagsError
 from dataaudit.guarded import Guarded
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS, TaggedCollator
-from dataaudit.training.loaders.ranks import agree, mark_repeats, repeats
+from dataaudit.training.loaders.passes import Passes, length_of, shuffles
+from dataaudit.training.loaders.ranks import agree
+from dataaudit.training.loaders.trl import prepare_trl
 from dataaudit.training.monitor import TrainingMonitor
-from dataaudit.training.tags import EPOCH
 
 _STATE_FILE = "dataaudit-{rank:05d}.json"
 _LOG = logging.getLogger("dataaudit")
@@ -64,6 +64,7 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
     Raises:
         ConfigError: The trainer is set to drop the columns of tags, or to do what cannot be followed.
     """
+    of_trl = prepare_trl(trainer)
     if trainer.args.remove_unused_columns:
         raise ConfigError(
             "the trainer drops all columns that the model does not know, those of the tags among them",
@@ -77,21 +78,23 @@ def audit_trainer(trainer: Trainer, folder: str | os.PathLike[str], corpus: Corp
     if isinstance(trainer, _Audited):
         raise ConfigError("the trainer is audited already")
     kind = type(trainer)
-    audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer)
+    audit = _Audit(Path(folder), corpus, {"shift": "inner", **options}, trainer, recomputes=of_trl)
     trainer.__class__ = type(f"Audited{kind.__name__}", (_Audited, kind), {"_audit": audit})
     here = weakref.ref(trainer)  # in a circle of references its loader would wait five seconds for each worker to end
     trainer.add_callback(_Callback(audit, here))
     return trainer
 
 
-class _Audit:
+class _Audit(Passes):
     """What a trainer and its callback share."""
 
-    def __init__(self, folder: Path, corpus: Corpus, options: dict[str, Any], trainer: Trainer) -> None:
+    def __init__(
+        self, folder: Path, corpus: Corpus, options: dict[str, Any], trainer: Trainer, *, recomputes: bool
+    ) -> None:
         self.folder, self.corpus, self.options = folder, corpus, options
-        self.rank, self.ranks = trainer.args.process_index, trainer.args.world_size
-        self.rows: int | None = None
-        """Of the data set, where it is known which of them are dealt twice."""
+        self.recomputes = recomputes
+        """Whether the trainer makes outputs that it is asked for in a pass of their own, which draws random numbers."""
+        super().__init__(trainer.args.process_index, trainer.args.world_size)
         self.checkpoint: Path | None = None
         """Of the trainer, which the run goes on from."""
         self.output: Path | None = None
@@ -110,9 +113,7 @@ class _Audit:
         self.loss: Any | None = None
         """Sum of the micro-batches' losses of this step."""
         self.learning_rate: float | None = None
-        self.epoch = 0
-        self.batches = 0
-        """Micro-batches of this pass that are done, on each rank."""
+        self.epoch = self.batches = 0
 
     def state_file(self, checkpoint: Path, rank: int | None = None) -> Path:
         """Return where the state of a rank, of this one by default, lies in a checkpoint."""
@@ -167,23 +168,16 @@ class _Audit:
         monitor.close()
         return monitor.steps
 
-    def marked(self, tags: Any) -> Any:
-        """Return tags of a micro-batch with the pass they are of, and which of its rows are repeats."""
-        tags = torch.as_tensor(tags).clone()
-        tags[..., EPOCH] += self.epoch
-        if self.rows is not None:
-            found = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
-            tags = mark_repeats(tags, found)
-        self.batches += 1
-        return tags
-
     def take(self, outputs: Any, labels: Any) -> None:
         """Log the micro-batch; where the model returned no logits of its labels, without losses."""
         assert self.monitor is not None
-        logits = outputs.get("logits") if hasattr(outputs, "get") else None
+        named = outputs if hasattr(outputs, "get") else {}
+        logits, log_probs = named.get("logits"), named.get("log_probs")
         tags, self.tags = self.tags, None
         assert tags is not None
-        if _fit(logits, labels):
+        if isinstance(log_probs, torch.Tensor) and _whole(labels):  # of TRL's head, which makes no logits
+            self.monitor.batch(tags, losses=-log_probs.detach(), labels=labels)
+        elif _fit(logits, labels):
             self.monitor.batch(tags, logits=logits, labels=labels)
         elif _whole(labels) and len(labels) == len(tags):
             self.monitor.batch(tags, labels=labels)
@@ -259,6 +253,11 @@ class _Audited(Trainer):
         if audit.tags is None:
             return own(model, inputs, return_outputs=return_outputs, **kwargs)
         labels = inputs.get("labels") if isinstance(inputs, Mapping) else None
+        if audit.recomputes:
+            with _outputs_of(model) as seen:
+                found = own(model, inputs, return_outputs=return_outputs, **kwargs)
+            audit.take(seen[0] if seen else None, labels)
+            return found
         known = {"return_outputs": True} if _takes(own, "return_outputs") else {}
         found = own(model, inputs, **known, **kwargs)
         loss, outputs = found if isinstance(found, tuple) and len(found) == _PAIR else (found, None)
@@ -325,11 +324,11 @@ class _Callback(TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, *_: Any, train_dataloader: Any = None, **given: Any) -> None:
         """Start the log."""
         audit, trainer = self._audit, self._trainer()
-        order: Literal["", "rows"] = "rows" if _shuffles(train_dataloader) and not args.ignore_data_skip else ""
+        order: Literal["", "rows"] = "rows" if shuffles(train_dataloader) and not args.ignore_data_skip else ""
         scaler = getattr(getattr(trainer, "accelerator", None), "scaler", None)
         audit.begin(order, _trained_by(given.get("optimizer"), given.get("lr_scheduler"), scaler))
         dealt = audit.ranks > 1 and not args.accelerator_config.split_batches
-        audit.rows = _length(getattr(trainer, "train_dataset", None)) if dealt else None
+        audit.rows = length_of(getattr(trainer, "train_dataset", None)) if dealt else None
         self._began = float(state.epoch or 0) if audit.checkpoint is not None else 0.0
         self._epochs = int(self._began)
 
@@ -337,7 +336,7 @@ class _Callback(TrainerCallback):
         """Count the passes of the trainer's loader, which are added to those of the tags."""
         self._audit.epoch, self._epochs = self._epochs, self._epochs + 1
         done, self._began = self._began % 1, 0.0
-        length = _length(train_dataloader) if done and self._audit.rows is not None else None
+        length = length_of(train_dataloader) if done and self._audit.rows is not None else None
         self._audit.batches = round(done * length) if length else 0
 
     def on_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
@@ -359,6 +358,17 @@ class _Callback(TrainerCallback):
         self._audit.save((self._audit.output or Path(args.output_dir)) / f"checkpoint-{state.global_step}")
 
 
+@contextmanager
+def _outputs_of(model: torch.nn.Module) -> Iterator[list[Any]]:
+    """Give a list to which the outputs of a model are added in the block."""
+    seen: list[Any] = []
+    handle = model.register_forward_hook(lambda _model, _given, found: seen.append(found))
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
 def _fit(logits: Any, labels: Any) -> bool:
     """Return whether these are logits [B, T, V] and integer labels [B, T] of the same places."""
     if not isinstance(logits, torch.Tensor) or not _whole(labels):
@@ -377,13 +387,6 @@ def _takes(method: Callable[..., Any], name: str) -> bool:
     return any(one.name == name or one.kind is one.VAR_KEYWORD for one in given)
 
 
-def _length(given: Any) -> int | None:
-    """Return how many there are of something; None where it does not say."""
-    with Guarded() as call:
-        found = len(given)
-    return found if call.error is None else None
-
-
 def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:
     """Return what the monitor follows of a trainer; an optimizer that is none of torch's is not followed."""
     held = optimizer
@@ -392,15 +395,3 @@ def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:
     if not isinstance(held, torch.optim.Optimizer):
         return {}
     return {"optimizer": held, "scaler": scaler, "scheduler": getattr(scheduler, "scheduler", scheduler)}
-
-
-def _shuffles(loader: Any) -> bool:
-    """Return whether each pass of a loader meets every row of a map-style data set once, in any order alike."""
-    rows = getattr(loader, "dataset", None)
-    if rows is None or isinstance(rows, IterableDataset):
-        return False
-    batches: Any = getattr(loader, "batch_sampler", None)
-    while hasattr(batches, "batch_sampler"):  # accelerate's, each around another
-        batches = batches.batch_sampler
-    sampler = getattr(batches, "sampler", None)
-    return isinstance(sampler, RandomSampler) and not sampler.replacement and sampler.num_samples == _length(rows)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 
 from dataaudit.runlog.format import MERGED, UNUSED
@@ -10,7 +13,7 @@ from dataaudit.training.tags import OFFSET, ROW, SHARD, SOURCE, START, TARGETS, 
 STRETCHES = 1_000
 
 
-def check(made, corpus, batch, *, inner=True, end=b"\0"):
+def check(made, corpus, batch, *, inner=True, end=b"\0", cut=False):
     """Hold every stretch of a batch against the texts; return how many there are."""
     tags = batch["tags"].numpy()
     assert not what_is_wrong(tags, len(made.uris), len(corpus.sources))
@@ -29,7 +32,7 @@ def check(made, corpus, batch, *, inner=True, end=b"\0"):
             held = tokens[row, one[START] : stop]
             assert bytes(held[: len(expected)].astype(np.uint8)) == expected
             assert (labels[row, one[START] + len(expected) : stop] == -100).all()
-            assert one is used[-1] or len(expected) == stop - one[START]
+            assert one is used[-1] or len(expected) == stop - one[START] or cut
             assert corpus.sources[one[SOURCE]] == source
             found += 1
     return found
@@ -61,3 +64,9 @@ def padded(records, *, left=False):
 def batches(loader):
     """Return batches as bytes."""
     return [{name: value.numpy().tobytes() for name, value in batch.items()} for batch in loader]
+
+
+def block_of(page, word):
+    """Return the Python of a page that holds a word, which a test of its library runs."""
+    text = (Path(__file__).parents[3] / page).read_text(encoding="utf-8")
+    return next(one for one in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL) if word in one)

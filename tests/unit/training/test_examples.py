@@ -127,7 +127,14 @@ def own_tokenizer(file="tiny.json"):
 BLOCKS = {
     "docs/training.md": (True,),
     "docs/vitals.md": (True, True, "no loop; what is healthy takes thousands of steps"),
-    "docs/howto/training-loaders.md": (True, True, True, "streaming has an environment of its own: test_stored.py"),
+    "docs/howto/training-loaders.md": (
+        *(True, True, True),
+        "TRL has an environment of its own: test_trl.py",
+        "test_accelerate.py runs it",
+        "Lightning has an environment of its own: test_lightning.py",
+        "torchtitan has an environment of its own: test_torchtitan.py",
+        "streaming has an environment of its own: test_stored.py",
+    ),
     "docs/howto/replay.md": (True,),
     "docs/howto/reconstruct.md": ("no loop; a line of nanoGPT's script, which test_orders.py does",),
     "docs/howto/token-files.md": (True,),

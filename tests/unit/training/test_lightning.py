@@ -1,0 +1,174 @@
+"""Lightning with our callback: nothing of the training changes, and its log says what was trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from reading import block_of, read_back
+
+from dataaudit.errors import ConfigError, TagsError
+from dataaudit.runlog.reader import load_run
+from dataaudit.training.documents import Documents, byte_encoder
+from dataaudit.training.loaders.collator import TaggedCollator
+from dataaudit.training.packing import PackedDocuments
+
+torch = pytest.importorskip("torch", reason="its tensors are torch's")
+lightning = pytest.importorskip("lightning.pytorch", reason="its trainer is what is tested")
+from dataaudit.training.loaders.lightning import AuditCallback  # noqa: E402 - after the skip
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
+ROWS, CONTEXT, STEPS, ACCUMULATED = 4, 64, 6, 2
+
+
+@pytest.fixture(scope="module")
+def rows(corpus):
+    return PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT)
+
+
+class Module(lightning.LightningModule):
+    """The next byte by the last one, with dropout."""
+
+    def __init__(self, *, returns="logits", manual=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = torch.nn.Sequential(torch.nn.Embedding(256, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 256))
+        self.returns, self.automatic_optimization = returns, not manual
+        self.seen, self.losses, self.rows = Counter(), [], []
+
+    def training_step(self, batch, batch_idx):
+        assert sorted(batch) == ["input_ids", "labels"]
+        self.seen.update(batch["labels"].flatten().tolist())
+        self.rows.append(batch["labels"].numpy().tobytes())
+        logits = self.layers(batch["input_ids"])
+        losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), reduction="none")
+        loss = losses.mean()
+        self.losses.append(loss.item())
+        if not self.automatic_optimization:
+            self.optimizers().zero_grad()
+            self.manual_backward(loss)
+            self.optimizers().step()
+        own = {"loss": loss, "logits": logits, "losses": losses.view(batch["labels"].shape)}
+        return loss if self.returns is None else {name: own[name] for name in ("loss", self.returns)}
+
+    def validation_step(self, batch, batch_idx):
+        assert "tags" not in batch
+        self.log("val_loss", torch.tensor(2.5))
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), 1e-2)
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)]
+
+
+def untagged(records):
+    return {name: torch.from_numpy(np.stack([one[name] for one in records])) for name in ("input_ids", "labels")}
+
+
+def fit(folder, rows, callback=None, *, steps=STEPS, module=None, workers=0, val=None, ckpt=None, save=None, **more):
+    """Train; return the module, and losses, weights and random state to the bit."""
+    module = module or Module()
+    trainer = lightning.Trainer(
+        max_steps=steps,
+        accumulate_grad_batches=1 if not module.automatic_optimization else ACCUMULATED,
+        callbacks=[callback] if callback else [],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        accelerator="cpu",
+        default_root_dir=folder,
+        **more,
+    )
+    torch.manual_seed(1)
+    collate = TaggedCollator(shift="outer") if callback else untagged
+    loader = torch.utils.data.DataLoader(rows, ROWS, shuffle=True, collate_fn=collate, num_workers=workers)
+    trainer.fit(module, loader, val, ckpt_path=ckpt, weights_only=False)
+    if save:
+        trainer.save_checkpoint(save)
+    weights = [one.detach().numpy().tobytes() for one in module.parameters()]
+    return module, (module.losses, weights, torch.get_rng_state().numpy().tobytes())
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("returns", ["logits", "losses", None])
+def test_it_trains_as_without_us_to_the_bit_and_its_log_has_what_it_trained_on(
+    rows, corpus, tmp_path, returns, workers
+):
+    _, without = fit(tmp_path, rows, module=Module(returns=returns), workers=workers)
+    callback = AuditCallback(tmp_path / "run", corpus)
+    module, found = fit(tmp_path, rows, callback, module=Module(returns=returns), workers=workers)
+    assert found == without
+    log = load_run(tmp_path / "run")
+    trained = Counter()
+    for one in log.table("tokens").to_pylist():
+        trained[one["token"]] += one["count"]
+    assert trained == module.seen
+    steps = log.table("steps").to_pylist()
+    assert [one["micro_batches"] for one in steps] == [ACCUMULATED] * STEPS
+    for place, one in enumerate(steps):
+        mean = sum(module.losses[place * ACCUMULATED :][:ACCUMULATED]) / ACCUMULATED
+        assert one["user_loss"] == pytest.approx(mean, rel=1e-6)
+        assert one["targets"] == ACCUMULATED * ROWS * CONTEXT
+        assert one["scored"] == (one["targets"] if returns else 0)
+        assert not returns or one["loss_sum"] / one["scored"] == pytest.approx(mean, rel=1e-5)
+    values = {one["metric"] for one in log.table("values").to_pylist()}
+    assert "learning_rate" in values
+    assert log.run.order == "rows"
+
+
+def test_every_stretch_is_its_documents_bytes(made, rows, corpus):
+    loader = torch.utils.data.DataLoader(rows, ROWS, shuffle=True, collate_fn=TaggedCollator(shift="outer"))
+    read_back(made, corpus, loader, inner=False)
+
+
+def test_a_run_goes_on_with_the_log_of_its_checkpoint(rows, corpus, tmp_path):
+    """And what was logged behind the checkpoint counts no more."""
+    fit(tmp_path, rows, AuditCallback(tmp_path / "run", corpus), steps=3, save=tmp_path / "a.ckpt")
+    with pytest.raises(ConfigError, match="holds a run log already"):
+        fit(tmp_path, rows, AuditCallback(tmp_path / "run", corpus))
+    module, _ = fit(tmp_path, rows, AuditCallback(tmp_path / "run", corpus), ckpt=tmp_path / "a.ckpt")
+    log = load_run(tmp_path / "run")
+    assert log.table("steps")["step"].to_pylist() == list(range(1, STEPS + 1))
+    kinds = [one["kind"] for one in log.table("events").to_pylist()]
+    assert [kind for kind in kinds if kind in ("started", "resumed", "closed")] == [
+        "started",
+        "closed",
+        "resumed",
+        "closed",
+    ]
+    assert len(module.rows) == (STEPS - 3) * ACCUMULATED
+
+
+def test_manual_optimization_validation_and_passes(rows, corpus, tmp_path):
+    """Each call of the optimizer is a step; a second pass is one in the log; losses on held-out data are kept."""
+    few = torch.utils.data.Subset(rows, range(3 * ROWS))
+    val = torch.utils.data.DataLoader(few, ROWS, collate_fn=TaggedCollator(shift="outer"))
+    callback = AuditCallback(tmp_path / "run", corpus, order="")
+    fit(tmp_path, few, callback, steps=5, module=Module(manual=True), val=val)
+    log = load_run(tmp_path / "run")
+    assert log.table("steps").num_rows == 5
+    found = log.table("stretches").to_pylist()
+    assert {one["epoch"] for one in found if one["step"] <= 3} == {0}
+    assert {one["epoch"] for one in found if one["step"] > 3} == {1}
+    said = [one["value"] for one in log.table("values").to_pylist() if one["metric"] == "val_loss"]
+    assert said
+    assert set(said) == {2.5}
+
+
+def test_batches_without_tags_stop_the_first_step_and_an_error_ends_the_log(rows, corpus, tmp_path):
+    callback = AuditCallback(tmp_path / "run", corpus)
+    trainer = lightning.Trainer(max_steps=1, callbacks=[callback], logger=False, enable_checkpointing=False)
+    loader = torch.utils.data.DataLoader(rows, ROWS, collate_fn=untagged)
+    with pytest.raises(TagsError, match="has no tags"):
+        trainer.fit(Module(), loader)
+    assert "closed" in load_run(tmp_path / "run").table("events")["kind"].to_pylist()
+
+
+def test_the_lines_of_the_page_log_a_run(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inner = PackedDocuments(Documents(corpus, "train", byte_encoder(end=0)), CONTEXT, shift="inner")
+    names = {"corpus": corpus, "rows": inner, "module": Module(returns=None), "TaggedCollator": TaggedCollator}
+    text = block_of("docs/howto/training-loaders.md", "AuditCallback").replace("max_steps=1000", "max_steps=3")
+    exec(text, names | {"DataLoader": torch.utils.data.DataLoader})  # noqa: S102
+    assert load_run(tmp_path / "runs/9").table("steps").num_rows == 3
