@@ -65,6 +65,9 @@ def tagged_loader(loader: Any, *, stretches: int | None = None) -> Any:
 class _TaggedTextDataset(HuggingFaceTextDataset):
     """torchtitan's data set, whose rows say which documents they are of."""
 
+    _text_processor: Callable[[Any], Any]
+    _tokenizer: Any
+
     def watch(self, stretches: int) -> None:
         """Watch what it asks of each record and of the tokenizer."""
         self._stretches = stretches
@@ -97,7 +100,7 @@ class _TaggedTextDataset(HuggingFaceTextDataset):
 
     def state_dict(self) -> dict[str, Any]:
         """Return its own state, and the names of the labels in its buffer."""
-        return super().state_dict() | {_BUFFER: self._names.tolist()}
+        return {**super().state_dict(), _BUFFER: self._names.tolist()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a state.
