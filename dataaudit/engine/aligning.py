@@ -417,7 +417,7 @@ class _Alignment:
                 own = np.unique(rows[at == place] - bases[place])
                 unit = parts[place].unit
                 key = encode.key(digest_json([unit.key, digest_of_numbers(own)]))
-                units.append(replace(unit, key=key, request=replace(unit.request, only=frozenset(own.tolist()))))
+                units.append(replace(unit, key=key, request=replace(unit.request, only=own)))
                 shards.append((ordinal, bases[place]))
         return units, shards
 
