@@ -7,14 +7,9 @@ Rows are computed in float32 over all keys, which costs rows x keys; those of al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-
-from dataaudit.vitals.replaced import replaced
 
 DEAD_NATS = math.log(2)
 DEAD_SHARE = 0.99
@@ -122,33 +117,6 @@ def dead_share(rows: AttentionRows) -> torch.Tensor:
     counted = rows.keys > 2
     low = (rows.entropy < DEAD_NATS) & counted
     return low.sum((0, 2)) / counted.sum((0, 2))
-
-
-def watched(
-    functions: MutableMapping[str, Callable[..., Any]], name: str, see: Callable[..., None]
-) -> AbstractContextManager[None]:
-    """Let ``see`` have what an attention function gets; the function stays registered under its own name.
-
-    A framework chooses the mask by that name: one that it does not know gets none, and then rows see what they must
-    not.
-
-    Args:
-        functions: Attention functions by name, such as ``ALL_ATTENTION_FUNCTIONS`` of transformers.
-        name: Which one is watched.
-        see: Called with (module, query, key, value, mask) and the keywords, before the function is.
-
-    Raises:
-        KeyError: There is none of that name; on entering.
-    """
-
-    def make(own: Callable[..., Any]) -> Callable[..., Any]:
-        def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **named: Any) -> Any:
-            see(module, query, key, value, mask, **named)
-            return own(module, query, key, value, mask, *args, **named)
-
-        return attention
-
-    return replaced(functions, name, see, make)
 
 
 def repeated(key: torch.Tensor, heads: int) -> torch.Tensor:

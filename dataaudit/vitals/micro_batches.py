@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from dataaudit.vitals.hooks import Hook, nothing
 from dataaudit.vitals.noise import GradientNorms, NoiseScale, direction_consistency, gsnr, signal_and_noise
 from dataaudit.vitals.norms import norm
 
@@ -40,9 +41,12 @@ class MicroBatches:
     Args:
         parameters: That require gradients, all on one device.
         most: Micro-batches of a step that it has room for; of a step with more nothing is said.
+        failed: Called with an error's class, file and line where a hook raised; the step has no numbers.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], most: int) -> None:
+    def __init__(
+        self, parameters: Sequence[torch.nn.Parameter], most: int, failed: Callable[[str], None] = nothing
+    ) -> None:
         self.scale = NoiseScale(device=parameters[0].device)
         self._most = most
         self._task = -1
@@ -51,10 +55,14 @@ class MicroBatches:
         """Backward passes of the latest step that was looked at."""
         self._fired: list[set[int]] = []
         self._together = torch.zeros(len(parameters), device=parameters[0].device)
-        self._handles = [one.register_hook(self._passes(index)) for index, one in enumerate(parameters)]
-        self._norms = GradientNorms(parameters, most)  # its hooks run after those that say which pass it is
+        self._failed = failed
+        self._handles = [
+            one.register_hook(Hook(self._passes(index), self._spoilt)) for index, one in enumerate(parameters)
+        ]
+        self._norms = GradientNorms(parameters, most, self._spoilt)  # its hooks run after those that say which pass it is
         self._handles += [
-            one.register_post_accumulate_grad_hook(self._adds(index)) for index, one in enumerate(parameters)
+            one.register_post_accumulate_grad_hook(Hook(self._adds(index), self._spoilt))
+            for index, one in enumerate(parameters)
         ]
 
     def start(self, step: int, *, looks: bool) -> None:
@@ -90,6 +98,12 @@ class MicroBatches:
         self._norms.close()
         for handle in self._handles:
             handle.remove()
+
+    def _spoilt(self, why: str) -> None:
+        """Take that a hook failed."""
+        self._on = False
+        self._norms.pause()
+        self._failed(why)
 
     def _passes(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(_: torch.Tensor) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,8 @@ ROTATION = 8
 """Of this many layers one has all its rows looked at in a step."""
 _CHUNK_ROWS = 128
 """Rows of a layer's units whose absolute values are held at once on a CPU: what its cache holds."""
+MOST_FAILURES = 8
+"""Failures of a place, after which it is left alone."""
 _TASK = "_current_graph_task_id"
 """Of torch's engine: -1 outside of a backward pass."""
 _ENGINE = importlib.import_module("torch._C")
@@ -62,8 +65,14 @@ class Watch:
         """Whether all rows of attention are looked at there, not sampled ones alone."""
         self.heads: dict[int, int] = {}
         """Heads of attention, by place."""
-        self.failed: dict[int, str] = {}
-        """By place, why it could not be measured: it is left alone from then on."""
+        self.open = False
+        """Whether a step is open; hooks do nothing where none is."""
+        self.failures: dict[int, int] = {}
+        """By place, in how many steps something of ours failed there."""
+        self.why: dict[int, str] = {}
+        """By place, why it could not be measured in this step."""
+        self.failed: set[int] = set()
+        """Places that are left alone: they are not as they were found, or failed :data:`MOST_FAILURES` times."""
         self.refused: set[int] = set()
         """Places where all rows and sampled ones did not agree: sampled ones alone are looked at from then on."""
         self.batch_row = 0
@@ -78,8 +87,10 @@ class Watch:
             turn: Of the rotation: which places have all rows of attention looked at.
             closely: Whether all have.
         """
+        self.open = True
         self.on[:] = bytes(len(self.on))
         self.all_rows[:] = bytes(len(self.on))
+        self.why.clear()
         for place in places:
             self.on[place] = place not in self.failed
             self.all_rows[place] = (closely or (place - turn) % ROTATION == 0) and place not in self.refused
@@ -87,7 +98,22 @@ class Watch:
 
     def stop(self) -> None:
         """Measure nothing until the next step."""
+        self.open = False
         self.on[:] = bytes(len(self.on))
+
+    def fail(self, place: int, why: str, *, unfit: bool = False) -> None:
+        """Take that a place could not be measured: it costs the step's number.
+
+        Args:
+            place: Which.
+            why: In words, or an error's class, file and line.
+            unfit: Whether it would fail again.
+        """
+        self.failures[place] = self.failures.get(place, 0) + 1
+        self.why[place] = why
+        self.on[place] = self.seen[place] = 0
+        if unfit or self.failures[place] >= MOST_FAILURES:
+            self.failed.add(place)
 
 
 def _in_backward() -> bool:
@@ -212,16 +238,27 @@ def _projected_heads(
         _heads(queries, keys, mask, None, slots, watch, place, index, rows, scale, causal, None, None)
 
 
+def _failed(slots: torch.Tensor, watch: int, place: int, index: int, why: str) -> None:
+    """Take that a hook failed before it could hand over what it saw."""
+    if (held := _WATCHES.get(watch)) is not None and held.on[place]:
+        held.fail(place, why)
+        slots[index].fill_(torch.nan)
+
+
 def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
-    at = schema[: schema.index("int place")].count(",")
+    names = re.findall(r"(\w+)(?=[,)])", schema)
+    slots, watch, place = (names.index(one) for one in ("slots", "watch", "place"))
+    index = names.index("index") if "index" in names else place
 
     def run(*args: Any) -> None:
         """Measure; what fails here is no reason to end a run, and is said."""
         with Guarded() as call:
             body(*args)
-        if call.error is not None and (held := _WATCHES.get(args[at - 1])) is not None:
-            held.failed[args[at]] = str(call.error) if isinstance(call.error, UnfitError) else call.origin
-            held.on[args[at]] = held.seen[args[at]] = 0
+        if call.error is not None and (held := _WATCHES.get(args[watch])) is not None:
+            unfit = isinstance(call.error, UnfitError)
+            held.fail(args[place], str(call.error) if unfit else call.origin, unfit=unfit)
+            with Guarded():
+                args[slots][args[index]].fill_(torch.nan)
 
     made = torch.library.custom_op(
         f"dataaudit::{name}",
@@ -254,6 +291,8 @@ see_projected_heads = _operator(
     " Tensor? mask, Tensor(a!) slots, int watch, int place, int index, int rows, int heads, bool causal) -> ()",
 )
 """The same, for queries and keys that are not projected yet."""
+see_failure = _operator("failure", _failed, "(Tensor(a!) slots, int watch, int place, int index, str why) -> ()")
+"""Take that a hook failed: the step has no number of its place."""
 
 
 def first_tensor(output: object) -> torch.Tensor | None:
