@@ -59,7 +59,9 @@ class MicroBatches:
         self._handles = [
             one.register_hook(Hook(self._passes(index), self._spoilt)) for index, one in enumerate(parameters)
         ]
-        self._norms = GradientNorms(parameters, most, self._spoilt)  # its hooks run after those that say which pass it is
+        self._norms = GradientNorms(
+            parameters, most, self._spoilt
+        )  # its hooks run after those that say which pass it is
         self._handles += [
             one.register_post_accumulate_grad_hook(Hook(self._adds(index), self._spoilt))
             for index, one in enumerate(parameters)

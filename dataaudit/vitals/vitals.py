@@ -106,7 +106,9 @@ class Vitals:
         """How often something of ours failed, by what it was: that cost its numbers of the step."""
         self._model, self._optimizers, self._sinks = model, optimizers, tuple(sinks)
         device = next(model.parameters()).device
-        self._weights = Weights(self.structure, model, optimizers, device, self._stepped_outside, self._fails("updates"))
+        self._weights = Weights(
+            self.structure, model, optimizers, device, self._stepped_outside, self._fails("updates")
+        )
         self._taps = Taps(
             model, self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
         )

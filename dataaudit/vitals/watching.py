@@ -87,7 +87,9 @@ class Taps:
         rows: Rows of attention that are sampled, of one row of the batch.
     """
 
-    def __init__(self, model: nn.Module, structure: Structure, device: torch.device, *, micro_batches: int, rows: int) -> None:
+    def __init__(
+        self, model: nn.Module, structure: Structure, device: torch.device, *, micro_batches: int, rows: int
+    ) -> None:
         self.places: list[Place] = []
         """Of activations, in the order of the buffer."""
         self.unit_layers = [layer for layer in structure.layers if layer.down is not None]

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="vitals are of torch")
 
 import vitals_models as made  # noqa: E402
+from lanes import thinned  # noqa: E402
 from torch import nn  # noqa: E402
 from torch._dynamo.utils import counters  # noqa: E402
 
@@ -156,6 +157,7 @@ def course(model, *, watched, backend=None, steps=3, spoil=nothing, inside=False
             if inside:
                 evaluate(200 + step)
         evaluate(100 + step)
+    counters["ours"]["graphs"] = counters["stats"]["unique_graphs"]  # the next pass after `close` may compile again
     if vitals:
         vitals.close()
     evaluate(110)
@@ -185,13 +187,13 @@ def test_an_evaluation_within_a_step_ends_nothing(name):
     assert "attn_entropy" in {row[1] for row in sink.values}
 
 
-@pytest.mark.parametrize("name", ["encoder", "multihead", "mapped", "llama"])
+@pytest.mark.parametrize("name", thinned(["encoder", "multihead", "mapped", "llama"], few=["encoder", "mapped"]))
 def test_passes_that_nobody_looks_at_compile_as_without_vitals_and_nothing_compiles_again(name):
     plain, _, _ = course(model_of(name), watched=False, backend="aot_eager")
-    graphs = counters["stats"]["unique_graphs"]
+    graphs = counters["ours"]["graphs"]
     watched, sink, _ = course(model_of(name), watched=True, backend="aot_eager")
     assert made.same(plain, watched)
-    assert counters["stats"]["unique_graphs"] == graphs
+    assert counters["ours"]["graphs"] == graphs == 2
     assert {row[0] for row in sink.values if row[1] == "attn_entropy"} == {1, 2, 3}
 
 
@@ -297,8 +299,10 @@ class SpoiltError(Exception):
     pass
 
 
-@pytest.mark.parametrize("backend", [None, "aot_eager"])
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [*((name, None) for name in KINDS), *((name, "aot_eager") for name in thinned(KINDS, KINDS[1:2]))],
+)
 def test_an_error_in_any_hook_costs_its_number_and_no_bit(name, backend):
     """All hooks at once, then each kind by itself."""
 
@@ -322,7 +326,7 @@ def test_an_error_in_any_hook_costs_its_number_and_no_bit(name, backend):
 @pytest.mark.parametrize("name", KINDS)
 def test_an_error_in_one_hook_costs_nothing_else(name):
     plain, _, _ = course(model_of(name), watched=False, steps=1)
-    for place in range(0, how_many(name), 7):
+    for place in range(0, how_many(name), thinned(7, few=23)):
 
         def one_of_them(vitals, model, optimizer, place=place):
             hook = every_hook(vitals, model, optimizer)[place][1]
@@ -373,7 +377,7 @@ def test_an_error_at_the_ends_of_a_step_ends_nothing(where, monkeypatch):
     watched, sink, vitals = course(model_of("encoder"), watched=True, spoil=ends)
     assert made.same(plain, watched)
     assert vitals.steps == sum(vitals.failures.values()) == 3
-    assert [one["what"] for _, kind, one in sink.events if kind == "not_seen"][0].endswith("of a step")
+    assert next(one["what"] for _, kind, one in sink.events if kind == "not_seen").endswith("of a step")
 
 
 def test_attention_that_is_handed_its_mask_by_name_is_seen():
