@@ -13,6 +13,8 @@ import torch
 
 DEAD_NATS = math.log(2)
 DEAD_SHARE = 0.99
+ABSENT = -math.inf
+"""In place of a number that there is none of; NaN is one that is not finite."""
 _CHUNK_ROWS = 64
 
 
@@ -98,25 +100,28 @@ def head_statistics(rows: AttentionRows) -> torch.Tensor:
     """Return float32[H, 4] of rows: largest logit, mean entropy, mean entropy / log n, share below log 2.
 
     Entropies are means over rows that see a key, the normalised one over those that see two (n is their number; a
-    sink counts as none). NaN where there is no such row; numbers that are not finite stay so.
+    sink counts as none). :data:`ABSENT` where there is no such row; numbers that are not finite stay so.
     """
     none = rows.keys == 0
-    largest = rows.highest_max.masked_fill(none, -math.inf).amax((0, 2))
-    several = rows.keys > 1
-    normalised = (rows.entropy / rows.keys.clamp_min(2).log()).masked_fill(~several, 0.0)
-    entropy = rows.entropy.masked_fill(none, 0.0).sum((0, 2)) / (~none).sum((0, 2))
-    largest = largest.masked_fill(none.all(2).all(0), torch.nan)
-    return torch.stack([largest, entropy, normalised.sum((0, 2)) / several.sum((0, 2)), dead_share(rows)], -1)
+    largest = rows.highest_max.masked_fill(none, ABSENT).amax((0, 2))
+    normalised = rows.entropy / rows.keys.clamp_min(2).log()
+    entropies = [_mean(one, rows.keys >= least) for one, least in ((rows.entropy, 1), (normalised, 2))]
+    return torch.stack([largest, *entropies, dead_share(rows)], -1)
 
 
 def dead_share(rows: AttentionRows) -> torch.Tensor:
     """Return float32[H]: of the rows that see more than two keys, the share with an entropy below log 2.
 
-    A head is dead where it exceeds :data:`DEAD_SHARE`. Rows that see one or two keys are always below. NaN: no row.
+    A head is dead where it exceeds :data:`DEAD_SHARE`. Rows that see one or two keys are always below. NaN where an
+    entropy is not finite, :data:`ABSENT` where there is no such row.
     """
-    counted = rows.keys > 2
-    low = (rows.entropy < DEAD_NATS) & counted
-    return low.sum((0, 2)) / counted.sum((0, 2))
+    low = (rows.entropy < DEAD_NATS).to(rows.entropy.dtype)
+    return _mean(torch.where(rows.entropy.isfinite(), low, torch.nan), rows.keys > 2)
+
+
+def _mean(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    number = counted.sum((0, 2))
+    return (values.masked_fill(~counted, 0.0).sum((0, 2)) / number).masked_fill(number == 0, ABSENT)
 
 
 def repeated(key: torch.Tensor, heads: int) -> torch.Tensor:

@@ -7,6 +7,7 @@ when the last one has ended, not before. Who registers another function meanwhil
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ def replaced(functions: MutableMapping[str, Function], name: str, see: Function)
     held = _REPLACED.get(key)
     if held is None or functions[name] is not held.new:  # or somebody has registered another one since
         own = functions[name]
-        own = own.__wrapped__ if getattr(own, _SEE, None) is see else own  # of a step before, which somebody kept
+        if getattr(own, _SEE, None) is see:  # of a step before, which somebody kept
+            own = inspect.unwrap(own, stop=lambda one: getattr(one, _SEE, None) is not see)
         held = _REPLACED[key] = _Replaced(own, _seeing(own, see))
         functions[name] = held.new
     held.users += 1

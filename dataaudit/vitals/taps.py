@@ -143,7 +143,7 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
             some = held[_WATCHES[watch].batch_row % len(held)]
             outliers = torch.count_nonzero((some.float() - mean).abs_() > far)
             slots[place, row, 1].copy_(square.sqrt())
-            slots[place, row, 2].copy_(outliers / some.numel())
+            slots[place, row, 2].copy_(outliers / some.numel() + 0 * square)  # of what is not finite there is no share
 
 
 def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int) -> None:

@@ -445,8 +445,10 @@ class Vitals:
 
     def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
         values, bad = values[: len(self.columns)], values[len(self.columns) :] > 0
+        absent = np.isneginf(values)
+        values[absent] = math.nan
         held = np.isfinite(values)
-        self._tell_layers(step, seen, held, bad)
+        self._tell_layers(step, seen, held | absent, bad)
         for place in np.flatnonzero(self._off & (values > 0)):
             column = self.columns[place]
             self._taps.watch.refused.add(column.place)
@@ -481,7 +483,8 @@ class Vitals:
         own = [one for _, group in self._weights.groups for one in group]
         if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
             return None
-        return MicroBatches(own, self.config.micro_batches, self._fails("gradients of micro-batches"))
+        fails = self._fails("gradients of micro-batches")
+        return MicroBatches(own, self.config.micro_batches, fails, self._optimizers)
 
     def _say(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         for sink in self._sinks:

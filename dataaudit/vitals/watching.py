@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from dataaudit.vitals.attention import ABSENT
 from dataaudit.vitals.hooks import Hook, Mark, nothing
 from dataaudit.vitals.replaced import mapping_of, replaced
 from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure
@@ -186,8 +187,8 @@ class Taps:
 
     def clear(self) -> None:
         """Forget what the last step wrote."""
-        for slots in (self.activations, self.units, self.heads):
-            slots.fill_(torch.nan)
+        for slots, none in ((self.activations, torch.nan), (self.units, torch.nan), (self.heads, ABSENT)):
+            slots.fill_(none)
 
     def _places(self, structure: Structure) -> list[nn.Module]:
         modules = []
@@ -248,7 +249,8 @@ class Taps:
 
     def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
         module = attention.module
-        see = {"multihead": _multihead, "transformers": _transformers}.get(attention.kind, _mapped)
+        sees: dict[str, Callable[..., None]] = {"multihead": _multihead, "transformers": _transformers}
+        see = sees.get(attention.kind, _mapped)
         hook = tap.hook = self._hook(partial(see, tap), tap.slots, tap.place, tap.index)
         if attention.kind == "multihead":
             self._register(module, tap.place, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
