@@ -1,8 +1,8 @@
 """What a share of few counts may be: the beta-binomial law, its dispersion taken from healthy steps.
 
-An outlier rate of a batch's row is k of n elements, a head's dead share k of n rows. Near 0 such a share has few values,
-and a band of a normal distribution says nothing: its lower end is negative, and its upper end is passed by a single
-element. Counts are also more scattered than a binomial's, since what makes one element an outlier makes its
+An outlier rate of a batch's row is k of n elements, a head's dead share k of n rows. Near 0 such a share has few
+values, and a band of a normal distribution says nothing: its lower end is negative, and its upper end is passed by a
+single element. Counts are also more scattered than a binomial's, since what makes one element an outlier makes its
 neighbours outliers, and batches differ.
 
 A step's probability is taken to be drawn from a beta distribution with mean m and variance m (1 - m) r. Then
@@ -76,7 +76,7 @@ class RateLaw:
         return np.minimum(np.cumsum(np.exp(self.log_pmf(trials))[::-1])[::-1], 1.0)
 
     def limits(self, trials: int, alpha: float) -> tuple[int, int]:
-        """Return the lowest and the highest count that is no surprise; each end is passed with probability alpha at most.
+        """Return the lowest and the highest count that is no surprise; each is passed with probability alpha at most.
 
         Args:
             trials: n.

@@ -205,10 +205,15 @@ def _attention(module: nn.Module, name: str, mapping: Mapping | None) -> Attenti
     if _calls_by_name(module):
         config: Any = module.config
         heads = int(getattr(module, "num_heads", None) or config.num_attention_heads)
-        function = getattr(config, _FUNCTION) or "eager"
+        function = function_of(module)
         return Attention(module=module, name=name, kind="transformers", heads=heads, function=function)
     assert mapping is not None
     return Attention(module=module, name=name, kind="mapped", heads=mapping.heads)
+
+
+def function_of(module: Any) -> str:
+    """Return the name of the function that an attention module of transformers calls."""
+    return getattr(module.config, _FUNCTION, None) or "eager"
 
 
 def _mlp(module: nn.Module, attentions: list[nn.Module], mapping: Mapping | None) -> nn.Module | None:

@@ -29,6 +29,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
@@ -55,6 +56,8 @@ _LOOKED_AT = "_dataaudit_vitals"
 _NOT_CALLED = "its module called none of the attention functions that are watched"
 _NO_TENSOR = "its module did not run, or what it returns is no tensor and begins with none"
 _COMPILED = "; or a compiled model ran before its first step: run it within `with vitals.step():` first"
+_LOOKS_FOR_NEW = 16
+"""Steps between two looks at which parameters train."""
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
 
@@ -94,6 +97,11 @@ class Vitals:
                 "Make Vitals first, then torch.compile(model).",
             )
         optimizers = _optimizers(optimizer)
+        if any(one.is_meta or is_lazy(one) for one in model.parameters()):
+            raise ConfigError(
+                "vitals: the model has parameters without values: on the device meta, or of a lazy module",
+                "Make Vitals after they have values: after model.to_empty(...) and loading, or after a first batch.",
+            )
         if getattr(model, _LOOKED_AT, None) is not None:
             raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
@@ -105,6 +113,7 @@ class Vitals:
         self.failures: Counter[str] = Counter()
         """How often something of ours failed, by what it was: that cost its numbers of the step."""
         self._model, self._optimizers, self._sinks = model, optimizers, tuple(sinks)
+        self._known = self._parameters()
         device = next(model.parameters()).device
         self._weights = Weights(
             self.structure, model, optimizers, device, self._stepped_outside, self._fails("updates")
@@ -316,6 +325,8 @@ class Vitals:
 
     def _begin(self) -> None:
         number = self.steps + 1
+        if (number - self.config.first_step) % _LOOKS_FOR_NEW == 0:
+            self._say_what_is_new()
         self._laps.begin()
         looks = self._cadence.looks(number)
         every = {-1, *(one.index for one in self.structure.layers)} if looks else set()
@@ -327,6 +338,25 @@ class Vitals:
             self._micro_batches.start(number, looks=looks)
         asked = "weights" in self.config.measure and self._weights.groups
         self._weights.start(number, self._cadence.due(number) if asked else ())
+
+    def _parameters(self) -> dict[int, torch.nn.Parameter]:
+        """Return what trains: parameters of the model and of the optimizers, by identity."""
+        given = [one for own in self._optimizers for group in own.param_groups for one in group["params"]]
+        return {id(one): one for one in (*self._model.parameters(), *given) if one.requires_grad}
+
+    def _say_what_is_new(self) -> None:
+        """Say once that parameters were added, replaced or unfrozen, or moved to another device."""
+        now = self._parameters()
+        added = len(now.keys() - self._known.keys())
+        moved = any(one.device != self._ring.device for one in self._model.parameters())
+        then = "when vitals were made: close these and make new ones"
+        for what, why in (
+            (added, f"{added} train that were not there, or did not train, {then}"),
+            (moved, f"they are not on {self._ring.device} any more, where they were {then}"),
+        ):
+            if what and (said := f"parameters {why}") not in self._told:
+                self._told.add(said)
+                self._say(self.steps, "not_seen", {"what": "parameters", "why": why})
 
     def _stepped_outside(self) -> None:
         """Say once that an optimizer's step is not seen."""
@@ -373,7 +403,9 @@ class Vitals:
         for place, failures in watch.failures.items():
             what, layer = taps.about(place)
             self.failures[f"{what} of layer {layer}"] = failures
-        if any(watch.on) and (any(watch.seen) or self._weights.updated):
+        first = self._weights.updated and "looked" not in self._told
+        if any(watch.on) and (any(watch.seen) or first):
+            self._told.add("looked")
             for place in range(len(watch.on)):
                 what, _ = taps.about(place)
                 if watch.on[place] and not watch.seen[place] and what != "units":

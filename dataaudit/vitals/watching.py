@@ -16,7 +16,7 @@ from torch import nn
 from dataaudit.vitals.attention import ABSENT
 from dataaudit.vitals.hooks import Hook, Mark, nothing
 from dataaudit.vitals.replaced import mapping_of, replaced
-from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure
+from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure, function_of
 from dataaudit.vitals.taps import (
     ACTIVATION_STATS,
     HEAD_STATS,
@@ -108,6 +108,8 @@ class Taps:
         """By what lies within: layers with a faster evaluation."""
         self._visiting: list[tuple[nn.Module, int, Callable[[], Any]]] = []
         """Layers, places and what sets a tap there, for a step."""
+        self._by_name: list[tuple[nn.Module, HeadTap]] = []
+        """Attention that calls a function by its name."""
         self._functions: set[tuple[str, str, Callable[..., None]]] = set()
         """Modules, and which of their functions are watched."""
         modules = self._places(structure)
@@ -257,8 +259,7 @@ class Taps:
         elif attention.kind == "transformers":
             vars(module)[_TAP] = tap
             self._stack.callback(vars(module).pop, _TAP, None)
-            eager = attention.function == "eager"
-            self._functions.add((type(module).__module__, _EAGER if eager else attention.function, _see))
+            self._by_name.append((module, tap))
         else:
 
             def begin(_: nn.Module, _args: object) -> None:
@@ -284,7 +285,12 @@ class Taps:
             self._stack.callback(register().remove)
 
     def _watch_functions(self) -> None:
-        """Watch the attention functions that are registered now."""
+        """Watch the attention functions that are chosen and registered now."""
+        for attention, tap in self._by_name:
+            tap.function = function_of(attention)
+            name = _EAGER if tap.function == "eager" else tap.function
+            if tap.function in {*_MASKED, *_FLASH}:
+                self._functions.add((type(attention).__module__, name, _see))
         for module, name, see in self._functions:
             held = vars(sys.modules[module])
             functions = held if name in held else mapping_of(held["ALL_ATTENTION_FUNCTIONS"], name)
