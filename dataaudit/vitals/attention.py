@@ -16,6 +16,8 @@ DEAD_SHARE = 0.99
 ABSENT = -math.inf
 """In place of a number that there is none of; NaN is one that is not finite."""
 _CHUNK_ROWS = 64
+_FAR = 5_000.0
+"""Nats below the largest logit, from which on a model hides a key: some write -10,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,18 +78,39 @@ def attention_rows(
             logits = logits if softcap is None else softcap * (logits / softcap).tanh()
             added = _added(query, key, mask, causal, window, some)
             logits = logits if added is None else logits + added
-            keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
-            if sinks is not None:
-                sink = sinks.float()[None, :, None, None].expand(*logits.shape[:3], 1)
-                logits = torch.cat([logits, sink], -1)
-            highest = logits.amax(-1)
-            below = logits - highest[..., None]
-            total, weights = below.logsumexp(-1), below.softmax(-1)
-            entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
-            chunks.append((largest, highest + total, entropy, keys))
+            chunks.append(_of_logits(logits, sinks))
         largest, lse, entropy, keys = (torch.cat(one, dim=-1) for one in zip(*chunks, strict=True))
         bound = rounding(query[:, :, rows], key, scale, lse)
         return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+
+
+def rows_of_logits(logits: torch.Tensor) -> AttentionRows:
+    """Return statistics of rows of logits that a model made itself, with its mask in them.
+
+    Args:
+        logits: [B, H, rows, S]. A key is hidden whose logit is -inf, the lowest number of the dtype, or so far below the
+            largest of its row that no weight is left.
+    """
+    with torch.no_grad():
+        least = torch.finfo(logits.dtype).min / 2
+        logits = logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
+        hidden = (logits <= least) | (logits < logits.amax(-1, keepdim=True) - _FAR)
+        largest, lse, entropy, keys = _of_logits(logits.masked_fill(hidden, -math.inf), None)
+        bound = torch.finfo(torch.float32).eps * 64 * (1 + lse.abs())
+        return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+
+
+def _of_logits(logits: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """Return the largest logit, the log-sum-exp, the entropy and the number of keys of each row."""
+    keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
+    if sinks is not None:
+        sink = sinks.float()[None, :, None, None].expand(*logits.shape[:3], 1)
+        logits = torch.cat([logits, sink], -1)
+    highest = logits.amax(-1)
+    below = logits - highest[..., None]
+    total, weights = below.logsumexp(-1), below.softmax(-1)
+    entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
+    return largest, highest + total, entropy, keys
 
 
 def sample_rows(length: int, number: int, device: torch.device | None = None) -> torch.Tensor:

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from dataaudit.guarded import Guarded
-from dataaudit.vitals.attention import attention_rows, head_statistics, sample_rows
+from dataaudit.vitals.attention import attention_rows, head_statistics, rows_of_logits, sample_rows
 from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
 
@@ -205,6 +205,23 @@ def _heads(
         own[:, len(ROW_STATS) :].copy_(pass_statistics(attention_pass(query, key, **named), some, chosen_rows))
 
 
+def _logits(logits: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int, rows: int) -> None:
+    """Write the statistics of sampled rows of logits that a model made."""
+    if not logits.numel() or (row := _row(watch, place)) is None:
+        return
+    held = _WATCHES[watch]
+    heads = held.heads.get(place, 1)
+    if logits.dim() == 3:  # batch and heads in one
+        logits = logits.unflatten(0, (-1, heads))
+    if logits.dim() != 4 or logits.shape[1] != heads:
+        raise UnfitError(f"logits of {[*logits.shape]}, expected [batch, {heads} heads, rows, keys]")
+    chosen = held.batch_row % logits.shape[0]
+    chosen_rows = sample_rows(logits.shape[2], rows, logits.device)
+    with torch.autocast(logits.device.type, enabled=False):
+        found = rows_of_logits(logits[chosen : chosen + 1, :, chosen_rows].detach())
+        slots[index, row, :heads, : len(ROW_STATS)].copy_(head_statistics(found))
+
+
 def _projected_heads(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -291,6 +308,12 @@ see_projected_heads = _operator(
     " Tensor? mask, Tensor(a!) slots, int watch, int place, int index, int rows, int heads, bool causal) -> ()",
 )
 """The same, for queries and keys that are not projected yet."""
+see_logits = _operator(
+    "logits",
+    _logits,
+    "(Tensor logits, Tensor(a!) slots, int watch, int place, int index, int rows) -> ()",
+)
+"""The same but for all rows, from logits of a matrix that the model makes itself."""
 see_failure = _operator("failure", _failed, "(Tensor(a!) slots, int watch, int place, int index, str why) -> ()")
 """Take that a hook failed: the step has no number of its place."""
 

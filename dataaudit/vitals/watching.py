@@ -16,7 +16,7 @@ from torch import nn
 from dataaudit.vitals.attention import ABSENT
 from dataaudit.vitals.hooks import Hook, Mark, nothing
 from dataaudit.vitals.replaced import mapping_of, replaced
-from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure, function_of
+from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Structure, function_of
 from dataaudit.vitals.taps import (
     ACTIVATION_STATS,
     HEAD_STATS,
@@ -25,6 +25,7 @@ from dataaudit.vitals.taps import (
     see_activations,
     see_failure,
     see_heads,
+    see_logits,
     see_projected_heads,
     see_units,
 )
@@ -215,8 +216,6 @@ class Taps:
         why = None
         if attention.kind == "transformers" and attention.function not in {*_MASKED, *_FLASH}:
             why = f"attention function {attention.function}: how it hides keys is not known here"
-        if attention.kind == "transformers" and _modeling(attention).get("ALL_ATTENTION_FUNCTIONS") is None:
-            why = "its module chooses no attention function by name"
         if attention.kind == "multihead" and (attention.module.bias_k is not None or attention.module.add_zero_attn):
             why = "it adds keys of its own: add_bias_kv, add_zero_attn"
         if attention.heads < 1:
@@ -224,7 +223,7 @@ class Taps:
         if why is not None:
             self.why[attention.name] = why
         else:
-            self.estimators[attention.name] = PROJECTED if attention.kind == "multihead" else EXACT_ROWS
+            self.estimators[attention.name] = {"multihead": PROJECTED, "softmax": OWN_LOGITS}.get(attention.kind, EXACT_ROWS)
         return why is None
 
     def _tap_output(self, module: nn.Module, place: int) -> None:
@@ -252,7 +251,8 @@ class Taps:
     def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
         module = attention.module
         sees: dict[str, Callable[..., None]] = {"multihead": _multihead, "transformers": _transformers}
-        see = sees.get(attention.kind, _mapped)
+        sees |= {"mapped": _mapped, "softmax": _softmax}
+        see = sees[attention.kind]
         hook = tap.hook = self._hook(partial(see, tap), tap.slots, tap.place, tap.index)
         if attention.kind == "multihead":
             self._register(module, tap.place, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
@@ -271,7 +271,8 @@ class Taps:
             before, after = (self._hook(one, tap.slots, tap.place, tap.index) for one in (begin, end))
             self._stack.callback(module.register_forward_pre_hook(before).remove)
             self._stack.callback(module.register_forward_hook(after, always_call=True).remove)
-            self._functions.add((nn.functional.__name__, _SDPA, _see_running))
+            name = _SDPA if attention.kind == "mapped" else "softmax"
+            self._functions |= {(one, name, _see_running) for one in (nn.functional.__name__, type(module).__module__)}
 
     def _hook(self, see: Callable[..., None], slots: torch.Tensor, place: int, index: int) -> Hook:
         """Return a hook that measures at a place, and costs its number alone where it fails."""
@@ -293,13 +294,9 @@ class Taps:
                 self._functions.add((type(attention).__module__, name, _see))
         for module, name, see in self._functions:
             held = vars(sys.modules[module])
-            functions = held if name in held else mapping_of(held["ALL_ATTENTION_FUNCTIONS"], name)
+            functions = held if name in held else mapping_of(held.get("ALL_ATTENTION_FUNCTIONS", {}), name)
             if name in functions:
                 self._of_step.enter_context(replaced(functions, name, see))
-
-
-def _modeling(attention: Attention) -> dict[str, Any]:
-    return vars(sys.modules[type(attention.module).__module__])
 
 
 def _see(*args: Any, **named: Any) -> None:
@@ -310,7 +307,7 @@ def _see(*args: Any, **named: Any) -> None:
 
 
 def _see_running(*args: Any, **named: Any) -> None:
-    """Look at what ``scaled_dot_product_attention`` is given while a mapped module runs."""
+    """Look at what a function of torch is given while an attention module runs."""
     if (tap := _RUNNING.tap) is not None and tap.hook is not None:
         tap.hook(*args, **named)
 
@@ -333,7 +330,7 @@ def _transformers(
     mask = attention_mask
     sinks = s_aux if s_aux is not None else getattr(module, "sinks", None)
     flash = tap.function in _FLASH
-    causal = (module.is_causal if is_causal is None else is_causal) and query.shape[2] > 1
+    causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
     if not flash:
         causal = causal and mask is None and tap.function != "eager"
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
@@ -437,3 +434,9 @@ def _mapped(
         None,
         None,
     )
+
+
+def _softmax(tap: HeadTap, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
+    """Look at what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
+    if logits.dim() >= 3:
+        see_logits(logits.detach(), tap.slots, tap.watch, tap.place, tap.index, tap.rows)
