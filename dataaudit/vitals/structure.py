@@ -12,6 +12,7 @@ import functools
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from os.path import commonprefix
 from types import CodeType
 from typing import Any
 
@@ -72,7 +73,7 @@ class Attention:
     name: str
     kind: str
     """``transformers``: calls a function by its name; ``multihead``: torch's; ``mapped``: calls torch's function;
-    ``softmax``: makes the matrix of logits itself."""
+    ``softmax``: makes the matrix of logits itself; ``either``: as its config says."""
     heads: int
     function: str = ""
     """Of transformers: the name of the function it calls."""
@@ -123,7 +124,8 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
     layers = tuple(_layer(index, names[id(one)], one, mapping, names) for index, one in enumerate(stack.children()))
     inside = {id(module) for layer in layers for module in layer.module.modules()}
     outside = [(name, module) for name, module in model.named_modules() if id(module) not in inside]
-    embedding = _chosen(model, None if mapping is None else mapping.embedding, "embedding", _embeddings(outside))
+    embeddings = _embeddings(outside, layers[0].name)
+    embedding = _chosen(model, None if mapping is None else mapping.embedding, "embedding", embeddings)
     final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", _norms(outside))
     known = {id(found[1]) for found in (embedding, final_norm) if found is not None}
     others = tuple(name for name, one in outside if id(one) not in known and any(True for _ in one.parameters(False)))
@@ -176,6 +178,8 @@ def _kind(kind: type) -> str | None:
     functions = [inspect.unwrap(one) for held in own for one in held.values() if inspect.isfunction(one)]
     used = {name for one in functions for name in _names(one.__code__)}
     found = next((found for name, found in _CALLS.items() if name in used), None)
+    if found == "mapped" and used & {"softmax", "Softmax"}:
+        found = "either"
     name = kind.__name__.lower()
     return found if found == "transformers" or "atten" in name or "attn" in name else None
 
@@ -189,7 +193,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _innermost(modules: list[nn.Module]) -> list[nn.Module]:
     """Return those that hold none of the others; first those that say most surely that they are attention."""
-    chosen, kinds = {id(one) for one in modules}, [None, *dict.fromkeys(_CALLS.values())]
+    chosen, kinds = {id(one) for one in modules}, [None, "transformers", "mapped", "either", "softmax"]
     inner = [one for one in modules if not any(id(inner) in chosen for inner in [*one.modules()][1:])]
     return sorted(inner, key=lambda one: kinds.index(_kind(type(one))))
 
@@ -287,9 +291,10 @@ def _width(linear: nn.Module) -> int:
     return int(weight.shape[0])
 
 
-def _embeddings(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
+def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield embeddings, the largest first; of several that share a weight, the nearest to the layers."""
     found = [(name, one) for name, one in modules if isinstance(one, nn.Embedding)]
-    yield from sorted(found, key=lambda named: -named[1].weight.numel())
+    yield from sorted(found, key=lambda named: (-named[1].weight.numel(), -len(commonprefix([named[0], layer]))))
 
 
 def _norms(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:

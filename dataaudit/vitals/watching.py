@@ -63,6 +63,8 @@ class HeadTap(Mark):
     function: str
     hook: Hook | None = None
     """Sees what the attention function is given."""
+    logits: Hook | None = None
+    """Sees what softmax is given."""
 
 
 @dataclass(slots=True)
@@ -251,7 +253,7 @@ class Taps:
     def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
         module = attention.module
         sees: dict[str, Callable[..., None]] = {"multihead": _multihead, "transformers": _transformers}
-        sees |= {"mapped": _mapped, "softmax": _softmax}
+        sees |= {"mapped": _mapped, "softmax": _softmax, "either": _mapped}
         see = sees[attention.kind]
         hook = tap.hook = self._hook(partial(see, tap), tap.slots, tap.place, tap.index)
         if attention.kind == "multihead":
@@ -271,8 +273,10 @@ class Taps:
             before, after = (self._hook(one, tap.slots, tap.place, tap.index) for one in (begin, end))
             self._stack.callback(module.register_forward_pre_hook(before).remove)
             self._stack.callback(module.register_forward_hook(after, always_call=True).remove)
-            name = _SDPA if attention.kind == "mapped" else "softmax"
-            self._functions |= {(one, name, _see_running) for one in (nn.functional.__name__, type(module).__module__)}
+            seen = {"mapped": (_SDPA,), "softmax": ("softmax",)}.get(attention.kind, (_SDPA, "softmax"))
+            for one in (nn.functional.__name__, type(module).__module__):
+                self._functions |= {(one, name, _see_running if name == _SDPA else _see_logits) for name in seen}
+            tap.logits = self._hook(partial(_softmax, tap), tap.slots, tap.place, tap.index)
 
     def _hook(self, see: Callable[..., None], slots: torch.Tensor, place: int, index: int) -> Hook:
         """Return a hook that measures at a place, and costs its number alone where it fails."""
@@ -312,6 +316,12 @@ def _see_running(*args: Any, **named: Any) -> None:
         tap.hook(*args, **named)
 
 
+def _see_logits(*args: Any, **named: Any) -> None:
+    """Look at what ``softmax`` is given while an attention module runs."""
+    if (tap := _RUNNING.tap) is not None and tap.logits is not None:
+        tap.logits(*args, **named)
+
+
 def _transformers(
     tap: HeadTap,
     module: Any,
@@ -325,10 +335,16 @@ def _transformers(
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
     **_: Any,
 ) -> None:
     mask = attention_mask
-    sinks = s_aux if s_aux is not None else getattr(module, "sinks", None)
+    if position_bias is not None and mask is not None:
+        mask = position_bias.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else position_bias + mask
+    elif position_bias is not None:
+        mask = position_bias
+    sinks = next((one for one in (s_aux, sinks) if one is not None), getattr(module, "sinks", None))
     flash = tap.function in _FLASH
     causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
     if not flash:

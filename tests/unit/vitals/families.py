@@ -75,17 +75,18 @@ SIZES = {
 SPECIAL = {
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16, "attn_layer_indices": [1, 3]},
     "granitemoehybrid": {"mamba_n_heads": 4, "mamba_d_head": 16, "layer_types": ["mamba", "attention"] * 2},
-    "mamba2": {"num_heads": 4, "head_dim": 16, "expand": 2},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "zaya": {"num_experts_per_tok": 1},
     "dots3_note": {"num_key_value_heads": 4},
     "gpt_neo": {"attention_types": [[["global", "local"], 2]], "num_layers": 4},
-    "reformer": {"is_decoder": True},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "minimax": {"layer_types": ["full_attention", "linear_attention"] * 2},
     "zamba": {"layer_types": ["mamba", "hybrid"] * 2},
     "zamba2": {"layer_types": ["mamba", "hybrid"] * 2},
-    "gemma3n": {"num_hidden_layers": 8, "num_kv_shared_layers": 2},
+    "ernie4_5_moe": {"moe_k": 2},
+    "esmc": {"num_key_value_heads": 4},
+    "mamba2": {"num_heads": 4, "head_dim": 16, "expand": 2, "n_groups": 1},
+    "reformer": {"is_decoder": True, "axial_pos_embds": False},
 }
 """What a family needs besides, by the folder of its module."""
 
@@ -99,6 +100,8 @@ def config_of(kind):
         own = getattr(held, inner, None)
         if own is not None and hasattr(own, "to_dict"):
             found[inner] = config_of(type(own)).to_dict()
+    if "kv_lora_rank" in found:  # keys and values of latent attention are as many as queries
+        found |= {"num_key_value_heads": 4, "head_dim": SIZES["qk_rope_head_dim"]}
     return kind(**{**found, **SPECIAL.get(kind.__module__.split(".")[-2], {})})
 
 
@@ -129,9 +132,11 @@ class Reference:
 
     Args:
         modules: By layer, its attention.
+        apart: Whether what goes to a sink is taken off after softmax, not within.
     """
 
-    def __init__(self, modules):
+    def __init__(self, modules, *, apart=False):
+        self._modules, self._apart = modules, apart
         self.found, self._now, self._handles = {}, None, []
         for layer, module in modules.items():
             self._handles.append(module.register_forward_pre_hook(partial(self._begin, layer)))
@@ -173,5 +178,8 @@ class Reference:
     def _keep(self, logits):
         wide = logits.detach().double()
         wide = wide[None] if wide.dim() == 3 else wide
+        sinks = getattr(self._modules[self._now], "sinks", None)
+        if sinks is not None and self._apart:
+            wide = torch.cat([wide, sinks.detach().double()[None, :, None, None].expand(*wide.shape[:3], 1)], -1)
         weights = wide[0].softmax(-1)
         self.found[self._now] = torch.special.entr(weights).sum(-1).mean(-1), wide[0].amax((-1, -2))
