@@ -88,8 +88,8 @@ def rows_of_logits(logits: torch.Tensor) -> AttentionRows:
     """Return statistics of rows of logits that a model made itself, with its mask in them.
 
     Args:
-        logits: [B, H, rows, S]. A key is hidden whose logit is -inf, the lowest number of the dtype, or so far below the
-            largest of its row that no weight is left.
+        logits: [B, H, rows, S]. A key is hidden whose logit is -inf, the lowest number of the dtype, or so far below
+            the largest of its row that no weight is left.
     """
     with torch.no_grad():
         least = torch.finfo(logits.dtype).min / 2

@@ -69,11 +69,13 @@ class RateLaw:
         # P(k) / P(k - 1), so that large arguments of lgamma do not cancel
         steps = np.log((trials - k + 1) / k) + np.log(alpha + k - 1) - np.log(beta + trials - k)
         first = -np.log1p(alpha / (beta + np.arange(trials))).sum()
-        return first + np.concatenate([[0.0], np.cumsum(steps)])
+        found: np.ndarray = first + np.concatenate([[0.0], np.cumsum(steps)])
+        return found
 
     def at_least(self, trials: int) -> np.ndarray:
         """Return the probability of each count or more, float64[n + 1]."""
-        return np.minimum(np.cumsum(np.exp(self.log_pmf(trials))[::-1])[::-1], 1.0)
+        found: np.ndarray = np.minimum(np.cumsum(np.exp(self.log_pmf(trials))[::-1])[::-1], 1.0)
+        return found
 
     def limits(self, trials: int, alpha: float) -> tuple[int, int]:
         """Return the lowest and the highest count that is no surprise; each is passed with probability alpha at most.

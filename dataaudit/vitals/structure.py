@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from os.path import commonprefix
 from types import CodeType
 from typing import Any
 
@@ -171,9 +171,13 @@ def _is_attention(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) or _kind(type(module)) is not None
 
 
-@functools.cache
-def _kind(kind: type) -> str | None:
+def _kind(kind: Any) -> str | None:
     """Return of what kind the attention of a class is, by the names that its code uses; None: it is none."""
+    return _kind_of(kind)
+
+
+@functools.cache
+def _kind_of(kind: Any) -> str | None:
     own = [vars(one) for one in kind.__mro__ if not one.__module__.startswith("torch.nn.modules")]
     functions = [inspect.unwrap(one) for held in own for one in held.values() if inspect.isfunction(one)]
     used = {name for one in functions for name in _names(one.__code__)}
@@ -243,8 +247,8 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
 def _no_attention(layer: str) -> str:
     where = layer.rpartition(".")[0] or layer
     return (
-        "no module in it calls softmax or an attention function of torch or transformers, so there are no weights to look "
-        f'at; if a module does: Mapping(layers="{where}", attention="...", heads=...)'
+        "no module in it calls softmax or an attention function of torch or transformers, so there are no weights "
+        f'to look at; if a module does: Mapping(layers="{where}", attention="...", heads=...)'
     )
 
 
@@ -294,7 +298,12 @@ def _width(linear: nn.Module) -> int:
 def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> Iterator[tuple[str, nn.Module]]:
     """Yield embeddings, the largest first; of several that share a weight, the nearest to the layers."""
     found = [(name, one) for name, one in modules if isinstance(one, nn.Embedding)]
-    yield from sorted(found, key=lambda named: (-named[1].weight.numel(), -len(commonprefix([named[0], layer]))))
+
+    def shared(name: str) -> int:
+        parts = zip(name.split("."), layer.split("."), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
+
+    yield from sorted(found, key=lambda named: (-named[1].weight.numel(), -shared(named[0])))
 
 
 def _norms(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:

@@ -225,7 +225,9 @@ class Taps:
         if why is not None:
             self.why[attention.name] = why
         else:
-            self.estimators[attention.name] = {"multihead": PROJECTED, "softmax": OWN_LOGITS}.get(attention.kind, EXACT_ROWS)
+            self.estimators[attention.name] = {"multihead": PROJECTED, "softmax": OWN_LOGITS}.get(
+                attention.kind, EXACT_ROWS
+            )
         return why is None
 
     def _tap_output(self, module: nn.Module, place: int) -> None:

@@ -11,6 +11,7 @@ import families  # noqa: E402
 from lanes import WHOLE, thinned  # noqa: E402
 
 from dataaudit.errors import ConfigError  # noqa: E402
+from dataaudit.guarded import Guarded  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
@@ -38,11 +39,10 @@ SINKS_APART = ("granite_swa", "granitemoe_swa")
 
 def looked(name, kind, auto):
     """Return the reference, the entropies, the largest logits and what is said of a family; None: it is not tiny."""
-    try:
+    model = None
+    with Guarded():  # a config may have rules between sizes
         parameters = sum(one.numel() for one in families.model_of(kind, auto, "meta").parameters())
         model = families.model_of(kind, auto) if parameters < MOST else None
-    except Exception:
-        return None  # its config has rules between sizes
     if model is None:
         return None
     sink = MemorySink()
@@ -54,14 +54,15 @@ def looked(name, kind, auto):
     reference = families.Reference(taken, apart=name in SINKS_APART)
     tokens = torch.arange(3, 15)[None]
     more = {"decoder_input_ids": tokens.flip(1)} if "Seq2Seq" in auto.__name__ else {}
-    try:
-        with torch.no_grad(), vitals.step():
+    with Guarded() as watched, torch.no_grad(), vitals.step():
+        model(input_ids=tokens, **more)
+    reference.close()
+    vitals.close()
+    if watched.error is not None:
+        with Guarded() as plain, torch.no_grad():
             model(input_ids=tokens, **more)
-    except Exception:
-        return None  # the tiny model does not run, watched or not
-    finally:
-        reference.close()
-        vitals.close()
+        assert plain.error is not None, (name, watched.origin)
+        return None  # the tiny model does not run, be it watched or not
     held = [
         {row[2:4]: row[5] for row in sink.values if row[1] == metric and row[4] == stat}
         for metric, stat in (("attn_entropy", "mean"), ("max_attn_logit", "sampled"))
