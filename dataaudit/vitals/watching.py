@@ -149,7 +149,8 @@ class Taps:
             )
             self._tap_heads(layer.attention, tap)
         for above in model.modules():  # a compiler guards on the step here, as it does at hooks that stay
-            if id(above) not in self._fast and any(id(one) in self._fast for one in above.modules()):
+            called = id(above) not in self._fast and not isinstance(above, nn.ModuleList)
+            if called and any(id(one) in self._fast for one in above.modules()):
                 self._stack.callback(above.register_forward_pre_hook(Hook(nothing, nothing, self.watch)).remove)
 
     def start(self, places: list[int], *, turn: int, closely: bool) -> None:
