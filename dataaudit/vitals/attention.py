@@ -7,18 +7,17 @@ Rows are computed in float32 over all keys, which costs rows x keys; those of al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableMapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-from dataaudit.vitals.replaced import replaced
-
 DEAD_NATS = math.log(2)
 DEAD_SHARE = 0.99
+ABSENT = -math.inf
+"""In place of a number that there is none of; NaN is one that is not finite."""
 _CHUNK_ROWS = 64
+_FAR = 5_000.0
+"""Nats below the largest logit, from which on a model hides a key: some write -10,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,18 +78,39 @@ def attention_rows(
             logits = logits if softcap is None else softcap * (logits / softcap).tanh()
             added = _added(query, key, mask, causal, window, some)
             logits = logits if added is None else logits + added
-            keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
-            if sinks is not None:
-                sink = sinks.float()[None, :, None, None].expand(*logits.shape[:3], 1)
-                logits = torch.cat([logits, sink], -1)
-            highest = logits.amax(-1)
-            below = logits - highest[..., None]
-            total, weights = below.logsumexp(-1), below.softmax(-1)
-            entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
-            chunks.append((largest, highest + total, entropy, keys))
+            chunks.append(_of_logits(logits, sinks))
         largest, lse, entropy, keys = (torch.cat(one, dim=-1) for one in zip(*chunks, strict=True))
         bound = rounding(query[:, :, rows], key, scale, lse)
         return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+
+
+def rows_of_logits(logits: torch.Tensor) -> AttentionRows:
+    """Return statistics of rows of logits that a model made itself, with its mask in them.
+
+    Args:
+        logits: [B, H, rows, S]. A key is hidden whose logit is -inf, the lowest number of the dtype, or so far below
+            the largest of its row that no weight is left.
+    """
+    with torch.no_grad():
+        least = torch.finfo(logits.dtype).min / 2
+        logits = logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
+        hidden = (logits <= least) | (logits < logits.amax(-1, keepdim=True) - _FAR)
+        largest, lse, entropy, keys = _of_logits(logits.masked_fill(hidden, -math.inf), None)
+        bound = torch.finfo(torch.float32).eps * 64 * (1 + lse.abs())
+        return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
+
+
+def _of_logits(logits: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+    """Return the largest logit, the log-sum-exp, the entropy and the number of keys of each row."""
+    keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
+    if sinks is not None:
+        sink = sinks.float()[None, :, None, None].expand(*logits.shape[:3], 1)
+        logits = torch.cat([logits, sink], -1)
+    highest = logits.amax(-1)
+    below = logits - highest[..., None]
+    total, weights = below.logsumexp(-1), below.softmax(-1)
+    entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
+    return largest, highest + total, entropy, keys
 
 
 def sample_rows(length: int, number: int, device: torch.device | None = None) -> torch.Tensor:
@@ -103,52 +123,28 @@ def head_statistics(rows: AttentionRows) -> torch.Tensor:
     """Return float32[H, 4] of rows: largest logit, mean entropy, mean entropy / log n, share below log 2.
 
     Entropies are means over rows that see a key, the normalised one over those that see two (n is their number; a
-    sink counts as none). NaN where there is no such row; numbers that are not finite stay so.
+    sink counts as none). :data:`ABSENT` where there is no such row; numbers that are not finite stay so.
     """
     none = rows.keys == 0
-    largest = rows.highest_max.masked_fill(none, -math.inf).amax((0, 2))
-    several = rows.keys > 1
-    normalised = (rows.entropy / rows.keys.clamp_min(2).log()).masked_fill(~several, 0.0)
-    entropy = rows.entropy.masked_fill(none, 0.0).sum((0, 2)) / (~none).sum((0, 2))
-    largest = largest.masked_fill(none.all(2).all(0), torch.nan)
-    return torch.stack([largest, entropy, normalised.sum((0, 2)) / several.sum((0, 2)), dead_share(rows)], -1)
+    largest = rows.highest_max.masked_fill(none, ABSENT).amax((0, 2))
+    normalised = rows.entropy / rows.keys.clamp_min(2).log()
+    entropies = [_mean(one, rows.keys >= least) for one, least in ((rows.entropy, 1), (normalised, 2))]
+    return torch.stack([largest, *entropies, dead_share(rows)], -1)
 
 
 def dead_share(rows: AttentionRows) -> torch.Tensor:
     """Return float32[H]: of the rows that see more than two keys, the share with an entropy below log 2.
 
-    A head is dead where it exceeds :data:`DEAD_SHARE`. Rows that see one or two keys are always below. NaN: no row.
+    A head is dead where it exceeds :data:`DEAD_SHARE`. Rows that see one or two keys are always below. NaN where an
+    entropy is not finite, :data:`ABSENT` where there is no such row.
     """
-    counted = rows.keys > 2
-    low = (rows.entropy < DEAD_NATS) & counted
-    return low.sum((0, 2)) / counted.sum((0, 2))
+    low = (rows.entropy < DEAD_NATS).to(rows.entropy.dtype)
+    return _mean(torch.where(rows.entropy.isfinite(), low, torch.nan), rows.keys > 2)
 
 
-def watched(
-    functions: MutableMapping[str, Callable[..., Any]], name: str, see: Callable[..., None]
-) -> AbstractContextManager[None]:
-    """Let ``see`` have what an attention function gets; the function stays registered under its own name.
-
-    A framework chooses the mask by that name: one that it does not know gets none, and then rows see what they must
-    not.
-
-    Args:
-        functions: Attention functions by name, such as ``ALL_ATTENTION_FUNCTIONS`` of transformers.
-        name: Which one is watched.
-        see: Called with (module, query, key, value, mask) and the keywords, before the function is.
-
-    Raises:
-        KeyError: There is none of that name; on entering.
-    """
-
-    def make(own: Callable[..., Any]) -> Callable[..., Any]:
-        def attention(module: Any, query: Any, key: Any, value: Any, mask: Any, *args: Any, **named: Any) -> Any:
-            see(module, query, key, value, mask, **named)
-            return own(module, query, key, value, mask, *args, **named)
-
-        return attention
-
-    return replaced(functions, name, see, make)
+def _mean(values: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
+    number = counted.sum((0, 2))
+    return (values.masked_fill(~counted, 0.0).sum((0, 2)) / number).masked_fill(number == 0, ABSENT)
 
 
 def repeated(key: torch.Tensor, heads: int) -> torch.Tensor:

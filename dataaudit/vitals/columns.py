@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from dataaudit.vitals.attention import DEAD_SHARE
+from dataaudit.vitals.attention import ABSENT, DEAD_SHARE
 from dataaudit.vitals.watching import Taps
 
 ALL_ROWS = (
@@ -53,8 +53,9 @@ class DeadUnits:
 
     def add(self, means: torch.Tensor) -> None:
         """Add a step's means, float32[layers, units]; NaN where a layer was not measured."""
-        self.sums.add_(means.nan_to_num(0.0, 0.0, 0.0))
-        self.steps.add_(means[:, 0].isfinite())
+        measured = means.isfinite().any(1)  # a unit that is not finite is not a dead one
+        self.sums.add_(torch.where(measured[:, None], means, 0.0))
+        self.steps.add_(measured)
 
     def count(self) -> torch.Tensor:
         """Return how many units of each layer are dead, float32[layers], NaN without a step, and begin anew."""
@@ -98,9 +99,10 @@ def tap_columns(taps: Taps) -> list[Column]:
 
 
 def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tensor:
-    """Return a step's numbers, float32[n], NaN where nothing was measured.
+    """Return a step's numbers, float32[n], NaN where nothing was measured, or it is not finite.
 
-    Means are over the step's micro-batches, root mean squares and largest values as such.
+    Means are over the step's micro-batches, root mean squares and largest values as such. Of heads,
+    :data:`ABSENT` where nothing was measured: a number that is not finite in one micro-batch is not in the mean.
 
     Args:
         taps: What they wrote in the step.
@@ -111,19 +113,14 @@ def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tens
     rms = taps.activations[..., 1].square().nanmean(1).sqrt()
     units.add(taps.units.nanmean(1))
     dead_units = units.count() if window_ends else torch.full_like(units.steps, torch.nan)
-    largest = _largest(taps.heads[..., 0])
-    heads = taps.heads.nanmean(1)
-    lower, upper, off = (_largest(taps.heads[..., one]) for one in (4, 5, 8))
+    largest = taps.heads[..., 0].amax(1)  # NaN where any is
+    written = taps.heads != ABSENT
+    heads = torch.where(written, taps.heads, 0.0).sum(1) / written.sum(1)
+    heads = heads.masked_fill(~written.any(1), ABSENT)
+    lower, upper, off = (taps.heads[..., one].amax(1) for one in (4, 5, 8))
     dead = heads[..., 3]
-    known = dead.isfinite()
-    share = (dead > DEAD_SHARE).sum() / known.sum()
+    share = ((dead > DEAD_SHARE).sum() / dead.isfinite().sum()).masked_fill(dead.isnan().any(), torch.nan)
     parts = [means[:, 0], rms[taps.blocks], means[taps.blocks, 2], dead_units, largest.flatten()]
     parts += [heads[..., one].flatten() for one in (1, 2, 3)]
     parts += [lower.flatten(), upper.flatten(), heads[..., 6].flatten(), heads[..., 7].flatten()]
-    return torch.cat([*parts, _largest(off), share[None]])
-
-
-def _largest(values: torch.Tensor) -> torch.Tensor:
-    """Return the largest over the second dimension, NaN where all are."""
-    largest = torch.where(values.isnan(), -torch.inf, values).amax(1)
-    return torch.where(largest == -torch.inf, torch.nan, largest)
+    return torch.cat([*parts, off.amax(1), share[None]])

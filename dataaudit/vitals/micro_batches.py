@@ -10,11 +10,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from dataaudit.vitals.hooks import Hook, nothing
 from dataaudit.vitals.noise import GradientNorms, NoiseScale, direction_consistency, gsnr, signal_and_noise
 from dataaudit.vitals.norms import norm
 
 _TASK = "_current_graph_task_id"
 _ENGINE = importlib.import_module("torch._C")
+_FEW = 16
+"""Parameters, the smallest, by which is known what a scaler and clipping did."""
 REST = 64
 """Steps between two looks where a step has one backward pass."""
 STATS = (
@@ -40,9 +43,18 @@ class MicroBatches:
     Args:
         parameters: That require gradients, all on one device.
         most: Micro-batches of a step that it has room for; of a step with more nothing is said.
+        failed: Called with an error's class, file and line where a hook raised; the step has no numbers.
+        optimizers: That update them. The noise scale is an average over steps of gradients as the first one gets them:
+            unscaled, since the scale of a loss changes, and clipped. Steps without its update are left out.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], most: int) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        most: int,
+        failed: Callable[[str], None] = nothing,
+        optimizers: Sequence[torch.optim.Optimizer] = (),
+    ) -> None:
         self.scale = NoiseScale(device=parameters[0].device)
         self._most = most
         self._task = -1
@@ -51,16 +63,26 @@ class MicroBatches:
         """Backward passes of the latest step that was looked at."""
         self._fired: list[set[int]] = []
         self._together = torch.zeros(len(parameters), device=parameters[0].device)
-        self._handles = [one.register_hook(self._passes(index)) for index, one in enumerate(parameters)]
-        self._norms = GradientNorms(parameters, most)  # its hooks run after those that say which pass it is
-        self._handles += [
-            one.register_post_accumulate_grad_hook(self._adds(index)) for index, one in enumerate(parameters)
+        self._failed = failed
+        self._handles = [
+            one.register_hook(Hook(self._passes(index), self._spoilt)) for index, one in enumerate(parameters)
         ]
+        self._norms = GradientNorms(
+            parameters, most, self._spoilt
+        )  # its hooks run after those that say which pass it is
+        self._handles += [
+            one.register_post_accumulate_grad_hook(Hook(self._adds(index), self._spoilt))
+            for index, one in enumerate(parameters)
+        ]
+        self._factor: torch.Tensor | None = None
+        """What the squared norm of a gradient was multiplied by before the update."""
+        self._few = _smallest(parameters, optimizers[0]) if optimizers else {}
+        self._handles += [one.register_step_pre_hook(Hook(self._updates, self._spoilt)) for one in optimizers[:1]]
 
     def start(self, step: int, *, looks: bool) -> None:
         """Begin a step; where steps have one backward pass, most of them are not looked at."""
         self._on = looks and (self._last != 1 or step % REST == 0)
-        self._task = -1
+        self._task, self._factor = -1, None
         self._fired = []
         if self._on:
             self._norms.clear()
@@ -81,7 +103,9 @@ class MicroBatches:
             return None
         squares = self._norms.totals()[:number]
         mean = self._together.double().sum() / number**2
-        self.scale.update(*signal_and_noise(squares, mean))
+        if self._factor is not None or not self._few:
+            factor = 1.0 if self._factor is None else self._factor
+            self.scale.update(*(one * factor for one in signal_and_noise(squares, mean)))
         found = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
         return torch.stack([one.float() for one in found])
 
@@ -90,6 +114,23 @@ class MicroBatches:
         self._norms.close()
         for handle in self._handles:
             handle.remove()
+
+    def _spoilt(self, why: str) -> None:
+        """Take that a hook failed."""
+        self._on = False
+        self._norms.pause()
+        self._failed(why)
+
+    def _updates(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Compare some gradients with what backward passes made: a scaler and clipping multiply all of them alike."""
+        if not self._on or self._factor is not None:
+            return
+        with torch.no_grad():
+            now = torch.stack([_square(one) for one in self._few.values()]).double().sum()
+            scale = getattr(optimizer, "grad_scale", None)  # fused ones unscale within their step
+            if scale is not None:
+                now = now / scale.to(now).square().reshape(())
+            self._factor = now / self._together[[*self._few]].double().sum()
 
     def _passes(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(_: torch.Tensor) -> None:
@@ -113,3 +154,16 @@ class MicroBatches:
                 self._together[index].copy_(norm(parameter.grad.detach()).square())
 
         return see
+
+
+def _square(parameter: torch.nn.Parameter) -> torch.Tensor:
+    return parameter.new_zeros((), dtype=torch.float32) if parameter.grad is None else norm(parameter.grad).square()
+
+
+def _smallest(
+    parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer
+) -> dict[int, torch.nn.Parameter]:
+    """Return the smallest parameters of an optimizer, by their place."""
+    own = {id(one) for group in optimizer.param_groups for one in group["params"]}
+    found = [(place, one) for place, one in enumerate(parameters) if id(one) in own]
+    return dict(sorted(found, key=lambda one: one[1].numel())[:_FEW])

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from dataaudit.vitals.hooks import Hook, nothing
 from dataaudit.vitals.norms import norm
 
 _STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
@@ -219,17 +220,23 @@ class GradientNorms:
     Args:
         parameters: Leaf parameters that require gradients, all on one device.
         micro_batches: How many slots each has.
+        failed: Called with an error's class, file and line where a hook raised; its slot says nothing.
 
     Attributes:
         slots: Float32[parameters, micro_batches]; NaN in columns that never began.
     """
 
-    def __init__(self, parameters: Sequence[torch.nn.Parameter], micro_batches: int) -> None:
+    def __init__(
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        micro_batches: int,
+        failed: Callable[[str], None] = nothing,
+    ) -> None:
         unique = list(dict.fromkeys(parameters))
         self.slots = torch.full((len(unique), micro_batches), torch.nan, device=unique[0].device)
         self._micro: int | None = None
         self._fired: dict[int, set[int]] = {}
-        self._handles = [one.register_hook(self._hook(index)) for index, one in enumerate(unique)]
+        self._handles = [one.register_hook(Hook(self._sees(index), failed)) for index, one in enumerate(unique)]
 
     def begin(self, micro_batch: int) -> None:
         """Write what follows into the slots of a micro-batch, from 0; called before its backward pass."""
@@ -260,7 +267,7 @@ class GradientNorms:
         for handle in self._handles:
             handle.remove()
 
-    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
+    def _sees(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(gradient: torch.Tensor) -> None:
             if self._micro is None:
                 return

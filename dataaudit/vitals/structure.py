@@ -8,8 +8,12 @@ a :class:`Mapping` says it in two lines.
 
 from __future__ import annotations
 
+import functools
+import inspect
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from types import CodeType
 from typing import Any
 
 import torch
@@ -18,9 +22,17 @@ from torch import nn
 from dataaudit.errors import ConfigError
 
 _FUNCTION = "_attn_implementation"
-_WIDTHS = ("head_dim", "attention_head_size", "key_value_proj_dim")
-"""What the width of a head is called."""
+_CALLS = {
+    "ALL_ATTENTION_FUNCTIONS": "transformers",
+    "scaled_dot_product_attention": "mapped",
+    "softmax": "softmax",
+    "Softmax": "softmax",
+}
+"""What the code of attention calls, the first of them, and what kind of attention that makes it."""
+_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head", "num_attn_heads", "num_decoder_attention_heads")
+"""What the number of heads is called, in a module or in its config."""
 EXACT_ROWS = "sampled rows in float32 over all keys"
+OWN_LOGITS = "sampled rows of the logits that the model makes"
 PROJECTED = "sampled rows in float32, projected again from the module's weights"
 
 
@@ -60,7 +72,8 @@ class Attention:
     module: nn.Module
     name: str
     kind: str
-    """``transformers``, ``multihead`` or ``mapped``."""
+    """``transformers``: calls a function by its name; ``multihead``: torch's; ``mapped``: calls torch's function;
+    ``softmax``: makes the matrix of logits itself; ``either``: as its config says."""
     heads: int
     function: str = ""
     """Of transformers: the name of the function it calls."""
@@ -111,7 +124,8 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
     layers = tuple(_layer(index, names[id(one)], one, mapping, names) for index, one in enumerate(stack.children()))
     inside = {id(module) for layer in layers for module in layer.module.modules()}
     outside = [(name, module) for name, module in model.named_modules() if id(module) not in inside]
-    embedding = _chosen(model, None if mapping is None else mapping.embedding, "embedding", _embeddings(outside))
+    embeddings = _embeddings(outside, layers[0].name)
+    embedding = _chosen(model, None if mapping is None else mapping.embedding, "embedding", embeddings)
     final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", _norms(outside))
     known = {id(found[1]) for found in (embedding, final_norm) if found is not None}
     others = tuple(name for name, one in outside if id(one) not in known and any(True for _ in one.parameters(False)))
@@ -154,7 +168,48 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def _is_attention(module: nn.Module) -> bool:
-    return isinstance(module, nn.MultiheadAttention) or _calls_by_name(module)
+    return isinstance(module, nn.MultiheadAttention) or _kind(type(module)) is not None
+
+
+def _kind(kind: Any) -> str | None:
+    """Return of what kind the attention of a class is, by the names that its code uses; None: it is none."""
+    return _kind_of(kind)
+
+
+@functools.cache
+def _kind_of(kind: Any) -> str | None:
+    own = [vars(one) for one in kind.__mro__ if not one.__module__.startswith("torch.nn.modules")]
+    functions = [inspect.unwrap(one) for held in own for one in held.values() if inspect.isfunction(one)]
+    used = {name for one in functions for name in _names(one.__code__)}
+    found = next((found for name, found in _CALLS.items() if name in used), None)
+    if found == "mapped" and used & {"softmax", "Softmax"}:
+        found = "either"
+    name = kind.__name__.lower()
+    return found if found == "transformers" or "atten" in name or "attn" in name else None
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _innermost(modules: list[nn.Module]) -> list[nn.Module]:
+    """Return those that hold none of the others; first those that say most surely that they are attention."""
+    chosen, kinds = {id(one) for one in modules}, [None, "transformers", "mapped", "either", "softmax"]
+    inner = [one for one in modules if not any(id(inner) in chosen for inner in [*one.modules()][1:])]
+    return sorted(inner, key=lambda one: kinds.index(_kind(type(one))))
+
+
+def _heads(module: Any) -> int:
+    """Return how many heads attention has, 0 where no name says so."""
+    for held in (module, getattr(module, "config", None)):
+        for name in _HEADS:
+            value = getattr(held, name, None)
+            if isinstance(value, int) and value > 0:
+                return value
+    return 0
 
 
 def _is_another(module: nn.Module, layer: Layer) -> bool:
@@ -163,27 +218,17 @@ def _is_another(module: nn.Module, layer: Layer) -> bool:
     return own is not None and own.kind != "mapped" and module is not own.module and _is_attention(module)
 
 
-def _calls_by_name(module: nn.Module) -> bool:
-    config = getattr(module, "config", None)
-    return (
-        hasattr(config, _FUNCTION)
-        and hasattr(module, "is_causal")
-        and any(is_linear(one) for one in module.children())
-        and any(hasattr(module, name) for name in _WIDTHS)
-    )
-
-
 def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, names: dict[int, str]) -> Layer:
     why: dict[str, str] = {}
     if mapping is None:
-        attentions = [one for one in module.modules() if _is_attention(one)]
+        attentions = _innermost([one for one in module.modules() if _is_attention(one)])
     else:
         attentions = [] if mapping.attention is None else [_named(module, mapping.attention, "attention")]
     attention = None
     if attentions:
         attention = _attention(attentions[0], names[id(attentions[0])], mapping)
     else:
-        why["attention"] = "no attention module found in it" if mapping is None else "the mapping names none"
+        why["attention"] = _no_attention(name) if mapping is None else "the mapping names none"
     mlp = _mlp(module, attentions, mapping)
     linears = [one for one in (mlp or nn.Module()).modules() if is_linear(one)]
     if mlp is None and mapping is None:  # linear maps are the layer's own, as in nn.TransformerEncoderLayer
@@ -199,31 +244,44 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
     return Layer(index=index, name=name, module=module, attention=attention, mlp=mlp, down=down, units=units, why=why)
 
 
+def _no_attention(layer: str) -> str:
+    where = layer.rpartition(".")[0] or layer
+    return (
+        "no module in it calls softmax or an attention function of torch or transformers, so there are no weights "
+        f'to look at; if a module does: Mapping(layers="{where}", attention="...", heads=...)'
+    )
+
+
 def _attention(module: nn.Module, name: str, mapping: Mapping | None) -> Attention:
     if isinstance(module, nn.MultiheadAttention):
         return Attention(module=module, name=name, kind="multihead", heads=module.num_heads)
-    if _calls_by_name(module):
-        config: Any = module.config
-        heads = int(getattr(module, "num_heads", None) or config.num_attention_heads)
-        function = getattr(config, _FUNCTION) or "eager"
-        return Attention(module=module, name=name, kind="transformers", heads=heads, function=function)
-    assert mapping is not None
-    return Attention(module=module, name=name, kind="mapped", heads=mapping.heads)
+    heads = (mapping.heads if mapping is not None else 0) or _heads(module)
+    kind = _kind(type(module)) or "mapped"
+    function = function_of(module) if kind == "transformers" else ""
+    return Attention(module=module, name=name, kind=kind, heads=heads, function=function)
+
+
+def function_of(module: Any) -> str:
+    """Return the name of the function that an attention module of transformers calls."""
+    return getattr(module.config, _FUNCTION, None) or "eager"
 
 
 def _mlp(module: nn.Module, attentions: list[nn.Module], mapping: Mapping | None) -> nn.Module | None:
     if mapping is not None:
         return None if mapping.mlp is None else _named(module, mapping.mlp, "mlp")
-    taken = {id(one) for found in attentions for one in found.modules()}
-    found = [
-        one
-        for one in module.children()
-        if id(one) not in taken
-        and not is_linear(one)
-        and not any(id(inner) in taken for inner in one.modules())
-        and (any(is_linear(inner) for inner in one.modules()) or _has_experts(one))
-    ]
-    return max(found, key=lambda one: sum(p.numel() for p in one.parameters()), default=None)
+    taken = {id(one) for one in attentions}
+    return max(_without(module, taken), key=lambda one: sum(p.numel() for p in one.parameters()), default=None)
+
+
+def _without(module: nn.Module, taken: set[int]) -> Iterator[nn.Module]:
+    """Return the largest modules that hold linear maps and none of those that are taken."""
+    for one in module.children():
+        if id(one) in taken or is_linear(one):
+            continue
+        if any(id(inner) in taken for inner in one.modules()):
+            yield from _without(one, taken)
+        elif any(is_linear(inner) for inner in one.modules()) or _has_experts(one):
+            yield one
 
 
 def _has_experts(module: nn.Module | None) -> bool:
@@ -237,9 +295,15 @@ def _width(linear: nn.Module) -> int:
     return int(weight.shape[0])
 
 
-def _embeddings(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
+def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> Iterator[tuple[str, nn.Module]]:
+    """Yield embeddings, the largest first; of several that share a weight, the nearest to the layers."""
     found = [(name, one) for name, one in modules if isinstance(one, nn.Embedding)]
-    yield from sorted(found, key=lambda named: -named[1].weight.numel())
+
+    def shared(name: str) -> int:
+        parts = zip(name.split("."), layer.split("."), strict=False)
+        return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], parts))
+
+    yield from sorted(found, key=lambda named: (-named[1].weight.numel(), -shared(named[0])))
 
 
 def _norms(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import torch
 
 from dataaudit.guarded import Guarded
-from dataaudit.vitals.attention import attention_rows, head_statistics, sample_rows
+from dataaudit.vitals.attention import attention_rows, head_statistics, rows_of_logits, sample_rows
 from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
 
@@ -32,6 +33,8 @@ ROTATION = 8
 """Of this many layers one has all its rows looked at in a step."""
 _CHUNK_ROWS = 128
 """Rows of a layer's units whose absolute values are held at once on a CPU: what its cache holds."""
+MOST_FAILURES = 8
+"""Failures of a place, after which it is left alone."""
 _TASK = "_current_graph_task_id"
 """Of torch's engine: -1 outside of a backward pass."""
 _ENGINE = importlib.import_module("torch._C")
@@ -62,8 +65,14 @@ class Watch:
         """Whether all rows of attention are looked at there, not sampled ones alone."""
         self.heads: dict[int, int] = {}
         """Heads of attention, by place."""
-        self.failed: dict[int, str] = {}
-        """By place, why it could not be measured: it is left alone from then on."""
+        self.open = False
+        """Whether a step is open; hooks do nothing where none is."""
+        self.failures: dict[int, int] = {}
+        """By place, in how many steps something of ours failed there."""
+        self.why: dict[int, str] = {}
+        """By place, why it could not be measured in this step."""
+        self.failed: set[int] = set()
+        """Places that are left alone: they are not as they were found, or failed :data:`MOST_FAILURES` times."""
         self.refused: set[int] = set()
         """Places where all rows and sampled ones did not agree: sampled ones alone are looked at from then on."""
         self.batch_row = 0
@@ -78,8 +87,10 @@ class Watch:
             turn: Of the rotation: which places have all rows of attention looked at.
             closely: Whether all have.
         """
+        self.open = True
         self.on[:] = bytes(len(self.on))
         self.all_rows[:] = bytes(len(self.on))
+        self.why.clear()
         for place in places:
             self.on[place] = place not in self.failed
             self.all_rows[place] = (closely or (place - turn) % ROTATION == 0) and place not in self.refused
@@ -87,7 +98,22 @@ class Watch:
 
     def stop(self) -> None:
         """Measure nothing until the next step."""
+        self.open = False
         self.on[:] = bytes(len(self.on))
+
+    def fail(self, place: int, why: str, *, unfit: bool = False) -> None:
+        """Take that a place could not be measured: it costs the step's number.
+
+        Args:
+            place: Which.
+            why: In words, or an error's class, file and line.
+            unfit: Whether it would fail again.
+        """
+        self.failures[place] = self.failures.get(place, 0) + 1
+        self.why[place] = why
+        self.on[place] = self.seen[place] = 0
+        if unfit or self.failures[place] >= MOST_FAILURES:
+            self.failed.add(place)
 
 
 def _in_backward() -> bool:
@@ -117,7 +143,7 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
             some = held[_WATCHES[watch].batch_row % len(held)]
             outliers = torch.count_nonzero((some.float() - mean).abs_() > far)
             slots[place, row, 1].copy_(square.sqrt())
-            slots[place, row, 2].copy_(outliers / some.numel())
+            slots[place, row, 2].copy_(outliers / some.numel() + 0 * square)  # of what is not finite there is no share
 
 
 def _units(values: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int) -> None:
@@ -179,6 +205,23 @@ def _heads(
         own[:, len(ROW_STATS) :].copy_(pass_statistics(attention_pass(query, key, **named), some, chosen_rows))
 
 
+def _logits(logits: torch.Tensor, slots: torch.Tensor, watch: int, place: int, index: int, rows: int) -> None:
+    """Write the statistics of sampled rows of logits that a model made."""
+    if not logits.numel() or (row := _row(watch, place)) is None:
+        return
+    held = _WATCHES[watch]
+    heads = held.heads.get(place, 1)
+    if logits.dim() == 3:  # batch and heads in one
+        logits = logits.unflatten(0, (-1, heads))
+    if logits.dim() != 4 or logits.shape[1] != heads:
+        raise UnfitError(f"logits of {[*logits.shape]}, expected [batch, {heads} heads, rows, keys]")
+    chosen = held.batch_row % logits.shape[0]
+    chosen_rows = sample_rows(logits.shape[2], rows, logits.device)
+    with torch.autocast(logits.device.type, enabled=False):
+        found = rows_of_logits(logits[chosen : chosen + 1, :, chosen_rows].detach())
+        slots[index, row, :heads, : len(ROW_STATS)].copy_(head_statistics(found))
+
+
 def _projected_heads(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -212,16 +255,27 @@ def _projected_heads(
         _heads(queries, keys, mask, None, slots, watch, place, index, rows, scale, causal, None, None)
 
 
+def _failed(slots: torch.Tensor, watch: int, place: int, index: int, why: str) -> None:
+    """Take that a hook failed before it could hand over what it saw."""
+    if (held := _WATCHES.get(watch)) is not None and held.on[place]:
+        held.fail(place, why)
+        slots[index].fill_(torch.nan)
+
+
 def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
-    at = schema[: schema.index("int place")].count(",")
+    names = re.findall(r"(\w+)(?=[,)])", schema)
+    slots, watch, place = (names.index(one) for one in ("slots", "watch", "place"))
+    index = names.index("index") if "index" in names else place
 
     def run(*args: Any) -> None:
         """Measure; what fails here is no reason to end a run, and is said."""
         with Guarded() as call:
             body(*args)
-        if call.error is not None and (held := _WATCHES.get(args[at - 1])) is not None:
-            held.failed[args[at]] = str(call.error) if isinstance(call.error, UnfitError) else call.origin
-            held.on[args[at]] = held.seen[args[at]] = 0
+        if call.error is not None and (held := _WATCHES.get(args[watch])) is not None:
+            unfit = isinstance(call.error, UnfitError)
+            held.fail(args[place], str(call.error) if unfit else call.origin, unfit=unfit)
+            with Guarded():
+                args[slots][args[index]].fill_(torch.nan)
 
     made = torch.library.custom_op(
         f"dataaudit::{name}",
@@ -254,6 +308,14 @@ see_projected_heads = _operator(
     " Tensor? mask, Tensor(a!) slots, int watch, int place, int index, int rows, int heads, bool causal) -> ()",
 )
 """The same, for queries and keys that are not projected yet."""
+see_logits = _operator(
+    "logits",
+    _logits,
+    "(Tensor logits, Tensor(a!) slots, int watch, int place, int index, int rows) -> ()",
+)
+"""The same but for all rows, from logits of a matrix that the model makes itself."""
+see_failure = _operator("failure", _failed, "(Tensor(a!) slots, int watch, int place, int index, str why) -> ()")
+"""Take that a hook failed: the step has no number of its place."""
 
 
 def first_tensor(output: object) -> torch.Tensor | None:

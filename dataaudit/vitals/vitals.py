@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -29,6 +29,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
@@ -41,18 +42,22 @@ from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import OFF, Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
+from dataaudit.vitals.hooks import Mark
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import METRICS, estimators, in_words, states_of_metrics, what_alarms, what_is_found
-from dataaudit.vitals.watching import Mark, Taps
+from dataaudit.vitals.watching import Taps
 from dataaudit.vitals.weights import Weights
 
 _LOG = logging.getLogger("dataaudit")
 _LOOKED_AT = "_dataaudit_vitals"
 _NOT_CALLED = "its module called none of the attention functions that are watched"
 _NO_TENSOR = "its module did not run, or what it returns is no tensor and begins with none"
+_COMPILED = "; or a compiled model ran before its first step: run it within `with vitals.step():` first"
+_LOOKS_FOR_NEW = 16
+"""Steps between two looks at which parameters train."""
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
 
 
@@ -92,6 +97,11 @@ class Vitals:
                 "Make Vitals first, then torch.compile(model).",
             )
         optimizers = _optimizers(optimizer)
+        if any(one.is_meta or is_lazy(one) for one in model.parameters()):
+            raise ConfigError(
+                "vitals: the model has parameters without values: on the device meta, or of a lazy module",
+                "Make Vitals after they have values: after model.to_empty(...) and loading, or after a first batch.",
+            )
         if getattr(model, _LOOKED_AT, None) is not None:
             raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
@@ -100,11 +110,16 @@ class Vitals:
         """Steps that are done."""
         self.lost = 0
         """Times that a sink failed to take what it was given."""
+        self.failures: Counter[str] = Counter()
+        """How often something of ours failed, by what it was: that cost its numbers of the step."""
         self._model, self._optimizers, self._sinks = model, optimizers, tuple(sinks)
+        self._known = self._parameters()
         device = next(model.parameters()).device
-        self._weights = Weights(self.structure, model, optimizers, device, self._stepped_outside)
+        self._weights = Weights(
+            self.structure, model, optimizers, device, self._stepped_outside, self._fails("updates")
+        )
         self._taps = Taps(
-            self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
+            model, self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
         )
         vars(model)[_LOOKED_AT] = Mark()
         self._units = DeadUnits.like(self._taps)
@@ -132,8 +147,8 @@ class Vitals:
         self._open = False
         self._numbers: dict[Column, float | torch.Tensor] = {}
         self._logged: deque[tuple[int, list[Column], Pending]] = deque()
-        self._silent: set[int] = set()
-        """Places of which nothing is seen, and was said to be so."""
+        self._silent: set[tuple[int, str]] = set()
+        """Places of which nothing is seen, and why, where that was said."""
         self._told: set[str] = set()
         """What is not finite, and was said to be so."""
         self._micro_batches = self._new_micro_batches()
@@ -171,17 +186,18 @@ class Vitals:
             raise ConfigError("vitals: a step is open already", "Use `with vitals.step():` once for each update.")
         self._open = True
         with torch.no_grad():
-            self._begin()
+            begun = self._safely("the beginning of a step", self._begin)
         try:
             yield
         except BaseException:
-            self._taps.watch.stop()
-            self._weights.stop()
-            self._open = False
+            self._stop()
             raise
         self._open = False
+        self.steps += 1
         with torch.no_grad():
-            self._end()
+            if begun:
+                self._safely("the end of a step", self._end)
+        self._stop()
 
     def log(self, **numbers: float | torch.Tensor) -> None:
         """Add numbers of the step, such as ``loss`` and ``learning_rate``; tensors of one are not waited for.
@@ -281,20 +297,66 @@ class Vitals:
         self._copy()
         self._deliver(wait=True)
 
+    def _stop(self) -> None:
+        """Look at nothing until the next step."""
+        self._taps.stop()
+        self._weights.stop()
+        self._open = False
+
+    def _safely(self, what: str, call: Callable[[], None]) -> bool:
+        """Call what must not end a run; return whether it did not fail."""
+        with Guarded() as guarded:
+            call()
+        if guarded.error is not None:
+            self._stop()
+            self._fails(what)(guarded.origin)
+        return guarded.error is None
+
+    def _fails(self, what: str) -> Callable[[str], None]:
+        """Return what counts failures of ours, and says each once: they are no reason to end a run."""
+
+        def failed(why: str) -> None:
+            self.failures[what] += 1
+            if (said := f"failure {what} {why}") not in self._told:
+                self._told.add(said)
+                self._say(self.steps, "not_seen", {"what": what, "why": why})
+
+        return failed
+
     def _begin(self) -> None:
         number = self.steps + 1
+        if (number - self.config.first_step) % _LOOKS_FOR_NEW == 0:
+            self._say_what_is_new()
         self._laps.begin()
         looks = self._cadence.looks(number)
         every = {-1, *(one.index for one in self.structure.layers)} if looks else set()
         layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
-        self._taps.clear()
         self._taps.watch.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
-        self._taps.watch.start(self._taps.places_of(layers, heads), turn=turn, closely=closely)
+        self._taps.start(self._taps.places_of(layers, heads), turn=turn, closely=closely)
         if self._micro_batches is not None:
             self._micro_batches.start(number, looks=looks)
         asked = "weights" in self.config.measure and self._weights.groups
         self._weights.start(number, self._cadence.due(number) if asked else ())
+
+    def _parameters(self) -> dict[int, torch.nn.Parameter]:
+        """Return what trains: parameters of the model and of the optimizers, by identity."""
+        given = [one for own in self._optimizers for group in own.param_groups for one in group["params"]]
+        return {id(one): one for one in (*self._model.parameters(), *given) if one.requires_grad}
+
+    def _say_what_is_new(self) -> None:
+        """Say once that parameters were added, replaced or unfrozen, or moved to another device."""
+        now = self._parameters()
+        added = len(now.keys() - self._known.keys())
+        moved = any(one.device != self._ring.device for one in self._model.parameters())
+        then = "when vitals were made: close these and make new ones"
+        for what, why in (
+            (added, f"{added} train that were not there, or did not train, {then}"),
+            (moved, f"they are not on {self._ring.device} any more, where they were {then}"),
+        ):
+            if what and (said := f"parameters {why}") not in self._told:
+                self._told.add(said)
+                self._say(self.steps, "not_seen", {"what": "parameters", "why": why})
 
     def _stepped_outside(self) -> None:
         """Say once that an optimizer's step is not seen."""
@@ -304,10 +366,8 @@ class Vitals:
             self._say(self.steps, "not_seen", {"what": "updates", "why": why})
 
     def _end(self) -> None:
-        self.steps += 1
         number = self.steps
         self._say_unseen(number)
-        self._taps.watch.stop()
         window_ends = (number - self.config.first_step + 1) % self.config.window == 0
         slot = len(self._held)
         row = self._ring[slot]
@@ -339,15 +399,19 @@ class Vitals:
     def _say_unseen(self, number: int) -> None:
         """Say once of each part that nothing of it was seen where it was looked at, and why."""
         watch, taps = self._taps.watch, self._taps
-        reasons = {place: why for place, why in watch.failed.items() if place not in self._silent}
-        ran = any(watch.on) and (any(watch.seen) or self._weights.updated)
-        if ran and "looked" not in self._told:
+        reasons = dict(watch.why)
+        for place, failures in watch.failures.items():
+            what, layer = taps.about(place)
+            self.failures[f"{what} of layer {layer}"] = failures
+        first = self._weights.updated and "looked" not in self._told
+        if any(watch.on) and (any(watch.seen) or first):
             self._told.add("looked")
             for place in range(len(watch.on)):
                 what, _ = taps.about(place)
                 if watch.on[place] and not watch.seen[place] and what != "units":
-                    reasons[place] = _NOT_CALLED if what == "attention" else _NO_TENSOR
-        self._silent |= set(reasons)
+                    reasons[place] = (_NOT_CALLED if what == "attention" else _NO_TENSOR) + _COMPILED
+        reasons = {place: why for place, why in reasons.items() if (place, why) not in self._silent}
+        self._silent |= set(reasons.items())
         layers: dict[tuple[str, str], list[int]] = {}
         for place, why in sorted(reasons.items()):
             what, layer = taps.about(place)
@@ -413,8 +477,10 @@ class Vitals:
 
     def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
         values, bad = values[: len(self.columns)], values[len(self.columns) :] > 0
+        absent = np.isneginf(values)
+        values[absent] = math.nan
         held = np.isfinite(values)
-        self._tell_layers(step, seen, held, bad)
+        self._tell_layers(step, seen, held | absent, bad)
         for place in np.flatnonzero(self._off & (values > 0)):
             column = self.columns[place]
             self._taps.watch.refused.add(column.place)
@@ -449,7 +515,8 @@ class Vitals:
         own = [one for _, group in self._weights.groups for one in group]
         if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
             return None
-        return MicroBatches(own, self.config.micro_batches)
+        fails = self._fails("gradients of micro-batches")
+        return MicroBatches(own, self.config.micro_batches, fails, self._optimizers)
 
     def _say(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         for sink in self._sinks:

@@ -5,28 +5,34 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from dataaudit.vitals.attention import watched
-from dataaudit.vitals.replaced import replaced
-from dataaudit.vitals.structure import EXACT_ROWS, PROJECTED, Attention, Structure
+from dataaudit.vitals.attention import ABSENT
+from dataaudit.vitals.hooks import Hook, Mark, nothing
+from dataaudit.vitals.replaced import mapping_of, replaced
+from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Structure, function_of
 from dataaudit.vitals.taps import (
     ACTIVATION_STATS,
     HEAD_STATS,
     Watch,
     first_tensor,
     see_activations,
+    see_failure,
     see_heads,
+    see_logits,
     see_projected_heads,
     see_units,
 )
 
 _TAP = "_dataaudit_heads"
+_SDPA = "scaled_dot_product_attention"
+_EVALUATION = "in evaluation torch takes a faster way, which hooks would close: it is left as it is"
 _EAGER = "eager_attention_forward"
 _MASKED = ("sdpa", "eager")
 """Attention functions of transformers that are given masks of four dimensions."""
@@ -45,45 +51,6 @@ class Place:
     name: str
 
 
-def nothing(*_args: object, **_named: object) -> None:
-    """Stand where a hook was, in a copy of a model."""
-
-
-def _nothing() -> Callable[..., None]:
-    return nothing
-
-
-def _none() -> None:
-    return None
-
-
-class Hook:
-    """A hook that stays behind when a model is copied, pickled or saved: a copy is not looked at."""
-
-    def __init__(self, call: Callable[..., None]) -> None:
-        self._call = call
-
-    def __call__(self, *args: Any, **named: Any) -> None:
-        """Do what the hook does."""
-        self._call(*args, **named)
-
-    def __deepcopy__(self, memo: object) -> Callable[..., None]:
-        return nothing
-
-    def __reduce__(self) -> tuple[Callable[[], Any], tuple[()]]:
-        return _nothing, ()
-
-
-class Mark:
-    """What says that a model is looked at; None in a copy of it."""
-
-    def __deepcopy__(self, memo: object) -> None:
-        return None
-
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return _none, ()
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeadTap(Mark):
     """Where the statistics of a layer's heads are written; an attention module carries it."""
@@ -94,6 +61,10 @@ class HeadTap(Mark):
     index: int
     rows: int
     function: str
+    hook: Hook | None = None
+    """Sees what the attention function is given."""
+    logits: Hook | None = None
+    """Sees what softmax is given."""
 
 
 @dataclass(slots=True)
@@ -109,14 +80,20 @@ _RUNNING = _Running()
 class Taps:
     """Taps on a model, and what they write to.
 
+    Torch has a faster evaluation of ``nn.TransformerEncoderLayer`` that it leaves where a hook is set within. So taps
+    there are set for a step alone, and only where the layer trains.
+
     Args:
+        model: Whose parts they are.
         structure: What was found.
         device: Of the buffers.
         micro_batches: Batches of a step that are kept apart.
         rows: Rows of attention that are sampled, of one row of the batch.
     """
 
-    def __init__(self, structure: Structure, device: torch.device, *, micro_batches: int, rows: int) -> None:
+    def __init__(
+        self, model: nn.Module, structure: Structure, device: torch.device, *, micro_batches: int, rows: int
+    ) -> None:
         self.places: list[Place] = []
         """Of activations, in the order of the buffer."""
         self.unit_layers = [layer for layer in structure.layers if layer.down is not None]
@@ -124,7 +101,20 @@ class Taps:
         self.why: dict[str, str] = {}
         """By the name of an attention module: why it is not measured."""
         self.estimators: dict[str, str] = {}
-        self._stack = ExitStack()
+        self._stack, self._of_step = ExitStack(), ExitStack()
+        self._fast = {
+            id(inner): layer
+            for layer in model.modules()
+            if isinstance(layer, nn.TransformerEncoderLayer)
+            for inner in layer.modules()
+        }
+        """By what lies within: layers with a faster evaluation."""
+        self._visiting: list[tuple[nn.Module, int, Callable[[], Any]]] = []
+        """Layers, places and what sets a tap there, for a step."""
+        self._by_name: list[tuple[nn.Module, HeadTap]] = []
+        """Attention that calls a function by its name."""
+        self._functions: set[tuple[str, str, Callable[..., None]]] = set()
+        """Modules, and which of their functions are watched."""
         modules = self._places(structure)
         self.head_layers = [layer for layer in self.head_layers if self._can_see(layer.attention)]
         counts = len(self.places), len(self.unit_layers), len(self.head_layers)
@@ -158,10 +148,31 @@ class Taps:
                 function=layer.attention.function,
             )
             self._tap_heads(layer.attention, tap)
-        self._wrap()
+        for above in model.modules():  # a compiler guards on the step here, as it does at hooks that stay
+            called = id(above) not in self._fast and not isinstance(above, nn.ModuleList)
+            if called and any(id(one) in self._fast for one in above.modules()):
+                self._stack.callback(above.register_forward_pre_hook(Hook(nothing, nothing, self.watch)).remove)
+
+    def start(self, places: list[int], *, turn: int, closely: bool) -> None:
+        """Begin a step in which some places are measured."""
+        self.clear()
+        self._watch_functions()
+        self.watch.start(places, turn=turn, closely=closely)
+        for layer, place, register in self._visiting:
+            if layer.training:
+                self._of_step.callback(register().remove)
+            elif self.watch.on[place]:
+                self.watch.on[place] = 0
+                self.watch.why[place] = _EVALUATION
+
+    def stop(self) -> None:
+        """Measure nothing until the next step."""
+        self.watch.stop()
+        self._of_step.close()
 
     def close(self) -> None:
         """Take every tap off."""
+        self.stop()
         self._stack.close()
 
     def places_of(self, layers: set[int], heads: set[int]) -> list[int]:
@@ -182,8 +193,8 @@ class Taps:
 
     def clear(self) -> None:
         """Forget what the last step wrote."""
-        for slots in (self.activations, self.units, self.heads):
-            slots.fill_(torch.nan)
+        for slots, none in ((self.activations, torch.nan), (self.units, torch.nan), (self.heads, ABSENT)):
+            slots.fill_(none)
 
     def _places(self, structure: Structure) -> list[nn.Module]:
         modules = []
@@ -208,8 +219,6 @@ class Taps:
         why = None
         if attention.kind == "transformers" and attention.function not in {*_MASKED, *_FLASH}:
             why = f"attention function {attention.function}: how it hides keys is not known here"
-        if attention.kind == "transformers" and _modeling(attention).get("ALL_ATTENTION_FUNCTIONS") is None:
-            why = "its module chooses no attention function by name"
         if attention.kind == "multihead" and (attention.module.bias_k is not None or attention.module.add_zero_attn):
             why = "it adds keys of its own: add_bias_kv, add_zero_attn"
         if attention.heads < 1:
@@ -217,34 +226,45 @@ class Taps:
         if why is not None:
             self.why[attention.name] = why
         else:
-            self.estimators[attention.name] = PROJECTED if attention.kind == "multihead" else EXACT_ROWS
+            self.estimators[attention.name] = {"multihead": PROJECTED, "softmax": OWN_LOGITS}.get(
+                attention.kind, EXACT_ROWS
+            )
         return why is None
 
     def _tap_output(self, module: nn.Module, place: int) -> None:
         slots, watch, spread = self.activations, self.watch.number, self.places[place].part == "block"
 
-        def hook(_: nn.Module, _args: object, output: object) -> None:
+        def see(_: nn.Module, _args: object, output: object) -> None:
             found = first_tensor(output)
-            if found is not None:
+            if found is not None and not found.is_nested:
                 see_activations(found.detach(), slots, watch, place, spread)
 
-        self._stack.callback(module.register_forward_hook(Hook(hook)).remove)
+        hook = self._hook(see, slots, place, place)
+        self._register(module, place, lambda: module.register_forward_hook(hook))
 
     def _tap_input(self, module: nn.Module, place: int, index: int) -> None:
         slots, watch = self.units, self.watch.number
 
-        def hook(_: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
-            see_units(args[0].detach(), slots, watch, place, index)
+        def see(_: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> None:
+            values = args[0] if args else next(iter(named.values()))
+            if not values.is_nested:
+                see_units(values.detach(), slots, watch, place, index)
 
-        self._stack.callback(module.register_forward_pre_hook(Hook(hook)).remove)
+        hook = self._hook(see, slots, place, index)
+        self._register(module, place, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
 
     def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
         module = attention.module
+        sees: dict[str, Callable[..., None]] = {"multihead": _multihead, "transformers": _transformers}
+        sees |= {"mapped": _mapped, "softmax": _softmax, "either": _mapped}
+        see = sees[attention.kind]
+        hook = tap.hook = self._hook(partial(see, tap), tap.slots, tap.place, tap.index)
         if attention.kind == "multihead":
-            self._stack.callback(module.register_forward_pre_hook(Hook(_multihead_hook(tap)), with_kwargs=True).remove)
+            self._register(module, tap.place, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
         elif attention.kind == "transformers":
             vars(module)[_TAP] = tap
             self._stack.callback(vars(module).pop, _TAP, None)
+            self._by_name.append((module, tap))
         else:
 
             def begin(_: nn.Module, _args: object) -> None:
@@ -253,53 +273,83 @@ class Taps:
             def end(_: nn.Module, _args: object, _output: object) -> None:
                 _RUNNING.tap = None
 
-            self._stack.callback(module.register_forward_pre_hook(Hook(begin)).remove)
-            self._stack.callback(module.register_forward_hook(Hook(end), always_call=True).remove)
+            before, after = (self._hook(one, tap.slots, tap.place, tap.index) for one in (begin, end))
+            self._stack.callback(module.register_forward_pre_hook(before).remove)
+            self._stack.callback(module.register_forward_hook(after, always_call=True).remove)
+            seen = {"mapped": (_SDPA,), "softmax": ("softmax",)}.get(attention.kind, (_SDPA, "softmax"))
+            for one in (nn.functional.__name__, type(module).__module__):
+                self._functions |= {(one, name, _see_running if name == _SDPA else _see_logits) for name in seen}
+            tap.logits = self._hook(partial(_softmax, tap), tap.slots, tap.place, tap.index)
 
-    def _wrap(self) -> None:
-        """Wrap each attention function once, under its own name."""
-        wrapped: set[tuple[int, str]] = set()
-        for layer in self.head_layers:
-            attention = layer.attention
-            assert attention is not None
-            if attention.kind == "transformers":
-                modeling = _modeling(attention)
-                eager = attention.function == "eager"
-                functions = modeling if eager else modeling["ALL_ATTENTION_FUNCTIONS"]
-                name = _EAGER if eager else attention.function
-                if (id(functions), name) not in wrapped:
-                    wrapped.add((id(functions), name))
-                    self._stack.enter_context(watched(functions, name, _see))
-            elif attention.kind == "mapped" and not wrapped:
-                wrapped.add((0, "mapped"))
-                self._stack.enter_context(_watched_sdpa())
+    def _hook(self, see: Callable[..., None], slots: torch.Tensor, place: int, index: int) -> Hook:
+        """Return a hook that measures at a place, and costs its number alone where it fails."""
+        watch = self.watch.number
+        return Hook(see, lambda why: see_failure(slots, watch, place, index, why), self.watch)
+
+    def _register(self, module: nn.Module, place: int, register: Callable[[], Any]) -> None:
+        if (layer := self._fast.get(id(module))) is not None:
+            self._visiting.append((layer, place, register))
+        else:
+            self._stack.callback(register().remove)
+
+    def _watch_functions(self) -> None:
+        """Watch the attention functions that are chosen and registered now."""
+        for attention, tap in self._by_name:
+            tap.function = function_of(attention)
+            name = _EAGER if tap.function == "eager" else tap.function
+            if tap.function in {*_MASKED, *_FLASH}:
+                self._functions.add((type(attention).__module__, name, _see))
+        for module, name, see in self._functions:
+            held = vars(sys.modules[module])
+            functions = held if name in held else mapping_of(held.get("ALL_ATTENTION_FUNCTIONS", {}), name)
+            if name in functions:
+                self._of_step.enter_context(replaced(functions, name, see))
 
 
-def _modeling(attention: Attention) -> dict[str, Any]:
-    return vars(sys.modules[type(attention.module).__module__])
+def _see(*args: Any, **named: Any) -> None:
+    """Look at what an attention function of transformers is given."""
+    tap = getattr(args[0] if args else named.get("module"), _TAP, None)
+    if tap is not None:
+        tap.hook(*args, **named)
 
 
-def _see(
+def _see_running(*args: Any, **named: Any) -> None:
+    """Look at what a function of torch is given while an attention module runs."""
+    if (tap := _RUNNING.tap) is not None and tap.hook is not None:
+        tap.hook(*args, **named)
+
+
+def _see_logits(*args: Any, **named: Any) -> None:
+    """Look at what ``softmax`` is given while an attention module runs."""
+    if (tap := _RUNNING.tap) is not None and tap.logits is not None:
+        tap.logits(*args, **named)
+
+
+def _transformers(
+    tap: HeadTap,
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
-    _value: torch.Tensor,
-    mask: torch.Tensor | None,
+    _value: torch.Tensor | None = None,
+    attention_mask: torch.Tensor | None = None,
     *_args: Any,
     scaling: float | None = None,
     is_causal: bool | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
     s_aux: torch.Tensor | None = None,
+    sinks: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
     **_: Any,
 ) -> None:
-    """Look at what an attention function of transformers is given."""
-    tap = getattr(module, _TAP, None)
-    if tap is None:
-        return
-    sinks = s_aux if s_aux is not None else getattr(module, "sinks", None)
+    mask = attention_mask
+    if position_bias is not None and mask is not None:
+        mask = position_bias.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else position_bias + mask
+    elif position_bias is not None:
+        mask = position_bias
+    sinks = next((one for one in (s_aux, sinks) if one is not None), getattr(module, "sinks", None))
     flash = tap.function in _FLASH
-    causal = (module.is_causal if is_causal is None else is_causal) and query.shape[2] > 1
+    causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
     if not flash:
         causal = causal and mask is None and tap.function != "eager"
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
@@ -321,42 +371,40 @@ def _see(
     )
 
 
-def _multihead_hook(tap: HeadTap) -> Callable[..., None]:
-    """Return a hook on ``nn.MultiheadAttention``, which projects within one function."""
-
-    def hook(module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
-        given = {**dict(zip(names, args, strict=False)), **named}
-        query, key = given["query"], given["key"]
-        if query.dim() == 2:  # without a batch
-            query, key = query[None], key[None]
-        elif not module.batch_first:
-            query, key = query.transpose(0, 1), key.transpose(0, 1)
-        width = module.embed_dim
-        if module.in_proj_weight is not None:
-            weights = module.in_proj_weight[:width], module.in_proj_weight[width : 2 * width]
-        else:
-            weights = module.q_proj_weight, module.k_proj_weight
-        bias = module.in_proj_bias
-        biases = (None, None) if bias is None else (bias[:width].detach(), bias[width : 2 * width].detach())
-        mask = _multihead_mask(query, key, given.get("key_padding_mask"), given.get("attn_mask"), module.num_heads)
-        see_projected_heads(
-            query.detach(),
-            key.detach(),
-            weights[0].detach(),
-            weights[1].detach(),
-            *biases,
-            mask,
-            tap.slots,
-            tap.watch,
-            tap.place,
-            tap.index,
-            tap.rows,
-            module.num_heads,
-            False,
-        )
-
-    return hook
+def _multihead(tap: HeadTap, module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Look at what ``nn.MultiheadAttention`` is given, which projects within one function."""
+    names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
+    given = {**dict(zip(names, args, strict=False)), **named}
+    query, key = given["query"], given["key"]
+    if query.is_nested:
+        return
+    if query.dim() == 2:  # without a batch
+        query, key = query[None], key[None]
+    elif not module.batch_first:
+        query, key = query.transpose(0, 1), key.transpose(0, 1)
+    width = module.embed_dim
+    if module.in_proj_weight is not None:
+        weights = module.in_proj_weight[:width], module.in_proj_weight[width : 2 * width]
+    else:
+        weights = module.q_proj_weight, module.k_proj_weight
+    bias = module.in_proj_bias
+    biases = (None, None) if bias is None else (bias[:width].detach(), bias[width : 2 * width].detach())
+    mask = _multihead_mask(query, key, given.get("key_padding_mask"), given.get("attn_mask"), module.num_heads)
+    see_projected_heads(
+        query.detach(),
+        key.detach(),
+        weights[0].detach(),
+        weights[1].detach(),
+        *biases,
+        mask,
+        tap.slots,
+        tap.watch,
+        tap.place,
+        tap.index,
+        tap.rows,
+        module.num_heads,
+        False,
+    )
 
 
 def _multihead_mask(
@@ -377,38 +425,37 @@ def _multihead_mask(
     return added
 
 
-def _watched_sdpa() -> AbstractContextManager[None]:
-    """Let ``torch.nn.functional.scaled_dot_product_attention`` show what a mapped module hands to it."""
-    return replaced(vars(torch.nn.functional), "scaled_dot_product_attention", _seeing_sdpa, _seeing_sdpa)
+def _mapped(
+    tap: HeadTap,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    _value: torch.Tensor | None = None,
+    attn_mask: torch.Tensor | None = None,
+    _dropout: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    **_: Any,
+) -> None:
+    """Look at what a mapped module hands to ``scaled_dot_product_attention``."""
+    see_heads(
+        query.detach(),
+        key.detach(),
+        None if attn_mask is None else attn_mask.detach(),
+        None,
+        tap.slots,
+        tap.watch,
+        tap.place,
+        tap.index,
+        tap.rows,
+        query.shape[-1] ** -0.5 if scale is None else scale,
+        is_causal,
+        None,
+        None,
+    )
 
 
-def _seeing_sdpa(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    def scaled_dot_product_attention(
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attn_mask: torch.Tensor | None = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> torch.Tensor:
-        if (tap := _RUNNING.tap) is not None:
-            see_heads(
-                query.detach(),
-                key.detach(),
-                None if attn_mask is None else attn_mask.detach(),
-                None,
-                tap.slots,
-                tap.watch,
-                tap.place,
-                tap.index,
-                tap.rows,
-                query.shape[-1] ** -0.5 if scale is None else scale,
-                is_causal,
-                None,
-                None,
-            )
-        return own(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-
-    return scaled_dot_product_attention
+def _softmax(tap: HeadTap, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
+    """Look at what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
+    if logits.dim() >= 3:
+        see_logits(logits.detach(), tap.slots, tap.watch, tap.place, tap.index, tap.rows)

@@ -18,6 +18,7 @@ from torch import nn
 from dataaudit.errors import ConfigError
 from dataaudit.vitals import updates
 from dataaudit.vitals.finite import GradientsFinite, state_finite
+from dataaudit.vitals.hooks import Hook
 from dataaudit.vitals.noise import gsnr_adam_proxy
 from dataaudit.vitals.norms import std
 from dataaudit.vitals.structure import Structure, parameters_of
@@ -47,6 +48,7 @@ class Weights:
         optimizers: Whose steps update it.
         device: Of the numbers.
         outside: Called where an optimizer steps while no step is open.
+        failed: Called with an error's class, file and line where a hook raised; the step has no numbers of weights.
 
     Raises:
         ConfigError: A parameter belongs to two optimizers.
@@ -59,10 +61,12 @@ class Weights:
         optimizers: Sequence[torch.optim.Optimizer],
         device: torch.device,
         outside: Callable[[], None],
+        failed: Callable[[str], None],
     ) -> None:
         self.groups = parameters_of(structure, model, optimizers)
         """Parameters of each layer; -1: of all else."""
         self._optimizers, self._outside = tuple(optimizers), outside
+        self._failed, self._spoilt = failed, False
         self._owner: dict[int, int] = {}
         for number, one in enumerate(optimizers):
             for parameter in (each for group in one.param_groups for each in group["params"]):
@@ -94,8 +98,8 @@ class Weights:
             handle
             for number, one in enumerate(optimizers)
             for handle in (
-                one.register_step_pre_hook(self._before(number)),
-                one.register_step_post_hook(self._after(number)),
+                one.register_step_pre_hook(Hook(self._before(number), self._spoil)),
+                one.register_step_post_hook(Hook(self._after(number), self._spoil)),
             )
         ]
 
@@ -122,7 +126,7 @@ class Weights:
 
     def start(self, step: int, due: tuple[int, ...]) -> None:
         """Begin a step in which some groups of parameters have their turn."""
-        self._step, self._due, self._open = step, due, True
+        self._step, self._due, self._open, self._spoilt = step, due, True, False
         self.updated.clear()
         self._norms.zero_()
         self._bad.zero_()
@@ -135,8 +139,9 @@ class Weights:
 
     @property
     def skipped(self) -> torch.Tensor:
-        """Whether no optimizer updated anything in this step, a bool scalar; False without optimizers."""
-        return self._idle.all() & bool(self._optimizers)
+        """Whether no optimizer updated anything in this step, a float scalar; 0 without optimizers, NaN: not known."""
+        skipped = (self._idle.all() & bool(self._optimizers)).float()
+        return skipped.fill_(torch.nan) if self._spoilt else skipped
 
     def finish(self) -> tuple[torch.Tensor, torch.Tensor, bool]:
         """End a step.
@@ -147,6 +152,8 @@ class Weights:
         """
         self.stop()
         values = self._values.fill_(torch.nan)
+        if self._spoilt:
+            return values, self._bad.zero_(), False
         due = self._due if self.updated else ()
         for index in due:
             own = self.groups[index][1]
@@ -163,6 +170,12 @@ class Weights:
         """Take the hooks off."""
         for handle in self._handles:
             handle.remove()
+
+    def _spoil(self, why: str) -> None:
+        """Take that a hook failed."""
+        self._spoilt = True
+        self._copies.clear()
+        self._failed(why)
 
     def _of_state(self, index: int) -> list[torch.Tensor]:
         """Return the share of the optimizers' state that is finite, and the proxy of Adam's moments."""
@@ -194,7 +207,7 @@ class Weights:
     def _before(self, number: int) -> Callable[..., None]:
         def copy(*_: object) -> None:
             """Copy the weights whose turn it is, where the optimizer's state does not say how they move."""
-            if self._open and self._why[number] is not None:
+            if self._open and not self._spoilt and self._why[number] is not None:
                 for index in self._due:
                     for kind, own in enumerate(self._parts[number][index]):
                         self._copies[number, index, kind] = [one.detach().clone() for one in own]
@@ -206,9 +219,9 @@ class Weights:
             """Look at gradients, and at the update that was just made."""
             if not self._open:
                 self._outside()
-                return
-            with torch.no_grad():
-                see(optimizer)
+            elif not self._spoilt:
+                with torch.no_grad():
+                    see(optimizer)
 
         def see(optimizer: torch.optim.Optimizer) -> None:
             self.updated.add(number)

@@ -21,3 +21,17 @@ def one_thread(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_ours_fails(request, monkeypatch):
+    """Let what fails at the ends of a step be seen, where a test is not of that."""
+    if importlib.util.find_spec("torch") is None or request.module.__name__.endswith("test_harm"):
+        return
+    from dataaudit.vitals.vitals import Vitals
+
+    def call(_self, _what, what):
+        what()
+        return True
+
+    monkeypatch.setattr(Vitals, "_safely", call)

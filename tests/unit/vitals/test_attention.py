@@ -11,12 +11,13 @@ transformers = pytest.importorskip("transformers", reason="its attention functio
 from attention_cases import SHAPES, made, naive  # noqa: E402
 
 from dataaudit.vitals.attention import (  # noqa: E402
+    ABSENT,
     attention_rows,
     dead_share,
     head_statistics,
     sample_rows,
-    watched,
 )
+from dataaudit.vitals.replaced import mapping_of, replaced  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -101,7 +102,7 @@ def test_a_watched_function_changes_no_logit_of_a_padded_batch(build):
     padding[1, :5] = 0
     model, seen = build("sdpa"), []
 
-    def see(module, query, key, value, mask, **named):
+    def see(module, query, key, _value, mask, **named):
         scale = named.get("scaling") or query.shape[-1] ** -0.5
         causal = mask is None and query.shape[2] > 1
         seen.append((module.layer_idx, attention_rows(query, key, scale=scale, mask=mask, causal=causal)))
@@ -109,7 +110,7 @@ def test_a_watched_function_changes_no_logit_of_a_padded_batch(build):
     own = ALL_ATTENTION_FUNCTIONS["sdpa"]
     with torch.no_grad():
         plain = [model(tokens, attention_mask=one).logits for one in (padding, None)]
-        with watched(ALL_ATTENTION_FUNCTIONS, "sdpa", see):
+        with replaced(mapping_of(ALL_ATTENTION_FUNCTIONS, "sdpa"), "sdpa", see):
             again = [model(tokens, attention_mask=one).logits for one in (padding, None)]
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is own
     assert all(torch.equal(one, two) for one, two in zip(plain, again, strict=True))
@@ -183,9 +184,11 @@ def test_numbers_of_a_head_are_means_over_rows_that_see_something():
         ]
         assert found[head].tolist() == pytest.approx(expected, rel=1e-5)
     hidden = torch.zeros(2, 1, 11, 11, dtype=torch.bool)
-    assert head_statistics(attention_rows(query, key, scale=0.4, mask=hidden)).isnan().all()
+    assert head_statistics(attention_rows(query, key, scale=0.4, mask=hidden)).eq(ABSENT).all()
     query[1, 2, 5, 0] = math.nan
-    assert head_statistics(attention_rows(query, key, scale=0.4))[2, 1].isnan()
+    found = head_statistics(attention_rows(query, key, scale=0.4))
+    assert found[2].isnan().all()
+    assert found[[0, 1, 3]].isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
