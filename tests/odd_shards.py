@@ -8,7 +8,9 @@ from __future__ import annotations
 import base64
 import html
 import json
+import quopri
 import random
+from urllib.parse import quote
 
 from sentences import SENTENCES
 
@@ -153,6 +155,26 @@ def _paths(rng):
     return _prose(rng, sentences=12) + "\n" + "\n".join([*lines, *names])
 
 
+def _written(rng):
+    """What code, logs, TeX, addresses and scripts with joiners have by right."""
+    lines = [
+        r"""print("End.\nNext", 'caf\xc3\xa9', b"\xd0\xbf", u'Fran\xe7aise')  # don't split r'[\r\n]+'""",
+        r"""const re = /[a-zA-Z\u00c0-\u017f]+|[\x00-\x1f]\n/; x = `A.\nB`; s/foo\nbar/baz/; echo "a\tB" """,
+        r"$\nu \neq \tau$, \textbf{Not} $a\times b$, C:\new\Temp\readme.txt, Schr\"odinger, \Rightarrow \Theta",
+        "https://example.org/a%20b?q=caf%C3%A9&x=%E9t [doc](my%20file.md) 100%25 %20s %-20d i%20==0 50%20",
+        "timeout=20\nbase=E9\nmode=3D\n--show=D1mr a+b-c x+y-1 C++ +49-89-1234 1+1=2 git diff +added-line",
+        f"2026-01-01T00:00:0{rng.randrange(9)} INFO key=value path=/var/log/a%20b GET /x?a=%C3%A9 200 user=a=b",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 PDF\u200c\u0647\u0627 \u200f(1)\u200e",
+        "\u0915\u094d\u200d\u0937 \u0e01\u200b\u0e02",
+        "\U0001f3f4\U000e0067\U000e0062\U000e007f \u2764\ufe0f 1\ufe0f\u20e3 \U0001f468\u200d\U0001f469",
+        "\u845b\U000e0100 Dampf\u00adschiff",
+        "\u251c\u2500\u2500 a \u2502 \u2514\u2500 b \u2554\u2550\u2557\u2551 \u250c\u2500\u2510",
+        "\u221a2 \u2248 \u00b11 5 m\u00b3 m\u00b2",
+        "\u00e0\u00e1\u00e2\u00e3\u00e4\u00e5 \u00c5\u00c4\u00d6 \u00e5\u00e4\u00f6",
+    ]
+    return "\n".join([*rng.sample(lines, len(lines)), _prose(rng, sentences=6)])
+
+
 def _gaps(rng):
     return _prose(rng, sentences=12).replace(" ", "\u00a0", 4) + "\f\n\ttab\r\n" + "ACGT" * 30 + "\n" + "-" * 80
 
@@ -184,6 +206,19 @@ def _with(sign):
     return make
 
 
+def misread(text, written, read):
+    """Return text that was written in an encoding and read in another; bytes that this has not are left out."""
+    return text.encode(written, "ignore").decode(read, "ignore")
+
+
+def _misread(language, written, read):
+    return lambda rng: misread(_prose(rng, language, 12), written, read)
+
+
+def _hidden(sign):
+    return lambda rng: "".join(f"{word[:2]}{sign}{word[2:]} " for word in _prose(rng, sentences=12).split(" "))
+
+
 DAMAGED = {
     "mojibake": lambda rng: mojibake(_prose(rng)),
     "mojibake-twice": lambda rng: mojibake(_prose(rng), 2),
@@ -196,6 +231,28 @@ DAMAGED = {
     "utf-16": lambda rng: _prose(rng).encode("utf-16").decode("latin-1"),
     "entities": lambda rng: html.escape(_prose(rng)).replace("’", "&rsquo;"),
     "entities-twice": lambda rng: html.escape(html.escape(_prose(rng))),
+    "entities-open": lambda rng: html.escape(_prose(rng)).replace("\u2019", "&nbsp").replace(";", ""),
+    "lines-escaped": lambda rng: json.dumps(_prose(rng), ensure_ascii=False)[1:-1],
+    "escaped-twice": lambda rng: json.dumps(json.dumps(_prose(rng, "fr")))[1:-1],
+    "bytes": lambda rng: repr(_prose(rng, "ru").encode()),
+    "quoted-printable": lambda rng: quopri.encodestring(_prose(rng, "de").encode()).decode(),
+    "percent": lambda rng: quote(_prose(rng), safe=""),
+    "utf-7": _misread("ru", "utf-7", "ascii"),
+    "zero-width": _hidden("\u200b"),
+    "joiners": _hidden("\u200d"),
+    "soft-hyphens": _hidden("\u00ad"),
+    "bidi": _hidden("\u202e"),
+    "bom": _hidden("\ufeff"),
+    "hidden-tags": _hidden("\U000e0041\U000e0042"),
+    "selectors": _hidden("\ufe0f"),
+    **{
+        f"utf-8-as-{page}": _misread("fr", "utf-8", page)
+        for page in ("cp1250", "cp1251", "cp437", "cp850", "mac-roman")
+    },
+    **{f"{page}-as-latin-1": _misread("ru", page, "latin-1") for page in ("cp1251", "koi8-r")},
+    "gbk-as-latin-1": _misread("zh", "gbk", "latin-1"),
+    "euc-jp-as-latin-1": _misread("ja", "euc-jp", "latin-1"),
+    "shift-jis-as-cp1252": _misread("ja", "shift-jis", "cp1252"),
     "html": _html,
     "html-one-line": lambda rng: _html(rng).replace("\n", ""),
     "base64": _base64,
@@ -207,6 +264,7 @@ DAMAGED = {
 }
 """A document by the kind of its damage; prose of the same kind is what surrounds it."""
 CLEAN = {
+    "written": _written,
     "tables": _table,
     "math": _math,
     "emoji": _emoji,

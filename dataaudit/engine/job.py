@@ -43,7 +43,7 @@ from dataaudit.text import plural
 
 STATE_FOLDER = ".dataaudit"
 _KERNELS = {
-    "encoding_faults": ("fault_markup", "faults"),
+    "encoding_faults": ("fault_decoders", "fault_escapes", "fault_invisible", "fault_markup", "faults"),
     "filters": ("filters",),
     "near_dup": ("crowds", "minhash", "pairing"),
     "overlap": ("items", "markup", "nearest", "ngrams", "overlap"),

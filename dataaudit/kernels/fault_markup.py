@@ -24,6 +24,13 @@ ENTITIES = (
     " lsaquo rsaquo euro trade bull"
 )
 """Names of entities; those that are names of variables too (``sum``, ``int``, ``lang``) are left out."""
+_ACCENTS = ("acute", "grave", "circ", "uml", "tilde", "cedil", "ring", "slash")
+OPEN_ENTITIES = " ".join(
+    name for name in ENTITIES.split() if name in {"nbsp", "szlig", "aelig", "AElig"} or name[1:] in _ACCENTS
+)
+"""Those that count without a semicolon, whatever letter follows: no variable has such a name."""
+OPEN_ESCAPES = "amp lt gt quot"
+"""Those that count without one as a word of a sentence."""
 BARE_TAGS = (
     "p br hr b i u em strong div span ul ol li dl dt dd td tr th tbody thead tfoot h1 h2 h3 h4 h5 h6 pre blockquote"
     " html sup sub tt strike ins wbr nobr figcaption noscript colgroup"
@@ -40,16 +47,17 @@ PLAIN_ATTRIBUTES = (
 """Elements whose attributes may stand without quotes; ``template<class T=int>`` is no tag."""
 
 
-Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 _SEED, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 
 @cache
 def name_tables() -> Tables:
-    """Return uint64[k], sorted: digests of entities, bare tags, glued tags, tags with plain attributes."""
-    lists = (ENTITIES, BARE_TAGS, GLUED_TAGS, PLAIN_ATTRIBUTES)
-    entities, bare, glued, plain = (np.array(sorted(map(_digest, names.split())), dtype=np.uint64) for names in lists)
-    return entities, bare, glued, plain
+    """Return uint64[k], sorted: digests of entities, of open ones, escapes, of bare, glued, plainly written tags."""
+    lists = (ENTITIES, OPEN_ENTITIES, OPEN_ESCAPES, BARE_TAGS, GLUED_TAGS, PLAIN_ATTRIBUTES)
+    made = [np.array(sorted(map(_digest, names.split())), dtype=np.uint64) for names in lists]
+    entities, opened, escapes, bare, glued, plain = made
+    return entities, opened, escapes, bare, glued, plain
 
 
 def _digest(name: str) -> int:
@@ -60,24 +68,52 @@ def _digest(name: str) -> int:
 
 
 @cold
-def entity_end(data: np.ndarray, pos: Integer, end: Integer, entities: np.ndarray) -> Integer:
-    """Return the byte after the entity whose ``&`` stands at ``pos``, or ``pos`` where there is none."""
+def entity_end(
+    data: np.ndarray,
+    start: Integer,
+    pos: Integer,
+    end: Integer,
+    entities: np.ndarray,
+    opened: np.ndarray,
+    escapes: np.ndarray,
+) -> Integer:
+    """Return the byte after the entity whose ``&`` stands at ``pos``, or ``pos`` where there is none.
+
+    Without a semicolon it is one by two to five digits, by a name of ``opened`` whatever letter follows, or by one of
+    ``escapes`` before white space, behind a word or the space behind one; never before ``=``.
+    """
     at = pos + 1
     if at < end and data[at] == 35:
         at += 1
         is_hex = at < end and data[at] | 32 == 120
         at += np.int64(is_hex)
         first = at
-        while at < end and at - first < 7 and (_is_digit(data[at]) or (is_hex and 97 <= data[at] | 32 <= 102)):
+        while at < end and at - first < 7 and (is_digit(data[at]) or (is_hex and 97 <= data[at] | 32 <= 102)):
             at += 1
-        return at + 1 if first < at < end and data[at] == 59 else pos
-    digest = _SEED
-    while at < end and at - pos <= _NAME and (_is_letter(data[at]) or _is_digit(data[at])):
+        if first < at < end and data[at] == 59:
+            return at + 1
+        return at if 2 <= at - first <= 5 and not (at < end and data[at] == 61) else pos
+    digest, open_end = _SEED, pos
+    while at < end and at - pos <= _NAME and (is_letter(data[at]) or is_digit(data[at])):
         digest = (digest ^ np.uint64(data[at])) * _PRIME
         at += 1
-    if at == end or data[at] != 59 or not _holds(entities, digest):
+        if at - pos > 4 and open_end == pos and _holds(opened, digest):
+            open_end = at
+    if at < end and data[at] == 59 and _holds(entities, digest):
+        return at + 1
+    if at < end and data[at] == 61:
         return pos
-    return at + 1
+    before = pos - 1 if pos > start and data[pos - 1] == 32 else pos
+    is_behind = before > start and _ends_word(data[before - 1])
+    if is_behind and (at == end or is_space(data[at])) and _holds(escapes, digest):
+        return at
+    return open_end
+
+
+@helper
+def _ends_word(byte: Integer) -> bool:
+    """Tell whether a byte is of a word, or a sign behind one: ``.``, ``!``, ``?``, ``)``."""
+    return bool(is_letter(byte) or is_digit(byte) or byte >= 128 or byte in (33, 41, 46, 63))
 
 
 @cold
@@ -93,12 +129,12 @@ def is_address(data: np.ndarray, line: Integer, pos: Integer, after: Integer, en
     """
     if data[pos + 1] == 35 or _begins(data, pos + 1, end, (b"amp;", b"lt;", b"gt;", b"quot;", b"apos;", b"nbsp;")):
         return False
-    while pos > line and _is_space(data[pos - 1]):
+    while pos > line and is_space(data[pos - 1]):
         pos -= 1
     is_operator = pos > line and (data[pos - 1] in (40, 61, 123, 124))  # ( = { |
     if not is_operator and not (pos - line >= 6 and _begins(data, pos - 6, end, (b"return",))):
         return False
-    while after < end and data[after] != 10 and _is_space(data[after]):
+    while after < end and data[after] != 10 and is_space(data[after]):
         after += 1
     return bool(after == end or data[after] in (10, 125) or _begins(data, after, end, (b"//", b"/*")))
 
@@ -113,7 +149,7 @@ def is_comment(data: np.ndarray, line: Integer, end: Integer) -> bool:
         end: Byte after what is looked at.
     """
     at = line
-    while at < end and data[at] != 10 and _is_space(data[at]):
+    while at < end and data[at] != 10 and is_space(data[at]):
         at += 1
     return bool((line < at < end and data[at] == 42) or _begins(data, at, end, (b"//", b"/*", b"'''")))
 
@@ -126,7 +162,7 @@ def begins_line(data: np.ndarray, pos: Integer, after: Integer, end: Integer) ->
     if data[after] in (41, 44, 45, 46, 47, 58, 59, 61, 124):  # ) , - . / : ; = |
         return False
     at = after
-    while at < end and data[at] != 10 and _is_space(data[at]):
+    while at < end and data[at] != 10 and is_space(data[at]):
         at += 1
     return bool(at in (after, end) or data[at] == 10)
 
@@ -138,7 +174,7 @@ def ends_line(data: np.ndarray, start: Integer, pos: Integer, after: Integer) ->
         return True
     before = data[pos - 1] if pos > start else np.uint8(32)
     # . ! ? > ; : ) "
-    return bool(_is_letter(before) or _is_digit(before) or before >= 128 or before in (46, 33, 63, 62, 59, 58, 41, 34))
+    return bool(is_letter(before) or is_digit(before) or before >= 128 or before in (46, 33, 63, 62, 59, 58, 41, 34))
 
 
 @helper
@@ -182,9 +218,9 @@ def tag_end(
         digest = (digest ^ (byte | np.uint64(32) if 65 <= byte <= 90 else byte)) * _PRIME
         at += 1
     name_end = at
-    while at < end and at - name_end < _NAME and _is_space(data[at]):
+    while at < end and at - name_end < _NAME and is_space(data[at]):
         at += 1
-    if at in (first, end) or not _is_letter(data[first]):
+    if at in (first, end) or not is_letter(data[first]):
         return pos
     if data[at] == 62:
         is_glued = pos > start and (_in_name(data[pos - 1]) or data[pos - 1] == 95)
@@ -202,7 +238,7 @@ def _is_link(data: np.ndarray, start: Integer, pos: Integer) -> bool:
     """Tell whether ``</`` goes on from an ``L`` that stands alone: a link of Perl's documentation, ``L</new>``."""
     if pos == start or data[pos - 1] != 76:
         return False
-    return bool(pos - 1 == start or not (_is_letter(data[pos - 2]) or data[pos - 2] == 62))
+    return bool(pos - 1 == start or not (is_letter(data[pos - 2]) or data[pos - 2] == 62))
 
 
 @helper
@@ -257,17 +293,20 @@ def _holds(table: np.ndarray, digest: np.uint64) -> bool:
 
 
 @helper
-def _is_letter(byte: Integer) -> bool:
+def is_letter(byte: Integer) -> bool:
+    """Tell whether a byte is one of A to Z, a to z."""
     return bool(97 <= byte | 32 <= 122)
 
 
 @helper
-def _is_digit(byte: Integer) -> bool:
+def is_digit(byte: Integer) -> bool:
+    """Tell whether a byte is one of 0 to 9."""
     return bool(48 <= byte <= 57)
 
 
 @helper
-def _is_space(byte: Integer) -> bool:
+def is_space(byte: Integer) -> bool:
+    """Tell whether a byte is white space of ASCII."""
     return bool(byte == 32 or 9 <= byte <= 13)
 
 

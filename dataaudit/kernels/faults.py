@@ -1,9 +1,4 @@
-"""Counts what a wrong decoder or a careless extractor leaves in text: one pass over the bytes of each document.
-
-Mojibake is UTF-8 that was read as Latin-1 or Windows-1252, once or several times: characters that, taken as bytes of
-Windows-1252, are valid UTF-8. A single sequence may stand there by right (a German sharp s before a closing quote), so
-it counts by itself only where no text has it; two sequences side by side always count.
-"""
+"""Counts what a wrong decoder or a careless extractor leaves in text: one pass over the bytes of each document."""
 
 from __future__ import annotations
 
@@ -11,6 +6,17 @@ from functools import cache
 
 import numpy as np
 
+from dataaudit.kernels.fault_decoders import (
+    kana_end,
+    letters_end,
+    mojibake_end,
+    page_chain,
+    page_tables,
+    role_table,
+    splits_word,
+)
+from dataaudit.kernels.fault_escapes import WALK_SIZE, escape_end
+from dataaudit.kernels.fault_invisible import LEAST_SOFT, SOFT_ONE_IN, flag_end, is_invisible, is_right_to_left
 from dataaudit.kernels.fault_markup import (
     READ_DIGESTS,
     begins_line,
@@ -23,24 +29,28 @@ from dataaudit.kernels.fault_markup import (
 )
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
 
-KINDS = ("mojibake", "replacement", "control", "entities", "tags", "base64")
+KINDS = ("mojibake", "replacement", "control", "invisible", "escapes", "entities", "tags", "base64")
 """What is counted, in the order of the columns."""
-MOJIBAKE, REPLACEMENT, CONTROL, ENTITIES, TAGS, BASE64, LINES, MARKUP_LINES = range(8)
-NUM_COUNTS = 8
+MOJIBAKE, REPLACEMENT, CONTROL, INVISIBLE, ESCAPES, ENTITIES, TAGS, BASE64, LINES, MARKUP_LINES = range(10)
+NUM_COUNTS = 10
 RUN = 64
 """Letters, digits, ``+`` and ``/`` that a run of base64 has at least."""
-_LINE_END, _CONTROL, _AMPERSAND, _LESS, _C2, _C3, _EF, _FOUR_BYTES = range(1, 9)
-_UPPER, _LOWER, _DIGIT, _SIGN = range(1, 5)
-_IS_QUOTE, _IS_MARK, _BEHIND_E2, _BEHIND_EF, _BEHIND_UNIT = 1, 2, 4, 8, 16
-_ROLES = {
-    _IS_QUOTE: b"\x82\x84\x85\x8b\x91\x92\x93\x94\x95\x96\x97\x99\x9b\xa0\xab\xb7\xbb\xbf",
-    _IS_MARK: b"\xa9\xaa\xae\xb0\xb1\xb2\xb3\xb9\xba",
-    _BEHIND_E2: b"\x80\x82\x84\x86\x88\x89\x9c",
-    _BEHIND_EF: b"\xbb\xbc\xbf",
-    _BEHIND_UNIT: b"\x85\x92\x94\x95\x96\x97\xa0\xb7",
+_LINE_END, _AMPERSAND, _LESS, _C2, _C3, _E2, _CONTROL, _EF, _FOUR_BYTES, _ESCAPE = range(1, 11)
+_BEGIN = {
+    b"\\": b"\\Unrtux",
+    b"=": b"0123456789ABCDEF\r\n",
+    b"%": b"0123456789ABCDEFabcdef",
+    b"+": bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)) + b"+/",
+    b"<": b"/!?" + bytes(range(65, 91)) + bytes(range(97, 123)),
+    b"&": b"#" + bytes(range(48, 58)) + bytes(range(65, 91)) + bytes(range(97, 123)),
 }
-"""Signs of Windows-1252 that may follow a capital letter (quotes, dashes, a space), or one that stands for a unit or a
-name; second bytes of three whose characters stand side by side in no text; signs that may follow an Angstrom."""
+"""Signs that begin a fault, and what may follow each: most that stand in code are passed over like letters."""
+_ALWAYS = 128
+_UPPER, _LOWER, _DIGIT, _SIGN = range(1, 5)
+DONE, CHECKED, SOFT, MARKS = range(WALK_SIZE, WALK_SIZE + 4)
+"""Where the state of a document has the byte after what was last counted as mojibake, that after letters that were
+looked at, the bytes of soft hyphens, and those of marks of right-to-left text."""
+_STATE_SIZE = WALK_SIZE + 4
 _DIGESTS = (64, 96, 128)
 """Hexadecimal digits of SHA-256, SHA-384 and SHA-512; shorter digests are no run."""
 
@@ -52,29 +62,21 @@ def _actions() -> np.ndarray:
     actions[:32], actions[127] = _CONTROL, _CONTROL
     actions[list(b"\t\f\r")] = 0
     actions[list(b"\n&<")] = _LINE_END, _AMPERSAND, _LESS
-    actions[[0xC2, 0xC3, 0xEF]] = _C2, _C3, _EF
+    actions[list(b"\\=%+")] = _ESCAPE
+    actions[[0xC2, 0xC3, 0xE2, 0xEF]] = _C2, _C3, _E2, _EF
     actions[0xF0:0xF5] = _FOUR_BYTES
     return actions
 
 
 @cache
-def _cp1252() -> np.ndarray:
-    """Return uint8[0x2123]: the byte of Windows-1252, or of Latin-1, that a code point is; 0 where it is none."""
-    table = np.zeros(0x2123, dtype=np.uint8)
-    table[0x80:0x100] = np.arange(0x80, 0x100)
-    for byte in range(0x80, 0xA0):
-        character = bytes([byte]).decode("cp1252", "ignore")
-        table[ord(character or chr(byte))] = byte
-    return table
-
-
-@cache
-def _roles() -> np.ndarray:
-    """Return uint8[256]: what of :data:`_ROLES` a byte of Windows-1252 is."""
-    roles = np.zeros(256, dtype=np.uint8)
-    for role, some in _ROLES.items():
-        roles[list(some)] |= role
-    return roles
+def _gates() -> np.ndarray:
+    """Return uint8[2, 256]: bits of a byte, and of the byte behind it; what has none in common is passed over."""
+    gates = np.zeros((2, 256), dtype=np.uint8)
+    gates[0, _actions() > 0], gates[1] = _ALWAYS, _ALWAYS
+    for number, (sign, followers) in enumerate(_BEGIN.items()):
+        gates[0, sign[0]] = 1 << number
+        gates[1, list(followers)] |= 1 << number
+    return gates
 
 
 @cache
@@ -86,7 +88,7 @@ def _alphabet() -> np.ndarray:
 
 
 def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return int64[n, 8] of each document: the bytes of each of :data:`KINDS`, its lines, those that are markup.
+    """Return int64[n, 10] of each document: the bytes of each of :data:`KINDS`, its lines, those that are markup.
 
     Lines without a character that is seen are none. A line is markup when it begins or ends with a tag, unless it is
     a comment, or the tag is a bare one that stands as a word between others.
@@ -96,103 +98,182 @@ def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
         offsets: int64[n + 1] of the documents in it.
     """
     counts = np.zeros((len(offsets) - 1, NUM_COUNTS), dtype=np.int64)
-    _count(data, offsets, _actions(), _cp1252(), _roles(), _alphabet(), *name_tables(), counts)
+    tables = (_actions(), _gates(), *page_tables(), role_table(), _alphabet(), *name_tables())
+    _count(data, offsets, *tables, np.full(_STATE_SIZE, -1, dtype=np.int64), counts)
     return counts
 
 
 @compiled(
-    f"void({READ_BYTES}, {READ_OFFSETS}, uint8[::1], uint8[::1], uint8[::1], uint8[::1], {READ_DIGESTS},"
-    f" {READ_DIGESTS}, {READ_DIGESTS}, {READ_DIGESTS}, int64[:, ::1])"
+    f"void({READ_BYTES}, {READ_OFFSETS}, uint8[::1], uint8[:, ::1], uint8[:, ::1], uint16[:, ::1], uint8[::1],"
+    f" uint8[::1], {', '.join([READ_DIGESTS] * 6)}, int64[::1], int64[:, ::1])"
 )
 def _count(
     data: np.ndarray,
     offsets: np.ndarray,
     actions: np.ndarray,
-    cp1252: np.ndarray,
+    gates: np.ndarray,
+    pages: np.ndarray,
+    masks: np.ndarray,
     roles: np.ndarray,
     alphabet: np.ndarray,
     entities: np.ndarray,
+    opened: np.ndarray,
+    escapes: np.ndarray,
     bare: np.ndarray,
     glued: np.ndarray,
     plain: np.ndarray,
+    state: np.ndarray,
     counts: np.ndarray,
 ) -> None:
     """Fill ``counts``."""
+    here, behind = gates[0], gates[1]
     for document in range(len(offsets) - 1):
         start, end = offsets[document], offsets[document + 1]
         own = counts[document]
-        pos, line, last_tag, opened = start, start, -1, False
+        pos, line, last_tag, in_tag = start, start, -1, False
+        state[DONE], state[CHECKED], state[SOFT], state[MARKS] = start, start, 0, 0
         while pos < end:
-            while pos < end and actions[data[pos]] == 0:
-                pos += 1
-            if pos == end:
+            pos = _passed_over(data, pos, end - 1, here, behind)
+            if pos == end - 1 and here[data[pos]] != _ALWAYS:
                 break
             action = actions[data[pos]]
             if action == _LINE_END:
-                _end_line(data, line, pos, last_tag, opened, own)
+                _end_line(data, line, pos, last_tag, in_tag, own)
                 pos += 1
-                line, opened = pos, False
+                line, in_tag = pos, False
             elif action == _LESS:
                 after = tag_end(data, start, pos, end, bare, glued, plain)
                 own[TAGS] += after - pos
                 if after == pos:
                     pos += 1
                     continue
-                opened |= _is_blank(data, line, pos) and begins_line(data, pos, after, end)
+                in_tag |= _is_blank(data, line, pos) and begins_line(data, pos, after, end)
                 ends = ends_line(data, start, pos, after)
                 while pos < after:
                     if data[pos] == 10:  # the tag goes on in the next line
-                        opened = True
-                        _end_line(data, line, pos, last_tag, opened, own)
+                        in_tag = True
+                        _end_line(data, line, pos, last_tag, in_tag, own)
                         line = pos + 1
                     pos += 1
                 last_tag = after if ends else last_tag
             elif action == _AMPERSAND:
-                after = entity_end(data, pos, end, entities)
+                after = entity_end(data, start, pos, end, entities, opened, escapes)
                 if after > pos and not is_address(data, line, pos, after, end) and not is_comment(data, line, pos):
                     own[ENTITIES] += after - pos
                 pos = max(after, pos + 1)
-            elif action == _C3:
-                after = _mojibake_end(data, start, pos, end, cp1252, roles)
-                own[MOJIBAKE] += after - pos
-                pos = after if after > pos else pos + 2
+            elif action == _ESCAPE:
+                after = escape_end(data, start, line, pos, end, state)
+                own[ESCAPES] += after - pos
+                pos = max(after, pos + 1)
+            elif action <= _E2 and _is_usual(data, start, pos, end):
+                pos += 2 + np.int64(action == _E2)
+            elif action <= _E2:
+                pos = _letter_end(data, start, line, pos, end, pages, masks, roles, state, own)
             else:
-                pos += _count_character(data, pos, action, own)
-        _end_line(data, line, end, last_tag, opened, own)
+                pos = _sign_end(data, start, pos, end, action, own)
+        _end_line(data, line, end, last_tag, in_tag, own)
         own[BASE64] = _base64_bytes(data, start, end, alphabet)
+        if state[SOFT] >= 2 * LEAST_SOFT and SOFT_ONE_IN * state[SOFT] >= 2 * (end - start):
+            own[INVISIBLE] += state[SOFT]
+        if state[MARKS] > 0 and not is_right_to_left(data, start, end):
+            own[INVISIBLE] += state[MARKS]
 
 
 @helper
-def _count_character(data: np.ndarray, pos: Integer, action: Integer, counts: np.ndarray) -> Integer:
-    """Count a character that no text should have; return its bytes."""
+def _passed_over(data: np.ndarray, pos: Integer, last: Integer, here: np.ndarray, behind: np.ndarray) -> Integer:
+    """Return the first byte from ``pos`` on that may begin something, or ``last``."""
+    at, stop, one = np.uintp(pos), np.uintp(last), np.uintp(1)  # unsigned: no index wraps around
+    while at < stop and here[data[at]] & behind[data[at + one]] == 0:
+        at += one
+    return np.int64(at)
+
+
+@helper
+def _is_usual(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> bool:
+    """Tell whether a character is a letter of Latin-1 or a sign as most are, beside ASCII: it need not be looked at."""
+    if pos > start and data[pos - 1] >= 0x80:
+        return False
+    lead, second = data[pos], data[pos + 1]
+    if lead == 0xC3:
+        return bool(pos + 2 == end or data[pos + 2] < 0x80)
+    third = data[pos + 2] if lead == 0xE2 else np.uint8(0)
+    return bool(lead == 0xE2 and (second > 0x81 or (second == 0x80 and (0x93 <= third < 0x9A or 0x9C <= third < 0x9E))))
+
+
+@cold
+def _letter_end(
+    data: np.ndarray,
+    start: Integer,
+    line: Integer,
+    pos: Integer,
+    end: Integer,
+    pages: np.ndarray,
+    masks: np.ndarray,
+    roles: np.ndarray,
+    state: np.ndarray,
+    counts: np.ndarray,
+) -> Integer:
+    """Count what begins with a character of Latin-1 or of U+2000 on, or lies around it; return the byte after."""
+    lead, second = data[pos], data[pos + 1]
+    first, after, width = pos, pos, 3 if lead == 0xE2 else 2
+    if lead == 0xC3:
+        after = mojibake_end(data, start, pos, end, pages[0], roles)
+    if after == pos and pos > state[DONE] and data[pos - 1] >= 0x80:
+        first, after = page_chain(data, state[DONE], pos, end, pages, masks)
+    if after == pos and lead == 0xE2 and second == 0x80 and data[pos + 2] == 0x9A:
+        after = kana_end(data, pos, end)
+    if after == pos and lead != 0xC3 and splits_word(data, start, pos, end, width):
+        after = pos + width
+    counts[MOJIBAKE] += after - first
+    if after == pos and lead != 0xE2 and pos >= state[CHECKED] and pos + 2 < end and data[pos + 2] in (0xC2, 0xC3):
+        state[CHECKED], size = letters_end(data, start, line, pos, end, state)
+        counts[MOJIBAKE] += size
+        after = state[CHECKED] if size > 0 else pos
+    if after > pos:
+        state[DONE] = after
+        return after
+    if lead == 0xE2 and second in (0x80, 0x81):
+        kind = is_invisible(data, start, pos, pos + 3, end)
+        counts[INVISIBLE] += 3 * np.int64(kind == 1)
+        state[MARKS] += 3 * np.int64(kind == 2)
+    elif lead == 0xC2:
+        counts[CONTROL] += 2 * np.int64(second < 0xA0)
+        state[SOFT] += 2 * np.int64(second == 0xAD)
+    return pos + width
+
+
+@cold
+def _sign_end(
+    data: np.ndarray, start: Integer, pos: Integer, end: Integer, action: Integer, counts: np.ndarray
+) -> Integer:
+    """Count a character that no text should have, if one stands at ``pos``; return the byte after."""
     if action == _CONTROL:
         counts[CONTROL] += 1
-        return 1
-    if action == _C2:
-        counts[CONTROL] += 2 * np.int64(data[pos + 1] < 0xA0)
-        return 2
+        return pos + 1
     second, third = data[pos + 1], data[pos + 2]
-    if action == _EF:
-        if second == 0xBF and third == 0xBD:
-            counts[REPLACEMENT] += 3
-        elif (second == 0xBF and third >= 0xBE) or (second == 0xB7 and 0x90 <= third < 0xB0):
-            counts[CONTROL] += 3
-        return 3
-    if second & 15 == 15 and third == 0xBF and data[pos + 3] >= 0xBE:
-        counts[CONTROL] += 4
-    return 4
+    if action == _FOUR_BYTES:
+        counts[CONTROL] += 4 * np.int64(second & 15 == 15 and third == 0xBF and data[pos + 3] >= 0xBE)
+        counts[INVISIBLE] += 4 * np.int64(data[pos] == 0xF3 and is_invisible(data, start, pos, pos + 4, end) == 1)
+        return flag_end(data, pos, end)
+    if second == 0xBF and third == 0xBD:
+        counts[REPLACEMENT] += 3
+    elif (second == 0xBF and third >= 0xBE) or (second == 0xB7 and 0x90 <= third < 0xB0):
+        counts[CONTROL] += 3
+    elif second in (0xB8, 0xBB, 0xBF):
+        counts[INVISIBLE] += 3 * np.int64(is_invisible(data, start, pos, pos + 3, end) == 1)
+    return pos + 3
 
 
 @helper
 def _end_line(
-    data: np.ndarray, line: Integer, end: Integer, last_tag: Integer, opened: bool, counts: np.ndarray
+    data: np.ndarray, line: Integer, end: Integer, last_tag: Integer, in_tag: bool, counts: np.ndarray
 ) -> None:
     """Count the line from ``line`` to ``end``, unless it is blank."""
     while end > line and (data[end - 1] == 32 or 9 <= data[end - 1] <= 13) and end != last_tag:
         end -= 1
     if end > line:
         counts[LINES] += 1
-        counts[MARKUP_LINES] += np.int64((opened or end == last_tag) and not is_comment(data, line, end))
+        counts[MARKUP_LINES] += np.int64((in_tag or end == last_tag) and not is_comment(data, line, end))
 
 
 @helper
@@ -200,92 +281,6 @@ def _is_blank(data: np.ndarray, first: Integer, last: Integer) -> bool:
     while last > first and (data[last - 1] == 32 or 9 <= data[last - 1] <= 13):
         last -= 1
     return bool(last == first)
-
-
-@cold
-def _mojibake_end(
-    data: np.ndarray, start: Integer, pos: Integer, end: Integer, cp1252: np.ndarray, roles: np.ndarray
-) -> Integer:
-    """Return the byte after the sequences that begin at ``pos``; ``pos`` where none does, or one that text may have."""
-    at, number = pos, 0
-    while True:
-        after = _sequence_end(data, at, end, cp1252)
-        if after == at:
-            break
-        at = after
-        number += 1
-    if number > 1 or (number == 1 and _stands_alone(data, start, pos, at, end, cp1252, roles)):
-        return at
-    return pos
-
-
-@helper
-def _sequence_end(data: np.ndarray, pos: Integer, end: Integer, cp1252: np.ndarray) -> Integer:
-    """Return the byte after the characters that are one sequence of UTF-8 in Windows-1252, or ``pos``."""
-    if pos >= end or data[pos] != 0xC3:
-        return pos
-    lead = 0xC0 | (data[pos + 1] & 0x3F)
-    if lead < 0xC2 or lead > 0xF4:
-        return pos
-    least, most = 0x80, 0xBF
-    if lead == 0xE0:
-        least = 0xA0
-    elif lead == 0xED:
-        most = 0x9F
-    elif lead == 0xF0:
-        least = 0x90
-    elif lead == 0xF4:
-        most = 0x8F
-    at = pos + 2
-    for _ in range(1 + np.int64(lead >= 0xE0) + np.int64(lead >= 0xF0)):
-        byte, width = _byte_at(data, at, end, cp1252)
-        if byte < least or byte > most:
-            return pos
-        least, most = 0x80, 0xBF
-        at += width
-    return at
-
-
-@helper
-def _byte_at(data: np.ndarray, pos: Integer, end: Integer, cp1252: np.ndarray) -> tuple[Integer, Integer]:
-    """Return the byte that a character of two or three bytes is in Windows-1252, 0 for none, and its own bytes."""
-    if pos < end and 0xC2 <= data[pos] < 0xE0:
-        point = (np.int64(data[pos]) & 0x1F) << 6 | (data[pos + 1] & 0x3F)
-        return np.int64(cp1252[point]), 2
-    if pos < end and data[pos] == 0xE2:
-        point = 0x2000 | (np.int64(data[pos + 1]) & 0x3F) << 6 | (data[pos + 2] & 0x3F)
-        return np.int64(cp1252[point] if point < len(cp1252) else 0), 3
-    return np.int64(0), 1
-
-
-@helper
-def _stands_alone(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    after: Integer,
-    end: Integer,
-    cp1252: np.ndarray,
-    roles: np.ndarray,
-) -> bool:
-    """Tell whether a single sequence is one that no text has."""
-    lead = 0xC0 | (data[pos + 1] & 0x3F)
-    second, width = _byte_at(data, pos + 2, end, cp1252)
-    role, into_word = roles[second], after < end and 97 <= data[after] <= 122
-    if lead == 0xE1 and second == 0xBB:  # half of the letters of Vietnamese, and a closing quote behind a letter
-        return bool(into_word or roles[_byte_at(data, pos + 2 + width, end, cp1252)[0]] & _IS_QUOTE == 0)
-    is_quote = role & _IS_QUOTE != 0 and (width == 3 or second >= 0xA0)  # a control character is none
-    if lead > 0xC5:
-        is_sign = (lead == 0xE2 and role & _BEHIND_E2) or (lead == 0xEF and role & _BEHIND_EF)
-        is_start = (lead == 0xE1 and second == 0xBA) or (lead == 0xE3 and second == 0x80)
-        return bool(is_sign or is_start or (lead == 0xF0 and second == 0x9F))
-    before = np.int64(data[pos - 1]) if pos > start else 32
-    if lead > 0xC3:
-        if 97 <= before <= 122 and lead == 0xC5:  # a unit and an Angstrom
-            return bool(role & _BEHIND_UNIT == 0 and (into_word or (role & _IS_MARK == 0 and second != 0x93)))
-        return bool(97 <= before <= 122 or (into_word and not is_quote and role & _IS_MARK == 0))
-    is_capital = 65 <= before <= 90 or (pos > start + 1 and data[pos - 2] == 0xC3 and before <= 0x9E)
-    return bool(into_word or not is_capital or not is_quote)
 
 
 @helper

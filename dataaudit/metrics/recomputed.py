@@ -29,7 +29,7 @@ FAULTS = {
     "wordless_documents": "documents",
     **{
         f"{kind}_{unit}": unit
-        for kind in ("mojibake", "replacement", "control", "entities", "tags", "base64")
+        for kind in ("mojibake", "replacement", "control", "invisible", "escapes", "entities", "tags", "base64")
         for unit in ("documents", "bytes")
     },
 }

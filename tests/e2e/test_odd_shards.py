@@ -36,6 +36,8 @@ WORDS = {
     "mojibake": "documents with mojibake 1",
     "replacement": "documents with replacement characters 1",
     "utf-16": "documents with control characters 1",
+    "zero-width": "documents with invisible characters 1",
+    "quoted-printable": "documents with escapes left in 1",
     "entities": "documents with entities left in 1",
     "html": "documents of markup 1",
     "base64": "documents of base64 1",

@@ -1,4 +1,4 @@
-"""Slow twin of the kernels for encoding faults: strings and regular expressions. Imports nothing of ours.
+"""Slow twin of the kernels for encoding faults: strings and regular expressions. Imports nothing that it checks.
 
 Written from the definitions in docs/reference/metrics.md; positions are characters, sizes are bytes of UTF-8.
 """
@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from itertools import pairwise
+
+from twins.fault_decoders import kana_end, letters, page_chain, splits_word
+from twins.fault_escapes import escape_end, hidden_kind, in_string
 
 _SPACES = " \t\n\v\f\r"
 _NAME = r"[A-Za-z][-A-Za-z0-9:.]{0,31}"
@@ -19,6 +22,7 @@ _LINK = re.compile(r"(?:^|[^A-Za-z>])L$")
 _EMPTY = re.compile(rf"<{_NAME}{_SPACE}{{0,32}}/>")
 _OPENING = re.compile(rf"<({_NAME}){_SPACE}{{1,32}}[-A-Za-z0-9:._@]+=([\"']?)[^>]*>")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,7}|([A-Za-z0-9]+));")
+_OPEN_NUMBER = re.compile("&#(?:[0-9]{2,5}(?![0-9])|[xX][0-9a-fA-F]{2,5}(?![0-9a-fA-F]))(?![;=])")
 _RUN = re.compile(r"[A-Za-z0-9+/]{64,}")
 _BEFORE_GLUED = re.compile(r"[-A-Za-z0-9:._]")
 _QUOTES = {
@@ -28,7 +32,7 @@ _NEVER_BEHIND_UNIT = {*"\u2026\u2019\u201d\u2022\u2013\u2014\u00a0\u00b7"}
 _COMMENT = re.compile(r"[ \t\v\f\r]+\*|[ \t\v\f\r]*(?://|/\*|''')")
 _BEFORE_ADDRESS = re.compile(r"(?:[(={|]|return)[ \t\v\f\r]*$", re.IGNORECASE | re.ASCII)
 _AFTER_ADDRESS = re.compile(r"[ \t\v\f\r]*(?:$|\n|\}|//|/\*)")
-_ESCAPES = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"}
+_ESCAPES = {"&amp", "&lt", "&gt", "&quot", "&apos", "&nbsp"}
 _NAMED_DIGEST = re.compile(r"[sS][hH][aA][0-9]{3}[-:=]$")
 _MARKS = {*"\u00a9\u00aa\u00ae\u00b0\u00b1\u00b2\u00b3\u00b9\u00ba"}
 _NONCHARACTERS = {*range(0xFDD0, 0xFDF0)} | {plane << 16 | low for plane in range(17) for low in (0xFFFE, 0xFFFF)}
@@ -41,13 +45,23 @@ def fault_counts(text: str, names: dict[str, set[str]]) -> Counter[str]:
         text: The document.
         names: What counts by name: ``entities``, tags that are ``bare``, ``glued``, or have ``plain`` attributes.
     """
-    counts, tags, at = Counter(), [], 0
+    counts, tags, at, done, checked = Counter(), [], 0, 0, 0
     while at < len(text):
-        kind, end = _fault_at(text, at, names)
-        counts[kind] += _size(text[at:end])
+        kind, first, end = _fault_at(text, at, done, names)
+        if not kind and end == at + 1 and at >= checked:
+            checked, is_fault = letters(text, at)
+            if is_fault and not in_string(text, at):
+                counts["mojibake"] += sum(2 for sign in text[at:checked] if sign > "\x7f")
+                at = done = checked
+                continue
+        counts[kind] += _size(text[first:end])
         if kind == "tags":
             tags.append((at, end))
+        if kind == "mojibake":
+            done = end
         at = end
+    counts["invisible"] += counts["soft"] * (counts["soft"] >= 10 and 256 * counts["soft"] >= 2 * _size(text))
+    counts["invisible"] += counts["marks"] * (re.search("[\u0580-\u07ff]", text) is None)
     counts["base64"] = sum(
         len(one.group()) for one in _RUN.finditer(text) if _is_random(one.group(), text[: one.start()])
     )
@@ -61,26 +75,58 @@ def _size(text: str) -> int:
     return len(text.encode())
 
 
-def _fault_at(text: str, at: int, names: dict[str, set[str]]) -> tuple[str, int]:
-    """Return what stands here, and where it ends."""
+def _fault_at(text: str, at: int, done: int, names: dict[str, set[str]]) -> tuple[str, int, int]:
+    """Return what stands here, where it begins, and where it ends."""
     sign = text[at]
     if sign == "<" and (end := _tag_end(text, at, names)):
-        return "tags", end
-    if sign == "&" and (found := _ENTITY.match(text, at)) and (not found[1] or found[1] in names["entities"]):
+        return "tags", at, end
+    if sign == "&" and (end := _entity_end(text, at, names)):
         head = text[text.rfind("\n", 0, at) + 1 : at]
         is_address = (
-            found[1]
-            and found[0].lower() not in _ESCAPES
+            re.match("&[A-Za-z]", text[at:])
+            and text[at:end].lower().rstrip(";") not in _ESCAPES
             and _BEFORE_ADDRESS.search(head)
-            and _AFTER_ADDRESS.match(text, found.end())
+            and _AFTER_ADDRESS.match(text, end)
         )
-        return "" if is_address or _COMMENT.match(head) else "entities", found.end()
-    if end := _mojibake_end(text, at):
-        return "mojibake", end
+        return "" if is_address or _COMMENT.match(head) else "entities", at, end
+    if end := escape_end(text, at):
+        return "escapes", at, end
+    if chain := _decoded(text, at, done):
+        return "mojibake", *chain
     if sign == "\ufffd":
-        return "replacement", at + 1
+        return "replacement", at, at + 1
     is_control = (sign < " " and sign not in "\t\n\f\r") or "\x7f" <= sign < "\xa0" or ord(sign) in _NONCHARACTERS
-    return "control" if is_control else "", at + 1
+    return "control" if is_control else hidden_kind(text, at) or "", at, at + 1
+
+
+def _decoded(text: str, at: int, done: int) -> tuple[int, int] | None:
+    """Return where characters that a wrong decoder made begin and end."""
+    if end := _mojibake_end(text, at):
+        return at, end
+    if chain := page_chain(text, done, at):
+        return chain
+    end = kana_end(text, at) or splits_word(text, at) * (at + 1)
+    return (at, end) if end else None
+
+
+def _entity_end(text: str, at: int, names: dict[str, set[str]]) -> int | None:
+    found = _ENTITY.match(text, at)
+    if found and (not found[1] or found[1] in names["entities"]):
+        return found.end()
+    if found := _OPEN_NUMBER.match(text, at):
+        return found.end()
+    name = re.match("[A-Za-z0-9]{0,32}", text[at + 1 :])[0]
+    behind = text[at + 1 + len(name) : at + 2 + len(name)]
+    if behind == "=":
+        return None
+    if (
+        name in names["escapes"]
+        and behind in {"", *_SPACES}
+        and re.search(r"[A-Za-z0-9\x80-\U0010ffff!).?] ?$", text[:at])
+    ):
+        return at + 1 + len(name)
+    sizes = [size for size in range(4, len(name) + 1) if name[:size] in names["open"]]
+    return at + 1 + sizes[0] if sizes else None
 
 
 def _tag_end(text: str, at: int, names: dict[str, set[str]]) -> int | None:

@@ -25,6 +25,8 @@ COMPARED = {
     "mojibake_documents": "documents with mojibake",
     "replacement_documents": "documents with replacement characters",
     "control_documents": "documents with control characters",
+    "invisible_documents": "documents with invisible characters",
+    "escapes_documents": "documents with escapes left in",
     "entities_documents": "documents with entities left in",
     "markup_documents": "documents of markup",
     "encoded_documents": "documents of base64",

@@ -18,12 +18,14 @@ TITLES = {
     "mojibake": "mojibake",
     "replacement": "replacement characters",
     "control": "control characters",
+    "invisible": "invisible characters",
+    "escapes": "escapes left in",
     "entities": "entities left in",
     "tags": "tags left in",
     "base64": "base64",
 }
 """Kinds in words."""
-_ALWAYS_FAULTS = ("mojibake", "replacement", "control")
+_ALWAYS_FAULTS = ("mojibake", "replacement", "control", "invisible")
 """Kinds that belong to no source."""
 _LEAST_SD, _NAMED = 0.02, 3
 

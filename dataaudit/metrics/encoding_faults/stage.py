@@ -1,4 +1,4 @@
-"""``encoding_faults``: mojibake, characters that no text has, markup and encoded data left in."""
+"""``encoding_faults``: mojibake, characters that no text has, escapes, markup and encoded data left in."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EncodingFaults(StageDefaults):
     """
 
     name: ClassVar[str] = "encoding_faults"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
 
     def shapes(self) -> Mapping[str, TableShape]:

@@ -11,7 +11,7 @@ BOUNDS = {
     "crowds._agreements": "a sketch's values, for each document",
     "crowds._form": "documents of a bucket, up to a fixed number of them, for each document",
     "edited._find": "words of a document, for each of the 16 texts at most that have a phrase of it",
-    "faults._count": "one pass, and one over every stride of base64",
+    "faults._count": "one pass, beside a sign 256 bytes ahead; one over every stride of base64",
     "filters._count_documents": "one pass; repeated n-grams by a table of a document, of a few lengths",
     "filters._mark_runs": "one pass for each of few periods, until a run is long enough",
     "items._find_texts": "64 texts a seed; each is compared once for each stretch of its length, with `nearest`",

@@ -10,15 +10,24 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from odd_shards import CLEAN, DAMAGED, documents, mojibake
+from odd_shards import CLEAN, DAMAGED, documents, misread, mojibake
 from sentences import SENTENCES
 from twins import faults as twin
 
-from dataaudit.kernels.fault_markup import BARE_TAGS, ENTITIES, GLUED_TAGS, PLAIN_ATTRIBUTES
+from dataaudit.kernels.fault_markup import (
+    BARE_TAGS,
+    ENTITIES,
+    GLUED_TAGS,
+    OPEN_ENTITIES,
+    OPEN_ESCAPES,
+    PLAIN_ATTRIBUTES,
+)
 from dataaudit.kernels.faults import KINDS, count_faults
 
 NAMES = {
     "entities": {*ENTITIES.split()},
+    "open": {*OPEN_ENTITIES.split()},
+    "escapes": {*OPEN_ESCAPES.split()},
     "bare": {*BARE_TAGS.split()},
     "glued": {*GLUED_TAGS.split()},
     "plain": {*PLAIN_ATTRIBUTES.split()},
@@ -43,6 +52,11 @@ PIECES = [
         "\n ",
     ),
     *("0123456789abcdef" * 4, "Ab1/" * 16, "Ab1x" * 16, "A" * 64, "ab" * 40, "Q2" * 30, "x" * 1020),
+    *(r"\n", r"\\n", r"\u00e9", r"\U0001f600", r"\xc3\xa9", r"\xe9", ".", "'", "`", "b'", "A", "E9", "[", "-", "?"),
+    *("=C3=A9", "=E9", "=20", "=09\n", '=3D"', "a=\n", "x " * 35, "%20", "%C3%A9", "%e9", "/", "+AOk-", "+TipOZQ1A-"),
+    *("&eacute", "&nbsp", "&amp ", " &lt\n", "&#246", "&#xe9", "ab", "\u201a", "\u0192", "\u00b3", "\u00ad" * 5),
+    *"\u200b\u200c\u200d\u200e\u202e\u2060\ufe0f\U000e0041\U000e0101\U0001f3f4\u0e01\u05d0\u4e2d\ufff9\u206a",
+    *"\u0420\u0421\u0413\u0432\u0402\u2122\u00a7\u251c\u2310\u0393\u00c7\u00d6\u0102\u221a\u00ef\u00f0\u00e8\u2500",
     *(mojibake(sign) for sign in "\u00e9\u2019\u0142\u043f\u4e2d\U0001f600\u00e0\u00cd"),
 ]
 TEXTS = st.one_of(
@@ -104,6 +118,53 @@ def test_damage_is_found_in_every_language_and_clean_text_has_none(language):
         for times in (1, 2):
             damaged = mojibake(text, times)
             assert kinds(damaged) == ({"mojibake"} if damaged != text else set()), text
+
+
+CODE_PAGES = {
+    "cp1251": "ar bn de el es fr he hi ja ka ko pl ru th tr vi zh",
+    "cp1250": "ar bn de el es fr he hi ja ka ko pl ru th tr vi zh",
+    "koi8-r": "ar bn de el es fr he hi ja ka ko pl ru th tr vi zh",
+    "cp437": "ar bn de el es fr he hi ja ka ko pl ru th tr vi zh",
+    "cp850": "ar bn de el es fr he hi ja ka ko pl ru th tr vi zh",
+    "mac-roman": "ar bn de el es fr he hi ja ka ko pl ru th tr vi zh",
+    "cp1253": "ar de el es fr he ru th",
+    "cp1255": "ar de el es fr he ru th",
+    "cp1256": "ar de el es fr he ru th",
+    "cp874": "ar el he ru th",
+}
+"""Code pages that UTF-8 is read as, and languages of which all sentences together are found."""
+NOT_TWICE = {"cp437": ("bn", "hi", "th"), "cp1255": ("de", "es", "fr")}
+"""What is lost the second time: sequences of boxes alone, and bytes that the code page does not have."""
+LEGACY = {
+    **dict.fromkeys(("cp1251", "koi8-r", "cp866", "iso8859-5", "mac-cyrillic"), "ru"),
+    **dict.fromkeys(("gbk", "big5"), "zh"),
+    **dict.fromkeys(("euc-jp", "shift-jis"), "ja"),
+    **dict.fromkeys(("euc-kr", "cp949"), "ko"),
+    **dict.fromkeys(("cp437", "cp850"), "es"),
+    **dict(zip(("cp1253", "cp1255", "cp1256", "cp874", "cp1250"), ("el", "he", "ar", "th", "pl"), strict=True)),
+}
+"""Encodings whose text is read as Latin-1 or Windows-1252, and a language."""
+
+
+@pytest.mark.parametrize("page", CODE_PAGES)
+def test_utf_8_in_another_code_page_is_mojibake(page):
+    """As Python's own codecs decode it, once and twice."""
+    for language in CODE_PAGES[page].split():
+        once = misread(" ".join(SENTENCES[language]), "utf-8", page)
+        assert "mojibake" in kinds(once), language
+        assert language in NOT_TWICE.get(page, ()) or "mojibake" in kinds(misread(once, "utf-8", page)), language
+
+
+@pytest.mark.parametrize("read", ["latin-1", "cp1252"])
+@pytest.mark.parametrize("page", LEGACY)
+def test_text_of_a_code_page_in_latin_1_is_found(page, read):
+    """Bytes that Latin-1 reads as control characters are these."""
+    assert kinds(misread(" ".join(SENTENCES[LEGACY[page]]), page, read)) & {"mojibake", "control"}
+
+
+def test_utf_16_in_latin_1_is_control_characters():
+    """NUL beside each letter."""
+    assert all("control" in kinds(misread(text[0], "utf-16", "latin-1")) for text in SENTENCES.values())
 
 
 CLEAN_LINES = [
@@ -177,6 +238,53 @@ DAMAGED_LINES = {
     "(&copy; 2024)": "entities",
     "f(a, &amp;x)": "entities",
     "* a &amp; b": "entities",
+    r"The end.\nNext": "escapes",
+    r"red,\n\nblue": "escapes",
+    r"caf\u00e9": "escapes",
+    r"\u4e2d\u6587\u5b57": "escapes",
+    r"smile \U0001f600s": "escapes",
+    r"caf\xc3\xa9": "escapes",
+    r"pr\xe9sent": "escapes",
+    r"Hello.\\nWorld": "escapes",
+    r'"He said.\nThen"': "escapes",
+    r"b'caf\xc3\xa9'": "escapes",
+    "caf=C3=A9": "escapes",
+    "pr=E9sent": "escapes",
+    "The end.=20\nNext": "escapes",
+    'a href=3D"x"': "escapes",
+    "x" * 60 + " the line goes=\non": "escapes",
+    "Hello%20World,%20it": "escapes",
+    "caf%C3%A9 au lait": "escapes",
+    "pr%e9sent": "escapes",
+    "caf+AOk- au lait": "escapes",
+    "+BD8EQAQ4BDIENQRC +BDwEOARA-": "escapes",
+    "wo\u200brd": "invisible",
+    "wo\u200cr\u200dd": "invisible",
+    "wo\u202er": "invisible",
+    "a \u200eb": "invisible",
+    "word\ufeff": "invisible",
+    "a\ufe0f": "invisible",
+    "\u2764\ufe0f\ufe0f": "invisible",
+    "a\U000e0101": "invisible",
+    "a\U000e0041\U000e0042": "invisible",
+    "wo\u2060rd": "invisible",
+    "Dampf\u00adschiff" * 5: "invisible",
+    "K&#246ln": "entities",
+    "M&uumlnchen": "entities",
+    "a&nbspb": "entities",
+    "R&amp D": "entities",
+    "if a &lt b": "entities",
+    "caf\u0413\u00a9": "mojibake",
+    "it\u0432\u0402\u2122s": "mojibake",
+    "caf\u251c\u2310": "mojibake",
+    "it\u0393\u00c7\u00d6s": "mojibake",
+    "it\u00d4\u00c7\u00d6s": "mojibake",
+    "caf\u221a\u00a9": "mojibake",
+    "caf\u0102\u00a9": "mojibake",
+    "\u00cf\u00f0\u00e8\u00e2\u00e5\u00f2 \u00ec\u00e8\u00f0": "mojibake",
+    "mo\u00b3dy": "mojibake",
+    "ma\u00a4ana": "mojibake",
+    "pr\u201asent": "mojibake",
     "c\u00c5\u201cur": "mojibake",
     "ko\u00c5\u201e": "mojibake",
     "m\u00c5\u00b3s": "mojibake",
