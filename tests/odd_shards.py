@@ -96,7 +96,8 @@ def _math(rng):
 
 
 def _emoji(rng):
-    faces = "\U0001f600\U0001f680❤\ufe0f\U0001f44d\U0001f3fd\U0001f468\u200d\U0001f469\u200d\U0001f467✨"
+    family = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
+    faces = ["\U0001f600", "\U0001f680", "❤\ufe0f", "\U0001f44d\U0001f3fd", family, "✨"]
     return " ".join(f"{part} {rng.choice(faces)}" for part in _prose(rng).split(". "))
 
 

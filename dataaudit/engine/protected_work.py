@@ -16,7 +16,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
 from dataaudit.engine.work import as_value, hash_file
 from dataaudit.kernels.markup import normal_words
-from dataaudit.kernels.words import split_words
+from dataaudit.kernels.words import split_words, without_marks
 
 HELD_OUT, HELD_OUT_RECORDS, ITEMS = "held-out-words", "held-out-records", "protected-items"
 """Kinds of entries in the store; where the words of a part are, its records are."""
@@ -39,7 +39,7 @@ def _read_held_out(unit: HeldOutUnit) -> Outcome:
         batch = read.without(unit.request.without)
         text = batch.byte_values(), batch.byte_offsets()
         words = split_words(*text)
-        plain = PlainWords.of(normal_words(words, *text), words)
+        plain = PlainWords.of(without_marks(normal_words(words, *text), words, *text), words)
         rows.append(batch.rows)
         lengths.append(words.num_words())
         hashes.append(words.hashes.copy())

@@ -22,11 +22,13 @@ import numpy as np
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
 from dataaudit.kernels.ngrams import NUMBER, READ_ENTRIES, READ_PLACES, READ_WORDS, mix64
 from dataaudit.kernels.rewriting import GREEK, INLINE_TAGS, TAGS, TEX_COMMANDS, TEX_NAMED, rewritten
-from dataaudit.kernels.words import WordBatch, split_words
+from dataaudit.kernels.words import WordBatch, ascii_hash, split_words
 
 _TAG, _INLINE, _ENTITY, _ENTITY_IN_WORD, _TEX, _TEX_NAMED, _TEX_LETTER = 1, 2, 4, 8, 16, 32, 64
 """What the name of a word is known as."""
 _KEPT, _DROPPED, _ANEW = 0, 1, 2
+_MOST_TAGS = 8
+"""Tags side by side inside a word, at most."""
 _MOST_TAG_BYTES = 1_024
 """Bytes from a tag's name to its end, at most."""
 _MOST_LINK_BYTES = 1_024
@@ -199,7 +201,7 @@ def _mark(
                 right = data[np.uintp(end)] if end < high else np.uint8(0)
                 if _may_be_marked(left, left2, right, gap):
                     action, skipped_to, is_glued, goes_on = _around(
-                        data, low, high, last, start, end, hashes[word], follows, names, kinds
+                        data, low, high, last, start, end, hashes[word], follows, names, kinds, skipped * glued[word]
                     )
                     skipped = max(skipped, skipped_to)
                     if is_glued and follows:
@@ -329,8 +331,11 @@ def _around(
     follows: bool,
     names: np.ndarray,
     kinds: np.ndarray,
+    tag: Integer,
 ) -> tuple[Integer, Integer, bool, bool]:
     """Look at what stands around a word of ``data[low:high]``, the word before it ending at ``before``.
+
+    Where a tag inside a word ends before it, ``tag`` is the place of its last sign, 0 elsewhere.
 
     Returns:
         What becomes of it; the place up to which words are dropped; whether it is glued to the word before it, and the
@@ -357,13 +362,11 @@ def _around(
     if left == _LESS or (left == _SLASH and start > low + 1 and data[start - 2] == _LESS):
         kind = _known_as(name, names, kinds)
         if kind & _TAG:
-            close = end
-            while close < high and close < end + _MOST_TAG_BYTES and data[close] not in (_LESS, _GREATER):
-                close += 1
+            close = _tag_close(data, end, high)
             if close < high and data[close] == _GREATER and not _is_wordy(right):
                 opened = start - (1 if left == _LESS else 2)
-                inside = follows and opened == before and close + 1 < high and _is_wordy(data[close + 1])
-                inside = inside and kind & _INLINE != 0
+                inside = follows and (opened == before or (tag > 0 and opened == tag + 1))
+                inside = inside and kind & _INLINE != 0 and _word_goes_on(data, close + 1, high, names, kinds)
                 return np.int64(_ANEW if inside else _DROPPED), np.int64(close), inside, inside
     if left == _BACKSLASH:
         return _after_backslash(data, high, before, start, end, name, follows, names, kinds)
@@ -371,6 +374,36 @@ def _around(
         return np.int64(_ANEW), nothing, True, False
     close = _link_end(data, before, start, high) if follows else nothing
     return np.int64(_DROPPED if close else _KEPT), close, False, False
+
+
+@helper
+def _tag_close(data: np.ndarray, place: Integer, high: Integer) -> Integer:
+    """Return the place of the ``>`` or ``<`` that is next, or of the byte after the last that was looked at."""
+    close = place
+    while close < high and close < place + _MOST_TAG_BYTES and data[close] not in (_LESS, _GREATER):
+        close += 1
+    return close
+
+
+@cold
+def _word_goes_on(data: np.ndarray, place: Integer, high: Integer, names: np.ndarray, kinds: np.ndarray) -> bool:
+    """Tell whether a word stands at a place, or behind inline tags that stand there."""
+    for _ in range(_MOST_TAGS):
+        if place >= high or data[place] != _LESS:
+            break
+        first = place + 1 + np.int64(place + 1 < high and data[place + 1] == _SLASH)
+        end = first
+        while end < high and _is_wordy(data[end]) and data[end] < 0x80:
+            end += 1
+        close = _tag_close(data, end, high)
+        if (
+            close >= high
+            or data[close] != _GREATER
+            or _known_as(ascii_hash(data, first, end), names, kinds) & _INLINE == 0
+        ):
+            return False
+        place = close + 1
+    return bool(place < high and _is_wordy(data[place]))
 
 
 @helper

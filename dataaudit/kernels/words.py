@@ -14,16 +14,17 @@ So canonically equal texts have equal words, and re-wrapping, other case or othe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dataaudit.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
-from dataaudit.kernels.ngrams import NUMBER, mix64
+from dataaudit.kernels.ngrams import NUMBER, READ_ENTRIES, READ_WORDS, mix64
 from dataaudit.kernels.word_classes import (
     ALONE,
     APOSTROPHE,
     DIGITS,
+    EXTEND,
     IGNORED,
     IS_MARK,
     KIND_BITS,
@@ -81,6 +82,84 @@ def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
     _split(values, offsets, table.ascii, table.pages, table.blocks, table.expansions, hashes, bounds, starts, ends)
     size = int(bounds[-1])
     return WordBatch(hashes[:size], bounds, starts[:size], ends[:size])
+
+
+def without_marks(made: WordBatch, words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+    """Return words with the hashes that they have without combining marks: an accented letter is the letter.
+
+    Args:
+        made: Words that were made of ``words``; those with other hashes than these had keep them.
+        words: Of :func:`split_words`.
+        values: uint8[b] the documents' valid UTF-8, one after another.
+        offsets: int64[n + 1] of the documents in it.
+    """
+    hashes, table = made.hashes.copy(), word_classes()
+    own = words.offsets, words.starts, words.ends, words.hashes
+    _unmark(values, offsets, *own, made.offsets, made.starts, table.pages, table.blocks, table.expansions, hashes)
+    return replace(made, hashes=hashes)
+
+
+@compiled(
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_OFFSETS},"
+    f" {READ_ENTRIES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE}, uint64[::1])"
+)
+def _unmark(
+    data: np.ndarray,
+    bounds: np.ndarray,
+    offsets: np.ndarray,
+    starts: np.ndarray,
+    ends: np.ndarray,
+    words: np.ndarray,
+    made_offsets: np.ndarray,
+    made_starts: np.ndarray,
+    pages: np.ndarray,
+    blocks: np.ndarray,
+    expansions: np.ndarray,
+    hashes: np.ndarray,
+) -> None:
+    """Hash words of ``hashes`` anew that are as they were and have a character beyond ASCII."""
+    for document in range(len(bounds) - 1):
+        begun, stop = np.uintp(bounds[document]), np.uintp(bounds[document + 1])
+        bits = np.uint8(0)
+        for place in range(begun, stop):
+            bits |= data[place]
+        if bits < 0x80:
+            continue
+        word = np.uintp(offsets[document])
+        for index in range(made_offsets[document], made_offsets[document + 1]):
+            at = np.uintp(index)
+            while starts[word] < made_starts[at]:
+                word += np.uintp(1)
+            first, end = begun + np.uintp(starts[word]), begun + np.uintp(ends[word])
+            bits = np.uint8(0)
+            for place in range(first, end):
+                bits |= data[place]
+            if bits >= 0x80 and hashes[at] == words[word]:
+                hashes[at] = _bare(data, first, end, pages, blocks, expansions)
+
+
+@cold
+def _bare(
+    data: np.ndarray, place: Integer, end: Integer, pages: np.ndarray, blocks: np.ndarray, expansions: np.ndarray
+) -> np.uint64:
+    """Return the hash of a word without its marks."""
+    value, chunk, shift, letters, wordy, digit = _START, np.uint64(0), np.uint64(0), np.uint64(0), False, False
+    while place < end:
+        code, size = _code_at(data, place)
+        entry = blocks[(np.uintp(pages[code >> np.uint32(8)]) << np.uintp(8)) + np.uintp(code & np.uint32(255))]
+        payload = entry >> np.uint32(KIND_BITS)
+        number, index = np.uint32(1), np.uintp(0)
+        if payload & np.uint32(SEVERAL):
+            index = np.uintp(payload & np.uint32(SEVERAL - 1))
+            number = expansions[index]
+        for step in range(number):
+            part = expansions[index + np.uintp(step) + np.uintp(1)] if index else payload or code
+            if entry & _KIND in (LETTER, DIGITS, ALONE, EXTEND) and part & np.uint32(IS_MARK) == 0:
+                value, chunk, shift, _, letters, wordy, digit = _push(
+                    value, chunk, shift, np.uint64(0), letters, wordy, digit, part, False
+                )
+        place += size
+    return _finished(value, chunk, np.uint64(0), wordy)
 
 
 @compiled(
@@ -342,6 +421,15 @@ def _absorb(value: np.uint64, chunk: np.uint64) -> np.uint64:
 def _finished(value: np.uint64, chunk: np.uint64, accents: np.uint64, wordy: bool) -> np.uint64:
     value = mix64((value ^ chunk) + accents) | NUMBER
     return value ^ NUMBER if wordy else value
+
+
+@helper
+def ascii_hash(data: np.ndarray, first: Integer, end: Integer) -> np.uint64:
+    """Return the hash of a word of ASCII letters and digits with a letter; of more than seven bytes that of no word."""
+    chunk = np.uint64(0)
+    for place in range(first, end):
+        chunk |= np.uint64(data[place] | 32) << np.uint64(8 * (place - first) & 63)
+    return _finished(_START, chunk, np.uint64(end - first > 7), True)
 
 
 @helper

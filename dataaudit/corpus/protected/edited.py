@@ -1,7 +1,8 @@
 """Edited copies of held-out documents: with words changed, or with marks of HTML, Markdown and others between them.
 
-Words are those of the normal form in which evaluation items are compared. A training document has an edited copy when
-half of a document's words, and 50 of them, stand in it in runs of eight words and more, in one window.
+Words are those of the normal form in which evaluation items are compared, without combining marks. A training document
+has an edited copy when half of a document's words, and 50 of them, stand in it in runs of eight words and more, in one
+window.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _PLACE_BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainWords:
-    """Words of documents in normal form."""
+    """Words of documents in normal form, without marks."""
 
     words: np.ndarray
     """uint64[p] hashes."""
@@ -40,7 +41,7 @@ class PlainWords:
 
     @classmethod
     def of(cls, plain: WordBatch, words: WordBatch) -> PlainWords:
-        """Return the words of :func:`dataaudit.kernels.markup.normal_words`, made of ``words``."""
+        """Return the words of :func:`dataaudit.kernels.words.without_marks`, made of ``words``."""
         documents, own = (np.repeat(np.arange(len(one.offsets) - 1), one.num_words()) for one in (plain, words))
         starts = (own << _PLACE_BITS) + words.starts
         places = np.searchsorted(starts, (documents << _PLACE_BITS) + plain.starts) - words.offsets[documents]
@@ -103,7 +104,7 @@ def edited_rows(plain: WordBatch, phrases: Owners, own_places: np.ndarray) -> np
     """Return the edited copies that documents have, as ``held_out`` of a ``MatchBatch``.
 
     Args:
-        plain: Words of the documents in normal form.
+        plain: Words of the documents in normal form, without marks.
         phrases: Of the held-out documents.
         own_places: uint32[p] of the held-out documents, as :attr:`PlainWords.places`.
     """

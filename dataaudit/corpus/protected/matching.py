@@ -37,7 +37,7 @@ from dataaudit.kernels.items import (
 from dataaudit.kernels.markup import normal_words
 from dataaudit.kernels.ngrams import NUMBER
 from dataaudit.kernels.overlap import find_grams, find_long_grams
-from dataaudit.kernels.words import WordBatch
+from dataaudit.kernels.words import WordBatch, without_marks
 
 _PIECES = 16
 """Rows of one segment at most: of text that says the same again and again, each time would be one."""
@@ -70,7 +70,8 @@ class Matcher:
         if edits or len(self.index.items.sets):
             plain = normal_words(words, values, bounds)
         if edits:
-            rows = np.concatenate([rows, edited_rows(plain, self.index.held_out.phrases, self.index.held_out.places)])
+            bare = without_marks(plain, words, values, bounds)
+            rows = np.concatenate([rows, edited_rows(bare, self.index.held_out.phrases, self.index.held_out.places)])
         if len(self.index.items.sets):
             hits = self._finder.find(plain.hashes, plain.offsets)
             items = resolve(hits, self.index.items, plain, values, bounds)

@@ -39,6 +39,7 @@ BOUNDS = {
     "winnow._hash_sequences": "words of the sequences",
     "winnow._extend": "words that two places have in common, for each anchor",
     "words._split": _ONCE,
+    "words._unmark": _ONCE,
 }
 
 

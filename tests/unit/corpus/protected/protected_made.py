@@ -11,7 +11,7 @@ from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.matching import Matcher
 from dataaudit.kernels.markup import normal_words
-from dataaudit.kernels.words import split_words
+from dataaudit.kernels.words import split_words, without_marks
 
 FEW = st.lists(st.sampled_from(["a", "b", "c", "7"]), max_size=40)
 
@@ -33,7 +33,7 @@ def part_of(texts, shard=0, keys=None):
     """Return texts as held-out documents; by default their keys are 0, 1, ..."""
     text = buffers(texts)
     batch = split_words(*text)
-    plain = PlainWords.of(normal_words(batch, *text), batch)
+    plain = PlainWords.of(without_marks(normal_words(batch, *text), batch, *text), batch)
     rows = np.arange(len(texts), dtype=np.int64)
     keys = rows.astype(np.uint64) if keys is None else np.array(keys, dtype=np.uint64)
     return HeldOutPart(shard=shard, rows=rows, keys=keys, words=batch.hashes, offsets=batch.offsets, plain=plain)
