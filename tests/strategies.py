@@ -51,14 +51,10 @@ def make_languages(documents):
     )
 
 
-@cache
-def protected():
-    """Return what looks for a held-out document of 56 words, one of a single letter, and an item."""
-    texts = pa.array([PROTECTED, "a"], pa.large_string())
-    offsets, values = text_buffers(texts)
-    words = split_words(values, offsets)
-    rows = np.arange(2, dtype=np.int64)
-    part = HeldOutPart(
+def held_out_part(words):
+    """Return documents as held-out ones, by their words as they are; their keys are 0, 1, ..."""
+    rows = np.arange(len(words.offsets) - 1, dtype=np.int64)
+    return HeldOutPart(
         shard=0,
         rows=rows,
         keys=rows.astype(np.uint64),
@@ -66,6 +62,14 @@ def protected():
         offsets=words.offsets,
         plain=PlainWords.of(words, words),
     )
+
+
+@cache
+def protected():
+    """Return what looks for a held-out document of 56 words, one of a single letter, and an item."""
+    texts = pa.array([PROTECTED, "a"], pa.large_string())
+    offsets, values = text_buffers(texts)
+    part = held_out_part(split_words(values, offsets))
     return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([[(PROTECTED, ["a b"])]])))
 
 

@@ -16,7 +16,7 @@ _CYRILLIC = str.maketrans("\u0430\u0435\u043e\u0440\u0441\u0445", "aeopcx")
 
 def without_markup(text: str) -> str:
     """Return a text of which the words in normal form can be cut; see :func:`normal_word`."""
-    text = re.sub(rf"(?<=\w)</?(?:{_INLINE})\b[^<>]*>(?=\w)", "", text)
+    text = re.sub(rf"(?<=\w)(?:</?(?:{_INLINE})\b[^<>]*>)+(?=\w)", "", text)
     text = re.sub(rf"</?(?:{_TAGS})\b[^<>]*>", " \n ", text)
     text = html.unescape(html.unescape(text))
     text = re.sub(r"\]\((?:https?://|#)[^\s()]*\)", "] ", text)

@@ -50,7 +50,7 @@ class Overlap(StageDefaults):
     """Training documents that are listed for each held-out document, or part of an item."""
 
     name: ClassVar[str] = "overlap"
-    version: ClassVar[str] = "4"
+    version: ClassVar[str] = "5"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {

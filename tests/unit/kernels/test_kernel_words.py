@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from unicodedata import normalize
+from unicodedata import combining, normalize
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from lanes import examples
 from twins.words import word_hash
 
 from dataaudit.kernels.plain_words import words_of
-from dataaudit.kernels.words import WordBatch, split_words
+from dataaudit.kernels.words import WordBatch, split_words, without_marks
 
 _SCRIPTS = st.one_of(
     st.text(max_size=40),
@@ -25,11 +25,15 @@ _SCRIPTS = st.one_of(
 )
 
 
-def _split(texts: list[str]) -> WordBatch:
+def _buffers(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
     encoded = [text.encode() for text in texts]
     offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
-    return split_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+    return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
+
+
+def _split(texts: list[str]) -> WordBatch:
+    return split_words(*_buffers(texts))
 
 
 def _rows(batch: WordBatch, document: int) -> list[tuple[int, int, int]]:
@@ -51,6 +55,18 @@ def test_words_and_places_are_those_of_the_slow_twin(texts: list[str]) -> None:
     for document, text in enumerate(texts):
         expected = [(word_hash(word.text), word.start, word.end) for word in words_of(text)]
         assert _rows(batch, document) == expected
+
+
+@settings(max_examples=examples(300))
+@given(st.lists(_SCRIPTS, max_size=4))
+def test_words_without_marks_are_those_of_the_slow_twin_without_them(texts: list[str]) -> None:
+    """Vowel signs, which keep their place, are no marks; a word that was made of others stays."""
+    batch = _split(texts)
+    bare = without_marks(batch, batch, *_buffers(texts))
+    bases = ["".join(char for char in word.text if not combining(char)) for text in texts for word in words_of(text)]
+    assert bare.hashes.tolist() == [word_hash(base) for base in bases]
+    made = WordBatch(batch.hashes ^ np.uint64(2), batch.offsets, batch.starts, batch.ends)
+    assert np.array_equal(without_marks(made, batch, *_buffers(texts)).hashes, made.hashes)
 
 
 @settings(max_examples=examples(200))

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
+from strategies import held_out_part
 from twins import overlap as slow
 
 from dataaudit.atomic import DamagedFileError
 from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.protected.edited import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS, PlainWords
-from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
+from dataaudit.corpus.protected.edited import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
+from dataaudit.corpus.protected.held_out import index_held_out
 from dataaudit.corpus.protected.index import ProtectedIndex
 from dataaudit.corpus.protected.items import index_items
 from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE
@@ -51,16 +52,7 @@ DOCUMENTS = st.lists(st.tuples(JOINED | st.sampled_from(HELD_OUT), st.sampled_fr
 @cache
 def matcher():
     """Return what looks for the held-out documents and items of this page."""
-    words = words_of([" ".join(document) for document in HELD_OUT])
-    rows = np.arange(len(HELD_OUT))
-    part = HeldOutPart(
-        shard=0,
-        rows=rows,
-        keys=rows.astype(np.uint64),
-        words=words.hashes,
-        offsets=words.offsets,
-        plain=PlainWords.of(words, words),
-    )
+    part = held_out_part(words_of([" ".join(document) for document in HELD_OUT]))
     return Matcher(ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([ITEMS])))
 
 
@@ -273,16 +265,7 @@ def test_matches_of_common_text_are_listed_after_all_others(tmp_path):
 def test_what_repeats_itself_is_cut_where_it_does():
     """A copy of a held-out text that says something twice: each piece, and where of the text it is."""
     text = [*WORDS[:60], *WORDS[:60], *WORDS[60:]]
-    words = words_of([" ".join(text)])
-    rows = np.arange(1)
-    part = HeldOutPart(
-        shard=0,
-        rows=rows,
-        keys=rows.astype(np.uint64),
-        words=words.hashes,
-        offsets=words.offsets,
-        plain=PlainWords.of(words, words),
-    )
+    part = held_out_part(words_of([" ".join(text)]))
     index = ProtectedIndex(held_out=index_held_out([part], 10**6), items=index_items([]))
     values, bounds = buffers([" ".join(text[30:])])
     found = Matcher(index).match(split_words(values, bounds), values, bounds).held_out
