@@ -209,6 +209,12 @@ class Heat:
     column_title: str
     loud: frozenset[int] = frozenset()
     """Rows that are pointed out."""
+    marks: tuple[tuple[int, int, Line], ...] = ()
+    """Row, column, words: cells that are marked."""
+    ticks: tuple[int, ...] | None = None
+    """Columns that are named at the axis; None: as many as there is room for."""
+    scale: Line = ""
+    """What the shades measure; a scale from the least to the largest value stands beside the picture."""
 
 
 Chart = Bars | Steps | Matrix | Scatter | Curves | Heat

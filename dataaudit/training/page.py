@@ -43,6 +43,14 @@ from dataaudit.training.curve import Judged, curve_of, judge, missing_of, open_r
 from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import Attribution
 from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
+from dataaudit.training.incident_blocks import (
+    Incident,
+    coverage_section,
+    incident_points,
+    incident_section,
+    incidents_of,
+    marks_of,
+)
 from dataaudit.training.replay_blocks import replay_blocks
 from dataaudit.training.run_blocks import run_points
 from dataaudit.training.run_facts import run_facts
@@ -67,16 +75,8 @@ MOST_ROWS = 32
 """Heads of a picture over steps: those that changed most."""
 MOST_POINTS = 2_000
 """Points of a line: means of as many stretches of steps."""
-LOUD = 8.0
-"""Robust standard deviations from which on a change is pointed out."""
 _FINDINGS = 15
-_ALARMS: dict[str, Tone] = {
-    "alarm": "bad",
-    "nan_inf": "bad",
-    "warning": "warn",
-    "learning_rate_jump": "bad",
-    "clip_before_unscale": "bad",
-}
+_OTHERS: dict[str, Tone] = {"learning_rate_jump": "bad", "clip_before_unscale": "bad"}
 
 
 def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
@@ -117,24 +117,24 @@ def run_page(log: RunLog) -> Page:
     if not len(steps) and not grids:
         raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
     told = [_told(row) for row in events.to_pylist()]
-    found = _attribution(log)
-    findings = [*_alarms(told), *_episodes(found)]
+    incidents, found = incidents_of(told), _attribution(log)
+    findings = [*incident_points(incidents, grids), *_alarms(told), *_episodes(found)]
     facts = run_facts(log)
     trained, of_data = trained_section(log, found)
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures = _loss(log, steps, events, findings)
-    heads, head_points = _heads(grids)
-    layers, layer_points = _layers(grids)
-    findings = sorted([*findings, *head_points, *layer_points], key=lambda one: one.tone != "bad")
+    findings = sorted(findings, key=lambda one: one.tone != "bad")
     sections = [
         one
         for one in (
+            incident_section(incidents, grids),
+            coverage_section(told),
             loss,
             *_data(found),
             trained,
             run_section(facts),
-            heads,
-            layers,
+            _heads(grids, incidents),
+            _layers(grids, incidents),
             _values(grids),
             _happened(told),
             _about(log, told),
@@ -150,7 +150,9 @@ def run_page(log: RunLog) -> Page:
         meta=f"Report of a training run. Started {began}, dataaudit {t.clean(log.run.program, 40)}. {opened}",
         headline=f"{t.plural(len(findings), 'thing')} to look at" if findings else "Nothing stands out",
         tone=tone,
-        subline="What needs action first; then alarms, spikes of the loss and what changed most over the run.",
+        subline="Incidents first, the gravest at the top; then warnings and spikes of the loss."
+        if findings
+        else _calm(told),
         findings=tuple(findings[:_FINDINGS]),
         others=(),
         findings_left_out=max(0, len(findings) - _FINDINGS),
@@ -174,40 +176,38 @@ def _where(layer: Any, head: Any) -> str:
     return ", ".join(named) or "whole model"
 
 
+def _calm(told: Sequence[dict[str, Any]]) -> str:
+    """Return what a calm run says: how much was looked at."""
+    section = coverage_section(told)
+    return f"No incident. {section.lead}" if section is not None else "No incident."
+
+
 def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
-    """Return alarms and warnings, each series once: by the step at which it was first said, alarms before warnings."""
-    seen: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}
+    """Return what is no incident of vitals: warnings outside of any, and what the optimizer's hooks report.
+
+    Warnings of a metric and threshold are a sentence, however many series passed it.
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for one in sorted(told, key=lambda one: one["step"]):
-        if one["kind"] in _ALARMS:
-            held = one["detail"]
-            key = (one["kind"], *(str(held.get(name)) for name in ("metric", "layer", "head", "stat")))
-            number, earliest = seen.get(key, (0, one))
-            seen[key] = number + 1, earliest
+        held = one["detail"]
+        if one["kind"] in _OTHERS or (one["kind"] == "warning" and not held.get("incident")):
+            groups.setdefault((one["kind"], *(str(held.get(name)) for name in ("metric", "threshold"))), []).append(one)
     points = []
-    for number, one in seen.values():
-        held, again = one["detail"], "" if number == 1 else f", {number:,} times"
-        metric = Name(str(held.get("metric", "")), 60)
-        place = _where(held.get("layer"), held.get("head"))
-        value = _number(held.get("value"))
-        if one["kind"] == "nan_inf":
-            words = say("Step {}: {} of {} is not finite{}.", one["step"], metric, place, again)
-        elif one["kind"] == "learning_rate_jump":
+    for own in groups.values():
+        one, kind = own[0], own[0]["kind"]
+        held, again = one["detail"], "" if len(own) == 1 else f", {len(own):,} times"
+        if kind == "learning_rate_jump":
             words = say(
                 "Step {}: the run goes on with another learning rate: {}.", one["step"], Name(_words(held), 200)
             )
-        elif one["kind"] == "clip_before_unscale":
+        elif kind == "clip_before_unscale":
             words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", one["step"], again)
-        elif one["kind"] == "alarm":
-            low, high = _number(held.get("low")), _number(held.get("high"))
-            since = held.get("first_step") if isinstance(held.get("first_step"), int) else one["step"]
-            words = say("Step {}: {} of {} is {}, expected {} to {}{}.", since, metric, place, value, low, high, again)
         else:
-            limit = _number(held.get("threshold"))
+            metric, place = Name(str(held.get("metric", "")), 60), _where(held.get("layer"), held.get("head"))
+            value, limit = _number(held.get("value")), _number(held.get("threshold"))
             words = say("Step {}: {} of {} is {}, beyond {}{}.", one["step"], metric, place, value, limit, again)
-        points.append(
-            (_ALARMS[one["kind"]] != "bad", one["step"], Point(text=words, tone=_ALARMS[one["kind"]], section="events"))
-        )
-    return [one for *_, one in sorted(points, key=lambda one: one[:2])]
+        points.append((one["step"], Point(text=words, tone=_OTHERS.get(kind, "warn"), section="events")))
+    return [one for _, one in sorted(points, key=lambda one: one[0])]
 
 
 def _attribution(log: RunLog) -> Attribution | str | None:
@@ -319,48 +319,34 @@ def _curve(step: Any, value: Floats, judged: Judged, spikes: Sequence[tuple[int,
     )
 
 
-def _heads(grids: dict[tuple[str, str], Grid]) -> tuple[Section | None, list[Point]]:
+def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
     """Return the section of heads: the newest values by layer and head, and those that changed most over steps."""
     blocks: list[Block] = []
-    points: list[Point] = []
     for metric, stat, title in HEADS:
         grid = _only(grids.get((metric, stat)), heads=True)
-        if grid is None:
-            continue
-        blocks.append(_newest(grid, title))
-        found = changes(grid)
-        loud = [one for one in found if one.score >= LOUD]
-        blocks += _over_steps(grid, found, title)
-        points += _changed(grid, loud, "heads")
-    if not blocks:
-        return None, []
-    lead = points[0].text if points else "No head changed by more than 8 robust standard deviations."
-    return Section(
-        id="heads", title="Attention heads", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks)
-    ), points
+        if grid is not None:
+            blocks += [_newest(grid, title), *_over_steps(grid, title, incidents)]
+    return _drawn("heads", "Attention heads", blocks, [one[0] for one in HEADS], incidents)
 
 
-def _layers(grids: dict[tuple[str, str], Grid]) -> tuple[Section | None, list[Point]]:
+def _layers(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
     blocks: list[Block] = []
-    points: list[Point] = []
-    earliest: list[tuple[int, int, str]] = []
     for metric, stat, title in LAYERS:
         grid = _only(grids.get((metric, stat)), heads=False)
-        if grid is None:
-            continue
-        found = changes(grid)
-        loud = [one for one in found if one.score >= LOUD]
-        blocks += _over_steps(grid, found, title)
-        points += _changed(grid, loud, "layers")
-        earliest += [(one.step, grid.places[one.row][0], metric) for one in loud]
+        if grid is not None:
+            blocks += _over_steps(grid, title, incidents)
+    return _drawn("layers", "Layers", blocks, [one[0] for one in LAYERS], incidents)
+
+
+def _drawn(
+    name: str, title: str, blocks: Sequence[Block], metrics: Sequence[str], incidents: Sequence[Incident]
+) -> Section | None:
+    """Return a section of pictures, whose lead says how many alarms they show."""
     if not blocks:
-        return None, []
-    lead = "No layer changed by more than 8 robust standard deviations."
-    if earliest:
-        step, layer, metric = min(earliest)
-        lead = f"First layer that diverges: layer {layer}, {metric}, from step {step:,}."
-    tone: Tone = "warn" if points else "good"
-    return Section(id="layers", title="Layers", lead=lead, tone=tone, blocks=tuple(blocks)), points
+        return None
+    marks = sum(len(marks_of(incidents, metric)) for metric in metrics)
+    lead = f"{marks:,} series had an alarm; a triangle marks its first step." if marks else "No alarm."
+    return Section(id=name, title=title, lead=lead, tone="warn" if marks else "good", blocks=tuple(blocks))
 
 
 def _only(grid: Grid | None, *, heads: bool) -> Grid | None:
@@ -371,19 +357,6 @@ def _only(grid: Grid | None, *, heads: bool) -> Grid | None:
     if not chosen:
         return None
     return Grid(grid.metric, grid.stat, [grid.places[row] for row in chosen], grid.steps, grid.values[chosen])
-
-
-def _changed(grid: Grid, loud: Sequence[Change], section: str) -> list[Point]:
-    """Return the largest change of a metric as a sentence, and how many others there are."""
-    if not loud:
-        return []
-    most = loud[0]
-    others = f" ({len(loud) - 1:,} more)" if len(loud) > 1 else ""
-    words = (
-        f"{grid.metric}, {_where(*grid.places[most.row])}: {most.before:.3g} before, {most.after:.3g} after{others},"
-        f" from step {most.step:,}."
-    )
-    return [Point(text=words, tone="warn", section=section)]
 
 
 def _newest(grid: Grid, title: str) -> Figure:
@@ -400,6 +373,7 @@ def _newest(grid: Grid, title: str) -> Figure:
             values=values,
             row_title="",
             column_title="",
+            scale=grid.metric,
         ),
         table=Table(
             title="Newest values, the largest first",
@@ -412,14 +386,17 @@ def _newest(grid: Grid, title: str) -> Figure:
     )
 
 
-def _over_steps(grid: Grid, found: Sequence[Change], title: str) -> list[Block]:
-    """Return the picture of a metric over steps, and its table."""
+def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[Block]:
+    """Return the picture of a metric over steps, and its table: series with an alarm first, then what changed most."""
     if len(grid.steps) < 2:
         return []
+    found, marks = changes(grid), marks_of(incidents, grid.metric)
     order = [one.row for one in found] or list(range(len(grid.places)))
+    order = sorted(order, key=lambda row: grid.places[row] not in marks)
     chosen = sorted(order[:MOST_ROWS])
-    loud = {one.row for one in found if one.score >= LOUD}
     spans, means = grid.binned
+    ends = np.array([high for _, high in spans])
+    at = {row: int(np.searchsorted(ends, marks[place])) for row, place in enumerate(grid.places) if place in marks}
     less = len(grid.places) - len(chosen)
     note = (
         f"A column is the mean of {len(grid.steps) // len(spans)} or more measured steps."
@@ -444,11 +421,17 @@ def _over_steps(grid: Grid, found: Sequence[Change], title: str) -> list[Block]:
             title=f"{title}, over steps",
             chart=Heat(
                 rows=tuple(_where(*grid.places[one]) for one in chosen),
-                columns=tuple(f"{low:,}" for low, _ in spans),
+                columns=tuple(f"{_rounded(low, high):,}" for low, high in spans),
                 values=tuple(tuple(_known(value) for value in means[one].tolist()) for one in chosen),
                 row_title="",
                 column_title="step",
-                loud=frozenset(place for place, one in enumerate(chosen) if one in loud),
+                marks=tuple(
+                    (place, min(at[one], len(spans) - 1), f"alarm, since step {marks[grid.places[one]]:,}")
+                    for place, one in enumerate(chosen)
+                    if one in at
+                ),
+                ticks=_round_ticks(spans),
+                scale=grid.metric,
             ),
             table=Table(
                 title="What changed most first",
@@ -460,6 +443,26 @@ def _over_steps(grid: Grid, found: Sequence[Change], title: str) -> list[Block]:
             note=note.strip(),
         )
     ]
+
+
+def _rounded(low: int, high: int) -> int:
+    """Return the roundest number from the first to the last step of a column."""
+    for size in (10**power * times for power in range(9, -1, -1) for times in (5, 2, 1)):
+        found: int = -(-low // size) * size
+        if 0 < found <= high:
+            return found
+    return low
+
+
+def _round_ticks(spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the columns that hold multiples of a round number of steps, eight of them at most."""
+    first, last = spans[0][0], spans[-1][1]
+    for size in (10**power * times for power in range(10) for times in (1, 2, 5)):
+        if (last - first) // size < 8:
+            break
+    steps = range(-(-first // size) * size, last + 1, size)
+    ends = [high for _, high in spans]
+    return tuple(dict.fromkeys(int(np.searchsorted(ends, one)) for one in steps if one))
 
 
 def _changed_most(grid: Grid, found: Sequence[Change]) -> str:
@@ -522,7 +525,7 @@ def _happened(told: Sequence[dict[str, Any]]) -> Section | None:
     if not told:
         return None
     rows = sorted(told, key=lambda one: (one["step"], one["time"]))
-    held = [one for one in rows if one["kind"] != "vitals"]
+    held = [one for one in rows if one["kind"] not in {"vitals", "coverage"}]
     table = Table(
         title="Events",
         columns=(*numbers("step", "rank"), *names("kind"), *texts("detail")),
@@ -531,13 +534,22 @@ def _happened(told: Sequence[dict[str, Any]]) -> Section | None:
         ),
         empty="There is none.",
     )
-    alarms = sum(one["kind"] == "alarm" for one in told)
-    lead = t.plural(alarms, "alarm") + "." if alarms else "No alarm."
-    return Section(id="events", title="Events", lead=lead, tone="bad" if alarms else "", blocks=(table,))
+    return Section(id="events", title="Events", lead="What the run wrote, newest last.", blocks=(table,))
 
 
 def _words(detail: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in sorted(detail.items()))
+    return "; ".join(f"{name} {_value(value)}" for name, value in sorted(detail.items()))
+
+
+def _value(value: Any) -> str:
+    """Return what an event holds under a name, without the marks of a programming language."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list):
+        return " ".join(map(_value, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _about(log: RunLog, told: Sequence[dict[str, Any]]) -> Section:

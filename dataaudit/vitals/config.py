@@ -28,8 +28,10 @@ class VitalsConfig:
         micro_batches: Batches of a step that are kept apart; further ones take the place of the first.
         interval: Steps whose values are copied to the host together.
         window: Steps over which a unit's mean is taken before it is called dead.
-        healthy: First and last step of a healthy stretch of this run, after warm-up: alarms are deviations from it.
-        baseline: A healthy baseline, of :func:`dataaudit.vitals.baseline.baseline_of_run`, in place of that.
+        healthy: First and last step of a span of this run that is known to be healthy: deviations raise nothing before
+            its end, and its end reports how many series are judged. Without it each is judged from 64 values on.
+        baseline: A healthy baseline, of :func:`dataaudit.vitals.baseline.baseline_of_run`, in place of each series' own
+            past.
         total: Last step of the run, for a baseline by position.
         steady: First and last step at which the learning rate neither warms up nor decays; small updates are warned
             of between these alone.
@@ -71,7 +73,7 @@ class VitalsConfig:
             if (found := getattr(self, name)) is not None and not isinstance(found, kind):
                 raise ConfigError(f"vitals: {name}: expected {told}, found {_shown(found)}")
         if self.healthy is not None and self.baseline is not None:
-            raise ConfigError("vitals: a healthy stretch is learnt from, or a baseline is given: not both")
+            raise ConfigError("vitals: a healthy span of this run is named, or a baseline is given: not both")
         if self.baseline is not None and self.baseline.total and not self.total:
             raise ConfigError("vitals: total: the baseline is by position, so the last step of this run is needed")
 

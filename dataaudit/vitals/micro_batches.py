@@ -58,7 +58,7 @@ class MicroBatches:
         self.scale = NoiseScale(device=parameters[0].device)
         self._most = most
         self._task = -1
-        self._on = False
+        self._on = self._adding = self._added = False
         self._last = 0
         """Backward passes of the latest step that was looked at."""
         self._fired: list[set[int]] = []
@@ -82,10 +82,12 @@ class MicroBatches:
     def start(self, step: int, *, looks: bool) -> None:
         """Begin a step; where steps have one backward pass, most of them are not looked at."""
         self._on = looks and (self._last != 1 or step % REST == 0)
+        self._adding, self._added = looks, False
         self._task, self._factor = -1, None
         self._fired = []
         if self._on:
             self._norms.clear()
+        if looks:
             self._together.zero_()
 
     def finish(self) -> torch.Tensor | None:
@@ -94,6 +96,7 @@ class MicroBatches:
         None where it was not looked at, has one backward pass or too many, or passes that reach other parameters than
         each other: then they are no micro-batches of one loss.
         """
+        self._adding = False
         if not self._on:
             return None
         self._on = False
@@ -108,6 +111,32 @@ class MicroBatches:
             self.scale.update(*(one * factor for one in signal_and_noise(squares, mean)))
         found = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
         return torch.stack([one.float() for one in found])
+
+    @property
+    def norm(self) -> torch.Tensor | None:
+        """Norm of all gradients of the latest step as they were added up, before clipping; None: not looked at."""
+        return self._together.double().sum().sqrt().float() if self._added else None
+
+    @property
+    def finite(self) -> torch.Tensor:
+        """Whether each pass's own gradient is finite, bool[most]; False where there was none."""
+        return self._norms.totals().isfinite()
+
+    @property
+    def passes(self) -> int:
+        """Backward passes of the latest step that was looked at; 0: none was told apart from others."""
+        return len(self._fired) if len(self._fired) <= self._most else 0
+
+    @property
+    def why(self) -> str:
+        """Why the latest step that was looked at gave no noise; empty where it did."""
+        if self._last == 1:
+            return "a step has one backward pass: noise needs two micro-batches or more"
+        if self._last > self._most:
+            return f"a step has {self._last} backward passes: VitalsConfig(micro_batches={self._last}) makes room"
+        if self._fired and any(one != self._fired[0] for one in self._fired):
+            return "backward passes reach other parameters than each other: they are no micro-batches of one loss"
+        return ""
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -150,7 +179,8 @@ class MicroBatches:
 
     def _adds(self, index: int) -> Callable[[torch.Tensor], None]:
         def see(parameter: torch.Tensor) -> None:
-            if self._on and parameter.grad is not None:
+            if self._adding and parameter.grad is not None:
+                self._added = True
                 self._together[index].copy_(norm(parameter.grad.detach()).square())
 
         return see

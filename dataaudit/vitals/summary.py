@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,9 @@ _FAMILIES = {
     "activations": ("activation_mean_abs", "residual_rms", "activation_outlier_rate", "dead_neuron_count"),
     "weights": tuple(name for name, _ in (*weights.STATS, *micro_batches.STATS)),
 }
-METRICS = frozenset({*(name for names in _FAMILIES.values() for name in names), "nan_inf_events"})
+METRICS = frozenset(
+    {*(name for names in _FAMILIES.values() for name in names), "nan_inf_events", "gradient_spike_score"}
+)
 """Names of metrics, which no number of the loop's own may have."""
 
 
@@ -58,6 +60,7 @@ def states_of_metrics(
         **dict.fromkeys((name for name, _ in weights.STATS), no_optimizer),
         **dict.fromkeys(dict(micro_batches.STATS), micro_batches.why_not()),
         "nan_inf_events": None,
+        "gradient_spike_score": no_optimizer or micro_batches.why_not(),
     }
     for family, metrics in _FAMILIES.items():
         if family not in config.measure:
@@ -77,13 +80,49 @@ def estimators(taps: Taps, of_weights: Weights) -> dict[str, str]:
 
 
 def what_alarms(config: VitalsConfig) -> str:
-    """Return what is alarmed of, in words."""
+    """Return what raises an alarm, in words."""
+    fixed = "fixed rules from the first step"
     if config.baseline is not None:
-        return "deviations from the baseline that was given; fixed thresholds are warnings"
-    if config.healthy is not None:
-        first, last = config.healthy
-        return f"deviations from steps {first:,} to {last:,} of this run; fixed thresholds are warnings"
-    return "what is not finite alone; fixed thresholds are warnings (a healthy stretch: VitalsConfig(healthy=...))"
+        return f"{fixed}; deviations from the baseline that was given"
+    since = f", after step {config.healthy[1]:,}" if config.healthy is not None else ""
+    return f"{fixed}; deviations of each series from its own past{since}, with the learning rate taken out"
+
+
+def covered(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return how many series are judged, and why others are not, as a sentence or two."""
+    series, judged = (sum(one[name] for one in metrics.values()) for name in ("series", "judged"))
+    reasons: dict[str, list[str]] = {}
+    for metric, one in metrics.items():
+        if one["judged"] < one["series"] and one["why"]:
+            reasons.setdefault(one["why"], []).append(f"{metric} {one['judged']} of {one['series']}")
+    rest = "; ".join(f"{', '.join(own)}: {why}" for why, own in reasons.items())
+    words = f"{judged:,} of {series:,} series are judged against what is expected of them"
+    return f"{words}. The rest: {rest}." if rest else f"{words}."
+
+
+def in_a_line(detail: Mapping[str, Any]) -> str:
+    """Return an alarm or a warning that opens an incident as a sentence."""
+    named = [f"{what} {detail[what]}" for what in ("layer", "head") if detail.get(what, -1) >= 0]
+    where = ", ".join(named) or "whole model"
+    words = detail.get("what") or f"{detail['metric']} of {where} {_WORDS.get(str(detail.get('rule')), 'is off')}"
+    value = f" ({detail['value']:.4g})" if isinstance(detail.get("value"), float) and "what" not in detail else ""
+    batch = f", micro-batch {detail['micro_batch']}" if "micro_batch" in detail else ""
+    since = f", since step {detail['first_step']:,}"
+    return f"incident {detail['incident']} (severity {detail['severity']}): {words}{value}{batch}{since}"
+
+
+_WORDS = {
+    "not_finite": "is not finite",
+    "state": "is not finite in the optimizer's state",
+    "rate": "left its schedule",
+    "dead": "counts half its units or more as silent",
+    "collapse": "has next to no entropy left",
+    "frozen": "says that the layer does not train any more",
+    "fold": "is far from its recent median",
+    "jump": "jumped out of what is expected",
+    "drift": "drifts out of what is expected",
+    "limit": "passed a threshold of the literature",
+}
 
 
 def in_words(summary: dict[str, Any]) -> str:
@@ -93,7 +132,7 @@ def in_words(summary: dict[str, Any]) -> str:
     lines += [f"  {name}: {value}" for name, value in found.items() if name not in {"model", "layers", "where"}]
     width = max(map(len, summary["metrics"]))
     lines += [f"  {name:<{width}}  {state}" for name, state in summary["metrics"].items()]
-    return "\n".join([*lines, f"  alarms: {summary['alarms']}"])
+    return "\n".join([*lines, f"  alarms: {summary['alarms']}", f"  coverage: {covered(summary['coverage'])}"])
 
 
 def _missing(layers: Sequence[Layer], what: str) -> str:

@@ -75,6 +75,8 @@ class Watch:
         """Places that are left alone: they are not as they were found, or failed :data:`MOST_FAILURES` times."""
         self.refused: set[int] = set()
         """Places where all rows and sampled ones did not agree: sampled ones alone are looked at from then on."""
+        self.tokens = 0
+        """Tokens that the first place was given in this step."""
         self.batch_row = 0
         """Row of the batch whose attention and outliers are measured."""
         _WATCHES[self.number] = self
@@ -95,6 +97,7 @@ class Watch:
             self.on[place] = place not in self.failed
             self.all_rows[place] = (closely or (place - turn) % ROTATION == 0) and place not in self.refused
         self.seen = [0] * len(self.on)
+        self.tokens = 0
 
     def stop(self) -> None:
         """Measure nothing until the next step."""
@@ -135,6 +138,8 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
         return
     with torch.autocast(values.device.type, enabled=False):
         count, held = values.numel(), values.detach()
+        if place == 0:
+            _WATCHES[watch].tokens += count // values.shape[-1]
         slots[place, row, 0].copy_(norm(held, 1) / count)
         if spread:
             mean = held.sum(dtype=torch.float32) / count

@@ -14,18 +14,15 @@ from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.tails import Floats
 
 MOST_AT_ONCE = 32
-"""Alarms that a step raises of a metric, those that began first, and warnings; the last one counts the others."""
+"""Alarms that a step raises of a metric and rule, the farthest out of them; the last one counts the others."""
 _CLEAR = 0.8
 """Share of a threshold below which a warning is over."""
-_AMOUNTS = frozenset({"activation_mean_abs", "residual_rms", "layer_std"})
-_TIMES = 4.0
-"""How many times its healthy level, or what part of it, is warned of in a series that cannot be judged."""
 
 
 class Finding(NamedTuple):
     """An event of the run log."""
 
-    kind: Literal["alarm", "warning", "baseline"]
+    kind: Literal["alarm", "warning", "coverage"]
     detail: dict[str, Any]
 
 
@@ -101,49 +98,6 @@ THRESHOLDS = (
 )
 
 
-class FarOff:
-    """Amounts that are many times their healthy level, of series with too few values of their own for an alarm.
-
-    A layer's activations drift so smoothly that a healthy stretch may be worth a dozen independent values: no limit
-    with a rate can be told from them, and still a tenfold jump is one. These are warnings, outside of any rate.
-
-    Args:
-        keys: Of all series.
-    """
-
-    def __init__(self, keys: Sequence[Key]) -> None:
-        self.amounts = np.array([key.metric in _AMOUNTS for key in keys], bool)
-        self.open = np.zeros(len(keys), bool)
-
-    def see(self, keys: Sequence[Key], held: Floats, level: Floats, judged: npt.NDArray[np.bool_]) -> list[Finding]:
-        """Return the warnings of a step.
-
-        Args:
-            keys: Of all series.
-            held: float64[series]
-            level: float64[series], of the baseline; NaN where there is none.
-            judged: bool[series]: those that alarms are told of.
-        """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            times = np.where(self.amounts & ~judged & (level > 0), held / level, np.nan)
-        beyond = (times > _TIMES) | (times < 1 / _TIMES)
-        raised = np.flatnonzero(beyond & ~self.open)
-        self.open = beyond | (self.open & ~((times < _TIMES * _CLEAR) & (times > 1 / (_TIMES * _CLEAR))))
-        return [
-            Finding(
-                "warning",
-                {
-                    **keys[one]._asdict(),
-                    "value": finite(float(held[one])),
-                    "threshold": float(level[one] * (_TIMES if times[one] > 1 else 1 / _TIMES)),
-                    "source": f"{_TIMES:g} times its healthy level, or a {_TIMES:g}th; too few values for an alarm",
-                    **others,
-                },
-            )
-            for one, others in few(raised)
-        ]
-
-
 class Watched:
     """The series that a threshold holds for, and which of them were warned of."""
 
@@ -152,7 +106,9 @@ class Watched:
         self.places = np.array([one for one, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
         self.open = np.zeros(len(self.places), bool)
 
-    def see(self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool) -> list[Finding]:
+    def see(
+        self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool, warms: bool = False
+    ) -> list[dict[str, Any]]:
         """Return the warnings of a step.
 
         Args:
@@ -160,6 +116,7 @@ class Watched:
             held: float64[series]
             said: bool[series]: which were warned of by a threshold farther off; those of this one are added.
             steady: Whether the learning rate neither warms up nor decays.
+            warms: Whether it warms up: then one series is warned of, and no other one while it does.
         """
         threshold = self.threshold
         values = held[self.places]
@@ -172,28 +129,44 @@ class Watched:
         new = beyond & ~self.open
         raised = np.flatnonzero(new & ~said[self.places])
         said[self.places[new]] = True
-        self.open = (self.open | beyond) & ~over
-        return [
-            Finding(
-                "warning",
-                {
-                    **keys[self.places[one]]._asdict(),
-                    "value": finite(float(values[one])),
-                    "threshold": threshold.value,
-                    "source": threshold.source,
-                    **others,
-                },
-            )
-            for one, others in few(raised)
+        quiet = warms and self.open.any()
+        self.open = self.open | beyond if warms else (self.open | beyond) & ~over
+        found = [
+            {
+                **keys[self.places[one]]._asdict(),
+                "value": finite(float(values[one])),
+                "rule": "limit",
+                "threshold": threshold.value,
+                "source": threshold.source,
+            }
+            for one in ([] if quiet else raised)
         ]
+        return few(found, most=1) if warms else few(found)
 
 
-def few(places: npt.NDArray[np.int64]) -> list[tuple[int, dict[str, int]]]:
-    """Return the first few places; with the last of them, how many others there were."""
-    few: list[tuple[int, dict[str, int]]] = [(one, {}) for one in places[:MOST_AT_ONCE].tolist()]
-    if len(places) > MOST_AT_ONCE:
-        few[-1] = few[-1][0], {"others": len(places) - MOST_AT_ONCE}
-    return few
+def few(details: Sequence[dict[str, Any]], most: int = MOST_AT_ONCE) -> list[dict[str, Any]]:
+    """Return alarms or warnings of a step: of each metric and rule the farthest out, in their own order.
+
+    The last of a metric and rule says how many others there were.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in details:
+        groups.setdefault((one["metric"], one["rule"]), []).append(one)
+    found = []
+    for own in groups.values():
+        kept = sorted(sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most])
+        chosen = [own[at] for at in kept]
+        if len(own) > most:
+            chosen[-1] = {**chosen[-1], "others": len(own) - most}
+        found += chosen
+    return found
+
+
+def _farness(detail: dict[str, Any]) -> float:
+    """Return how far a value is from what would have been fine, in multiples of it."""
+    value = abs(detail["value"])
+    limit = abs(detail.get("threshold", detail.get("high" if detail["value"] > detail.get("high", 0) else "low", 0.0)))
+    return abs(float(np.log((value + 1e-12) / (limit + 1e-12))))
 
 
 def finite(value: float) -> float:

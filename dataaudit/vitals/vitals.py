@@ -18,6 +18,7 @@ waits for a device.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import Counter, deque
@@ -37,6 +38,7 @@ from dataaudit.pending import Laps, Pending
 from dataaudit.runlog.writer import Columns
 from dataaudit.vitals import micro_batches, weights
 from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.always import SpikeScore
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.columns import OFF, Column, DeadUnits, tap_columns, tap_values
@@ -47,9 +49,19 @@ from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Sink
 from dataaudit.vitals.structure import find, is_compiled
-from dataaudit.vitals.summary import METRICS, estimators, in_words, states_of_metrics, what_alarms, what_is_found
+from dataaudit.vitals.summary import (
+    METRICS,
+    covered,
+    estimators,
+    in_a_line,
+    in_words,
+    states_of_metrics,
+    what_alarms,
+    what_is_found,
+)
+from dataaudit.vitals.tying import Tying
 from dataaudit.vitals.watching import Taps
-from dataaudit.vitals.weights import Weights
+from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 
 _LOG = logging.getLogger("dataaudit")
 _LOOKED_AT = "_dataaudit_vitals"
@@ -67,8 +79,18 @@ class _Batch:
 
     values: Pending
     steps: list[int]
-    seen: list[np.ndarray]
-    """Of each step: whether each column's tap measured something."""
+    seen: list[_Seen]
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the host knows of a step."""
+
+    places: np.ndarray
+    """int64[places]: forward passes that each tap measured."""
+    passes: int
+    """Backward passes that were told apart."""
+    tokens: int
 
 
 class Vitals:
@@ -132,17 +154,31 @@ class Vitals:
             baseline=self.config.baseline,
             healthy=self.config.healthy,
             total=self.config.total,
+            units={one.index: one.units for one in self._taps.unit_layers},
         )
         """What is alarmed of, and why what is not."""
         elements = [sum(one.numel() for one in own) for _, own in self._weights.groups]
         self._cadence = Cadence(elements or [1], self.config.preset)
         self._laps = Laps(device)
         self._first_weight = len(tap_columns(self._taps))
-        width = len(self.columns) + len(self._weights.groups) + 1
+        self._tying, self._spikes = Tying(model), SpikeScore()
+        own = (
+            ("values", len(self.columns)),
+            ("bad", len(self._weights.groups) + 1),
+            ("loop", 2),
+            ("passes", self.config.micro_batches),
+            ("batches", self.config.micro_batches),
+            ("places", len(self._taps.places)),
+        )
+        ends = [0, *itertools.accumulate(size for _, size in own)]
+        self._parts = {name: slice(*ends[at : at + 2]) for at, (name, _) in enumerate(own)}
+        """Parts of a step's vector: its columns; whose gradient is not finite; learning rate and gradient's norm; of
+        each backward pass, whether its gradient is finite; of each micro-batch, and of each place of activations, how
+        many numbers are."""
+        width = ends[-1]
         self._ring = torch.full((self.config.interval, width), torch.nan, device=device)
-        """Of each step: its columns, then whose gradient is not finite."""
         self._held: list[int] = []
-        self._held_seen: list[np.ndarray] = []
+        self._held_seen: list[_Seen] = []
         self._batches: deque[_Batch] = deque()
         self._open = False
         self._numbers: dict[Column, float | torch.Tensor] = {}
@@ -171,7 +207,17 @@ class Vitals:
             "estimators": estimators(self._taps, self._weights),
             "preset": self.config.preset,
             "alarms": what_alarms(self.config),
+            "coverage": self.coverage(),
         }
+
+    def coverage(self) -> dict[str, dict[str, Any]]:
+        """Return by metric how many ``series`` there are, how many are ``judged``, and ``why`` not all; plain JSON."""
+        found = self.alarms.coverage()
+        why = micro_batches.why_not() if self._micro_batches is None else self._micro_batches.why
+        for metric in ("direction_consistency", "grad_noise_scale"):
+            if metric in found and why:
+                found[metric]["why"] = why
+        return found
 
     @contextmanager
     def step(self) -> Iterator[None]:
@@ -263,6 +309,7 @@ class Vitals:
             "noise": noise,
             "zeros": self._weights.zeros,
             "told": sorted(self._told),
+            "spikes": [self._spikes.norms, self._spikes.average],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -278,6 +325,7 @@ class Vitals:
                 self._micro_batches.scale.load_state_dict(state["noise"])
             self._weights.mark_zeros(state["zeros"])
             self._told = set(state["told"])
+            self._spikes.norms, self._spikes.average = state["spikes"]
             self.steps = int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
@@ -296,6 +344,7 @@ class Vitals:
         del vars(self._model)[_LOOKED_AT]
         self._copy()
         self._deliver(wait=True)
+        self._say(self.steps, "coverage", {"metrics": self.coverage()})
 
     def _stop(self) -> None:
         """Look at nothing until the next step."""
@@ -376,15 +425,19 @@ class Vitals:
         values, bad, in_full = self._weights.finish()
         last = self._first_weight + values.numel()
         row[self._first_weight : last].copy_(values.flatten())
-        noise = None if self._micro_batches is None else self._micro_batches.finish()
-        places = row[last : len(self.columns) - len(_STEP_METRICS)]
+        batches = self._micro_batches
+        noise = None if batches is None else batches.finish()
+        places = row[last : last + len(micro_batches.STATS)]
         places.fill_(torch.nan) if noise is None else places.copy_(noise)
         count = bad[:-1].sum(dtype=torch.float32)
-        row[len(self.columns) - 2].copy_(count if in_full else torch.where(count > 0, count, torch.nan))
-        row[len(self.columns) - 1].copy_(self._weights.skipped)
-        row[len(self.columns) :].copy_(bad)
+        row[self._step_metrics[0]].copy_(count if in_full else torch.where(count > 0, count, torch.nan))
+        row[self._step_metrics[1]].copy_(self._weights.skipped)
+        row[self._parts["bad"]].copy_(bad)
+        self._of_loop(row)
         self._held.append(number)
-        self._held_seen.append(np.append(np.array(self._taps.watch.seen) > 0, False)[self._places])
+        seen = self._taps.watch
+        self._held_seen.append(_Seen(np.array(seen.seen), 0 if batches is None else batches.passes, seen.tokens))
+        self._see_structure(number)
         if self.config.adapt:
             for step, every, seconds in self._laps.end(number, self._cadence.budget.every):
                 known = every == self._cadence.budget.every  # a time that came after the cadence changed says nothing
@@ -395,6 +448,46 @@ class Vitals:
         if len(self._held) == self.config.interval:
             self._copy()
         self._deliver(wait=False)
+
+    def _of_loop(self, row: torch.Tensor) -> None:
+        """Write the learning rate, the gradient's norm, and how many numbers of each micro-batch are finite."""
+        rate, norm = row[self._parts["loop"]]
+        held = self._weights.rate
+        rate.copy_(held, non_blocking=True) if isinstance(held, torch.Tensor) else rate.fill_(held)
+        batches = self._micro_batches
+        found = None if batches is None else batches.norm
+        norm.fill_(torch.nan) if found is None else norm.copy_(found)
+        row[self._parts["passes"]].copy_(
+            torch.zeros_like(row[self._parts["passes"]]) if batches is None else batches.finite
+        )
+        finite = self._taps.activations[..., 0].isfinite()
+        row[self._parts["batches"]].copy_(finite.sum(0))
+        row[self._parts["places"]].copy_(finite.sum(1))
+
+    def _see_structure(self, number: int) -> None:
+        """Raise what the host sees: weights that are shared no longer, layers without a gradient, no noise."""
+        found = self._tying.broken()
+        for layer in self._weights.frozen():
+            where = {"metric": "grad_norm", "layer": layer, "head": -1, "stat": "at_step", "value": 0.0}
+            found.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
+        for one in found:
+            self._alarm(number, "alarm", one)
+        why = "" if self._micro_batches is None else self._micro_batches.why
+        if why and f"noise {why}" not in self._told:
+            self._told.add(f"noise {why}")
+            self._say(number, "not_seen", {"what": "gsnr, direction_consistency, grad_noise_scale", "why": why})
+
+    def _alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Write an alarm with its incident, and report a new or graver one on the terminal."""
+        joined, opens = self.alarms.join(step, {"first_step": step, **detail})
+        self._raised(step, kind, {**joined, "opens": opens})
+
+    def _raised(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        if detail["severity"] < 3 and self.config.escalate:
+            self.escalate(self.config.escalate)
+        if detail["opens"]:
+            _LOG.warning("step %d: vitals, %s", step, in_a_line(detail))
+        self._say(step, kind, {name: value for name, value in detail.items() if name != "opens"})
 
     def _say_unseen(self, number: int) -> None:
         """Say once of each part that nothing of it was seen where it was looked at, and why."""
@@ -457,13 +550,13 @@ class Vitals:
             self._told.discard(what)
         elif what not in self._told:
             self._told.add(what)
-            self._say(step, "nan_inf", detail)
-            if self.config.escalate:
-                self.escalate(self.config.escalate)
+            self._alarm(step, "nan_inf", {**detail, "rule": "not_finite"})
             self._copy()
 
-    def _tell_layers(self, step: int, seen: np.ndarray, known: np.ndarray, bad: np.ndarray) -> None:
-        """Say which layer was first not finite: in its activations, or else in its gradient."""
+    def _tell_layers(
+        self, step: int, seen: np.ndarray, known: np.ndarray, bad: np.ndarray, which: Mapping[str, int]
+    ) -> None:
+        """Say which layer was first not finite, and in which micro-batch: in its activations, or else its gradient."""
         activations = first_bad([self.columns[place] for place in np.flatnonzero(seen & ~known)])
         gradient = first_bad_gradient([layer for layer, _ in self._weights.groups], bad, ends=self._weights.ends)
         for what, detail, looked in (
@@ -473,14 +566,23 @@ class Vitals:
             if detail is not None and what == "gradients" and activations is not None:
                 self._told.add(what)  # they follow from activations
             elif looked:
-                self._tell(step, what, detail or {}, known=detail is None)
+                self._tell(step, what, {**(detail or {}), **which}, known=detail is None)
 
-    def _hand_over(self, step: int, seen: np.ndarray, values: np.ndarray) -> None:
-        values, bad = values[: len(self.columns)], values[len(self.columns) :] > 0
+    def _hand_over(self, step: int, seen: _Seen, row: np.ndarray) -> None:
+        parts = {name: row[own] for name, own in self._parts.items()}
+        values, bad = parts["values"].astype(np.float64), parts["bad"] > 0
+        passes = seen.places[: len(self._taps.places)]
+        most = self.config.micro_batches
+        spoilt = np.append(np.zeros(len(seen.places), bool), False)
+        spoilt[: len(passes)] = parts["places"] < np.minimum(passes, most)
+        values[spoilt[self._places]] = math.nan
+        rate, norm = map(float, parts["loop"])
+        values[self._score] = self._spikes.see(norm)
         absent = np.isneginf(values)
         values[absent] = math.nan
         held = np.isfinite(values)
-        self._tell_layers(step, seen, held | absent, bad)
+        which = _first_spoilt(parts, passes, seen.passes, most)
+        self._tell_layers(step, np.append(seen.places > 0, False)[self._places], held | absent, bad, which)
         for place in np.flatnonzero(self._off & (values > 0)):
             column = self.columns[place]
             self._taps.watch.refused.add(column.place)
@@ -491,10 +593,12 @@ class Vitals:
             }
             self._say(step, "refused", detail)
         steady = self.config.steady is not None and self.config.steady[0] <= step <= self.config.steady[1]
-        for found in self.alarms.see(step, values.astype(np.float64), steady=steady):
-            if found.kind == "alarm" and self.config.escalate:
-                self.escalate(self.config.escalate)
-            self._say(step, found.kind, found.detail)
+        for found in self.alarms.see(step, values, rate=rate, tokens=float(seen.tokens or math.nan), steady=steady):
+            if found.kind == "coverage":
+                _LOG.warning("step %d: vitals, %s", step, covered(found.detail["metrics"]))
+                self._say(step, found.kind, found.detail)
+            else:
+                self._raised(step, found.kind, found.detail)
         self._give(step, [column for column, known in zip(self.columns, held, strict=True) if known], values[held])
 
     def _give(self, step: int, columns: list[Column], values: np.ndarray) -> None:
@@ -533,6 +637,16 @@ class Vitals:
                 )
             self.lost += 1
 
+    @property
+    def _step_metrics(self) -> range:
+        """Places of what is counted in a step."""
+        return range(len(self.columns) - len(_STEP_METRICS) - 1, len(self.columns) - 1)
+
+    @property
+    def _score(self) -> int:
+        """Place of the score of the gradient's norm, which the host makes."""
+        return len(self.columns) - 1
+
     def _all_columns(self) -> list[Column]:
         of_layers = [
             Column(metric, layer, -1, _stat(stat, layer))
@@ -545,6 +659,7 @@ class Vitals:
             *of_layers,
             *noise,
             *(Column(name, -1, -1, "count") for name in _STEP_METRICS),
+            Column("gradient_spike_score", -1, -1, "ratio"),
         ]
 
 
@@ -560,6 +675,23 @@ def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
             kind = type(one).__name__
             raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
     return found
+
+
+def _first_spoilt(parts: Mapping[str, np.ndarray], passes: np.ndarray, backward: int, most: int) -> dict[str, int]:
+    """Return the first micro-batch, from 0, whose activations or gradient are not finite; nothing where none is known.
+
+    Args:
+        parts: Of a step's vector.
+        passes: int64[places]: forward passes of each place of activations.
+        backward: Backward passes that were told apart.
+        most: Micro-batches that are kept apart.
+    """
+    if passes.max(initial=0) <= most:
+        expected = (passes[:, None] > np.arange(most)).sum(0)
+        if len(own := np.flatnonzero(parts["batches"] < expected)):
+            return {"micro_batch": int(own[0])}
+    own = np.flatnonzero(parts["passes"][:backward] == 0)
+    return {"micro_batch": int(own[0])} if len(own) else {}
 
 
 def _stat(stat: str, layer: int) -> str:

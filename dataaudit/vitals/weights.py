@@ -10,6 +10,7 @@ together when the step ends.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -35,6 +36,8 @@ STATS = (
 )
 _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
+FROZEN_AFTER = 8
+"""Updates without a gradient, one after the other, from which on a layer is frozen."""
 _KINDS = 2
 """Matrices, and vectors with what was zero at the beginning."""
 
@@ -77,6 +80,12 @@ class Weights:
         self.mark_zeros([not bool(one.detach().any()) for _, own in self.groups for one in own])
         self.updated: set[int] = set()
         """Optimizers that made a step."""
+        self.rate: float | torch.Tensor = math.nan
+        """Learning rate of the step's update: of the first optimizer's first group."""
+        self._without = dict.fromkeys(range(len(self.groups)), 0)
+        """Updates in a row in which no parameter of a group had a gradient."""
+        self._fed: set[int] = set()
+        """Groups of which a parameter had a gradient in this step's update."""
         self._why = [self._why_no_formula(number) for number in range(len(optimizers))]
         last = set() if structure.final_norm is None else {id(one) for one in structure.final_norm[1].parameters()}
         self.ends = any(id(one) in last for _, own in self.groups for one in own)
@@ -127,6 +136,8 @@ class Weights:
     def start(self, step: int, due: tuple[int, ...]) -> None:
         """Begin a step in which some groups of parameters have their turn."""
         self._step, self._due, self._open, self._spoilt = step, due, True, False
+        self.rate = math.nan
+        self._fed.clear()
         self.updated.clear()
         self._norms.zero_()
         self._bad.zero_()
@@ -165,6 +176,13 @@ class Weights:
             values[:, index].copy_(torch.stack(found))
             self._bad[index].logical_or_(~whole[1].isfinite())
         return values, self._bad, bool(due)
+
+    def frozen(self) -> list[int]:
+        """Return the layers that have had no gradient for a while as of this step, while others had one."""
+        if not self._fed:
+            return []
+        self._without = {index: 0 if index in self._fed else count + 1 for index, count in self._without.items()}
+        return [self.groups[index][0] for index, count in self._without.items() if count == FROZEN_AFTER]
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -207,6 +225,8 @@ class Weights:
     def _before(self, number: int) -> Callable[..., None]:
         def copy(*_: object) -> None:
             """Copy the weights whose turn it is, where the optimizer's state does not say how they move."""
+            if self._open and number == 0:
+                self.rate = self._optimizers[0].param_groups[0]["lr"]
             if self._open and not self._spoilt and self._why[number] is not None:
                 for index in self._due:
                     for kind, own in enumerate(self._parts[number][index]):
@@ -225,6 +245,9 @@ class Weights:
 
         def see(optimizer: torch.optim.Optimizer) -> None:
             self.updated.add(number)
+            for index, own in enumerate(self._owned(number)):
+                if any(one.grad is not None for one in own):
+                    self._fed.add(index)
             bad = self._finite[number].look(self._step)
             skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
             if skipped is not None:

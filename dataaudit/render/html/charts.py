@@ -13,7 +13,17 @@ from typing import Any, Literal, cast
 
 from bokeh.core.properties import value as constant
 from bokeh.embed import json_item
-from bokeh.models import ColumnDataSource, FixedTicker, HoverTool, NumeralTickFormatter, PlainText, Range1d
+from bokeh.models import (
+    BasicTickFormatter,
+    ColumnDataSource,
+    FixedTicker,
+    HoverTool,
+    LinearColorMapper,
+    NumeralTickFormatter,
+    PlainText,
+    Range1d,
+)
+from bokeh.models.annotations import ColorBar
 from bokeh.plotting import figure
 
 from dataaudit.render.blocks import Bars, Chart, Curves, Figure, Heat, Matrix, Scatter, Steps
@@ -355,9 +365,40 @@ def _heat(chart: Heat, height: int) -> Any:
         fill_alpha="alpha",
         line_color=None,
     )
+    if chart.marks:
+        marks = ColumnDataSource(
+            {
+                "x": [x for _, x, _ in chart.marks],
+                "y": [y for y, _, _ in chart.marks],
+                "words": [label(words) for *_, words in chart.marks],
+            }
+        )
+        marked = plot.scatter(
+            x="x", y="y", source=marks, marker="inverted_triangle", size=11, fill_color=ORANGE, line_color=INK
+        )
+        _hover(plot, [marked], mode="mouse")
+    if known:
+        shades = [f"{BLUE}{round(255 * (0.06 + 0.94 * at / 15)):02x}" for at in range(16)]
+        mapper = LinearColorMapper(palette=shades, low=least, high=most if most > least else least + 1.0)
+        bar = ColorBar(
+            color_mapper=mapper,
+            title=label(chart.scale),
+            width=12,
+            padding=4,
+            title_text_font=_FONT,
+            title_text_font_style="normal",
+            title_text_color=MUTED,
+            title_text_font_size="12px",
+            major_label_text_font=_FONT,
+            major_label_text_color=INK,
+            major_label_text_font_size="12px",
+            background_fill_alpha=0,
+            formatter=BasicTickFormatter(precision=3),
+        )
+        plot.add_layout(bar, "right")
     for axis, labels, most_labels in ((plot.yaxis[0], rows, 48), (plot.xaxis[0], columns, 12)):
         every = -(-len(labels) // most_labels)
-        shown = range(0, len(labels), every)
+        shown = range(0, len(labels), every) if axis is not plot.xaxis[0] or chart.ticks is None else chart.ticks
         axis.ticker = FixedTicker(ticks=list(shown), minor_ticks=[])
         axis.major_label_overrides = {index: PlainText(text=labels[index]) for index in shown}
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title

@@ -87,10 +87,19 @@ def broken(text: str) -> Markup:
     return Markup("<wbr>").join(found)
 
 
+def _words(text: str) -> Markup:
+    """Return words of ours, escaped; what stands between backticks, as code."""
+    pieces = _COMPARED.sub("\\1\xa0", text).split("`")
+    if len(pieces) % 2 == 0:
+        return escape(text)
+    code = Markup("<code>{}</code>")
+    return Markup("").join(code.format(piece) if at % 2 else piece for at, piece in enumerate(pieces))
+
+
 _HTML = Style(
     name=lambda text: Markup("<bdi>{}</bdi>").format(broken(text)),
     share=percent,
-    words=lambda text: escape(_COMPARED.sub("\\1\xa0", text)),
+    words=_words,
     joined=Markup("").join,
 )
 

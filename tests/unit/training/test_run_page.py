@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from dataaudit.cli import main
 from dataaudit.render.blocks import Point
+from dataaudit.render.line import PERCENT, spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
@@ -56,18 +57,69 @@ def report(folder, out, *more):
     return CliRunner().invoke(main, ["report", "--run", str(folder), "--out", str(out), *more])
 
 
-def test_the_broken_head_is_named_with_its_first_step(tmp_path):
+def test_what_changed_without_an_alarm_is_drawn_and_no_layer_is_said_to_diverge(tmp_path):
     made(tmp_path / "run", broken=120).close()
     done = report(tmp_path / "run", tmp_path / "page.html", "--json")
     assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)["findings"]
-    assert said == [
-        "Loss spike at steps 200 to 203.",
-        "attn_entropy, layer 3, head 5: 0.802 before, 0.02 after, from step 120.",
-        "residual_rms, layer 2: 1 before, 1.5 after (1 more), from step 140.",
-    ]
+    assert json.loads(done.stdout)["findings"] == ["Loss spike at steps 200 to 203."]
     page = (tmp_path / "page.html").read_text()
-    assert "First layer that diverges: layer 2, residual_rms, from step 140." in page
+    assert "layer 3, head 5 changed most: 0.802 before step 120, 0.02 after" in page
+    assert "diverges" not in page
+
+
+def alarm(step, incident, severity, metric="attn_entropy", layer=3, head=5, **more):
+    where = {"metric": metric, "layer": layer, "head": head, "stat": "normalised"}
+    held = {"rule": "drift", "value": 0.1, "low": 0.7, "high": 0.9, "first_step": step - 4, **more}
+    return event(step, "alarm", {**where, **held, "incident": incident, "severity": severity})
+
+
+def test_an_incident_says_how_grave_what_where_since_when_how_far_now_and_what_to_do(tmp_path):
+    writer = made(tmp_path / "run", broken=120, spike=False)
+    for step, layer, value in ((124, 3, 0.02), (126, 2, 0.3), (130, 1, 0.4)):
+        writer.add("events", alarm(step, 1, 2, layer=layer, value=value))
+    grave = {"rule": "limit", "value": 17_700.0, "threshold": 1000.0, "others": 9, "first_step": 190}
+    writer.add("events", alarm(190, 2, 1, metric="max_attn_logit", layer=0, head=1, **grave))
+    cover = {"attn_entropy": {"judged": 20, "series": 24, "why": "12 of 64 values yet"}}
+    writer.add("events", event(240, "coverage", {"metrics": cover}))
+    writer.close()
+    page = run_page(load_run(tmp_path / "run"))
+    grave, first = page.findings
+    assert spelled(grave.text) == (
+        "layer 0, head 1, since step 190: max_attn_logit is 17,700, beyond 1000. 9 alarms followed."
+    )
+    assert spelled(first.text) == (
+        "layer 3, head 5, since step 120: attn_entropy is 0.02, expected 0.7 to 0.9; now 0.02."
+        " 2 alarms followed (attn_entropy)."
+    )
+    assert [one.head for one in page.findings] == ["Severity 1", "Severity 2"]
+    assert all(one.runbook is not None and one.reason for one in page.findings)
+    assert [one.id for one in page.sections][:3] == ["incidents", "coverage", "loss"]
+    assert "20 of 24 series" in page.sections[1].lead
+    heat = next(one.chart for one in page.charts if one.id == "attn_entropy-normalised-steps")
+    assert [heat.rows[row] for row, *_ in heat.marks] == ["layer 1, head 5", "layer 2, head 5", "layer 3, head 5"]
+    assert heat.scale == "attn_entropy"
+    assert [heat.columns[one] for one in heat.ticks] == ["50", "100", "150", "200"]
+
+
+def test_a_calm_run_says_so_in_a_line_with_how_much_was_looked_at(tmp_path):
+    writer = made(tmp_path / "run", spike=False)
+    cover = {"attn_entropy": {"judged": 24, "series": 24, "why": ""}}
+    writer.add("events", event(240, "coverage", {"metrics": cover}))
+    writer.close()
+    page = run_page(load_run(tmp_path / "run"))
+    assert page.headline == "Nothing stands out"
+    assert page.subline == ("No incident. At step 240, 24 of 24 series were judged against what is expected of them.")
+
+
+def test_events_show_no_marks_of_a_programming_language_and_code_is_code(tmp_path):
+    writer = made(tmp_path / "run")
+    detail = {"limits": {"a": [1, None, True]}, "none": {}, "what": "a `word`"}
+    writer.add("events", event(9, "cadence", detail))
+    writer.close()
+    assert report(tmp_path / "run", tmp_path / "page.html").exit_code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "limits a 1 none yes; none none" in page
+    assert "<code>dataaudit attribute</code>" in page
 
 
 def test_a_healthy_run_says_so_and_the_same_log_gives_the_same_bytes(tmp_path):
@@ -96,8 +148,8 @@ def test_alarms_come_first_and_are_said_once(tmp_path):
     writer.add("events", event(70, "nan_inf", {"metric": "activation_mean_abs", "layer": 0, "head": -1, "stat": "mlp"}))
     writer.close()
     assert [one["text"] for one in texts(tmp_path / "run")] == [
-        "Step 60: attn_entropy of layer 3, head 5 is 0.1, expected 2 to 3, 3 times.",
-        "Step 70: activation_mean_abs of layer 0 is not finite.",
+        "layer 0, since step 70: activation_mean_abs is not finite.",
+        "layer 3, head 5, since step 60: attn_entropy is 0.1, expected 2 to 3.",
         "Step 9: max_attn_logit of layer 1, head 2 is 120, beyond 100.",
     ]
     assert run_page(load_run(tmp_path / "run")).tone == "bad"
@@ -116,10 +168,12 @@ def test_what_needs_action_comes_before_warnings(tmp_path, monkeypatch):
     ]
 
 
-def texts(folder):
-    from dataaudit.render.line import PERCENT, spell
+def spelled(line):
+    return spell(line, PERCENT)
 
-    return [{"text": spell(one.text, PERCENT)} for one in run_page(load_run(folder)).findings]
+
+def texts(folder):
+    return [{"text": spelled(one.text)} for one in run_page(load_run(folder)).findings]
 
 
 def test_hostile_names_are_escaped(tmp_path):

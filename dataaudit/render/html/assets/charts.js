@@ -27,7 +27,7 @@
     if (value === null || typeof value !== "object") return value;
     const entries = Object.entries(value);
     return Object.fromEntries(
-      entries.map(([key, one]) => [key, recoloured(one, isColour ? key !== "field" : key.endsWith("_color"))]),
+      entries.map(([key, one]) => key === "palette" ? [key, one.map((shade) => DARK[shade.slice(0, 7)] + shade.slice(7))] : [key, recoloured(one, isColour ? key !== "field" : key.endsWith("_color"))]),
     );
   }
 

@@ -67,6 +67,7 @@
 
   async function start() {
     const table = document.getElementById("all-shards");
+    if (table === null) return;
     const data = await load();
     const scroll = table.parentElement;
     const body = table.tBodies[0];

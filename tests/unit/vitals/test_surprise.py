@@ -1,0 +1,104 @@
+"""Series against their own past: healthy runs raise nothing whatever the rate does, and faults are named."""
+
+from __future__ import annotations
+
+import json
+
+import healthy_runs as runs
+import numpy as np
+import pytest
+
+from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.baseline import Key
+from dataaudit.vitals.surprise import JUDGED_FROM
+
+STEPS = 600
+
+
+def alarms_of(found):
+    return [(step, one.detail) for step, one in found if one.kind == "alarm"]
+
+
+@pytest.mark.parametrize("schedule", runs.SCHEDULES)
+def test_a_healthy_run_raises_no_incident_whatever_its_schedule(schedule):
+    """benchmarks/vitals_alarms.py is the same over 50,000 steps and more."""
+    keys, values, rate, tokens = runs.healthy(schedule, STEPS, 7, layers=6, heads=4)
+    assert runs.incidents(runs.judged(Alarms(keys), keys, values, rate, tokens)) == set()
+
+
+def faulty(metric, grow, schedule="cosine", seed=3):
+    """Return alarms of a run in which a series is multiplied by something from step 401 on, and its place."""
+    keys, values, rate, tokens = runs.healthy(schedule, STEPS, seed, layers=6, heads=4)
+    place = next(at for at, key in enumerate(keys) if key.metric == metric and key.layer == 3)
+    values[400:, place] *= grow(np.arange(1, STEPS - 399))
+    return alarms_of(runs.judged(Alarms(keys), keys, values, rate, tokens)), keys[place]
+
+
+@pytest.mark.parametrize(
+    ("metric", "grow", "within", "seed"),
+    [
+        ("max_attn_logit", lambda since: 1.03**since, 60, 3),
+        ("attn_entropy", lambda since: 0.9 ** np.minimum(since, 40), 40, 3),
+        ("residual_rms", lambda since: np.full(len(since), 2.0), 24, 5),
+        ("activation_mean_abs", lambda since: np.full(len(since), 0.1), 8, 3),
+    ],
+)
+def test_what_leaves_what_the_rate_explains_is_named_with_its_place(metric, grow, within, seed):
+    found, key = faulty(metric, grow, seed=seed)
+    step, alarm = found[0]
+    assert (alarm["metric"], alarm["layer"], alarm["head"]) == (key.metric, key.layer, key.head)
+    assert 400 < step <= 400 + within
+    assert step - 80 <= alarm["first_step"] <= step
+    assert alarm["incident"] == 1
+    assert alarm["rule"] == "drift" or not alarm["low"] <= alarm["value"] <= alarm["high"]
+    json.dumps(alarm, allow_nan=False)
+
+
+def test_an_update_that_follows_the_rate_is_none():
+    """A rate that falls to a tenth within 40 steps."""
+    draw = np.random.default_rng(1)
+    keys = [Key("update_to_weight", layer, -1, "all") for layer in range(4)]
+    rate = 1e-3 * np.r_[np.ones(300), np.geomspace(1, 0.1, 40), np.full(100, 0.1)]
+    values = 2.0 * rate[:, None] * np.exp(0.05 * draw.standard_t(4, (len(rate), 4)))
+    known = np.full(len(rate), np.nan)
+    assert not alarms_of(runs.judged(Alarms(keys), keys, values, rate, known))
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_coverage_says_how_many_are_judged_and_from_when_the_rest_will_be(every):
+    keys, values, rate, tokens = runs.healthy("constant", 120, 5, layers=3, heads=2)
+    alarms = Alarms([*keys, Key("dead_neuron_count", 0, -1, "units")], healthy=(1, 120))
+    values = np.column_stack([values, np.zeros(120)])
+    found = runs.judged(alarms, alarms.keys, values, rate, tokens, every=every)
+    ((step, coverage),) = [(step, one) for step, one in found if one.kind == "coverage"]
+    said = coverage.detail["metrics"]["attn_entropy"]
+    assert step == 120
+    if every == 1:
+        assert said == {"judged": 6, "series": 6, "why": ""}
+    else:
+        assert said["judged"] == 0
+        assert said["why"] == f"30 of {JUDGED_FROM} values yet, one in 4 steps: from about step 256"
+    assert coverage.detail["metrics"]["dead_neuron_count"]["why"] == "a count: a fixed rule holds for it"
+
+
+def test_a_healthy_span_raises_nothing_calibrated_before_its_end():
+    keys, values, rate, tokens = runs.healthy("constant", 300, 5, layers=3, heads=2)
+    values[150:, 0] *= 1.03 ** np.arange(150)
+    before = runs.judged(Alarms(keys, healthy=(1, 300)), keys, values, rate, tokens)
+    assert not alarms_of(before)
+    assert alarms_of(runs.judged(Alarms(keys), keys, values, rate, tokens))
+
+
+@pytest.mark.parametrize("stop", [100, 250, 420])
+def test_a_run_that_goes_on_from_a_checkpoint_says_the_same(stop):
+    keys, values, rate, tokens = runs.healthy("restarts", 500, 2, layers=3, heads=2)
+    values[400:, 1] *= 1.05 ** np.arange(100)
+    whole = runs.judged(Alarms(keys), keys, values, rate, tokens)
+    first = Alarms(keys)
+    said = runs.judged(first, keys, values[:stop], rate, tokens)
+    again = Alarms(keys).load(json.loads(json.dumps(first.state(), allow_nan=False)))
+    assert again.state() == first.state()
+    for at in range(stop, 500):
+        said += [(at + 1, one) for one in again.see(at + 1, values[at], rate=rate[at], tokens=tokens[at])]
+    assert said == whole
+    assert alarms_of(whole)
