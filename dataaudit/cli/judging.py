@@ -225,6 +225,7 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
     each comment says what was measured. A bound of release-gate that the manifest fails is kept and marked: such a
     draft does not pass. The same manifest gives the same bytes.
     """
+    from dataaudit.gate.draft import FAILS
     from dataaudit.gate.draft import draft as drafted
     from dataaudit.gate.policy import parse_policy
     from dataaudit.manifest.load import load_manifest
@@ -239,7 +240,10 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
     if out is not None:
         write_file(out, data)
     facts = {"manifest": manifest.id, "rules": len(parse_policy(data.decode(), where="the draft").rules)}
+    failed = data.count(f"\n\n  # {FAILS}".encode())
     words = "a draft; read every limit, then gate by it"
+    if failed:
+        words = f"a draft that this manifest fails, by {failed} of its rules: mend the data, build, and draft again"
     print_text(Written(file=out, data=data, words=words, facts=facts).shown(as_json=as_json))
 
 

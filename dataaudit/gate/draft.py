@@ -36,6 +36,8 @@ _UNREACHED = {"<=": -1.0, ">=": 1e300}
 """By comparator: limits that no number of a drawn rule keeps; all of them are at least 0."""
 _KEPT_REQUIRED = frozenset({"coverage_unread_bytes", "train_val_overlap", "secret_hit_rate"})
 """Metrics whose bounds stay required where the manifest has no number of them, though it could have."""
+FAILS = "This manifest fails it"
+"""How the comment begins above a rule that does not hold."""
 _DIGITS = 2
 _WIDTH = 118
 _TINY = 1e-9
@@ -58,7 +60,7 @@ DRAWN: tuple[Rule, ...] = (
     *(_drawn(one, one, "count", one, at_least=True) for one in ("documents", "bytes", "tokens")),
     _drawn("exact-duplicates", "exact_dup_rate", "rate", scope=_SOURCE),
     _drawn("near-duplicates", "near_dup_rate", "rate", scope=_SOURCE),
-    _drawn("near-duplicates-recall", "near_dup_rate", "recall", at_least=True, severity="warn"),
+    _drawn("near-duplicates-recall", "near_dup_rate", "recall", at_least=True, severity="warn", required=False),
     _drawn("repeat-hotspots", "doc_repeat_hotspots", "largest_share", severity="warn"),
     _drawn("val-common-spans", "train_val_overlap", "span", scope={"per": "set"}, severity="warn"),
     _drawn("benchmark-similar", "benchmark_contamination", "rate", scope=_SIMILAR, severity="warn"),
@@ -165,7 +167,7 @@ def _bound(result: RuleResult, facts: Facts) -> str:
     if result.state == State.FAILED or case.reason == "unread_bytes":
         failing = result.counts.get(result.state, 0)
         others = f" and {plural(failing - 1, 'other part')}" if failing > 1 else ""
-        return _rule(rule, f"This manifest fails it: {_measured(rule, case)}{others}. The limit is release-gate's.")
+        return _rule(rule, f"{FAILS}: {_measured(rule, case)}{others}. The limit is release-gate's.")
     if result.state in {State.PASSED, State.WARNED}:
         return _rule(rule, f"Measured: {_measured(rule, case)}. The limit is release-gate's, not drawn.")
     why = _why(case)
@@ -174,7 +176,7 @@ def _bound(result: RuleResult, facts: Facts) -> str:
     if rule.metric not in _KEPT_REQUIRED or (rule.metric == "train_val_overlap" and not facts.splits("held_out")):
         optional = rule.model_copy(update={"required": False})
         return _rule(optional, f"No number: {why}. It is required in release-gate; here it would stop every release.")
-    return _rule(rule, f"This manifest fails it: there is no number: {why}. It is required, as in release-gate.")
+    return _rule(rule, f"{FAILS}: there is no number: {why}. It is required, as in release-gate.")
 
 
 def _limit(result: RuleResult, bounds: tuple[Rule, ...]) -> Block | None:

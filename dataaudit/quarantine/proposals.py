@@ -35,6 +35,7 @@ from dataaudit.yamlfile import NAME_PATTERN
 
 _DIGEST = re.compile(r"(sha256|rows):([0-9a-f]{64})(?::([0-9]{1,15}))?")
 _ABOUT_PEOPLE = "pii"
+_LEAKS = frozenset({"train_val_overlap", "benchmark_contamination"})
 
 
 def add_requests(
@@ -292,6 +293,9 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
         lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
     if change.added:
         lines.append(f"  nothing is held back yet: dataaudit quarantine accept {path} ...")
+    if any(one.state == State.FAILED and one.rule.metric in _LEAKS for one in verdict.rules):
+        command = f"dataaudit quarantine apply {path} --manifest {folder} --out DIR --documents"
+        lines.append(f"  documents that leak: {command}")
     for why, words in _PASSED_OVER.items():
         names = sorted({one.name for one in found.passed_over if one.why == why})
         if names:

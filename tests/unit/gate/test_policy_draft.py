@@ -175,6 +175,13 @@ def test_a_part_without_a_number_makes_a_drawn_rule_optional():
     assert code_of(found) == ExitCode.PASS
 
 
+def test_a_corpus_that_lost_its_near_duplicates_still_passes_by_its_draft():
+    """Without a near-duplicate there is nothing to find again: the recall has no number."""
+    text = draft_of(facts(*CLEAN, sampled("near_dup_rate", "recall", 0.96, 0.98, 0.99)))
+    unmeasured = record("near_dup_rate", "recall", None, reason="no_neighbour")
+    assert code_of(facts(*CLEAN, unmeasured), text) == ExitCode.PASS
+
+
 def test_shards_unlike_the_others_are_told_of():
     """The rule is release-gate's; it warns, and the draft says so."""
     shards = [shard_row(number, bytes_per_token=4.0 + number / 100) for number in range(8)]
@@ -263,6 +270,9 @@ def test_a_file_that_is_there_is_replaced_by_force_alone(tmp_path):
     assert draft_by_command(DEMO, "--out", out).exit_code == 0
     first = out.read_text()
     assert draft_by_command(DEMO).stdout == first
+    failed = first.count("# This manifest fails it")
+    words = f"a draft that this manifest fails, by {failed} of its rules: mend the data, build, and draft again"
+    assert words in draft_by_command(DEMO, "--out", tmp_path / "again.yaml").stdout
     out.write_text("mine")
     refused = draft_by_command(DEMO, "--out", out)
     assert (refused.exit_code, out.read_text()) == (2, "mine")

@@ -23,6 +23,7 @@ rules:
   - {name: dups, metric: exact_dup_rate, stat: rate, unit: ratio, budget: 0.1, scope: {per: shard}}
   - {name: drift, metric: token_js_drift, stat: js, unit: nats, robust_sd: 6, scope: {per: shard}}
   - {name: pii, metric: pii_hit_rate, stat: hits, unit: hits/million tokens, budget: 1, scope: {per: shard}}
+  - {name: leaks, metric: train_val_overlap, stat: span, unit: ratio, budget: 0.1, scope: {per: set}}
   - {name: whole, metric: near_dup_rate, stat: rate, unit: ratio, budget: 0.1}
 """
 POLICY = parse_policy(RULES, where="test")
@@ -142,6 +143,10 @@ def test_the_gate_says_what_it_proposed_and_what_not(tmp_path):
     first = propose_shards(path, judged, tmp_path / "m")
     assert first.startswith(f"quarantine: 1 proposal added to {path}\n  nothing is held back yet: ")
     assert "would be held back too: train/1.jsonl" in first
-    assert "0 proposals added" in propose_shards(path, judged, tmp_path / "m")
+    again = propose_shards(path, judged, tmp_path / "m")
+    assert "0 proposals added" in again
+    assert f"that leak: dataaudit quarantine apply {path} --manifest {tmp_path / 'm'} --out DIR --documents" in again
+    kept = [one if one.rule.name != "leaks" else dataclasses.replace(one, state=State.PASSED) for one in judged.rules]
+    assert "leak" not in propose_shards(path, dataclasses.replace(judged, rules=tuple(kept)), tmp_path / "m")
     with pytest.raises(ManifestError, match="was replaced while it was judged"):
         propose_shards(path, verdict(case("dups", 2)), tmp_path / "m")
