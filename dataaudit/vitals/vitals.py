@@ -162,20 +162,18 @@ class Vitals:
         self._laps = Laps(device)
         self._first_weight = len(tap_columns(self._taps))
         self._tying, self._spikes = Tying(model), SpikeScore()
-        own = (
-            ("values", len(self.columns)),
-            ("bad", len(self._weights.groups) + 1),
-            ("loop", 2),
-            ("passes", self.config.micro_batches),
-            ("batches", self.config.micro_batches),
-            ("places", len(self._taps.places)),
+        self._parts = _laid_out(
+            values=len(self.columns),
+            bad=len(self._weights.groups) + 1,
+            loop=2,
+            passes=self.config.micro_batches,
+            batches=self.config.micro_batches,
+            places=len(self._taps.places),
         )
-        ends = [0, *itertools.accumulate(size for _, size in own)]
-        self._parts = {name: slice(*ends[at : at + 2]) for at, (name, _) in enumerate(own)}
         """Parts of a step's vector: its columns; whose gradient is not finite; learning rate and gradient's norm; of
         each backward pass, whether its gradient is finite; of each micro-batch, and of each place of activations, how
         many numbers are."""
-        width = ends[-1]
+        width = self._parts["places"].stop
         self._ring = torch.full((self.config.interval, width), torch.nan, device=device)
         self._held: list[int] = []
         self._held_seen: list[_Seen] = []
@@ -661,6 +659,12 @@ class Vitals:
             *(Column(name, -1, -1, "count") for name in _STEP_METRICS),
             Column("gradient_spike_score", -1, -1, "ratio"),
         ]
+
+
+def _laid_out(**sizes: int) -> dict[str, slice]:
+    """Return where parts of some sizes stand in a vector, one after another."""
+    ends = [0, *itertools.accumulate(sizes.values())]
+    return {name: slice(*ends[at : at + 2]) for at, name in enumerate(sizes)}
 
 
 def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:

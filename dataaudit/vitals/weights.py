@@ -241,33 +241,31 @@ class Weights:
                 self._outside()
             elif not self._spoilt:
                 with torch.no_grad():
-                    see(optimizer)
-
-        def see(optimizer: torch.optim.Optimizer) -> None:
-            self.updated.add(number)
-            for index, own in enumerate(self._owned(number)):
-                if any(one.grad is not None for one in own):
-                    self._fed.add(index)
-            bad = self._finite[number].look(self._step)
-            skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
-            if skipped is not None:
-                overflow = skipped.to(bad.device).reshape(()) > 0
-                self._idle[number].logical_and_(overflow)
-                bad = bad & ~overflow
-            else:
-                self._idle[number].fill_(False)
-            self._bad.logical_or_(bad)
-            for index in self._due:
-                for kind, own in enumerate(self._parts[number][index]):
-                    copies = self._copies.pop((number, index, kind), None)
-                    if own:
-                        found = (
-                            updates.norms(optimizer, own) if copies is None else updates.norms_from_copies(copies, own)
-                        )
-                        held = torch.stack([found.weight, found.gradient, found.update])
-                        self._norms[number, index, kind].copy_(held)
+                    self._see(number, optimizer)
 
         return look
+
+    def _see(self, number: int, optimizer: torch.optim.Optimizer) -> None:
+        self.updated.add(number)
+        for index, own in enumerate(self._owned(number)):
+            if any(one.grad is not None for one in own):
+                self._fed.add(index)
+        bad = self._finite[number].look(self._step)
+        skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
+        if skipped is not None:
+            overflow = skipped.to(bad.device).reshape(()) > 0
+            self._idle[number].logical_and_(overflow)
+            bad = bad & ~overflow
+        else:
+            self._idle[number].fill_(False)
+        self._bad.logical_or_(bad)
+        for index in self._due:
+            for kind, own in enumerate(self._parts[number][index]):
+                copies = self._copies.pop((number, index, kind), None)
+                if own:
+                    found = updates.norms(optimizer, own) if copies is None else updates.norms_from_copies(copies, own)
+                    held = torch.stack([found.weight, found.gradient, found.update])
+                    self._norms[number, index, kind].copy_(held)
 
 
 def _proxy(optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]) -> torch.Tensor:
