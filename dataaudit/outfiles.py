@@ -49,7 +49,7 @@ def check_files(
         if path is None:
             continue
         parent = path.parent
-        if not parent.is_dir():
+        if not os.path.isdir(parent):
             raise ConfigError(f"{option}: the folder {parent} does not exist", f"Make it first: mkdir -p {parent}")
         if _is_stream(path):
             continue
@@ -156,6 +156,8 @@ def _mode(path: Path) -> int:
         return os.lstat(path).st_mode
     except FileNotFoundError:
         return 0
+    except OSError as error:
+        raise _refused(path, error) from None
 
 
 def _own(path: Path) -> int | None:

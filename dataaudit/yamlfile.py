@@ -48,6 +48,10 @@ _FLOAT = re.compile(
     r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)\Z"
     r"|^[-+]?\.(?:inf|Inf|INF)\Z|^\.(?:nan|NaN|NAN)\Z"
 )
+_UNSEEN = re.compile("\r(?!\n)|[\x85\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters by which a file shows other lines, or another order, than are read: with a line end that no editor shows,
+what looks like a comment holds a key."""
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")
 _KEY_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
 _KEY_LIMIT = 60
 _NUMBERS = {"tag:yaml.org,2002:int": _INT, "tag:yaml.org,2002:float": _FLOAT}
@@ -58,6 +62,15 @@ class _Loader(yaml.SafeLoader):
 
     1e6 is a number. 010, 1:30, 0x10 and 1_0 are none: YAML 1.1 reads 8, 90, 16 and 10, other readers text.
     """
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        node = super().compose_scalar_node(anchor)
+        if found := _NO_TEXT.search(node.value):
+            raise yaml.MarkedYAMLError(
+                problem=f"a text holds U+{ord(found[0]):04X}, which no file, name or column can hold",
+                problem_mark=node.start_mark,
+            )
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
@@ -113,8 +126,15 @@ def load_yaml(text: str, *, where: str) -> Any:
     """Return the plain values of one YAML document.
 
     Raises:
-        ConfigError: It is not YAML, a key is given twice or is no text, or it holds more than plain values.
+        ConfigError: It is not YAML, a key is given twice or is no text, or it holds more than plain values, or
+            characters that hide a line end or turn text round.
     """
+    if unseen := _UNSEEN.search(text):
+        line = text.count("\n", 0, unseen.start()) + 1
+        raise ConfigError(
+            f"{where} is refused, line {line}: U+{ord(unseen[0]):04X} shows other lines than are read",
+            f'End lines with a line feed; in text write "\\u{ord(unseen[0]):04x}", in double quotes.',
+        )
     try:
         loader = _Loader(text)
         try:

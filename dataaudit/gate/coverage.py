@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dataaudit.gate.policy import Policy, Rule
-from dataaudit.manifest.metric import Metric
+from dataaudit.manifest.metric import Metric, Scope
 
 if TYPE_CHECKING:
     from dataaudit.gate.facts import Partial
 
 COVERAGE = "coverage_unread_bytes"
+UNKNOWN_BYTES = "unknown_bytes"
+"""Reason of a number that lacks a shard which was not read and whose size is not known."""
 _NAME = "coverage"
 _RULE = Rule(
     name=_NAME,
@@ -46,6 +48,12 @@ def without_tolerated(rule: Rule, record: Metric | None, partial: Iterable[Parti
     for shard in partial:
         value += -shard.bad_bytes + (shard.size if shard.share > rule.max_bad_records else 0)
     return replace(record, value=max(0.0, value))
+
+
+def is_of_unknown_size(metric: str, scope: Scope, unsized: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a number of unread bytes lacks a shard whose bytes nobody knows: a link to nothing, a pipe."""
+    own = (scope.split in {None, split} and scope.rule in {None, reason} for split, reason in unsized)
+    return metric == COVERAGE and any(own)
 
 
 def beyond_tolerance(rule: Rule, counts: Mapping[int, int], partial: Iterable[Partial]) -> Mapping[int, int]:

@@ -6,6 +6,7 @@ out, larger ones are rounded.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -50,7 +51,7 @@ class GateFile(_Model):
 
 
 def gate_json(verdict: Verdict) -> bytes:
-    """Return the bytes of ``gate.json``; the same verdict gives the same bytes."""
+    """Return the bytes of ``gate.json``, ASCII alone; the same verdict gives the same bytes."""
     document = GateFile(
         passed=verdict.passed,
         exit_code=int(verdict.exit_code),
@@ -59,7 +60,7 @@ def gate_json(verdict: Verdict) -> bytes:
         verdict=replace(verdict, rules=tuple(_shortened(result) for result in verdict.rules)),
     )
     plain = orjson.loads(document.model_dump_json(by_alias=True))
-    return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
+    return (json.dumps(plain, indent=2, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def read_verdict(path: Path) -> Verdict:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from dataaudit import text as t
-from dataaudit.gate.coverage import complete_rules, without_tolerated
+from dataaudit.gate.coverage import UNKNOWN_BYTES, complete_rules, is_of_unknown_size, without_tolerated
 from dataaudit.gate.facts import Facts
 from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
 from dataaudit.gate.looked_for import demanded_remarks, with_search
@@ -241,6 +241,8 @@ def _record_cases(rule: Rule, now: Facts, baseline: Facts | None, meaning: Meani
             found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
             if record is not None and is_at_least(rule.metric, stat, now, scope):
                 found = judged_at_least(rule, record, found, partial(judge, rule, compared=compared))
+            if found.state == State.PASSED and is_of_unknown_size(rule.metric, scope, now.unsized):
+                found = replace(found, state=State.NOT_EVALUATED, reason=UNKNOWN_BYTES)
             if found.state == State.PASSED and cannot_be_found(known, scope, now.held_out, now.wordless):
                 found = replace(found, state=State.NOT_EVALUATED, reason=NO_WORDS)
             waits = waits or found.waits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,12 +15,13 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import Core, DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.registry import METRICS
 
 UNREAD_STATES = ("quarantined", "skipped")
 """States of shards of which nothing was read."""
+_EMPTY_FILE = hashlib.sha256().hexdigest()
 MIXTURE = "source_mix_share"
 _OTHER = "other"
 """What sources beyond the config's `max_sources` are called."""
@@ -93,6 +95,8 @@ class Facts:
     """Of every held-out split: the digest of its shards' digests of rows, in any order."""
     partial: tuple[Partial, ...] = ()
     """The shards that were read without some of their records."""
+    unsized: frozenset[tuple[str, str]] = frozenset()
+    """Split and reason of every shard that was not read and whose bytes nobody knows, though it counts as 0."""
     wordless: Wordless = field(default_factory=dict)
     """Documents without a word."""
     is_folded: bool
@@ -165,6 +169,7 @@ def read_facts(
         stages=frozenset(stage.name for stage in core.stages),
         held_out_rows={split.name: _rows(manifest, split.name) for split in core.splits if split.held_out},
         partial=_partial(manifest) if partial else (),
+        unsized=_unsized(manifest),
         wordless=wordless_parts(manifest),
         is_folded=_is_folded(manifest, sources),
         records=Records(manifest, metrics),
@@ -176,6 +181,19 @@ def _rows(manifest: Manifest, split: str) -> str:
     table = manifest.table("shards", ["split", "rows_digest"])
     digests = table.filter(pc.equal(table["split"], split))["rows_digest"].to_pylist()
     return digest_json(sorted(one or "" for one in digests))
+
+
+def _unsized(manifest: Manifest) -> frozenset[tuple[str, str]]:
+    """Return split and reason of unread shards of 0 bytes, but of files that were seen to be empty."""
+    shards = manifest.table("shards", ["split", "status", "reason", "size", "sha256"]).to_pylist()
+    return frozenset(
+        (row["split"], row["reason"])
+        for row in shards
+        if row["status"] in UNREAD_STATES
+        and row["reason"] != HELD_BACK
+        and not row["size"]
+        and row["sha256"] != _EMPTY_FILE
+    )
 
 
 def _partial(manifest: Manifest) -> tuple[Partial, ...]:

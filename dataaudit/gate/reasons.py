@@ -12,6 +12,7 @@ REASONS: dict[str, str] = {
     "nothing_to_judge": "the corpus has no part that the rule speaks of",
     "other_unit": "it is in another unit than the rule's or the baseline's",
     "unread_bytes": "not everything was read",
+    "unknown_bytes": "a shard was not read, and nobody knows how many bytes it holds",
     "too_few_shards": "fewer than 5 shards have no usual value",
     "no_baseline": "no baseline was given",
     "no_mixture": "the build's config declares no mixture",

@@ -530,6 +530,24 @@ def test_a_number_has_digits_alone(text):
             load_yaml(f"a: {tag} '{text}'", where="c")
 
 
+@pytest.mark.parametrize("unseen", "\r\x85\u2028\u2029\u202a\u202e\u2066\u2069")
+def test_no_line_is_hidden_from_a_reader(unseen):
+    """Behind a line end that no editor shows a comment holds a key: `severity: warn` behind `budget: 0 # note`."""
+    with pytest.raises(
+        ConfigError, match=f"c is refused, line 2: U\\+{ord(unseen):04X} shows other lines than are read"
+    ):
+        load_yaml(f"a: 0\nb: 0 # note{unseen}c: 1", where="c")
+    assert load_yaml(f'a: "\\u{ord(unseen):04x}"\r\n', where="c") == {"a": unseen}
+
+
+@pytest.mark.parametrize("escape", ["0", "x00", "u0000", "ud800", "udfff", "U0000DC80"])
+def test_text_that_no_file_can_hold_is_refused(escape):
+    """As a value, a key, in a list: a path with a NUL and a source of half a pair ended as internal errors."""
+    for text in (f'a: "b\\{escape}"', f'"a\\{escape}": 1', f'a: {{b: ["\\{escape}"]}}'):
+        with pytest.raises(ConfigError, match=r"a text holds U\+[0-9A-F]{4}, which no file"):
+            load_yaml(text, where="c")
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [("10", 10), ("-0", 0), ("+10", 10), ("1e1", 10.0), (".5", 0.5), ("5.", 5.0), ("1.5E-3", 0.0015)],

@@ -87,6 +87,7 @@ def test_a_link_is_replaced_and_what_it_leads_to_stays(place, command, target):
         ("other/new.parquet", "part of a manifest"),
         ("other/Shards.PARQUET", "part of a manifest"),
         ("absent/out", "does not exist"),
+        ("long" * 99, "too long"),
     ],
 )
 def test_what_is_no_file_and_what_is_a_manifests_is_refused_before_the_work(place, command, target, words):

@@ -134,8 +134,8 @@ class Lister:
     """Lists the files of folders and patterns."""
 
     follow_symlinks: bool
-    """Go down into links to folders; else they are left out by name. A link that a pattern names itself is
-    always followed."""
+    """Go down into links to folders; else they are losses with a name, or left out by name where the folder that they
+    lead to is listed itself. A link that a pattern names itself is always followed."""
     is_dataset: Callable[[str], bool]
     """Whether a folder that a pattern's last component matches is a shard in pieces (``name.parquet/``)."""
     left_out: list[str] = field(default_factory=list)
@@ -144,10 +144,14 @@ class Lister:
     """Paths of what manifests and data sets are made of, in the folders that were looked at."""
     _looked: set[str] = field(default_factory=set)
     """Folders whose files were looked at."""
+    _listed: set[Identity] = field(default_factory=set)
+    """Folders that were gone through."""
+    _links: list[Folder] = field(default_factory=list)
+    """Links to folders that were not followed."""
 
     def folder(self, folder: Folder) -> list[Found]:
         """Return the data files below a folder, sorted."""
-        return sorted(self._data_files(folder), key=attrgetter("path"))
+        return sorted([*self._data_files(folder), *self._not_followed()], key=attrgetter("path"))
 
     def pattern(self, start: Folder, parts: list[str]) -> list[Found]:
         """Return the files that the components of a pattern match below a folder, sorted, each once."""
@@ -159,6 +163,7 @@ class Lister:
         found = {path: one for files in by_folder.values() for path, one in files.items()}
         self.left_out += sorted(found.keys() & self._own)
         kept = [one for path, one in found.items() if path not in self._own]
+        kept += self._not_followed()
         return sorted(kept, key=attrgetter("path"))
 
     def _match(self, folder: Folder, parts: list[str]) -> Iterator[Found]:
@@ -186,6 +191,7 @@ class Lister:
             yield _unlisted(folder)
             return
         above = (*above, folder.identity)
+        self._listed.add(folder.identity)
         self._look(folder)
         for entry in entries:
             if entry.name.startswith("."):
@@ -202,6 +208,7 @@ class Lister:
             yield _unlisted(folder)
             return
         above = (*above, folder.identity)
+        self._listed.add(folder.identity)
         self._look(folder)
         saved = _saved_files(folder) or []
         names = {entry.name for entry in entries}
@@ -225,9 +232,15 @@ class Lister:
     def _enters(self, folder: Folder, is_link: bool, above: tuple[Identity, ...]) -> bool:
         """Tell whether to go down into a folder: not into a link, unless asked to, and never in a circle."""
         if is_link and (not self.follow_symlinks or folder.identity in above):
-            self.left_out.append(folder.prefix)
+            self._links.append(folder)
             return False
         return True
+
+    def _not_followed(self) -> list[Found]:
+        """Return the links that were not followed and lead to a folder that was not listed: losses with a name."""
+        links, self._links = self._links, []
+        self.left_out += [one.prefix for one in links if one.identity in self._listed]
+        return [Found(one.prefix.rstrip("/"), None, one) for one in links if one.identity not in self._listed]
 
     def _look(self, folder: Folder) -> None:
         """Find out which files in and below a folder a manifest or a data set is made of."""

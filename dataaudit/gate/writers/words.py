@@ -6,7 +6,7 @@ from collections import Counter
 from functools import lru_cache
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.coverage import COVERAGE
+from dataaudit.gate.coverage import COVERAGE, UNKNOWN_BYTES
 from dataaudit.gate.numbers import Numbers, evidence_count, number, numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
@@ -89,7 +89,8 @@ def value_words(rule: Rule, case: Case | None) -> str:
 def _unread_words(case: Case, shown: Numbers) -> str:
     """Return unread bytes as they count: without bad records that are tolerated, with whole shards of too many."""
     if not shown.judged or case.value is None or case.judged is None:
-        return f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
+        told = f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
+        return f"{told} ({_reason(case)})" if case.reason == UNKNOWN_BYTES else told
     if case.judged < case.value:
         rest = f"another {number(case.value - case.judged)} are bad records that the policy tolerates"
     else:

@@ -249,9 +249,10 @@ def linked(tmp_path):
 
 
 def test_links_out_of_the_root_are_not_read(linked):
-    """A link is read when it stays inside; one that leaves is skipped, one to nothing is left to the reader."""
+    """What stays inside is read; what leaves is skipped, to a folder too; the reader sees that one leads to nothing."""
     expected = {
         "broken.jsonl": None,
+        "folder": Reason.OUTSIDE_ROOT,
         "inside.jsonl": None,
         "loop.jsonl": None,
         "outside.jsonl": Reason.OUTSIDE_ROOT,
@@ -259,8 +260,20 @@ def test_links_out_of_the_root_are_not_read(linked):
     }
     assert skips(linked, ".") == expected
     assert skips(linked, "**") == expected
-    assert found(linked, ".").left_out == ("folder/", "own/up/")
-    assert found(linked, "**/*.jsonl").left_out == ("folder/", "own/up/")
+    assert skips(linked, "**/*.jsonl") == expected
+    assert found(linked, ".").left_out == ("own/up/",)
+
+
+def test_a_link_to_a_folder_that_is_not_listed_is_a_loss(tmp_path):
+    """Loaders follow it to a hidden folder or to another split; a link to a listed folder hides nothing."""
+    make(tmp_path, "train/a.jsonl", "train/.h/b.jsonl", "train/real/c.jsonl", "val/d.jsonl")
+    for name, target in {"hidden": ".h", "other": "../val", "same": "real"}.items():
+        (tmp_path / "train" / name).symlink_to(target)
+    expected = dict.fromkeys(["train/a.jsonl", "train/real/c.jsonl"])
+    expected |= dict.fromkeys(["train/hidden", "train/other"], Reason.NOT_A_FILE)
+    assert skips(tmp_path, "train") == expected
+    assert skips(tmp_path, "train/**") == expected
+    assert found(tmp_path, "train").left_out == ("train/.h/", "train/same/")
 
 
 def test_links_are_followed_on_demand_and_circles_end(linked):

@@ -194,13 +194,15 @@ class TestDigests:
 
 class TestDocument:
     def test_it_meets_its_schema_and_comes_back_as_it_was(self, leaked, tmp_path):
-        verdict = judged(leaked, rule(stat="span", **OVERLAP), rule("w", metric="exact_dup_rate", severity="warn"))
+        steers = rule("w", metric="exact_dup_rate", severity="warn", reason="a\u202e\x9b2J")
+        verdict = judged(leaked, rule(stat="span", **OVERLAP), steers)
         (tmp_path / "gate.json").write_bytes(gate_json(verdict))
         document = orjson.loads((tmp_path / "gate.json").read_bytes())
         jsonschema.validate(document, SCHEMAS["gate"][1]())
         assert (document["exit_code"], document["exit_codes"]) == (3, [1, 3])
         assert read_verdict(tmp_path / "gate.json") == verdict
         assert gate_json(verdict) == gate_json(read_verdict(tmp_path / "gate.json"))
+        assert gate_json(verdict).isascii()  # a name that steers a terminal is an escape, also in `gate --json`
 
     def test_a_change_from_nothing_has_no_number(self, leaked, tmp_path):
         """JSON knows no infinity."""

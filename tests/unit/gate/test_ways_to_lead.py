@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import hashlib
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from made_manifest import make, shard
 
 from dataaudit.cli import main
 from dataaudit.gate.run import today
+from dataaudit.manifest.tables import HELD_BACK
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"
@@ -99,6 +101,35 @@ TIME = [
     ("a statement with a waiver that holds", exported(5, "--time", "2020-01-01"), 0, "PASSED"),
 ]
 
+
+def unsized(reason, *, sha256="", **more):
+    """Return a way: a shard of 0 bytes was not read."""
+
+    def way(folder):
+        lost = shard("b.jsonl", status="skipped", size=0, sha256=sha256, reason=reason)
+        return ["gate", str(manifest(folder, COPIES, shards=[shard("a.jsonl"), lost])), *about_bytes(folder, **more)]
+
+    return way
+
+
+def about_bytes(folder, **more):
+    """Return the options of a policy about unread bytes."""
+    kept = {"name": "read", "metric": "coverage_unread_bytes", "stat": "bytes", "unit": "bytes", "budget": 10} | more
+    return ["--policy", str(policy(folder, RATE | {"budget": 1}, kept))]
+
+
+NOBODY = "nobody knows how many bytes it holds"
+UNSIZED = [
+    ("a link to nothing, which is there after the gate", unsized("not_found"), 3, NOBODY),
+    ("a pipe", unsized("not_a_file"), 3, NOBODY),
+    ("a link out of the root, to nothing", unsized("link_outside_root"), 3, NOBODY),
+    ("an unknown format, by a link to nothing", unsized("unknown_format"), 3, NOBODY),
+    ("a limit for a split", unsized("not_found", stat="shard_bytes", scope={"per": "split"}), 3, NOBODY),
+    ("a limit for a reason", unsized("not_found", scope={"rule": "not_found"}), 3, NOBODY),
+    ("a rule that is not required", unsized("not_found", required=False), 3, NOBODY),
+    ("a file that was seen to be empty", unsized("not_parquet", sha256=hashlib.sha256().hexdigest()), 0, "PASS"),
+    ("a shard that a list holds back", unsized(HELD_BACK), 0, "PASS"),
+]
 
 OPTIONAL = {"required": False, "allow_empty": True}
 KEYS = SECRETS | OPTIONAL
@@ -410,7 +441,7 @@ FORGED = [
     ("no signature where the policy asks for one", asking(require_signature=True), 1, "not signed"),
     ("a list of paths as the data", paths, 2, "lists paths of files, no data"),
 ]
-WAYS = [*TIME, *LOST, *NAMES, *LIMITS, *NOTHING, *FORGED]
+WAYS = [*TIME, *UNSIZED, *LOST, *NAMES, *LIMITS, *NOTHING, *FORGED]
 
 
 @pytest.mark.tables
