@@ -18,7 +18,7 @@ from dataaudit.manifest.verify import verify
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
 RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
-GOLDEN_ID = "sha256:79bffc8fade3095967760b85c46579b133daeddc9327c8865222518db90430ca"
+GOLDEN_ID = "sha256:6cae1b2036df7736aeef730b1e03d01c3a99cd86e8d4d4611e64e56738b42fea"
 RELEASED_IDS = {"v1": "sha256:32bd0d1e02f4d8552e09e6f27c17b9d1070af802e33ad95a331cece7a3e919e6"}
 MAX_BYTES = 100_000
 
