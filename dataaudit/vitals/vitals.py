@@ -473,7 +473,7 @@ class Vitals:
         why = "" if self._micro_batches is None else self._micro_batches.why
         if why and f"noise {why}" not in self._told:
             self._told.add(f"noise {why}")
-            self._say(number, "not_seen", {"what": "gsnr, direction_consistency, grad_noise_scale", "why": why})
+            self._say(number, "no_value", {"what": "gsnr, direction_consistency, grad_noise_scale", "why": why})
 
     def _alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an alarm with its incident, and report a new or graver one on the terminal."""

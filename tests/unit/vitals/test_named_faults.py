@@ -141,7 +141,7 @@ def test_what_has_no_noise_says_why():
     for passes, room, why in ((1, 8, "one backward pass"), (3, 2, "VitalsConfig(micro_batches=3) makes room")):
         _, vitals, sink = run(micro_batches=passes, steps=2, kept=room)
         assert why in vitals.coverage()["grad_noise_scale"]["why"]
-        assert any(why in one["why"] for _, kind, one in sink.events if kind == "not_seen")
+        assert any(why in one["why"] for _, kind, one in sink.events if kind == "no_value")
 
 
 def test_the_score_of_the_gradients_norm_is_written_from_the_ninth_step_on():
