@@ -26,7 +26,8 @@ LEAST_STEPS = 1_000
 THRESHOLD = 0.95
 """Share of the healthy distances below the threshold."""
 LEAST_CLUSTERS = 10
-_PRIOR_SHAPE = (0.05, 0.15)
+PRIOR_SHAPE = (0.05, 0.15)
+"""Mean and standard deviation of the shape, before anything is known: of single steps."""
 _SHAPES = np.linspace(-0.4, 0.7, 45)
 _SCALES = np.exp(np.linspace(-1.6, 1.2, 57))
 """In mean excesses."""
@@ -85,7 +86,15 @@ class Tail:
         return (first + found) / 8
 
 
-def tail_of(steps: Ints, distances: Floats, bands: Floats, *, gap: int) -> Tail | None:
+def tail_of(
+    steps: Ints,
+    distances: Floats,
+    bands: Floats,
+    *,
+    gap: int,
+    shape: tuple[float, float] = PRIOR_SHAPE,
+    least: int = LEAST_STEPS,
+) -> Tail | None:
     """Fit the upper tail of a healthy stretch.
 
     Args:
@@ -93,11 +102,13 @@ def tail_of(steps: Ints, distances: Floats, bands: Floats, *, gap: int) -> Tail 
         distances: float64[n] from the line, robust standard deviations, positive on the side that is looked at.
         bands: float64[n] distance up to which a value counted as healthy.
         gap: Steps that may lie between two exceedances of a cluster.
+        shape: Mean and standard deviation of the shape, before anything is known.
+        least: Steps without which nothing is fitted.
 
     Returns:
         None where there are too few steps, or clusters.
     """
-    if len(steps) < LEAST_STEPS:
+    if len(steps) < least:
         return None
     threshold = float(np.quantile(distances, THRESHOLD))
     over = np.flatnonzero(distances > threshold)
@@ -111,16 +122,16 @@ def tail_of(steps: Ints, distances: Floats, bands: Floats, *, gap: int) -> Tail 
     scales = _SCALES * float(excess.mean())
     likelihood = np.zeros((len(_SHAPES), len(scales)))
     likelihood += -len(excess) * np.log(scales)
-    for row, shape in enumerate(_SHAPES):
-        inside = 1 + shape * excess[:, None] / scales
+    for row, one in enumerate(_SHAPES):
+        inside = 1 + one * excess[:, None] / scales
         bad = (inside <= 0).any(axis=0)
         logs = np.log(np.where(inside > 0, inside, 1.0))
-        powers = excess[:, None] / scales if abs(shape) < 1e-9 else (1 / shape + 1) * logs
+        powers = excess[:, None] / scales if abs(one) < 1e-9 else (1 / one + 1) * logs
         likelihood[row] -= powers.sum(axis=0)
         likelihood[row, bad] = -np.inf
     kept = 1 - survival(cut, scales)
     likelihood -= np.log(np.maximum(kept, 1e-12)).sum(axis=-1)
-    mean, sd = _PRIOR_SHAPE
+    mean, sd = shape
     likelihood -= (((_SHAPES - mean) / sd) ** 2 / 2)[:, None]
     weights = np.exp(likelihood - likelihood.max())
     return Tail(

@@ -10,7 +10,8 @@ from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.text import plural
-from dataaudit.training.curve import Judged, gradients_of, judge
+from dataaudit.training import scan
+from dataaudit.training.curve import GRADIENT, Judged, judge, series_of
 from dataaudit.training.episodes import episode_of, span_of
 from dataaudit.training.evidence import (
     collapse_of,
@@ -19,7 +20,16 @@ from dataaudit.training.evidence import (
     scaling_law_of,
     source_losses_of,
 )
-from dataaudit.training.findings import MISSING_LIMIT, AlarmRate, Attribution, Detector, behind_of, exit_code_of
+from dataaudit.training.findings import (
+    MISSING_LIMIT,
+    AlarmRate,
+    Attribution,
+    Detector,
+    Visible,
+    behind_of,
+    exit_code_of,
+)
+from dataaudit.training.run_changes import run_changes
 from dataaudit.training.run_data import Data
 from dataaudit.training.run_facts import run_facts
 from dataaudit.training.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
@@ -38,7 +48,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         ConfigError: There is no such step.
     """
     curve, judged = data.curve, data.judged
-    norms = judge(*gradients_of(data.log.table("values")), log=True)
+    norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
     all_episodes = [episode_of(data, one) for one in judged.spikes]
     missing, shown = data.missing, all_episodes
     lacking = missing.number > MISSING_LIMIT * missing.among
@@ -74,6 +84,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         behind=behind_of(episodes),
         dips=tuple(span_of(judged.step, one) for one in judged.dips),
         gradients=tuple(span_of(norms.step, one) for one in norms.spikes),
+        changes=run_changes(data.curve, data.log.table("values")),
         event_test=event_test_of(data, all_episodes),
         residual_tests=residual_tests_of(data),
         source_losses=source_losses_of(data),
@@ -90,7 +101,10 @@ def detector_of(judged: Judged) -> Detector:
     return Detector(
         window=WINDOW,
         k=judged.last_k,
-        rate=RATE,
+        by="composition" if judged.composed else "loss",
+        composed=judged.composed,
+        visible=tuple(Visible(steps=a, rise=round(b, 9)) for a, b in zip(scan.SCALES, judged.visible, strict=False)),
+        rate=scan.RATE if judged.composed else RATE,
         healthy=judged.past,
         above=above,
         below=below,

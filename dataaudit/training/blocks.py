@@ -31,10 +31,22 @@ from dataaudit.report.outliers import LIMIT_SD
 from dataaudit.text import plural
 from dataaudit.training.alarm_rate import LEAST_STEPS
 from dataaudit.training.evidence_blocks import evidence_blocks
-from dataaudit.training.findings import Attribution, Detector, Document, Episode, Found, ShardMetric, Share, Span
+from dataaudit.training.findings import (
+    Attribution,
+    Change,
+    Detector,
+    Document,
+    Episode,
+    Found,
+    ShardMetric,
+    Share,
+    Span,
+)
 from dataaudit.training.replay_blocks import replay_blocks
 from dataaudit.training.run_blocks import run_blocks
+from dataaudit.training.run_changes import beside
 from dataaudit.training.run_data import Data
+from dataaudit.training.visibility import changes_said, limit_said, nothing_said
 
 EPISODES = 5
 """Episodes that are shown; JSON has all."""
@@ -76,7 +88,7 @@ def render_text(found: Attribution, data: Data, *, width: int | None = None) -> 
     shown = _shown(found)
     parts = [_opening(found, shown, columns), section("", _chart(found, data, columns))]
     for one in shown:
-        for block in _blocks(one, data, title=len(shown) > 1):
+        for block in _blocks(one, data, found.changes, title=len(shown) > 1):
             parts += parts_of(block, columns, _ROWS, _REST)
     parts += [lines for block in _rest(found, shown) for lines in parts_of(block, columns, _ROWS, _REST)]
     return page(headline(found), *parts)
@@ -99,7 +111,7 @@ def headline(found: Attribution) -> Line:
         return f"No data: {steps} in the log{torn}, and a line takes {window} before the first one that is judged."
     if found.asked_step is not None:
         return f"Nothing to explain: step {found.asked_step:,} is in no episode of losses above the band."
-    return f"Nothing to explain: {steps}, none with a loss above its band."
+    return nothing_said(found)
 
 
 def behind_lines(found: Attribution) -> list[Line]:
@@ -207,11 +219,13 @@ def _chart(found: Attribution, data: Data, width: int) -> list[str]:
     return [f"Loss by step, nats/token{marked}", *(f"  {line}" for line in lines)] if lines else []
 
 
-def _blocks(one: Episode, data: Data, *, title: bool) -> Iterable[Block]:
+def _blocks(one: Episode, data: Data, changes: tuple[Change, ...], *, title: bool) -> Iterable[Block]:
     if title:
         yield Prose(text=answer(one))
     if one.detail:
         yield Prose(text=say("{}: {}.", one.reason, one.detail))
+    if changed := beside(changes, one):
+        yield Prose(text=f"Beside it: {changes_said(changed)}.")
     if one.together:
         together = join(", ", (Name(data.names[shard], ends=True) for shard in one.together))
         yield Prose(text=say("Together: {}.", together))
@@ -348,7 +362,10 @@ def _metrics(one: Episode) -> Table:
 
 def false_alarms(detector: Detector) -> str:
     """Return how often the band is left by chance, or why that is not known."""
-    width = f"The band is {detector.k:g} robust standard deviations wide on either side"
+    by = "what their documents should cost" if detector.by == "composition" else "their loss alone"
+    width = f"Steps are judged by {by}; the band is {detector.k:g} robust standard deviations wide on either side"
+    if limit := limit_said(detector):
+        width = f"A {limit} is seen in half of the cases. {width}"
     if detector.above is None:
         few = detector.healthy < LEAST_STEPS
         why = f"that takes {LEAST_STEPS:,} healthy steps" if few else "too few are near it"
@@ -368,6 +385,8 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
             first = ", ".join(_steps(one).lower() for one in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             said.append(f"Also {what}: {first}{more}.")
+    if found.changes:
+        said.append(f"Changed in the run: {changes_said(found.changes)}.")
     if found.judged:
         said.append(false_alarms(found.detector))
     for text in said:

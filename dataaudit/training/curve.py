@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.runlog.reader import RunLog
 from dataaudit.training.accounting import Floats, Ints, Mask
 from dataaudit.training.alarm_rate import AlarmRate
+from dataaudit.training.composition import Segments
+from dataaudit.training.scan import StepDetector
 from dataaudit.training.spikes import GAP, SpikeDetector, Verdict
 
 LAG = 256
@@ -172,14 +176,18 @@ def _lost(events: list[tuple[int, int, str, str]]) -> dict[int, int]:
     return total
 
 
-def gradients_of(values: pa.Table) -> tuple[Ints, Floats]:
-    """Return steps and the gradient's norm, the largest of all ranks, of a log's table of values."""
-    whole = pc.and_(pc.equal(values["metric"], GRADIENT), pc.equal(values["layer"], -1))
-    held = values.filter(whole)
+def series_of(values: pa.Table, metric: str) -> tuple[Ints, Floats]:
+    """Return steps, ascending, and a number of the whole model at each, the largest of all ranks.
+
+    Args:
+        values: The log's table of values.
+        metric: Name of the number.
+    """
+    held = values.filter(pc.and_(pc.equal(values["metric"], metric), pc.equal(values["layer"], -1)))
     step, inverse = np.unique(held["step"].to_numpy(), return_inverse=True)
-    norm = np.full(len(step), -np.inf)
-    np.maximum.at(norm, inverse, held["value"].to_numpy())
-    return step.astype(np.int64), norm
+    found = np.full(len(step), -np.inf)
+    np.maximum.at(found, inverse, held["value"].to_numpy())
+    return step.astype(np.int64), found
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +215,13 @@ class Judged:
 
     step: Ints
     level: Floats
-    """The line at every step; NaN where there is none."""
+    """The line at every step, without what its composition adds; NaN where there is none."""
+    expected: Floats
+    """The loss that it should have, with that; the line alone where the composition is not known."""
     limit: Floats
-    """The band's half width."""
+    """The band's half width: of the steps that were judged together, in an episode."""
     k: Floats
-    """That in robust standard deviations."""
+    """That in standard deviations."""
     last_k: float
     """That of the step after the last one."""
     past: int
@@ -222,6 +232,11 @@ class Judged:
     """Steps that were held against a line, or are not finite."""
     spikes: tuple[Flagged, ...]
     dips: tuple[Flagged, ...]
+    composed: int
+    """Judged steps whose composition was known."""
+    visible: tuple[float, ...]
+    """Least rise of the loss over 1, 5, 10 and 20 steps that leaves the band, nats/token, median of the steps that were
+    judged by their composition; without such, of one step alone; empty where none was judged."""
 
     def last_shift(self, step: int) -> int:
         """Return the last step of the newest change of level before a step; 0 when there is none."""
@@ -237,31 +252,88 @@ class Judged:
 
 
 def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
-    """Run the detector over a curve and join flagged steps to episodes.
+    """Run the detector over a curve alone and join flagged steps to episodes.
 
     The first steps, for which it is quiet, get the line that is fitted to them.
     """
     detector = SpikeDetector(log=log)
     verdicts = [detector.see(one, held) for one, held in zip(step.tolist(), value.tolist(), strict=True)]
-    level = np.array([one.expected for one in verdicts], dtype=np.float64)
-    limit = np.array([one.limit for one in verdicts], dtype=np.float64)
-    k = np.array([one.k for one in verdicts], dtype=np.float64)
+    return _judged(step, verdicts, detector)
+
+
+def judge_run(log: RunLog, curve: Curve) -> Judged:
+    """Run the detector over the curve of a log, each step by its composition where the log has its segments.
+
+    Steps of which less than half of the targets has a loss, and those that were scored again after updates of the
+    weights, are judged by their loss alone.
+    """
+    detector = StepDetector(len(log.run.sources))
+    segments = _segments_of(log, curve)
+    verdicts = [
+        detector.see(one, held, segments.get(one))
+        for one, held in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
+    ]
+    return _judged(curve.step, verdicts, detector if any(one.limits for one in verdicts) else detector.band)
+
+
+def _segments_of(log: RunLog, curve: Curve) -> dict[int, Segments]:
+    """Return the scored segments of each step that has enough of them."""
+    table, events = log.table("stretches"), log.table("events")
+    table = table.filter(pc.and_(pc.is_finite(pc.fill_null(table["loss"], np.nan)), pc.greater(table["targets"], 0)))
+    order = np.argsort(table["step"].to_numpy(), kind="stable")
+    columns: dict[str, Any] = {name: table[name].to_numpy()[order] for name in Segments._fields}
+    kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
+    found = Segments(**{name: column.astype(kinds[name]) for name, column in columns.items()})
+    step, first = np.unique(table["step"].to_numpy()[order], return_index=True)
+    if not len(step) or not len(curve.step):
+        return {}
+    scored = np.add.reduceat(found.targets, first)
+    again = events.filter(pc.equal(events["kind"], "scored"))["step"].to_numpy()
+    place = np.minimum(np.searchsorted(curve.step, step), len(curve.step) - 1)
+    known = (curve.step[place] == step) & (2 * scored >= curve.targets[place]) & ~np.isin(step, again)
+    bounds = np.append(first, len(order)).tolist()
+    return {
+        one: Segments._make(column[bounds[at] : bounds[at + 1]] for column in found)
+        for at, (one, held) in enumerate(zip(step.tolist(), known.tolist(), strict=True))
+        if held
+    }
+
+
+def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepDetector) -> Judged:
+    """Return a curve with what a detector said of each step."""
+    expected, limit, k = (
+        np.array([getattr(one, name) for one in verdicts], dtype=np.float64) for name in ("expected", "limit", "k")
+    )
+    level = np.array([one.level if one.limits else one.expected for one in verdicts], dtype=np.float64)
     begun = next((place for place, one in enumerate(verdicts) if np.isfinite(one.expected)), len(verdicts))
     if begun < len(verdicts):
         level[:begun] = [verdicts[begun].line_at(one) for one in step[:begun].tolist()]
-        limit[:begun], k[:begun] = limit[begun], k[begun]
-    above = [one.flagged and not _below(one) for one in verdicts]
+        expected[:begun], limit[:begun], k[:begun] = level[:begun], limit[begun], k[begun]
+    above, below = np.zeros(len(verdicts), dtype=bool), np.zeros(len(verdicts), dtype=bool)
+    for place, one in enumerate(verdicts):
+        if one.flagged:
+            first = int(np.searchsorted(step, one.since)) if one.since else place
+            (below if _below(one) else above)[first : place + 1] = True
+            limit[first : place + 1] = one.limit
+    limits = [one.limits for one in verdicts if one.limits]
+    if limits:
+        visible = tuple(np.median(np.array(limits), axis=0).tolist())
+    else:
+        visible = (float(np.nanmedian(limit[begun:])),) if begun < len(verdicts) else ()
     return Judged(
         step=step,
         level=level,
+        expected=expected,
         limit=limit,
         k=k,
         last_k=detector.k,
         past=detector.past,
         rates=detector.alarm_rates(),
         judged=np.array([one.kind != "quiet" for one in verdicts], dtype=bool),
-        spikes=_joined(step, verdicts, np.array(above, dtype=bool)),
-        dips=_joined(step, verdicts, np.array([_below(one) for one in verdicts], dtype=bool)),
+        spikes=_joined(step, verdicts, above),
+        dips=_joined(step, verdicts, below),
+        composed=len(limits),
+        visible=visible,
     )
 
 

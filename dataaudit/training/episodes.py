@@ -47,7 +47,7 @@ def episode_of(data: Data, flagged: Flagged) -> Episode:
         "kind": flagged.kind,
         **span_of(curve.step, flagged).model_dump(),
         "loss": number(float(np.average(value, weights=np.maximum(curve.targets[flagged.places], 1)))),
-        "expected": number(float(np.mean(judged.level[flagged.places]))),
+        "expected": number(float(np.mean(judged.expected[flagged.places]))),
         "band": number(float(np.mean(judged.limit[flagged.places]))),
         "accounted": 0,
     }

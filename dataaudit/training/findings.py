@@ -53,9 +53,24 @@ class AlarmRate(_Model):
     high: float = Field(description="Upper end.")
 
 
+class Visible(_Model):
+    """A rise that is seen in half of the cases where it comes."""
+
+    steps: int = Field(description="For how many steps the loss is up.")
+    rise: float = Field(description="By how much in the mean, nats/token.")
+
+
 class Detector(_Model):
     """What a spike is."""
 
+    by: Literal["composition", "loss"] = Field(
+        description="`composition`: steps are judged by what their documents should cost, where the log has these."
+        " `loss`: it has none, so by the loss alone."
+    )
+    composed: int = Field(description="Steps that were judged by their composition.")
+    visible: tuple[Visible, ...] = Field(
+        description="Limits of visibility: smaller rises are mostly not seen. Median over the judged steps."
+    )
     window: int = Field(description="Healthy values that the line is fitted to.")
     k: float = Field(description="Robust standard deviations up to which a value is inside the band, at the end.")
     rate: float = Field(description="False alarms a step, on each side, that k aims at once it follows from the run.")
@@ -67,6 +82,18 @@ class Detector(_Model):
     level_after: int = Field(description="Flags one after the other that are a new level.")
     floor: float = Field(description="Least median distance from the line, as a share of the level.")
     gap: int = Field(description="Steps that may lie between flagged steps of one episode.")
+
+
+class Change(_Model):
+    """What changed in the run besides its losses; a fact and no cause."""
+
+    kind: Literal["learning_rate", "batch", "clipping", "skipped_updates"]
+    first_step: int
+    last_step: int
+    before: float = Field(
+        description="Learning rate; targets of a step; share of the updates that were clipped; 0 skipped updates."
+    )
+    after: float = Field(description="The same in these steps; skipped updates: how many.")
 
 
 class Span(_Model):
@@ -342,6 +369,9 @@ class Attribution(_Model):
     behind: tuple[Behind, ...] = Field(default=(), description="By shard, that with the most episodes first.")
     dips: tuple[Span, ...] = Field(description="Steps below the band.")
     gradients: tuple[Span, ...] = Field(description="Steps where the gradient's norm was above its band.")
+    changes: tuple[Change, ...] = Field(
+        default=(), description="Of the learning rate, the batch, clipping and skipped updates, by step."
+    )
     event_test: EventTestFound | None = Field(
         default=None, description="Of the whole run; null: before it was tested for."
     )

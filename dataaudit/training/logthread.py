@@ -21,11 +21,12 @@ from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
+from dataaudit.training.composition import Segments
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.gpu_use import GpuUse
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
 from dataaudit.training.profiling import Window, fractions
-from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.scan import StepDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
 from dataaudit.training.token_check import moved_row
 from dataaudit.training.trained_counts import TrainedCounts, repeated_targets
@@ -113,7 +114,7 @@ class LogThread:
     def __init__(
         self,
         writer: RankWriter,
-        detector: SpikeDetector,
+        detector: StepDetector,
         *,
         corpus: Corpus,
         counts: TrainedCounts,
@@ -281,11 +282,12 @@ class LogThread:
         value = step.loss if step.loss is not None or not scored else loss_sum / scored
         if value is None:
             return
-        seen = self.detector.see(step.number, value)
+        seen = self.detector.see(step.number, value, step_segments(step))
         if seen.flagged:
+            first = seen.since or step.number
             self.flagged.append(step.number)
-            self._writer.flagged.add(step.number)
-            self._writer.add("events", event(step.number, "flagged", {"kind": seen.kind}))
+            self._writer.flagged.update(range(first, step.number + 1))
+            self._writer.add("events", event(step.number, "flagged", {"kind": seen.kind, "first_step": first}))
 
     def _score(self, scores: Scores) -> None:
         for step in self._held:
@@ -423,6 +425,20 @@ def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
     }
 
 
+def step_segments(step: Step) -> Segments | None:
+    """Return the scored segments of a step as its log has them; None where less than half of its targets has a loss."""
+    held = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
+    targets = sum(
+        int(array_of(one.tags)[..., TARGETS][array_of(one.tags)[..., SHARD] != UNUSED].sum()) for one in step.batches
+    )
+    if not held or 2 * _scored(step)[0] < targets:
+        return None
+    columns = {name: np.concatenate([np.asarray(one[name]) for one in held]) for name in Segments._fields}
+    kept = (columns["targets"] > 0) & np.isfinite(columns["loss"])
+    kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
+    return Segments(**{name: one[kept].astype(kinds[name]) for name, one in columns.items()})
+
+
 def _scored(step: Step) -> tuple[int, float]:
     """Return how many targets of a step have a loss, and its sum."""
     scored, total = 0, 0.0
@@ -435,13 +451,19 @@ def _scored(step: Step) -> tuple[int, float]:
     return scored, total
 
 
-def _step_columns(step: Step) -> Columns:
+def _targets(step: Step) -> tuple[int, int]:
+    """Return the targets of a step, and those of segments that did not fit into the tags."""
     targets = merged = 0
     for batch in step.batches:
         tags = array_of(batch.tags)
         shards = tags[..., SHARD]
         targets += int(tags[..., TARGETS][shards != UNUSED].sum())
         merged += int(tags[..., TARGETS][shards == MERGED].sum())
+    return targets, merged
+
+
+def _step_columns(step: Step) -> Columns:
+    targets, merged = _targets(step)
     scored, loss_sum = _scored(step)
     return {
         "step": [step.number],

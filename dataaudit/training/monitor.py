@@ -44,7 +44,7 @@ from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.profiling import Profiled
 from dataaudit.training.random_state import untouched
 from dataaudit.training.scalars import scalar
-from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.scan import StepDetector
 from dataaudit.training.step_clock import StepClock
 from dataaudit.training.stretch_losses import (
     IGNORED,
@@ -168,7 +168,7 @@ class TrainingMonitor:
             corpus.compare(state["corpus"], allow=[name for name in allow if name in own])
             _compare(state["digests"], self._digests, allow, own)
             self.steps = int(state["step"])
-        detector = SpikeDetector() if state is None else SpikeDetector.from_state(state["detector"])
+        detector = StepDetector(len(corpus.sources)) if state is None else StepDetector.from_state(state["detector"])
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         rates = RateWatch(None if state is None else state.get("rates"), self._watch.state()["schedule"])

@@ -14,7 +14,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.text import plural
 from dataaudit.training.accounting import Ints, Stretches
-from dataaudit.training.curve import Curve, Judged, Missing, curve_of, judge, missing_of, open_ranks
+from dataaudit.training.curve import Curve, Judged, Missing, curve_of, judge_run, missing_of, open_ranks
 from dataaudit.training.deciding import Unit
 
 
@@ -45,7 +45,7 @@ class Data:
     @cached_property
     def judged(self) -> Judged:
         """What the detector says of it."""
-        return judge(self.curve.step, self.curve.value)
+        return judge_run(self.log, self.curve)
 
     @cached_property
     def stretches(self) -> Stretches:

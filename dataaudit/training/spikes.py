@@ -37,7 +37,7 @@ LEVEL_AFTER = 50
 the new level begins with these very values, and nothing passes unseen in between."""
 FLOOR = 1e-3
 """Least median distance from the line: a share of the curve's level; of logarithms, that distance itself."""
-_SIGMA = 1.4826
+SIGMA = 1.4826
 """Standard deviation / median absolute deviation of a normal distribution."""
 
 Kind = Literal["", "quiet", "loss_spike", "loss_dip", "level_shift", "not_finite"]
@@ -61,6 +61,12 @@ class Verdict:
     """Of the value from the line."""
     k: float = math.nan
     """Robust standard deviations of the band's half width."""
+    level: float = math.nan
+    """The line without what the composition of the step adds; NaN where that is not known."""
+    since: int = 0
+    """First of the steps that were judged together with this one, where it is flagged; 0: it was judged alone."""
+    limits: tuple[float, ...] = ()
+    """Rise over 1, 5, 10 and 20 steps up to which these are inside the band, where the composition is known."""
 
     @property
     def flagged(self) -> bool:
@@ -211,14 +217,14 @@ class SpikeDetector:
         self._out.clear()
         return "level_shift"
 
-    def _line(self, step: int) -> dict[str, float]:
+    def _line(self, step: int) -> dict[str, Any]:
         """Return the line at a step and the width of the band; nothing while it is quiet."""
         if len(self._healthy) < self.window:
             return {}
         points = np.array(self._healthy)
         slope, expected, spread = robust_line(points[:, 0] - step, points[:, 1], self._pairs)
         floor = FLOOR if self.log else FLOOR * abs(expected)
-        return {"expected": expected, "slope": slope, "limit": self.k * _SIGMA * max(spread, floor), "k": self.k}
+        return {"expected": expected, "slope": slope, "limit": self.k * SIGMA * max(spread, floor), "k": self.k}
 
 
 Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
@@ -239,13 +245,13 @@ def robust_line(steps: npt.NDArray[Any], values: npt.NDArray[Any], pairs: Pairs)
         pairs: All pairs of n.
     """
     earlier, later = pairs
-    slope = _median((values[later] - values[earlier]) / (steps[later] - steps[earlier]))
+    slope = median_of((values[later] - values[earlier]) / (steps[later] - steps[earlier]))
     rest = values - slope * steps
-    middle = _median(rest)
-    return slope, middle, _median(np.abs(rest - middle))
+    middle = median_of(rest)
+    return slope, middle, median_of(np.abs(rest - middle))
 
 
-def _median(values: np.ndarray) -> float:
+def median_of(values: np.ndarray) -> float:
     """Return the median; np.median takes twice as long for as few."""
     half = len(values) // 2
     if len(values) % 2:

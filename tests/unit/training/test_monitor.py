@@ -19,7 +19,7 @@ from dataaudit.runlog.reader import load_run
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.scan import StepDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, empty_tags
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
@@ -99,14 +99,11 @@ def test_monitoring_changes_no_bit(rows, corpus, tmp_path, how):
 
 
 def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
-    class Flags:
-        def see(self, step, value):
-            return SpikeDetector().see(step, float("nan") if step in (5, 9) else value)
+    class Flags(StepDetector):
+        def see(self, step, value, segments=None):
+            return super().see(step, float("nan") if step in (5, 9) else value, segments)
 
-        def state(self):
-            return {}
-
-    monkeypatch.setattr("dataaudit.training.monitor.SpikeDetector", Flags)
+    monkeypatch.setattr("dataaudit.training.monitor.StepDetector", Flags)
     torch.manual_seed(1)
     scored, other = [], Model()
 

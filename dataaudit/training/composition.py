@@ -1,0 +1,212 @@
+"""What the loss of a step should be by what stands in it: offsets of source, length and place in the row.
+
+Every scored segment of a document has the source, the length and the place that its tag names. What each of these
+adds to a loss is learnt from the past alone, so a step that reads much of a dear source is no spike. The offsets are
+those of
+:func:`dataaudit.training.accounting.fit`, over sums that forget: a healthy step counts less by a part of
+1 / (half of the steps so far, 20 to 300) with each one that follows.
+
+What documents of a source are off by, and how much more the short ones, is learnt beside it. So the residual of a step
+has a standard deviation by chance: of few documents, or of sources that vary, it is larger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dataaudit.training.accounting import SHRINK, Floats, Ints
+
+CAP = 3.0
+"""Standard deviations of a document that it counts for at most where these are learnt."""
+MEMORY = (20.0, 300.0)
+"""Healthy steps after which a step counts for a third: half of the steps so far, within these."""
+_SWEEPS = 4
+_FIT_ALWAYS, _FIT_EVERY = 64, 8
+"""Steps up to which offsets are fitted anew with each one, and after how many then."""
+_LENGTHS, _PLACES = 16, 16
+"""Powers of two of a segment's targets, and of its first label's place."""
+_USUAL_SD = 0.5
+"""Standard deviation of a document, nats/token, before any is known;"""
+_USUAL_DOCUMENTS = 10.0
+"""and as how many documents that counts."""
+_SOURCE_SD = 1.0
+"""Standard deviation of what a source costs, nats/token, before it was read."""
+_MOST_DOCUMENTS = 300.0
+"""Newest documents of a source, or of a length, that say how much they differ."""
+
+
+class Segments(NamedTuple):
+    """Scored segments of a step, as columns of equal length."""
+
+    shard: Ints
+    row: Ints
+    source: Ints
+    """Place in the sources; -1: another one."""
+    start: Ints
+    targets: Ints
+    """Scored ones, at least 1."""
+    loss: Floats
+    """Mean, nats/token, finite."""
+
+
+class Composition:
+    """Learns what sources, lengths and places in a row cost; ``state`` goes into a checkpoint.
+
+    Args:
+        sources: How many have a name.
+    """
+
+    def __init__(self, sources: int) -> None:
+        shape = (sources + 1, _LENGTHS, _PLACES)
+        self.steps = 0
+        """Healthy steps that it learnt from."""
+        self.usual = 0.0
+        """What the composition of all of them adds to the level in the mean, nats/token."""
+        self._weight, self._square, self._total = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        self._mean, self._offsets = 0.0, [np.zeros(size) for size in shape]
+        self._variance = np.full(sources + 1, _USUAL_SD**2)
+        self._documents = np.full(sources + 1, _USUAL_DOCUMENTS)
+        self._segments = np.zeros(sources + 1)
+        """Effective number of segments of each source that its offset is of."""
+        self._factor, self._lengths = np.ones(_LENGTHS), np.full(_LENGTHS, _USUAL_DOCUMENTS)
+        """Variance of documents of a length in that of their source: short ones vary more; how many they are."""
+
+    def expected(self, segments: Segments) -> Floats:
+        """Return what each segment adds to the level: float64[n] nats/token."""
+        source, length, place = self._offsets
+        codes = _codes(segments, len(source))
+        found: Floats = self._mean + source[codes[0]] + length[codes[1]] + place[codes[2]]
+        return found
+
+    def residual(self, segments: Segments) -> float:
+        """Return the loss of a step less what its composition adds to the level, nats/token."""
+        weights = segments.targets / segments.targets.sum()
+        return float(weights @ (segments.loss - self.expected(segments)))
+
+    def chance(self, segments: Segments) -> float:
+        """Return the standard deviation of the residual by chance, nats/token.
+
+        Documents are independent of one another, and what a source costs is known the less, the fewer segments of it
+        were read lately.
+        """
+        weight, _, source, length = self._by_document(segments, 0.0)
+        shares = np.bincount(source, weight, minlength=len(self._variance))
+        unknown = (_SOURCE_SD * SHRINK / (self._segments + SHRINK)) ** 2
+        return float(np.sqrt((weight**2) @ (self._variance[source] * self._factor[length]) + shares**2 @ unknown))
+
+    def learn(self, segments: Segments, level: float) -> None:
+        """Take a healthy step.
+
+        Args:
+            segments: Of the step, at least one.
+            level: Of the residual there, nats/token.
+        """
+        self._learn_spread(segments, level)
+        self.steps += 1
+        kept = 1 - 1 / min(max(self.steps / 2, MEMORY[0]), MEMORY[1])
+        codes = _codes(segments, len(self._variance))
+        weights = segments.targets / segments.targets.mean()
+        added = (weights, weights**2, weights * (segments.loss - level))
+        for sums, values in zip((self._weight, self._square, self._total), added, strict=True):
+            np.multiply(sums, kept, out=sums)
+            np.add.at(sums, codes, values)
+        if self.steps <= _FIT_ALWAYS or self.steps % _FIT_EVERY == 0:
+            self._fit()
+
+    def _by_document(self, segments: Segments, level: float) -> tuple[Floats, Floats, Ints, Ints]:
+        """Return share of the targets, mean distance from what is expected, source and length of each document."""
+        rest = segments.loss - self.expected(segments) - level
+        document = (segments.shard << 40) | np.maximum(segments.row, 0)
+        _, first, inverse = np.unique(document, return_index=True, return_inverse=True)
+        targets: Floats = np.bincount(inverse, segments.targets).astype(np.float64)
+        mean: Floats = np.bincount(inverse, segments.targets * rest) / targets
+        source = _codes(segments, len(self._variance))[0][first]
+        return targets / targets.sum(), mean, source, _log2(targets, _LENGTHS)
+
+    def _learn_spread(self, segments: Segments, level: float) -> None:
+        """Let what documents of a source are off by follow from those of a healthy step, capped."""
+        _, rest, source, length = self._by_document(segments, level)
+        relative = np.clip(rest / np.sqrt(self._variance[source] * self._factor[length]), -CAP, CAP)
+        for variance, documents, code in (
+            (self._variance, self._documents, source),
+            (self._factor, self._lengths, length),
+        ):
+            number = np.bincount(code, minlength=len(variance))
+            squares = variance * np.bincount(code, relative**2, minlength=len(variance))
+            known_of = np.minimum(documents, _MOST_DOCUMENTS)
+            variance[:] = (variance * known_of + squares) / (known_of + number)
+            np.add(documents, number, out=documents)
+        self._factor /= self._factor @ self._lengths / self._lengths.sum()
+
+    def _fit(self) -> None:
+        """Fit the offsets in turn, each shrunk by the number of segments that it is of."""
+        axes = ((1, 2), (0, 2), (0, 1))
+        totals = [self._weight.sum(axis) for axis in axes]
+        numbers = [_ratio(total**2, self._square.sum(axis)) for total, axis in zip(totals, axes, strict=True)]
+        mean = float(self._total.sum() / self._weight.sum())
+        sums = [(self._total - self._weight * mean).sum(axis) for axis in axes]
+        pairs = {(0, 1): self._weight.sum(2), (0, 2): self._weight.sum(1), (1, 2): self._weight.sum(0)}
+        offsets = [np.zeros_like(one) for one in totals]
+        for _ in range(_SWEEPS):
+            for axis, number in enumerate(numbers):
+                rest = sums[axis].copy()
+                for other in {0, 1, 2} - {axis}:
+                    both = pairs[axis, other] if axis < other else pairs[other, axis].T
+                    rest -= both @ offsets[other]
+                offsets[axis] = _ratio(rest, totals[axis]) * number / (number + SHRINK)
+        self._mean, self._offsets, self._segments = mean, offsets, numbers[0]
+        added = sum(float(one @ total) for one, total in zip(offsets, totals, strict=True))
+        self.usual = mean + added / float(totals[0].sum())
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        places = np.flatnonzero(self._weight)
+        sums = (self._weight.ravel()[places], self._square.ravel()[places], self._total.ravel()[places])
+        return {
+            "steps": self.steps,
+            "places": places.tolist(),
+            "sums": [one.tolist() for one in sums],
+            "usual": self.usual,
+            "mean": self._mean,
+            "offsets": [one.tolist() for one in self._offsets],
+            "segments": self._segments.tolist(),
+            "factor": self._factor.tolist(),
+            "lengths": self._lengths.tolist(),
+            "variance": self._variance.tolist(),
+            "documents": self._documents.tolist(),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Composition:
+        """Return the composition that a state was taken of."""
+        made = cls(len(state["variance"]) - 1)
+        made.steps = int(state["steps"])
+        for sums, given in zip((made._weight, made._square, made._total), state["sums"], strict=True):
+            sums.ravel()[state["places"]] = given
+        made._segments = np.array(state["segments"])
+        made._factor, made._lengths = np.array(state["factor"]), np.array(state["lengths"])
+        made._variance, made._documents = np.array(state["variance"]), np.array(state["documents"])
+        made.usual = float(state["usual"])
+        made._mean, made._offsets = float(state["mean"]), [np.array(one) for one in state["offsets"]]
+        return made
+
+
+def _codes(segments: Segments, sources: int) -> tuple[Ints, Ints, Ints]:
+    """Return source, length and place as places in the offsets."""
+    source = np.where((segments.source >= 0) & (segments.source < sources - 1), segments.source + 1, 0)
+    return source, _log2(segments.targets, _LENGTHS), _log2(segments.start + 1, _PLACES)
+
+
+def _log2(numbers: Ints | Floats, size: int) -> Ints:
+    """Return the whole part of log2, at most size - 1."""
+    _, exponent = np.frexp(numbers.astype(np.float64))
+    whole: Ints = np.clip(exponent.astype(np.int64) - 1, 0, size - 1)
+    return whole
+
+
+def _ratio(total: Floats, number: Floats) -> Floats:
+    found: Floats = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
+    return found
