@@ -32,7 +32,7 @@ _USUAL_SD = 0.5
 """Standard deviation of a document, nats/token, before any is known;"""
 _USUAL_DOCUMENTS = 10.0
 """and as how many documents that counts."""
-_SOURCE_SD = 1.0
+_SOURCE_SD = 0.3
 """Standard deviation of what a source costs, nats/token, before it was read."""
 _MOST_DOCUMENTS = 300.0
 """Newest documents of a source, or of a length, that say how much they differ."""
