@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
 from dataaudit.atomic import write_whole
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
@@ -62,7 +64,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         shown = [one for one in all_episodes if one.first_step <= step <= one.last_step]
     episodes = tuple(shown)
     cut_off = step is None and data.open_ranks > 0
-    exit_code = exit_code_of(episodes, judged=bool(judged.judged.any()), missing=lacking or cut_off)
+    asked = np.ones(len(curve.step), dtype=bool) if step is None else curve.step == step
+    exit_code = exit_code_of(episodes, judged=bool(judged.judged[asked].any()), missing=lacking or cut_off)
     silent = exit_code == ExitCode.NOT_EVALUATED and not episodes
     return Attribution(
         manifest=data.manifest.id,

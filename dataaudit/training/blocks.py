@@ -64,6 +64,7 @@ _REASONS = {
     "few_shards": "too few shards to compare",
     "one_block_fills_the_step": "one block fills the step",
     "new_source": "a new source",
+    "not_rare": "losses as high as those in healthy steps before",
     "rank_missing": "a rank is missing",
     "no_stretch_losses": "no losses of stretches",
     "merged_stretches": "merged stretches",
@@ -108,9 +109,11 @@ def headline(found: Attribution) -> Line:
     if found.exit_code:
         window = found.detector.window
         torn = f" ({plural(found.torn_bytes, 'byte')} at its end could not be read)" if found.torn_bytes else ""
+        if found.judged and found.asked_step is not None:
+            return (
+                f"Step {found.asked_step:,} was not judged: a line takes {window} steps before the first one that is."
+            )
         return f"No data: {steps} in the log{torn}, and a line takes {window} before the first one that is judged."
-    if found.asked_step is not None:
-        return f"Nothing to explain: step {found.asked_step:,} is in no episode of losses above the band."
     return nothing_said(found)
 
 

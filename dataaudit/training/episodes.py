@@ -28,6 +28,8 @@ HEALTHY_STEPS = 1_000
 """Newest healthy steps before an episode that its expectation is fitted on."""
 LEAST_UNITS = 100
 """Healthy units that a residual is compared with, if there are as many."""
+RARE = 0.01
+"""Share of these that may be as high as what is named for a single step: else the step is one of many."""
 MOSTLY_READ = 2
 """Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
 _LINE = 6 / WINDOW
@@ -181,6 +183,14 @@ class Division:
         """Return what there is to say of it."""
         account = self.account
         decision = decide(account, self.above_line, usual=self._usual())
+        rarity = None if decision.unit is None else self._rarity(decision)
+        if rarity is not None and made["accounted"] == 1 and rarity.as_high > RARE * rarity.among:
+            decision = Decision(
+                reason="not_rare",
+                detail=f"it is a single step, and of {rarity.among} units of healthy steps before with as many tokens"
+                f" {rarity.as_high} had losses as far above what was expected",
+                part=decision.part,
+            )
         common = account.common() if decision.part is None else decision.part.common
         tables = Tables(self.data, self.stretches, account.weights, account, common)
         everything = np.ones(len(self.stretches), dtype=bool)
@@ -194,26 +204,31 @@ class Division:
         if decision.unit is None:
             return _told(made, decision)
         metrics = shard_metrics(self.data.manifest, decision.unit.shard)
-        return _told(made, decision, found=self._found(decision, tables), metrics=metrics)
+        return _told(made, decision, found=self._found(decision, tables, rarity), metrics=metrics)
 
     def _usual(self) -> bool:
         """Return whether the shards of the episode were in at least half of the healthy steps."""
         own = np.isin(self.healthy.shard, np.unique(self.stretches.shard))
         return 2 * len(np.unique(self.healthy.step[own])) >= len(np.unique(self.healthy.step))
 
-    def _found(self, decision: Decision, tables: Tables) -> Found:
+    def _rarity(self, decision: Decision) -> Rarity | None:
+        """Return how often healthy units were as high as that of a decision; None where there is none."""
+        assert decision.unit is not None
+        assert decision.part is not None
+        unit = self.data.named(decision.unit)
+        mask, like = unit.of(self.stretches), healthy_units(self.healthy, self.healthy_rest, unit.rows)
+        if not len(like.weight):
+            return None
+        own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
+        high, among, least = healthy_like(like.weight, like.mean, own, decision.part.mean, LEAST_UNITS)
+        return Rarity(as_high=high, among=among, least_weight=round(least, 12))
+
+    def _found(self, decision: Decision, tables: Tables, rarity: Rarity | None) -> Found:
         part, account = decision.part, self.account
         assert decision.unit is not None
         assert part is not None
         unit = self.data.named(decision.unit)
-        mask = unit.of(self.stretches)
-        bounds = account.interval(mask, part)
-        like = healthy_units(self.healthy, self.healthy_rest, unit.rows)
-        own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
-        rarity = None
-        if len(like.weight):
-            high, among, least = healthy_like(like.weight, like.mean, own, part.mean, LEAST_UNITS)
-            rarity = Rarity(as_high=high, among=among, least_weight=round(least, 12))
+        bounds = account.interval(unit.of(self.stretches), part)
         return Found(
             **tables.unit(unit).model_dump(),
             kind="block" if unit.rows else "shard",

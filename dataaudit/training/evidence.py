@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.accounting import Floats, Ints, block_of, shard_of
-from dataaudit.training.curve import curve_of, judge
+from dataaudit.training.curve import curve_of, judge_run
 from dataaudit.training.event_permutation import LAG, EventTest, alpha_of_look, event_test
 from dataaudit.training.expected_curve import collapse, scaling_law
 from dataaudit.training.exposure import exposure_of
@@ -185,7 +185,7 @@ def collapse_of(data: Data) -> Collapse | None:
         return None
     log = data.reference
     curve = curve_of(log.table("steps"), log.table("events"))
-    healthy = judge(curve.step, curve.value).healthy()
+    healthy = judge_run(log, curve).healthy()
     name, manifest = log.folder.name, log.run.manifest
     return collapse(data.curve, data.judged.healthy(), curve, healthy, name=name, manifest=manifest)
 

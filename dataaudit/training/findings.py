@@ -21,6 +21,7 @@ Reason = Literal[
     "few_shards",
     "one_block_fills_the_step",
     "new_source",
+    "not_rare",
     "rank_missing",
     "no_stretch_losses",
     "merged_stretches",

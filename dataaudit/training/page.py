@@ -22,14 +22,12 @@ from dataaudit.render.blocks import (
     Facts,
     Figure,
     Heat,
-    KeyFigure,
     Page,
     Point,
     Prose,
     Section,
     Table,
     Tone,
-    first,
     names,
     numbers,
     rows_of,
@@ -39,10 +37,9 @@ from dataaudit.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.blocks import LIMITS, answer, behind_lines
-from dataaudit.training.curve import Judged, curve_of, judge, missing_of, open_ranks
 from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import Attribution
-from dataaudit.training.grids import Change, Floats, Grid, changes, grids_of
+from dataaudit.training.grids import Change, Grid, changes, grids_of
 from dataaudit.training.incident_blocks import (
     Incident,
     coverage_section,
@@ -51,6 +48,7 @@ from dataaudit.training.incident_blocks import (
     incidents_of,
     marks_of,
 )
+from dataaudit.training.loss_section import MOST_POINTS, loss_section
 from dataaudit.training.replay_blocks import replay_blocks
 from dataaudit.training.run_blocks import run_points
 from dataaudit.training.run_facts import run_facts
@@ -73,8 +71,6 @@ LAYERS = (
 )
 MOST_ROWS = 32
 """Heads of a picture over steps: those that changed most."""
-MOST_POINTS = 2_000
-"""Points of a line: means of as many stretches of steps."""
 _FINDINGS = 15
 _OTHERS: dict[str, Tone] = {"learning_rate_jump": "bad", "clip_before_unscale": "bad"}
 
@@ -122,7 +118,8 @@ def run_page(log: RunLog) -> Page:
     facts = run_facts(log)
     trained, of_data = trained_section(log, found)
     findings += [*of_data, *run_points(facts)]
-    loss, loss_figures = _loss(log, steps, events, findings)
+    loss, loss_figures, loss_points = loss_section(log)
+    findings += [] if any(one.section == "loss" for one in findings) else loss_points
     findings = sorted(findings, key=lambda one: one.tone != "bad")
     sections = [
         one
@@ -242,81 +239,6 @@ def _data(found: Attribution | str | None) -> list[Section]:
     lead = next(iter(behind_lines(found)), "Which data held an episode, with 95 % intervals, and what tests say of it.")
     whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
     return [whole, *(one for one in said if isinstance(one, Section))]
-
-
-def _loss(log: RunLog, steps: Any, events: Any, findings: list[Point]) -> tuple[Section | None, tuple[KeyFigure, ...]]:
-    curve = curve_of(steps, events)
-    missing = missing_of(steps, events, log.run.ranks)
-    figures = [
-        KeyFigure(label="steps", value=len(curve.step), detail=f"{t.plural(log.run.ranks, 'rank')}"),
-        KeyFigure(
-            label="steps that are missing",
-            value=missing.number,
-            detail="lost, or not written yet" if missing.number else "none",
-            tone="warn" if missing.number else "",
-        ),
-    ]
-    if many := open_ranks(events, log.run.ranks):
-        detail = f"the run goes on, was killed, or could not write; {t.plural(many, 'rank')}"
-        figures.append(KeyFigure(label="end of the log", value="none", detail=detail, tone="warn"))
-    if not len(curve.step):
-        return None, tuple(figures)
-    judged = judge(curve.step, curve.value)
-    finite = curve.value[np.isfinite(curve.value)]
-    figures.insert(
-        1, KeyFigure(label="last loss", value=f"{finite[-1]:.4g}" if len(finite) else "none", detail="nats/token")
-    )
-    spikes = [
-        (int(curve.step[one.first]), int(curve.step[one.last]), one.kind.replace("_", " ")) for one in judged.spikes
-    ]
-    if not any(one.section == "loss" for one in findings):
-        findings += [
-            Point(text=f"{kind.capitalize()} at steps {low:,} to {high:,}.", tone="warn", section="loss")
-            for low, high, kind in spikes
-        ]
-    lead = (
-        f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
-        if spikes
-        else "It stays inside its band."
-    )
-    table = Table(
-        title="Episodes",
-        columns=(*numbers("first step", "last step"), *texts("what")),
-        **rows_of(spikes, lambda one: (one[0], one[1], one[2])),
-        empty="There is none.",
-    )
-    figure = Figure(
-        id="loss-curve",
-        title="Loss over steps",
-        chart=_curve(curve.step, curve.value, judged, spikes),
-        table=table,
-        says=f"Loss from {finite[0]:.4g} to {finite[-1]:.4g} over {len(curve.step):,} steps" if len(finite) else "",
-        note="Grey: the band of the detector, the line through the newest 50 values that were not flagged."
-        " `dataaudit attribute` says which data held an episode.",
-    )
-    return Section(id="loss", title="Loss", lead=lead, tone="warn" if spikes else "good", blocks=(figure,)), tuple(
-        figures
-    )
-
-
-def _curve(step: Any, value: Floats, judged: Judged, spikes: Sequence[tuple[int, int, str]]) -> Curves:
-    """Return the chart of the loss; with more steps than points, each point the mean of some."""
-    parts = np.array_split(np.arange(len(step)), min(MOST_POINTS, len(step)))
-    line, band = [], []
-    for part in parts:
-        at, held = float(step[part[len(part) // 2]]), value[part][np.isfinite(value[part])]
-        if len(held):
-            line.append((at, float(held.mean())))
-        place = part[len(part) // 2]
-        level, limit = float(judged.level[place]), float(judged.limit[place])
-        if math.isfinite(level) and math.isfinite(limit):
-            band.append((at, level - limit, level + limit))
-    return Curves(
-        series=(("loss", tuple(one[0] for one in line), tuple(one[1] for one in line)),),
-        unit="nats/token",
-        band=tuple(band),
-        spans=tuple((low, high, f"steps {low:,} to {high:,}: {kind}") for low, high, kind in first(spikes, MOST_ROWS)),
-    )
 
 
 def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:

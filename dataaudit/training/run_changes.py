@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dataaudit.training.accounting import Mask
 from dataaudit.training.curve import GRADIENT, Curve, judge, series_of
-from dataaudit.training.findings import Change, Episode
+from dataaudit.training.findings import Change, Episode, Span
 from dataaudit.training.spikes import GAP
 
 LEAST_JUMP = 0.1
@@ -41,8 +41,8 @@ def run_changes(curve: Curve, values: pa.Table) -> tuple[Change, ...]:
     return tuple(sorted(found, key=lambda one: (one.first_step, one.kind)))
 
 
-def beside(changes: tuple[Change, ...], episode: Episode) -> tuple[Change, ...]:
-    """Return the changes that an episode meets: up to ten steps before it, or during it."""
+def beside(changes: tuple[Change, ...], episode: Episode | Span) -> tuple[Change, ...]:
+    """Return the changes that some steps meet: up to ten steps before them, or during them."""
     return tuple(
         one for one in changes if one.first_step <= episode.last_step and one.last_step >= episode.first_step - GAP
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataaudit.text import plural
-from dataaudit.training.findings import Attribution, Change, Detector
+from dataaudit.training.findings import Attribution, Change, Detector, Span
+from dataaudit.training.run_changes import beside
 
 SAID = 5
 """Steps whose limit the headline names, where there is one."""
@@ -23,10 +24,22 @@ def limit_said(detector: Detector) -> str:
 
 
 def nothing_said(found: Attribution) -> str:
-    """Return the headline of a run without an episode: what could not have been seen, dips, and changes."""
+    """Return the headline where no episode is: what could not have been seen, dips, and changes."""
+    if found.asked_step is not None:
+        return _step_said(found, Span(first_step=found.asked_step, last_step=found.asked_step, flagged=0))
     dips = f"; {plural(len(found.dips), 'dip')} below the band" if found.dips else ""
     changes = f"; {changes_said(found.changes)}" if found.changes else ""
     return f"No {limit_said(found.detector)} in {plural(found.steps, 'step')}{dips}{changes}."
+
+
+def _step_said(found: Attribution, step: Span) -> str:
+    """Return the same of a step that was asked for."""
+    below = any(one.first_step <= step.first_step <= one.last_step for one in found.dips)
+    dip = ", but below the band" if below else ""
+    changed = beside(found.changes, step)
+    changes = f" Beside it: {changes_said(changed)}." if changed else ""
+    seen = f"A {limit_said(found.detector)} is seen in half of the cases."
+    return f"Step {step.first_step:,} is in no episode{dip}. {seen}{changes}"
 
 
 def changes_said(changes: tuple[Change, ...]) -> str:

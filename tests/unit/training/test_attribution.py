@@ -36,7 +36,7 @@ from dataaudit.training.blocks import headline, render_text
 from dataaudit.training.curve import GAP, LAG
 from dataaudit.training.deciding import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
 from dataaudit.training.episode_tables import LISTED
-from dataaudit.training.episodes import HEALTHY_STEPS, LEAST_UNITS
+from dataaudit.training.episodes import HEALTHY_STEPS, LEAST_UNITS, RARE
 from dataaudit.training.findings import MISSING_LIMIT, Attribution, Reason
 from dataaudit.training.logthread import BATCH_STEPS
 from dataaudit.training.run_data import load_data
@@ -627,7 +627,12 @@ class TestCommand:
         assert [one["found"]["shard"] for one in json.loads(done.stdout)["episodes"]] == [5]
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "80")
         assert done.exit_code == 0
-        assert done.stdout.startswith("Nothing to explain: step 80 is in no episode")
+        assert re.match(
+            r"Step 80 is in no episode\. A rise above 0\.\d+ nats over 5 steps is seen in half", done.stdout
+        )
+        early = command(tmp_path / "run", "--manifest", manifest, "--step", "20")
+        assert early.exit_code == 4
+        assert early.stdout.startswith("Step 20 was not judged: a line takes 50 steps before")
         done = command(tmp_path / "run", "--manifest", manifest, "--step", "900")
         assert done.exit_code == 2
         assert "no step 900" in done.stderr
@@ -776,6 +781,7 @@ class TestPage:
             f"hold {MUCH:.0%} of the excess",
             f"fewer than {LEAST_UNITS} are as heavy",
             f"fewer than {FEW_SHARDS} shards",
+            f"more than {RARE:.0%} of the healthy units",
             f"More than {MISSING_LIMIT:.0%} of",
             f"newest {LAG} steps",
         ):

@@ -95,6 +95,14 @@ def test_spikes_of_clean_runs_sit_in_hard_data_and_follow_upon_none(said, name):
 
 
 @pytest.mark.torch
+def test_a_single_step_whose_losses_came_before_names_nothing(said):
+    """Step 157 is above its limit by a clean shard, and 3 of 101 healthy shards before were as high."""
+    (own,) = [one for one in said("clean-masked")[1].episodes if one.first_step == 157]
+    assert (own.outcome, own.reason, own.found, own.shards[0].shard) == ("cannot_tell", "not_rare", None, 42)
+    assert "of 101 units of healthy steps before" in own.detail
+
+
+@pytest.mark.torch
 @pytest.mark.parametrize("seed", [3, 4])
 def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     """Shards in their order, some parts of it several times: a hard block has the same blocks before it each time."""

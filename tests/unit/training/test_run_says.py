@@ -86,6 +86,26 @@ class TestPage:
         assert "This is accounting: it says in which documents the excess sat" in page
         assert "shards tested (too small: 12)" in page
 
+    def test_its_band_is_that_of_attribute(self, spoilt):
+        """Episodes, what they should cost, and the limit of visibility are those of the composition."""
+        data, found = spoilt
+        (loss,) = [one for one in run_page(load_run(data.log.folder)).sections if one.id == "loss"]
+        figure = loss.blocks[0]
+        assert loss.lead == "6 episodes above the band of the steps before."
+        assert [row[:2] for row in figure.table.rows] == [(one.first_step, one.last_step) for one in found.episodes]
+        assert [row[4].value for row in figure.table.rows] == [round(one.expected, 3) for one in found.episodes]
+        points = zip(figure.chart.series[0][2], figure.chart.band, strict=True)
+        out = sum(not low <= loss <= high for loss, (_, low, high) in points)
+        assert out <= sum(one.flagged for one in found.episodes)
+        assert re.search(r"A rise above 0\.\d+ nats over 5 steps is seen in half of the cases", self.page(spoilt))
+
+    def test_it_lists_changes_in_the_run(self, tmp_path):
+        make_shards(tmp_path / "m")
+        write_run(tmp_path / "run", tmp_path / "m", Made(steps=120), rates=lambda step: 1e-3 if step < 90 else 1e-2)
+        (loss,) = [one for one in run_page(load_run(tmp_path / "run")).sections if one.id == "loss"]
+        assert re.match(r"No rise above 0\.\d+ nats over 5 steps in 120 steps\.", loss.lead)
+        assert loss.blocks[-1].rows[0][2].startswith("the learning rate 0.01 after 0.001 (x 10) from step 90")
+
     def test_it_shows_a_replay(self, spoilt):
         direct = DirectFound(
             outcome="undecided",

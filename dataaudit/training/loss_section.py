@@ -1,0 +1,133 @@
+"""The loss on the page of a run: what its steps should cost, what would have been seen, and what changed in the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dataaudit import text as t
+from dataaudit.render.blocks import (
+    MOST_ROWS,
+    Block,
+    Curves,
+    Figure,
+    KeyFigure,
+    Point,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    first,
+    numbers,
+    rows_of,
+    texts,
+)
+from dataaudit.render.line import decimal
+from dataaudit.runlog.reader import RunLog
+from dataaudit.training.attribution import detector_of
+from dataaudit.training.blocks import false_alarms
+from dataaudit.training.curve import Curve, Flagged, Judged, curve_of, judge_run, missing_of, open_ranks
+from dataaudit.training.run_changes import run_changes
+from dataaudit.training.visibility import change_said, limit_said
+
+MOST_POINTS = 2_000
+"""Points of a line: means of as many segments of the run."""
+_BANDS = {
+    "composition": "what the documents of a step should cost, and how far off a step alone may be",
+    "loss": "the band of the detector, the line through the newest 50 values that were not flagged",
+}
+
+
+def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], list[Point]]:
+    """Return the section of the loss, or None without any; key figures of the steps; a point for each episode.
+
+    Raises:
+        RunLogError: The log is damaged.
+    """
+    steps, events = log.table("steps"), log.table("events")
+    curve, missing = curve_of(steps, events), missing_of(steps, events, log.run.ranks)
+    figures = [
+        KeyFigure(label="steps", value=len(curve.step), detail=f"{t.plural(log.run.ranks, 'rank')}"),
+        KeyFigure(
+            label="steps that are missing",
+            value=missing.number,
+            detail="lost, or not written yet" if missing.number else "none",
+            tone="warn" if missing.number else "",
+        ),
+    ]
+    if many := open_ranks(events, log.run.ranks):
+        detail = f"the run goes on, was killed, or could not write; {t.plural(many, 'rank')}"
+        figures.append(KeyFigure(label="end of the log", value="none", detail=detail, tone="warn"))
+    if not len(curve.step):
+        return None, tuple(figures), []
+    judged = judge_run(log, curve)
+    finite = curve.value[np.isfinite(curve.value)]
+    last = f"{finite[-1]:.4g}" if len(finite) else "none"
+    figures.insert(1, KeyFigure(label="last loss", value=last, detail="nats/token"))
+    spikes = [_spike(curve, judged, one) for one in judged.spikes]
+    points = [
+        Point(text=f"{kind.capitalize()} at steps {low:,} to {high:,}.", tone="warn", section="loss")
+        for low, high, kind, *_ in spikes
+    ]
+    detector = detector_of(judged)
+    limit = limit_said(detector)
+    lead = f"No {limit} in {t.plural(len(curve.step), 'step')}." if limit else "Too few steps to judge any."
+    if spikes:
+        lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
+    table = Table(
+        title="Episodes",
+        columns=(*numbers("first step", "last step"), *texts("what"), *numbers("loss", "expected", "band ±")),
+        **rows_of(spikes, lambda one: (*one[:3], *(decimal(round(value, 3)) for value in one[3:]))),
+        empty="There is none.",
+    )
+    figure = Figure(
+        id="loss-curve",
+        title="Loss over steps",
+        chart=_chart(curve, judged, spikes),
+        table=table,
+        says=f"Loss from {finite[0]:.4g} to {finite[-1]:.4g} over {len(curve.step):,} steps" if len(finite) else "",
+        note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data held an episode.",
+    )
+    changed = run_changes(curve, log.table("values"))
+    changes = Table(
+        title="Changes in the run, which are facts and no causes",
+        columns=(*numbers("first step", "last step"), *texts("what")),
+        **rows_of(changed, lambda one: (one.first_step, one.last_step, change_said(one))),
+        noun="change",
+    )
+    blocks: tuple[Block, ...] = (
+        figure,
+        *([Prose(text=false_alarms(detector))] if limit else []),
+        *([changes] if changed else []),
+    )
+    tone: Tone = "warn" if spikes else "good" if limit else ""
+    return Section(id="loss", title="Loss", lead=lead, tone=tone, blocks=blocks), tuple(figures), points
+
+
+def _spike(curve: Curve, judged: Judged, one: Flagged) -> tuple[int, int, str, float, float, float]:
+    """Return first and last step of an episode, its kind, and means: loss, what it should be, and the band around."""
+    loss, expected, limit = (float(of[one.places].mean()) for of in (curve.value, judged.expected, judged.limit))
+    return int(curve.step[one.first]), int(curve.step[one.last]), one.kind.replace("_", " "), loss, expected, limit
+
+
+def _chart(curve: Curve, judged: Judged, spikes: Sequence[tuple[Any, ...]]) -> Curves:
+    """Return the chart of the loss; with more steps than points, each point the mean of some."""
+    line, band = [], []
+    for part in np.array_split(np.arange(len(curve.step)), min(MOST_POINTS, len(curve.step))):
+        at = float(curve.step[part[len(part) // 2]])
+        if len(held := curve.value[part][np.isfinite(curve.value[part])]):
+            line.append((at, float(held.mean())))
+        judged_there = part[np.isfinite(judged.expected[part]) & np.isfinite(judged.limit[part])]
+        if len(judged_there):
+            expected, limit = (float(of[judged_there].mean()) for of in (judged.expected, judged.limit))
+            band.append((at, expected - limit, expected + limit))
+    return Curves(
+        series=(("loss", tuple(one[0] for one in line), tuple(one[1] for one in line)),),
+        unit="nats/token",
+        band=tuple(band),
+        spans=tuple(
+            (low, high, f"steps {low:,} to {high:,}: {kind}") for low, high, kind, *_ in first(spikes, MOST_ROWS)
+        ),
+    )
