@@ -31,7 +31,9 @@ _LENGTHS, _PLACES = 16, 16
 _USUAL_SD = 0.5
 """Standard deviation of a document, nats/token, before any is known;"""
 _USUAL_DOCUMENTS = 10.0
-"""and as how many documents that counts."""
+"""and as how many documents of a source that counts;"""
+_USUAL_LENGTH = 50.0
+"""and those of a length vary as others of their source: a few bad ones must not say that long ones vary."""
 _SOURCE_SD = 0.3
 """Standard deviation of what a source costs, nats/token, before it was read."""
 _MOST_DOCUMENTS = 300.0
@@ -71,7 +73,7 @@ class Composition:
         self._documents = np.full(sources + 1, _USUAL_DOCUMENTS)
         self._segments = np.zeros(sources + 1)
         """Effective number of segments of each source that its offset is of."""
-        self._factor, self._lengths = np.ones(_LENGTHS), np.full(_LENGTHS, _USUAL_DOCUMENTS)
+        self._factor, self._lengths = np.ones(_LENGTHS), np.full(_LENGTHS, _USUAL_LENGTH)
         """Variance of documents of a length in that of their source: short ones vary more; how many they are."""
 
     def expected(self, segments: Segments) -> Floats:

@@ -28,6 +28,7 @@ from made_run import (
 
 from dataaudit import cli
 from dataaudit.render.line import spell
+from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.schemas import SCHEMAS
 from dataaudit.training.accounting import SHRINK
@@ -604,6 +605,11 @@ class TestCommand:
         swapped = table.set_column(3, "sha256", table["sha256"].take(list(range(11, -1, -1))))
         with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, swapped.schema) as stream:
             stream.write_table(swapped)
+        done = command(tmp_path / "run", "--manifest", manifest)
+        assert done.exit_code == 2
+        assert "is not what was written" in done.stderr
+        sealed = load_run(tmp_path / "run").run.sealed(path.read_bytes())
+        (tmp_path / "run/run.json").write_bytes(sealed.to_json())
         done = command(tmp_path / "run", "--manifest", manifest)
         assert done.exit_code == 1
         assert "is not that of" in done.stderr
