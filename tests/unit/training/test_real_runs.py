@@ -15,6 +15,7 @@ import pytest
 from lanes import thinned
 
 from dataaudit.training.attribution import attribute
+from dataaudit.training.curve import judge
 from dataaudit.training.event_permutation import event_test
 from dataaudit.training.exposure import exposure_of
 from dataaudit.training.residual_outliers import residual_test
@@ -109,12 +110,14 @@ def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     logs, draws = study
     log = logs.load(RUNS / "clean-sequential.npz")
     data = logs.data_of(draws.resampled([log] * 3, np.random.default_rng(seed)))
-    test = attribute(data).event_test
-    assert (test.outcome, test.reason) == ("not_evaluated", "own_data")
-    assert test.own_data == len(data.judged.spikes)
+    for judged in (data.judged, judge(data.curve.step, data.curve.value)):  # by composition, and by the loss alone
+        data.__dict__["judged"] = judged
+        test = attribute(data).event_test
+        assert (test.outcome, test.reason) == ("not_evaluated", "own_data")
+        assert test.own_data == len(judged.spikes)
     exposure = exposure_of(data.log.table("stretches"), data.curve.step, data.curve.targets, data.twins, 8)
-    flagged = np.concatenate([data.curve.step[one.places] for one in data.judged.spikes]) - 1
-    onsets = np.array([data.curve.step[one.first] for one in data.judged.spikes]) - 1
+    flagged = np.concatenate([data.curve.step[one.places] for one in judged.spikes]) - 1
+    onsets = np.array([data.curve.step[one.first] for one in judged.spikes]) - 1
     blamed = event_test(exposure, onsets, flagged, random_order=False).units[0]
     assert blamed.p <= 0.025, "if all episodes counted, what is read before would be blamed"
     assert (blamed.unit >> 40, blamed.unit & 0xFF) not in HARD
