@@ -264,7 +264,7 @@ def test_nan_stays_in_its_stretch(corpus, tmp_path):
     assert found[0] == 1.0
     assert np.isnan(found[1])
     flags = [row["detail"] for row in log.table("events").to_pylist() if row["kind"] == "flagged"]
-    assert flags == ['{"kind":"not_finite"}']
+    assert flags == ['{"first_step":1,"kind":"not_finite"}']
 
 
 def no_tags(batch):
@@ -624,7 +624,9 @@ for package in (dataaudit.training, dataaudit.vitals):
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stdout.splitlines() == [
+        "dataaudit.training.loaders.lightning lightning",
         "dataaudit.training.loaders.trainer transformers",
+        "dataaudit.training.loaders.trl transformers",
         "dataaudit.vitals.attention_triton triton",
     ], done.stderr
 
@@ -727,8 +729,8 @@ def test_a_folder_that_cannot_be_written_is_said(corpus, tmp_path):
 
 def test_a_log_of_another_manifest_is_not_gone_on_with(corpus, tmp_path):
     TrainingMonitor(tmp_path / "run", corpus).close()
-    path = Path(tmp_path / "run" / "run.json")
-    path.write_text(path.read_text().replace(corpus.id, "sha256:" + "0" * 64))
+    other = load_run(tmp_path / "run").run.model_copy(update={"manifest": "sha256:" + "0" * 64})
+    (tmp_path / "run/run.json").write_bytes(other.sealed((tmp_path / "run/shards.arrow").read_bytes()).to_json())
     with pytest.raises(ConfigError, match="is the log of a run on sha256:0"):
         TrainingMonitor(tmp_path / "run", corpus, resume=True)
 
