@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -625,8 +624,8 @@ for package in (dataaudit.training, dataaudit.vitals):
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stdout.splitlines() == [
         "dataaudit.training.loaders.lightning lightning",
+        "dataaudit.training.loaders.torchtitan torchtitan",
         "dataaudit.training.loaders.trainer transformers",
-        "dataaudit.training.loaders.trl transformers",
         "dataaudit.vitals.attention_triton triton",
     ], done.stderr
 
