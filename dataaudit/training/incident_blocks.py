@@ -14,7 +14,7 @@ from dataaudit.training.grids import Grid
 
 KINDS = ("alarm", "nan_inf", "warning")
 """Events that belong to an incident."""
-RUNBOOK = "docs/vitals.md, What an incident means"
+RUNBOOK = "dataaudit explain what-an-incident-means"
 SEVERITIES = ("stop, and keep the last good checkpoint", "contain it", "look into it", "a hint")
 _ABOUT: dict[str, tuple[str, str]] = {
     "not_finite": (

@@ -20,7 +20,7 @@ from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.reasons import REASONS
 from dataaudit.metrics import meanings
 from dataaudit.metrics.registry import METRICS
-from dataaudit.training import findings, foreign_log
+from dataaudit.training import findings, foreign_log, replay_findings
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -37,8 +37,12 @@ KNOWN = {
     "verify": PROBLEMS,
     "rules": [*Rule.model_fields, *Policy.model_fields, *Waiver.model_fields],
     "metrics": list(METRICS),
-    "episodes": [*get_args(findings.Reason), *get_args(findings.DirectReason), *get_args(findings.DirectOutcome)],
-    "replay": [*get_args(findings.ContagionOutcome)],
+    "episodes": [
+        *get_args(findings.Reason),
+        *get_args(replay_findings.DirectReason),
+        *get_args(replay_findings.DirectOutcome),
+    ],
+    "replay": [*get_args(replay_findings.ContagionOutcome)],
     "event test": [
         one
         for field in ("reason", "outcome")

@@ -154,7 +154,7 @@ def test_a_verdict_shows_what_does_not_hold_first():
         "What does not hold",
         "train/part-3.jsonl (12",
         "Waivers",
-        "exit code",
+        "exit code 3",
     ]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)

@@ -289,7 +289,7 @@ def test_a_shard_shows_the_flags_that_show_gives_it(judged):
     assert {one["shard"] for one in shown} == {int(ordinal)}
     assert facts(judged, ordinal)["outliers"] == shown
     assert [one["column"] for one in shown] == ["bytes_per_token"]
-    assert block(judged, ordinal, "Over 6 robust sd")[3:] == [["bytes_per_token", "1.500", "4", "-125.0"]]
+    assert block(judged, ordinal, "Over 6 robust sd")[3:] == [["bytes_per_token", "1.500", "4", "-31.2"]]
     assert facts(judged, "0.jsonl")["outliers"] == []
     assert block(judged, "0.jsonl", "Over 6 robust sd") is None
 

@@ -258,9 +258,9 @@ def test_a_log_of_another_run_is_left_alone(corpus, tmp_path):
     megatron_set(tmp_path, "train", corpus.sequences(0), context=CONTEXT, epochs=1, seed=0)
     how = ("--order", "megatron", "--index", tmp_path, "--batch", 8, "--steps", "1-3")
     corpus.reconstruct(tmp_path / "run", *how)
-    path = tmp_path / "run/run.json"
-    said = json.loads(path.read_bytes())
-    path.write_text(json.dumps({**said, "settings": {}}))
+    other = load_run(tmp_path / "run").run.model_copy(update={"settings": {}})
+    sealed = other.sealed((tmp_path / "run/shards.arrow").read_bytes())
+    (tmp_path / "run/run.json").write_bytes(sealed.to_json())
     assert "holds the log of another run" in corpus.reconstruct(tmp_path / "run", *how, expect=2)
 
 
