@@ -116,7 +116,7 @@ class Corpus:
         """Whose ids this process reads: the manifest's tokenizer's digest, or encoders' names; empty: not known."""
         if self.encoders and all(self.encoders.values()):
             return self.digests["tokenizer"]
-        return ", ".join(sorted(self.encoders))
+        return "" if "" in self.encoders else ", ".join(sorted(self.encoders))
 
     def add_encoder(self, name: str, shards: np.ndarray, documents: np.ndarray, tokens: np.ndarray) -> None:
         """Keep whose tokens are read, and whether they are as many as the audit counted.

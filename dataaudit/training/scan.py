@@ -8,7 +8,7 @@ so there is one rate of false alarms for all. Steps that a sum flags belong to t
 again.
 
 Steps without tags, or without losses of segments, are judged by :class:`dataaudit.training.spikes.SpikeDetector`, and
-so are all as long as there are too few others.
+so are the first 100 healthy steps.
 """
 
 from __future__ import annotations
@@ -62,6 +62,8 @@ _NUMBERS = np.array(SCALES, dtype=np.float64)
 _TINY = 1e-12
 _WANDER = 0.05
 """Variance of the line in variances of a step, where no sum is known."""
+YOUNG = 100
+"""Healthy steps before which the loss alone decides: what documents of a source vary by is not known yet."""
 _EARLY, _CAUTION = 150.0, 0.2
 """Healthy steps below which that is more, as a loss that falls fast is no line; part of the width that is added."""
 
@@ -132,11 +134,14 @@ class StepDetector:
             "limits": tuple(limits.tolist()),
         }
         above, below = float(sums.max()), float(-sums.min())
+        young = WINDOW + self._seen < YOUNG
+        if young and alone.flagged:
+            return alone
         if len(self._line) < WINDOW:
             self._line.append((step, residual, distance))
             self.composition.learn(segments, level)
             return alone
-        if max(above, below) > self.k:
+        if not young and max(above, below) > self.k:
             up = above > below
             place = int(np.argmax(sums if up else -sums))
             since = [step, *(one for one, _ in reversed(self._sums))][SCALES[place] - 1]
@@ -148,7 +153,7 @@ class StepDetector:
         if self._out and step - self._out[-1][0] > SCALES[-1]:
             self._out.clear()
         self._learn(step, standard, above, below)
-        return Verdict(kind="", limit=float(limits[0]), **shown)
+        return alone if young else Verdict(kind="", limit=float(limits[0]), **shown)
 
     @property
     def past(self) -> int:

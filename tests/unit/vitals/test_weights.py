@@ -168,7 +168,12 @@ def test_sparse_gradients_end_no_run():
 
 
 def nan_events(sink):
-    return [(step, detail) for step, kind, detail in sink.events if kind == "nan_inf"]
+    """Return steps and places of what was not finite; all of a run are of an incident that says to stop."""
+    found = [(step, dict(detail)) for step, kind, detail in sink.events if kind == "nan_inf"]
+    for step, detail in found:
+        assert (detail.pop("rule"), detail.pop("severity"), detail.pop("first_step")) == ("not_finite", 0, step)
+        assert detail.pop("incident") > 0
+    return found
 
 
 def spoilt(model, spoil, steps, optimizer=None, **more):
@@ -276,7 +281,8 @@ def test_a_loss_that_is_not_finite_lets_everything_be_looked_at_and_told_at_once
             if step == 9:  # the loop's number tells it, though 16 steps are copied together
                 assert [(one[0], one[2]["metric"]) for one in sink.events if one[1] == "nan_inf"] == [(9, "loss")]
     said = nan_events(sink)
-    assert said[1] == (10, {"metric": "activation_mean_abs", "layer": 1, "head": -1, "stat": "mlp", "others": 2})
+    place = {"metric": "activation_mean_abs", "layer": 1, "head": -1, "stat": "mlp"}
+    assert said[1] == (10, {**place, "others": 2, "micro_batch": 0})
     assert {row[0] for row in sink.values if row[1] == "attn_entropy"} == {10, 11, 12, 13}
 
 
