@@ -135,6 +135,12 @@ def long_window(path: Path) -> None:
     path.write_bytes(compressor.compress(JSONL, mode=compressor.FLUSH_BLOCK) + compressor.flush())
 
 
+def with_dictionary(path: Path) -> None:
+    """Write a frame that names a dictionary, which is another file."""
+    dictionary = zstd.train_dict([b"%d: a line of text, %d" % (number, number) for number in range(2_000)], 4096)
+    path.write_bytes(zstd.compress(JSONL, zstd_dict=dictionary))
+
+
 def large_dictionary(path: Path) -> None:
     """Write an xz stream whose decoder needs 256 MiB."""
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 1 << 28}]
@@ -466,6 +472,12 @@ SEVERE = [
         path="plain/window.jsonl.zst",
         make=long_window,
         code="window_too_large",
+    ),
+    Case(
+        title="a zstd frame that needs its dictionary",
+        path="plain/dictionary.jsonl.zst",
+        make=with_dictionary,
+        code="dictionary_needed",
     ),
     Case(
         title="an xz stream that needs 256 MiB",
