@@ -226,7 +226,7 @@ LOST = [
         "no held-out split any more",
         lost([LEAKS | OPTIONAL], [], [OF_VAL], (None, VAL)),
         3,
-        "stage overlap is off",
+        "no held-out split",
     ),
     (
         "no held-out split at all",
@@ -240,7 +240,7 @@ LOST = [
         3,
         GONE,
     ),
-    ("every record of a shard is bad and holds no byte", unread(0, 100, max_bad_records=0.001), 3, "not everything"),
+    ("every record of a shard is bad and holds no byte", unread(0, 100, max_bad_records=0.001), 3, "bytes not read"),
     ("bad records beyond the tolerance", unread(5, 5, max_bad_records=0.04), 3, "5,000 bytes count as not read"),
     ("bad records within it", unread(5, 5, max_bad_records=0.05), 0, "PASS"),
     (
@@ -249,7 +249,7 @@ LOST = [
         3,
         "5,000 bytes count as not read",
     ),
-    ("bad records and no tolerance", unread(5, 5), 3, "not everything was read"),
+    ("bad records and no tolerance", unread(5, 5), 3, "5 bytes not read"),
     ("a tolerance of shards", unread(5, 5, stat="shard_bytes", max_bad_records=1), 2, "goes with `coverage_unread_by"),
     ("a tolerance that is no share", unread(5, 5, max_bad_records=5), 2, "expected at most 1"),
 ]
