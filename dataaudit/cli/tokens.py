@@ -242,8 +242,8 @@ def map_(
     document. Held-out documents in the files are the worst finding: they have an exit code of their own. What is
     missing, not audited, of another split, there too often, held back by a list, truncated, in other tokens or in
     another order is counted and named, too, in a record that a policy can demand (`token_proof`). A file with an .idx
-    beside it is Megatron's; in any other, documents end with the end token. How many begin and end tokens stand around
-    a document is not compared. No text of documents is shown.
+    beside it is Megatron's; in any other, documents end with the end token. Begin and end tokens around a
+    document are not compared; documents without an end token are counted. No text of documents is shown.
     """
     from dataaudit.extras import require
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.corpus.batch import DocBatch
 from dataaudit.corpus.loss import Reason, ShardUnreadable
@@ -37,7 +38,7 @@ READ_TOKENS, WANTED_TOKENS = "read-tokens", "wanted-tokens"
 _RANGE_BYTES = 64 << 20
 HEAD = 8
 """Tokens by which a document is looked up whose beginning may be in a file."""
-VERSION = "1"
+VERSION = "2"
 """Of what is stored of a document."""
 
 
@@ -181,9 +182,11 @@ class ReadTokens:
             borders = flat_borders(tokens, unit.start, unit.stop, self.ends.end)
         decode = None if unit.only is None else load_decoder(self.tokenizer)
         chosen = range(len(borders) - 1) if unit.only is None else unit.only.tolist()
-        lengths, digests, known = [], [], []
+        lengths, digests, known, ended = [], [], [], []
         for at in chosen:
-            own = own_tokens(tokens[borders[at] : borders[at + 1]], self.ends)
+            document = tokens[borders[at] : borders[at + 1]]
+            own = own_tokens(document, self.ends)
+            ended.append(bool(len(document)) and int(document[-1]) in self.ends.ends)
             lengths.append(len(own))
             known.append(not len(own) or 0 <= int(own.min()) <= int(own.max()) < self.tokenizer.vocab_size)
             if decode is None:
@@ -197,6 +200,7 @@ class ReadTokens:
                 "length": pa.array(lengths, pa.int64()),
                 "digest": pa.array(digests, DIGEST),
                 "known": pa.array(known, pa.bool_()),
+                "ended": pa.array(ended, pa.bool_()),
             }
         )
         PartialStore(self.state).write(READ_TOKENS, unit.key, {}, {"documents": table})
@@ -251,6 +255,7 @@ def file_side(
                 index_sha256=None if head.starts is None else hash_file(str(index)),
                 tokens=head.tokens,
                 documents=len(documents),
+                ended=None if ends.end is None else pc.sum(documents["ended"], min_count=0).as_py(),
             )
         )
     table = pa.concat_tables(tables)

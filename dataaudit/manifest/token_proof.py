@@ -42,6 +42,7 @@ class ProvenFile(_Model):
     index_sha256: Hex | None = Field(description="Of Megatron's .idx; null of a flat file.")
     tokens: Count
     documents: Count = Field(description="Of a flat file what lies between end tokens.")
+    ended: Count | None = Field(description="Documents whose last token is the end token; null: none is known.")
 
 
 class Case(_Model):
@@ -107,7 +108,7 @@ class TokenProof(_Model):
         default=(), description="Other splits whose documents were not looked for: their shards cannot be read here."
     )
     files: tuple[ProvenFile, ...]
-    end_token: Count | None = Field(description="Ends documents; how often it stands there is not compared.")
+    end_token: Count | None = Field(description="Ends documents; how often is counted by file, and is no fault.")
     begin_token: Count | None = Field(description="Begins documents; as the end token.")
     any_order: bool = Field(description="Whether another order is no fault.")
     expected: Count = Field(description="Documents that were audited, are held back by nothing, and have tokens.")

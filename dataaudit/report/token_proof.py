@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dataaudit import text as t
-from dataaudit.manifest.token_proof import Case, TokenProof
+from dataaudit.manifest.token_proof import Case, ProvenFile, TokenProof
 from dataaudit.render.terminal import facts, page, section, terminal_width
 
 _TOLD = {
@@ -44,6 +44,7 @@ def proof_text(proof: TokenProof, record: Path) -> str:
     ]
     if not proof.matched:
         pairs.append(("", "none is the same: the files are of another corpus, tokenizer, type or end token"))
+    pairs += [("end token", said) for file in proof.files if (said := _ends(file, proof.end_token))][:_SHOWN]
     if proof.unread_splits and proof.faults.extra.documents:
         absent = ", ".join(t.clean(one, 100) for one in proof.unread_splits)
         pairs.append(("not looked for", f"documents of {absent}: the shards cannot be read here; say --root"))
@@ -59,6 +60,16 @@ def proof_text(proof: TokenProof, record: Path) -> str:
         facts([*pairs, ("record", t.clean(str(record)))], width),
         section("What differs", facts(told, width)),
     )
+
+
+def _ends(file: ProvenFile, token: int | None) -> str:
+    """Return which documents of a file no end token ends; nothing if each has one."""
+    if file.ended is None or file.ended == file.documents:
+        return ""
+    name = t.clean(file.name, 100)
+    if file.ended:
+        return f"{t.plural(file.documents - file.ended, 'document')} of {name} end without token {token}"
+    return f"no document of {name} ends with token {token}: in training nothing tells one from the next"
 
 
 def _case(one: Case) -> str:

@@ -496,6 +496,26 @@ def test_several_files_are_one_corpus(corpus, tmp_path):
     assert map_(corpus, paths[1], paths[0], paths[2], expect=1)["faults"]["reordered"]["documents"] == 1000
 
 
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [
+        (0, None),
+        (3, "3 documents of x.bin end without token"),
+        (3000, "no document of x.bin ends with token"),
+    ],
+)
+def test_documents_without_an_end_token_are_counted(corpus, tmp_path, without, said):
+    """The same documents, so it is no fault; a line and the record say that nothing tells them apart in training."""
+    documents = [
+        [corpus.end, *tokens] + [corpus.end] * (at >= without) for at, (_, tokens) in enumerate(corpus.documents())
+    ]
+    path = write_megatron(tmp_path / "x.bin", documents)
+    (file,) = map_(corpus, path)["files"]
+    assert file["ended"] == max(len(documents) - without, 0)
+    output = call("map", path, "--manifest", corpus.manifest, "--workers", 0, "--quiet").output
+    assert (said in output) if said else ("end token" not in output)
+
+
 def test_a_copy_that_is_missing_or_too_many_is_the_one_that_was_taken(corpus, tmp_path):
     """Of a text that stands in three places, the place is told by what stands around it."""
     documents = corpus.documents()
