@@ -130,7 +130,8 @@ class Expectation:
     positions: Floats
     """Offset by log2 of the start in the row."""
     past: Floats
-    """Healthy stretches by source, as ``sources``: how many."""
+    """Healthy stretches by source, as ``sources``: how many, and at most twice those of the newer half of the steps, since
+    a model forgets a source that it does not read, and the loss of the first steps says nothing of later ones."""
     common: float
     """Weighted median of healthy blocks' residuals."""
     spread: Floats
@@ -202,12 +203,14 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
             offsets[place] = _ratio(sums, totals[place]) * (numbers[place] / (numbers[place] + SHRINK))
             rest = own - offsets[place][code]
     spread, common, variance, blocks = _noise(healthy, rest, block_rows)
+    lately = healthy.step >= np.median(np.unique(healthy.step))
+    past, newer = (np.bincount(one, minlength=sizes[0]).astype(np.float64) for one in (codes[0], codes[0][lately]))
     return Expectation(
         mean=mean,
         sources=offsets[0],
         lengths=offsets[1],
         positions=offsets[2],
-        past=np.bincount(codes[0], minlength=sizes[0]).astype(np.float64),
+        past=np.minimum(past, 2 * newer),
         common=common,
         spread=spread,
         step_variance=variance,

@@ -64,7 +64,7 @@ _REASONS = {
     "few_shards": "too few shards to compare",
     "one_block_fills_the_step": "one block fills the step",
     "new_source": "a new source",
-    "not_rare": "losses as high as those in healthy steps before",
+    "not_rare": "a single step that is not known to be rare",
     "rank_missing": "a rank is missing",
     "no_stretch_losses": "no losses of stretches",
     "merged_stretches": "merged stretches",

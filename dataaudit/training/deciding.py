@@ -95,8 +95,8 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
 def _new_source(account: Account, found: Decision | None) -> Decision:
     """Return that a source is new, and which shard holds the excess though nobody knows what is usual of it."""
     detail = (
-        "at least half of it lies in a source that the steps before have hardly seen: what its loss usually is, nobody"
-        " knows"
+        "at least half of it lies in a source that the steps before have hardly seen, or not lately: what its loss"
+        " usually is, nobody knows"
     )
     if found is None or found.unit is None or found.unit.shard < 0:
         return Decision(reason="new_source", detail=detail)

@@ -29,7 +29,8 @@ HEALTHY_STEPS = 1_000
 LEAST_UNITS = 100
 """Healthy units that a residual is compared with, if there are as many."""
 RARE = 0.01
-"""Share of these that may be as high as what is named for a single step: else the step is one of many."""
+"""Share of these, and of a step that is flagged alone with them, that may be as high: else the step is one of many, or
+too few came before to say that it is not."""
 MOSTLY_READ = 2
 """Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
 _LINE = 6 / WINDOW
@@ -184,11 +185,13 @@ class Division:
         account = self.account
         decision = decide(account, self.above_line, usual=self._usual())
         rarity = None if decision.unit is None else self._rarity(decision)
-        if rarity is not None and made["accounted"] == 1 and rarity.as_high > RARE * rarity.among:
+        alone = made["flagged"] == 1
+        if rarity is not None and made["accounted"] == 1 and rarity.as_high + alone > RARE * (rarity.among + alone):
             decision = Decision(
                 reason="not_rare",
                 detail=f"it is a single step, and of {rarity.among} units of healthy steps before with as many tokens"
-                f" {rarity.as_high} had losses as far above what was expected",
+                f" {rarity.as_high} had losses as far above what was expected: that is more than 1 in 100, or too few to"
+                " say that it is less",
                 part=decision.part,
             )
         common = account.common() if decision.part is None else decision.part.common

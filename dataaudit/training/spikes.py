@@ -128,7 +128,7 @@ class SpikeDetector:
         if len(self._healthy) < self.window:
             self._healthy.append((step, seen))
             return Verdict(step=step, value=value, kind="quiet")
-        line = self._line(step)
+        line = self._line(step, seen)
         distance = seen - line["expected"]
         if abs(distance) <= line["limit"]:
             self._healthy.append((step, seen))
@@ -217,12 +217,20 @@ class SpikeDetector:
         self._out.clear()
         return "level_shift"
 
-    def _line(self, step: int) -> dict[str, Any]:
-        """Return the line at a step and the width of the band; nothing while it is quiet."""
+    def _line(self, step: int, seen: float = -math.inf) -> dict[str, Any]:
+        """Return the line at a step and the width of the band; nothing while it is quiet.
+
+        Where steps lack in the window, a falling line is, for what is seen, anything between itself and the line over
+        the values that are there: a loss that falls fast early in a run flattens, and a line drawn on past an
+        episode would leave it behind.
+        """
         if len(self._healthy) < self.window:
             return {}
         points = np.array(self._healthy)
         slope, expected, spread = robust_line(points[:, 0] - step, points[:, 1], self._pairs)
+        if slope < 0 and step - points[0, 0] > self.window:
+            _, there, _ = robust_line(np.arange(-self.window, 0), points[:, 1], self._pairs)
+            expected = max(expected, min(seen, there))
         floor = FLOOR if self.log else FLOOR * abs(expected)
         return {"expected": expected, "slope": slope, "limit": self.k * SIGMA * max(spread, floor), "k": self.k}
 

@@ -129,6 +129,18 @@ class TestFound:
         one = only(run(Made(), bad_rows(range(150, 151), rows=4)))
         assert (one.first_step, one.last_step, one.found.shard) == (150, 150, 5)
 
+    @pytest.mark.parametrize(("step", "reason"), [(60, "not_rare"), (150, "")])
+    def test_a_single_step_is_called_rare_only_beside_enough_others(self, run, step, reason):
+        """Of 60 units that came before none was as high: that is no proof that 1 in 100 is not."""
+
+        def plant(batch):
+            batch["shard"][:] = batch.step % 4
+            batch["row"][:] = 0
+            bad_rows(range(step, step + 1), rows=4)(batch)
+
+        one = only(run(Made(), plant))
+        assert (one.first_step, one.reason, one.found is None) == (step, reason, bool(reason))
+
     @pytest.mark.torch
     @pytest.mark.parametrize("rows", [(8, 2, 2, 2), (8, 8, 2, 2, 2), (8, 1, 1, 1), (7, 2, 2, 2), (8, *[2] * 7)])
     @pytest.mark.parametrize("of_block", [False, True])
@@ -322,6 +334,21 @@ class TestCannotTell:
         assert "a new source" in said
         assert "train/part-005.jsonl holds" in said
         assert "nats/token" in said
+
+    @pytest.mark.parametrize(("until", "reason"), [(60, "new_source"), (149, "")])
+    def test_a_source_that_was_not_read_lately_is_as_good_as_new(self, run, until, reason):
+        """Read in the first steps alone, when all losses were alike: a clean shard of it was accused as it came back."""
+
+        def plant(batch):
+            if batch.step > until:
+                batch["loss"][batch["source"] == 0] += 0.6
+                batch["source"][:] = 1
+            bad_rows(SPIKE)(batch)
+            if batch.step in SPIKE:
+                batch["source"][batch["batch_row"] < 3] = 0
+
+        one = only(run(Made(), plant))
+        assert (one.reason, one.found is None) == (reason, bool(reason))
 
     def test_a_new_source_of_many_shards_names_none(self, run):
         def unknown(batch):

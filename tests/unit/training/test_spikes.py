@@ -67,6 +67,23 @@ class TestLine:
         assert spiked.see(121, 3.0).expected == clean.see(121, 3.0).expected
 
 
+    @pytest.mark.parametrize("length", [5, 20, 30])
+    def test_a_spike_of_a_loss_that_flattens_ends_where_it_ends(self, length):
+        """Drawn on by its slope, the line left the loss behind: the healthy steps after a spike were in its episode."""
+        values = 2.6 + 3 * np.exp(-np.arange(1, 221) / 35) + np.random.default_rng(0).normal(size=220) * 0.05
+        values[66 : 66 + length] += 1.5
+        said = kinds(SpikeDetector(), values)
+        assert said[66 : 66 + length] == ["loss_spike"] * length
+        assert set(said[50:66] + said[66 + length :]) == {""}
+
+    def test_a_dip_of_a_loss_that_goes_on_falling_ends_where_it_ends(self):
+        values = 9.0 - 0.04 * np.arange(1, 141) + np.random.default_rng(0).normal(size=140) * 0.02
+        values[66:86] -= 1.5
+        said = kinds(SpikeDetector(), values)
+        assert said[66:86] == ["loss_dip"] * 20
+        assert set(said[50:66] + said[86:]) == {""}
+
+
 class TestKinds:
     def test_it_is_quiet_until_there_is_a_window(self):
         assert kinds(SpikeDetector(), [1, 1e6] * 25) == ["quiet"] * WINDOW
