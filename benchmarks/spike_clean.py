@@ -1,6 +1,6 @@
 """Clean runs of tiny GPTs by the whole way that a user goes: manifest, monitor, ``attribute``. What do they accuse?
 
-    OMP_NUM_THREADS=1 nice python benchmarks/spike_clean.py OUT [--runs 120] [--documentation /usr/share/doc] ...
+    OMP_NUM_THREADS=1 nice python benchmarks/spike_clean.py OUT [--runs 100] [--documentation /usr/share/doc] ...
 
 Each run draws its own text, sources, shards, order, batch, packing, tokenizer, schedule and weights by its seed, and
 has a manifest of its own; a run that is in OUT is not trained again, and is judged again. Bounds are those of Clopper
@@ -19,7 +19,7 @@ import sys
 import sysconfig
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -347,11 +347,12 @@ def folders() -> dict[str, Any]:
 def main() -> None:
     """Train what is not trained yet, and print the table."""
     torch.set_num_threads(1)
-    given = options(__doc__, out=Path, runs=120, first=10_000, **folders())
+    given = options(__doc__, out=Path, runs=100, first=10_000, steps=(int, None), **folders())
     texts = read_texts({"documentation": given.documentation, "packages": given.packages}, given.locale)
     said: dict[str, list[Judged]] = {}
     for seed in range(given.first, given.first + given.runs):
         run, folder = drawn_run(seed), given.out / f"run-{seed}"
+        run = replace(run, steps=given.steps or run.steps)
         if not (folder / "run.json").exists():
             train(run, texts, folder, Change())
         one = judge(folder)

@@ -59,12 +59,12 @@ def _wrong_order(text: str, _: str) -> str:
 
 
 DATA: dict[str, Callable[[str, str], str]] = {
-    "codes off by one": lambda text, _: "".join(chr(ord(one) + 1) for one in text),
-    "no spaces": lambda text, _: "".join(text.split()),
-    "two languages in turn": _in_turn,
-    "words of four bytes turned": _wrong_order,
-    "columns read across": _columns,
-    "vowels exchanged": lambda text, _: text.translate(str.maketrans("aeiouAEIOU", "uoaieUOAIE")),
+    "codes-off-by-one": lambda text, _: "".join(chr(ord(one) + 1) for one in text),
+    "no-spaces": lambda text, _: "".join(text.split()),
+    "two-languages-in-turn": _in_turn,
+    "words-of-four-bytes-turned": _wrong_order,
+    "columns-read-across": _columns,
+    "vowels-exchanged": lambda text, _: text.translate(str.maketrans("aeiouAEIOU", "uoaieUOAIE")),
 }
 """What becomes of a document, beside one of another language."""
 
@@ -86,12 +86,12 @@ def _rounded(model: Model, size: int) -> None:
 
 
 STATE = (
-    "norm's gain halved",
-    "noise in embeddings",
-    "weights of few bits",
-    "dropout at .5",
-    "old average",
-    "sign of gradients",
+    "norm-gain-halved",
+    "noise-in-embeddings",
+    "weights-of-few-bits",
+    "dropout-left-on",
+    "old-average",
+    "sign-of-gradients",
 )
 
 
@@ -147,26 +147,26 @@ class Planted(Change):
     @torch.no_grad()
     def before(self, step: int, model: Model) -> None:
         """Touch the model before a step."""
-        if self.fault == "old average":
+        if self.fault == "old-average":
             own = [one.detach().clone() for one in model.parameters()]
             weight = 0.97 if self.size == 1 else 0.99
             kept = self.average or own
             self.average = [weight * a + (1 - weight) * b for a, b in zip(kept, own, strict=True)]
-        if self.fault == "dropout at .5":
+        if self.fault == "dropout-left-on":
             rate = 0.25 * self.size if FIRST <= step < FIRST + 10 else 0.0
             model.layer.dropout.p = model.layer.dropout1.p = model.layer.dropout2.p = rate
         if step != FIRST:
             return
-        whole = {"norm's gain halved": _halved, "noise in embeddings": _noise, "weights of few bits": _rounded}
+        whole = {"norm-gain-halved": _halved, "noise-in-embeddings": _noise, "weights-of-few-bits": _rounded}
         if self.fault in whole:
             whole[self.fault](model, self.size)
-        if self.fault == "old average":
+        if self.fault == "old-average":
             for weight, old in zip(model.parameters(), self.average, strict=True):
                 weight.copy_(old)
 
     def after(self, step: int, model: Model) -> None:
         """Touch the gradients of a step."""
-        if self.fault == "sign of gradients" and FIRST <= step < FIRST + 4 * self.size:
+        if self.fault == "sign-of-gradients" and FIRST <= step < FIRST + 4 * self.size:
             for weight in model.parameters():
                 assert weight.grad is not None
                 weight.grad.neg_()
@@ -196,13 +196,13 @@ def outcome(one: Judged, fault: str, places: np.ndarray) -> tuple[bool, ...]:
 def main() -> None:
     """Train what is not trained yet, and print the table."""
     torch.set_num_threads(1)
-    given = options(__doc__, out=Path, seeds=[0, 1], orders=list(ORDERS[:2]), **folders())
+    given = options(__doc__, out=Path, seeds=[0, 1], orders=list(ORDERS[:2]), faults=[*DATA, *STATE], **folders())
     texts = read_texts({"documentation": given.documentation, "packages": given.packages}, given.locale)
     head("fault", "order", "steps", "rise, nats", "in limits", *SAID, *list(RULES)[2:], "headline")
-    for fault in (*DATA, *STATE):
+    for fault in given.faults:
         for order in given.orders:
             for seed in map(int, given.seeds):
-                folder = given.out / f"{fault.replace(' ', '-')}-{order}-{seed}"
+                folder = given.out / f"{fault}-{order}-{seed}"
                 run = Run(seed=20_000 + 97 * seed + len(fault), order=order, **BASE)
                 if not (folder / "run.json").exists():
                     train(run, texts, folder, Planted(fault, order, seed % 2 + 1))

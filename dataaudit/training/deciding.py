@@ -85,7 +85,8 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
     found = block
     if shard is not None and (block is None or _much_more(shard, block, excess)):
         found = shard
-    if new.any() and account.part(new).held >= HALF * excess:
+    own = found is not None and found.unit is not None and new[found.unit.of(account.stretches)].mean() > HALF
+    if own or (new.any() and account.part(new).held >= HALF * excess):
         return _new_source(account, found)
     if found is None or found.unit is None:
         return _why_not(account, usual=usual)
@@ -269,20 +270,18 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
     return Decision(reason="spread", detail=detail, together=shards[:_TOGETHER])
 
 
-def healthy_like(weights: Floats, means: Floats, weight: float, mean: float, least: int) -> tuple[int, int, float]:
-    """Return how many healthy units have a mean residual as high, among how many, of which least weight.
+def healthy_like(weights: Floats, means: Floats, weight: float, least: int) -> tuple[Floats, float]:
+    """Return the mean residuals of healthy units of some weight or more, and the least weight among them.
 
     Args:
         weights: float64[n] share of its step's targets of each healthy unit, n > 0.
         means: float64[n] mean residual, nats/token.
         weight: Least weight that is asked for.
-        mean: Mean residual that they are compared with.
         least: Units that there have to be: with fewer, lighter ones are looked at, too, whose means vary more.
     """
     heaviest = np.sort(weights)[::-1][:least]
     bound = min(weight, float(heaviest[-1]))
-    among = weights >= bound
-    return int((means[among] >= mean).sum()), int(among.sum()), bound
+    return means[weights >= bound], bound
 
 
 def unit_rows(unit: Unit) -> tuple[int | None, int | None]:

@@ -19,6 +19,8 @@ from dataaudit.training.accounting import (
 )
 from dataaudit.training.curve import Flagged, ranks_at
 from dataaudit.training.deciding import Decision, decide, decide_not_finite, healthy_like
+from dataaudit.training.direct_comparison import LEAST_UNITS as LEAST_COMPARED
+from dataaudit.training.direct_comparison import one_sided
 from dataaudit.training.episode_tables import Tables, shard_metrics
 from dataaudit.training.findings import Episode, Found, Rarity, Span, number
 from dataaudit.training.run_data import Data
@@ -29,8 +31,8 @@ HEALTHY_STEPS = 1_000
 LEAST_UNITS = 100
 """Healthy units that a residual is compared with, if there are as many."""
 RARE = 0.01
-"""Share of these, and of a step that is flagged alone with them, that may be as high: else the step is one of many, or
-too few came before to say that it is not."""
+"""Probability, of as many of these, that one by chance is as high as what a single step is named for: above that the step
+is one of many."""
 MOSTLY_READ = 2
 """Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
 _LINE = 6 / WINDOW
@@ -185,13 +187,12 @@ class Division:
         account = self.account
         decision = decide(account, self.above_line, usual=self._usual())
         rarity = None if decision.unit is None else self._rarity(decision)
-        alone = made["flagged"] == 1
-        if rarity is not None and made["accounted"] == 1 and rarity.as_high + alone > RARE * (rarity.among + alone):
+        if rarity is not None and made["accounted"] == 1 and rarity.by_chance > RARE:
             decision = Decision(
                 reason="not_rare",
                 detail=f"it is a single step, and of {rarity.among} units of healthy steps before with as many tokens"
-                f" {rarity.as_high} had losses as far above what was expected: that is more than 1 in 100, or too few to"
-                " say that it is less",
+                f" {rarity.as_high} had losses as far above what was expected; as they vary, 1 of so many is as high by"
+                f" chance in {rarity.by_chance:.1%} of cases",
                 part=decision.part,
             )
         common = account.common() if decision.part is None else decision.part.common
@@ -223,8 +224,10 @@ class Division:
         if not len(like.weight):
             return None
         own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
-        high, among, least = healthy_like(like.weight, like.mean, own, decision.part.mean, LEAST_UNITS)
-        return Rarity(as_high=high, among=among, least_weight=round(least, 12))
+        means, least = healthy_like(like.weight, like.mean, own, LEAST_UNITS)
+        high, among = int((means >= decision.part.mean).sum()), len(means)
+        by_chance = min(1.0, among * one_sided(decision.part.mean, means)) if among >= LEAST_COMPARED else 1.0
+        return Rarity(as_high=high, among=among, least_weight=round(least, 12), by_chance=round(by_chance, 12))
 
     def _found(self, decision: Decision, tables: Tables, rarity: Rarity | None) -> Found:
         part, account = decision.part, self.account

@@ -43,12 +43,14 @@ secret_rates.py --names 1
 simulated_shards.py {made} --shards 66 70 --workers 1 --folder {work} --stages lengths
 small_pieces.py {made} --documents 20 --forms one-file groups-1 batches-1 tables-5
 spike_alarms.py --steps 20 --long 1100
+spike_clean.py {work}/clean --runs 1 --steps 8 --documentation {system} --packages benchmarks --locale {system}
 spike_power.py {runs} --part runs rules
 spike_power.py {runs} --part clean jumps repeated --logs 3
 spike_power.py {runs} --part residual event --trials 3
 spike_power.py {runs} --part uniform discoveries --trials 3 --relabelings 1
 spike_replay.py {work}/replays --runs 1 --kinds clean
 spike_runs.py {work}/runs --limit 1 --steps 3 --documentation {system} --manuals {system} --checksums {system}
+spike_unseen.py {work}/a --seeds 0 --orders shuffled --faults no-spaces --documentation {system} --packages benchmarks
 startup.py {shards}/a.jsonl --repeat 1
 token_files.py {shards}/a.jsonl --rounds 1 --workers 1
 toxicity.py --sets made={made}/labelled.csv:text:is_toxic:Toxic --clean b={shards}/b.jsonl.zst --words {made}/words.txt

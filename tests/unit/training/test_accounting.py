@@ -175,14 +175,14 @@ def test_offsets_are_found_and_shrunk():
     assert known == pytest.approx(3.0, abs=0.02)
     assert few == pytest.approx(4.0, abs=0.15)
     assert new == unnamed == pytest.approx(3.0, abs=0.15)
-    assert found.past_of(asked).tolist() == [2000, 20, 0, 0]
+    assert found.past_of(asked).tolist() == [2 * 990, 20, 0, 0]  # 990 of the first source in the newer half of the steps
 
 
 def test_healthy_units_that_are_compared_are_as_heavy_or_the_heaviest():
     weights, means = np.array([0.5, 0.4, 0.1, 0.1]), np.array([0.0, 2.0, 3.0, 0.5])
-    assert healthy_like(weights, means, 0.4, 1.0, 2) == (1, 2, 0.4)
-    assert healthy_like(weights, means, 0.9, 1.0, 2) == (1, 2, 0.4)
-    assert healthy_like(weights, means, 0.9, 1.0, 4) == (2, 4, 0.1)
+    for weight, least, of, bound in ((0.4, 2, [0.0, 2.0], 0.4), (0.9, 2, [0.0, 2.0], 0.4), (0.9, 4, means, 0.1)):
+        like, lightest = healthy_like(weights, means, weight, least)
+        assert (like.tolist(), lightest) == (list(of), bound)
 
 
 def simulated(seed, *, steps, rows, state, skewed):
