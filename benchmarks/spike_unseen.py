@@ -61,12 +61,12 @@ def _wrong_order(text: str, _: str) -> str:
 DATA: dict[str, Callable[[str, str], str]] = {
     "codes-off-by-one": lambda text, _: "".join(chr(ord(one) + 1) for one in text),
     "no-spaces": lambda text, _: "".join(text.split()),
-    "two-languages-in-turn": _in_turn,
+    "two-documents-in-turn": _in_turn,
     "words-of-four-bytes-turned": _wrong_order,
     "columns-read-across": _columns,
     "vowels-exchanged": lambda text, _: text.translate(str.maketrans("aeiouAEIOU", "uoaieUOAIE")),
 }
-"""What becomes of a document, beside one of another language."""
+"""What becomes of a document, beside another document of its shard."""
 
 
 def _halved(model: Model, size: int) -> None:

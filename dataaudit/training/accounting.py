@@ -130,8 +130,8 @@ class Expectation:
     positions: Floats
     """Offset by log2 of the start in the row."""
     past: Floats
-    """Healthy stretches by source, as ``sources``: how many, and at most twice those of the newer half of the steps, since
-    a model forgets a source that it does not read, and the loss of the first steps says nothing of later ones."""
+    """Healthy stretches by source, as ``sources``: how many, and at most twice those of the newer half of the steps. A
+    model forgets a source that it does not read, and losses of the first steps say nothing of later ones."""
     common: float
     """Weighted median of healthy blocks' residuals."""
     spread: Floats

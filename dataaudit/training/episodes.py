@@ -31,8 +31,8 @@ HEALTHY_STEPS = 1_000
 LEAST_UNITS = 100
 """Healthy units that a residual is compared with, if there are as many."""
 RARE = 0.01
-"""Probability, of as many of these, that one by chance is as high as what a single step is named for: above that the step
-is one of many."""
+"""Probability that 1 of as many of these is as high, by chance, as what a single step would be named for: above that it
+names nothing."""
 MOSTLY_READ = 2
 """Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
 _LINE = 6 / WINDOW

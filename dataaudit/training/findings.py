@@ -149,7 +149,8 @@ class Rarity(_Model):
     among: int = Field(description="Units of earlier healthy steps that were looked at.")
     least_weight: float = Field(description="Least share of a step's targets that these have.")
     by_chance: float = Field(
-        default=1.0, description="Probability that 1 of as many is as high by chance, from how far the farthest lie out."
+        default=1.0,
+        description="Probability that 1 of as many is as high by chance, from how far the farthest lie out.",
     )
 
 

@@ -175,7 +175,7 @@ def test_offsets_are_found_and_shrunk():
     assert known == pytest.approx(3.0, abs=0.02)
     assert few == pytest.approx(4.0, abs=0.15)
     assert new == unnamed == pytest.approx(3.0, abs=0.15)
-    assert found.past_of(asked).tolist() == [2 * 990, 20, 0, 0]  # 990 of the first source in the newer half of the steps
+    assert found.past_of(asked).tolist() == [2 * 990, 20, 0, 0], "twice those of the newer half, and at most all"
 
 
 def test_healthy_units_that_are_compared_are_as_heavy_or_the_heaviest():

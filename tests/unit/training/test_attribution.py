@@ -339,7 +339,7 @@ class TestCannotTell:
 
     @pytest.mark.parametrize(("until", "reason"), [(60, "new_source"), (149, "")])
     def test_a_source_that_was_not_read_lately_is_as_good_as_new(self, run, until, reason):
-        """Read in the first steps alone, when all losses were alike: a clean shard of it was accused as it came back."""
+        """Read in the first steps alone, when all losses were alike: a clean shard of it was accused as it came."""
 
         def plant(batch):
             if batch.step > until:

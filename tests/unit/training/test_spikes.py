@@ -66,7 +66,6 @@ class TestLine:
         assert kinds(spiked, [8.0] * 20, first=101) == ["loss_spike"] * 20
         assert spiked.see(121, 3.0).expected == clean.see(121, 3.0).expected
 
-
     @pytest.mark.parametrize("length", [5, 20, 30])
     def test_a_spike_of_a_loss_that_flattens_ends_where_it_ends(self, length):
         """Drawn on by its slope, the line left the loss behind: the healthy steps after a spike were in its episode."""
