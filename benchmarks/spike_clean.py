@@ -174,7 +174,10 @@ class Change:
 
 
 def build(run: Run, texts: Texts, folder: Path, change: Change) -> None:
-    """Write the shards of a run, and their manifest."""
+    """Write the shards of a run, and their manifest, if that is not there."""
+    if (folder / "manifest").exists():
+        return
+    shutil.rmtree(folder, ignore_errors=True)
     draw = random.Random(f"text {run.seed}")
     sources = [one for one in run.sources if one in texts] or sorted(texts)[:2]
     pieces = {one: documents_of(texts[one], run.characters, draw) for one in sources}
@@ -276,17 +279,16 @@ def padded(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return batch
 
 
-def train(run: Run, texts: Texts, folder: Path, change: Change) -> None:
-    """Train a run from nothing: its shards, their manifest, its log, and last what is true of it."""
-    shutil.rmtree(folder, ignore_errors=True)
-    build(run, texts, folder, change)
+def train(run: Run, folder: Path, log: Path, change: Change) -> None:
+    """Train a run on what :func:`build` wrote, and keep its log, and last what is true of it."""
+    shutil.rmtree(log, ignore_errors=True)
     torch.manual_seed(run.seed)
     corpus = open_manifest(folder / "manifest", require="verified")
     rows = rows_of(run, Documents(corpus, "train", encoder_of(run, folder)), change)
     model = Model(run)
     optimizer = torch.optim.AdamW(model.parameters(), lr=run.rate, betas=(0.9, 0.95), weight_decay=0.1)
     order: Literal["", "documents"] = "documents" if run.order == "shuffled" and type(change) is Change else ""
-    with TrainingMonitor(folder / "log", corpus, block_rows=8, order=order, optimizer=optimizer) as monitor:
+    with TrainingMonitor(log, corpus, block_rows=8, order=order, optimizer=optimizer) as monitor:
         for step in range(1, min(run.steps, len(rows) // run.rows) + 1):
             own = range((step - 1) * run.rows, step * run.rows)
             batch = torch.utils.data.default_collate([rows[one] for one in own])
@@ -305,7 +307,7 @@ def train(run: Run, texts: Texts, folder: Path, change: Change) -> None:
             change.after(step, model)
             optimizer.step()
             monitor.step(loss, grad_global_norm=norm)
-    (folder / "run.json").write_text(json.dumps(asdict(run)) + "\n")
+    (log / "truth.json").write_text(json.dumps(asdict(run)) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,16 +323,16 @@ class Judged:
     """bool[steps] of other rules."""
 
 
-def judge(folder: Path) -> Judged:
+def judge(folder: Path, log: Path) -> Judged:
     """Return what ``attribute`` says of a run, and where other rules raise an alarm."""
-    data = load_data(folder / "log", folder / "manifest")
+    data = load_data(log, folder / "manifest")
     found = attribute(data)
     values = data.log.table("values").sort_by("step")
     norms = values.filter(pc.field("metric") == "grad_global_norm")["value"].to_numpy()
-    log: Any = SimpleNamespace(losses=data.curve.value, segments=data.curve.value, norms=norms)
+    losses: Any = SimpleNamespace(losses=data.curve.value, segments=data.curve.value, norms=norms)
     rules = [name for name in RULES if not name.startswith("dataaudit")]
-    alarms = {name: RULES[name](log) for name in rules}
-    run = json.loads((folder / "run.json").read_text())
+    alarms = {name: RULES[name](losses) for name in rules}
+    run = json.loads((log / "truth.json").read_text())
     return Judged(run=run, data=data, found=found, text=render_text(found, data), alarms=alarms)
 
 
@@ -353,9 +355,10 @@ def main() -> None:
     for seed in range(given.first, given.first + given.runs):
         run, folder = drawn_run(seed), given.out / f"run-{seed}"
         run = replace(run, steps=given.steps or run.steps)
-        if not (folder / "run.json").exists():
-            train(run, texts, folder, Change())
-        one = judge(folder)
+        if not (folder / "log" / "truth.json").exists():
+            build(run, texts, folder, Change())
+            train(run, folder, folder / "log", Change())
+        one = judge(folder, folder / "log")
         said.setdefault(run.order, []).append(one)
         print(seed, one.text.splitlines()[0], flush=True)
     print()

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import head, options, row
-from spike_clean import Change, Judged, Lines, Model, Run, folders, judge, read_texts, train
+from spike_clean import Change, Judged, Lines, Model, Run, build, folders, judge, read_texts, train
 from spike_seen import RULES
 
 from dataaudit.training import Documents
@@ -202,11 +202,13 @@ def main() -> None:
     for fault in given.faults:
         for order in given.orders:
             for seed in map(int, given.seeds):
-                folder = given.out / f"{fault}-{order}-{seed}"
-                run = Run(seed=20_000 + 97 * seed + len(fault), order=order, **BASE)
-                if not (folder / "run.json").exists():
-                    train(run, texts, folder, Planted(fault, order, seed % 2 + 1))
-                one = judge(folder)
+                folder = given.out / f"{fault if fault in DATA else 'clean'}-{seed}"
+                run, log = Run(seed=20_000 + seed, order=order, **BASE), given.out / f"{fault}-{order}-{seed}-log"
+                if not (log / "truth.json").exists():
+                    planted = Planted(fault, order, seed % 2 + 1)
+                    build(run, texts, folder, planted)
+                    train(run, folder, log, planted)
+                one = judge(folder, log)
                 places = faulty_steps(one, fault)
                 loss, limits = one.data.curve.value, {each.steps: each.rise for each in one.found.detector.visible}
                 rise = float(loss[places].mean() - np.median(loss[: places[0]][-20:]))

@@ -816,7 +816,7 @@ class TestPage:
             f"hold {MUCH:.0%} of the excess",
             f"fewer than {LEAST_UNITS} are as heavy",
             f"fewer than {FEW_SHARDS} shards",
-            f"more than {RARE:.0%} of the healthy units",
+            f"a probability above {RARE:.0%}",
             f"More than {MISSING_LIMIT:.0%} of",
             f"newest {LAG} steps",
         ):
