@@ -792,7 +792,7 @@ class TestPage:
             f"at most {GAP} others",
             f"n / (n + {SHRINK:g})",
             f"newest {HEALTHY_STEPS:,}",
-            f"fewer than {LEAST_PAST} stretches",
+            f"fewer than {LEAST_PAST} segments",
             f"has {FILLS:.0%} or more",
             f"hold {MUCH:.0%} of the excess",
             f"fewer than {LEAST_UNITS} are as heavy",
