@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         "dataaudit attribute trainer_log.csv --loss-column train_loss",
         codes={
             0: "nothing to explain",
-            1: "a block or a shard held the excess of an episode, or a replay proposes one",
+            1: "a block or a shard accounts for the excess of an episode, or a replay proposes one",
             2: "wrong use: no run log, or another manifest than the run's",
-            3: "there are episodes, and none can be told: why stands in the first line; of a table, any episode",
+            3: "there are episodes, and no data is named: why stands in the first line; of a table, any episode",
             4: "no data: no step, or too few for a line",
         },
     ),
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--manifest", type=FOLDER, metavar="DIR", help="The manifest that the run was trained on.")
 @click.option("--step", type=click.IntRange(min=0), metavar="N", help="Only the episode that step N is in.")
 @click.option(
-    "--reference", type=FOLDER, metavar="RUNLOG", help="A healthy run with the same schedule, to hold the loss against."
+    "--reference", type=FOLDER, metavar="RUNLOG", help="A healthy run with the same schedule, to compare the loss with."
 )
 @click.option("--picture", type=FOLDER, metavar="FILE.png", help="The loss with its band and episodes.")
 @click.option(
@@ -71,7 +71,7 @@ def attribute(
     *,
     as_json: bool,
 ) -> None:
-    """Say which block or shard of the corpus held the excess when a run's loss rose, and how sure that is.
+    """Say which block or shard of the corpus accounts for the excess when a run's loss rose, and how sure that is.
 
     An episode is a run of steps above the band around a robust line; its excess over what the healthy past predicts is
     divided among the documents of its batches (`dataaudit explain attribution`). What is found is also written to

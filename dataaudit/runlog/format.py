@@ -201,8 +201,7 @@ class RunFile(_Model):
     def intact(self) -> bool:
         """Whether it is as it was written."""
         rest = {name: value for name, value in self.checksums.items() if name != RUN_FILE}
-        known = self.checksums.get(RUN_FILE)
-        return known in (None, checksum(self.model_copy(update={"checksums": rest}).to_json()))
+        return self.checksums.get(RUN_FILE) == checksum(self.model_copy(update={"checksums": rest}).to_json())
 
     def to_json(self) -> bytes:
         """Return it as canonical JSON."""

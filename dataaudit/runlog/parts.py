@@ -281,7 +281,7 @@ class _Read:
             if self.schema is None:
                 self.schema = pa.ipc.read_schema(message)
                 continue
-            if _CHECKED in (self.schema.metadata or {}) and not _intact(self._bytes(source.tell())):
+            if not _intact(self._bytes(source.tell())):
                 self._wrong = True
                 return
             self.batches.append(pa.ipc.read_record_batch(message, self.schema))
@@ -299,8 +299,10 @@ class _Read:
         """Refuse a part that is not as it was written, up to where a kill may have cut it.
 
         Raises:
-            RunLogError: A batch is not what was written, or others follow what cannot be read.
+            RunLogError: It has no checksums, a batch is not what was written, or others follow what cannot be read.
         """
+        if self.schema is not None and _CHECKED not in (self.schema.metadata or {}):
+            raise without_checksum(path)
         if self._wrong or (self.end < len(self._data) and self._goes_on()):
             raise RunLogError(
                 f"{path} is damaged: the batch from byte {self.end:,} on is not what was written",
@@ -322,6 +324,14 @@ class _Read:
                     return True
             at = self._data.find(_BEGIN, at + 1)
         return False
+
+
+def without_checksum(path: Path) -> RunLogError:
+    """Return the error of a file of a run log that lacks what every version that reads it writes."""
+    return RunLogError(
+        f"{path} has no checksum: it is damaged, or an older version wrote it",
+        "Restore it from a copy, or run the command with the version that `program` in run.json names.",
+    )
 
 
 def _header(schema: pa.Schema) -> PartHeader | None:

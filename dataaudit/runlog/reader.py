@@ -24,7 +24,15 @@ from dataaudit.runlog.format import (
     RunFile,
     checksum,
 )
-from dataaudit.runlog.parts import ReadPart, part_numbers, part_path, rank_folder, read_header, read_part
+from dataaudit.runlog.parts import (
+    ReadPart,
+    part_numbers,
+    part_path,
+    rank_folder,
+    read_header,
+    read_part,
+    without_checksum,
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +52,7 @@ class RunLog:
         path = self.folder / SHARDS_FILE
         try:
             stored = read_regular(path)
-            if self.run.checksums.get(SHARDS_FILE, checksum(stored)) != checksum(stored):
+            if self.run.checksums.get(SHARDS_FILE) != checksum(stored):
                 raise RunLogError(f"{path} is damaged: it is not what was written", "Restore it from a copy.")
             with pa.ipc.open_file(stored) as stream:
                 return stream.read_all()
@@ -163,6 +171,8 @@ def load_run(folder: Path) -> RunLog:
                 "Install the version of dataaudit that wrote it, or a newer one.",
             )
         run = RunFile.model_validate(document)
+        if RUN_FILE not in run.checksums:
+            raise without_checksum(path)
         if not run.intact:
             raise ValueError("another checksum")
         return RunLog(folder, run)

@@ -42,7 +42,7 @@ from dataaudit.training.findings import (
     Share,
     Span,
 )
-from dataaudit.training.replay_blocks import replay_blocks
+from dataaudit.training.replay_blocks import proposed, replay_blocks
 from dataaudit.training.run_blocks import run_blocks
 from dataaudit.training.run_changes import beside
 from dataaudit.training.run_data import Data
@@ -55,21 +55,21 @@ _OPENED = 3
 """Documents whose command is spelled out."""
 _REST = "; attribution.json lists the first 20"
 LIMITS = (
-    "This is accounting: it says in which documents the excess sat, not that they caused it. In PaLM's runs (Chowdhery"
-    " et al. 2022, section 5.1) the same batches made no spike from another checkpoint. Before documents are held back,"
-    " train on them again from an earlier checkpoint, and without them."
+    "This is accounting: it says in which documents the excess lies, not that they caused it. In PaLM's runs (Chowdhery"
+    " et al. 2022, section 5.1) the same batches made no spike from another checkpoint. Before you quarantine"
+    " documents, train on them again from an earlier checkpoint, and without them: `--replay`."
 )
 _REASONS = {
-    "state": "the model's state",
+    "state": "all blocks are up together, as when the model's state is at fault",
     "few_shards": "too few shards to compare",
-    "one_block_fills_the_step": "one block fills the step",
-    "new_source": "a new source",
-    "not_rare": "a single step that is not known to be rare",
+    "one_block_fills_the_step": "a single block or shard fills the steps",
+    "new_source": "the excess lies in a source that is new, or was not read lately",
+    "not_rare": "a single step that chance may bring",
     "rank_missing": "a rank is missing",
-    "no_stretch_losses": "no losses of stretches",
-    "merged_stretches": "merged stretches",
-    "mixture": "the mixture of the steps",
-    "spread": "spread over many",
+    "no_stretch_losses": "the log has no losses of segments",
+    "merged_stretches": "the excess lies in merged segments",
+    "mixture": "harder sources came together",
+    "spread": "the excess is spread over many blocks",
 }
 
 
@@ -130,7 +130,7 @@ def _missing(found: Attribution) -> str:
 
 
 def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
-    """Return what is to be known before anything is explained: what the log lacks, and further episodes in a line."""
+    """Return what is to be known before anything is explained: what the log lacks, more episodes, what is proposed."""
     said: list[Line] = [*behind_lines(found)[1:]]
     if found.missing_steps:
         reason = "steps_missing: " if found.reason == "steps_missing" else ""
@@ -145,7 +145,9 @@ def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list
     if found.torn_bytes:
         said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
     lines = [line for text in said for line in prose(text, width)]
-    return [*lines, *(f"  {spell(answer(one))}" for one in shown[1:])]
+    lines += [f"  {spell(answer(one))}" for one in shown[1:]]
+    odd = any(one.outlier for test in found.residual_tests for one in test.units)
+    return [*lines, *(prose(proposed(found), width) if shown or odd or found.proposals else ())]
 
 
 def _shown(found: Attribution) -> tuple[Episode, ...]:
@@ -164,7 +166,7 @@ def _size(one: Episode) -> float:
 
 
 def answer(one: Episode) -> Line:
-    """Return what held an episode, with the interval of its share, or why that cannot be told."""
+    """Return which data an episode's excess lies in, with the interval of its share, or why none is named."""
     steps = _steps(one)
     if one.kind == "not_finite":
         begin: Line = f"{steps}: the loss is not finite."
@@ -172,18 +174,16 @@ def answer(one: Episode) -> Line:
         begin = f"{steps}: loss {_nats(one.loss)}, expected {_nats(one.expected)} ± {_nats(one.band)}."
     if one.found is None:
         why: Line = _REASONS[one.reason]
-        held_by = next((each for each in one.shards if (each.shard,) == one.together), None)
-        if held_by is not None:
-            most = say("{} holds {} of it", Name(held_by.name, ends=True), share(min(1.0, held_by.share or 0.0)))
-            why = say("{}, and {} at {} nats/token", why, most, _nats(held_by.loss))
-        return say("{} Cannot tell what held the excess: {}.", begin, why)
-    held = one.found
-    if held.share is None:
-        return say("{} {} held every stretch without a finite loss.", begin, _unit(held))
-    unit = _unit(held)
+        most = next((each for each in one.shards if (each.shard,) == one.together), None)
+        if most is not None:
+            own = share(min(1.0, most.share or 0.0))
+            why = say("{}, {} of it in {} at {} nats/token", why, own, Name(most.name, ends=True), _nats(most.loss))
+        return say("{} No data is named: {}.", begin, why)
+    unit = _unit(one.found)
     if one.num_documents == 1:  # of its shard, and of its block, that says nothing
-        unit = say("A single document, row {} of {},", one.documents[0].first_row, Name(held.name, ends=True))
-    return say("{} {} held {} of the excess.", begin, unit, _percent(held))
+        unit = say("a single document, row {} of {}", one.documents[0].first_row, Name(one.found.name, ends=True))
+    part = "Every segment without a finite loss" if one.found.share is None else f"{_percent(one.found)} of the excess"
+    return say("{} {} lies in {}.", begin, part, unit)
 
 
 def _steps(one: Episode | Span) -> str:
@@ -196,7 +196,7 @@ def _steps_of(first: int, last: int) -> str:
 
 def _unit(one: Share) -> Line:
     name = Name(one.name, ends=True)
-    return name if one.first_row is None else say("Rows {} to {} of {}", one.first_row, one.last_row, name)
+    return name if one.first_row is None else say("rows {} to {} of {}", one.first_row, one.last_row, name)
 
 
 def _percent(one: Found) -> str:
@@ -226,7 +226,7 @@ def _blocks(one: Episode, data: Data, changes: tuple[Change, ...], *, title: boo
     if title:
         yield Prose(text=answer(one))
     if one.detail:
-        yield Prose(text=say("{}: {}.", one.reason, one.detail))
+        yield Prose(text=say("{}{} (`{}`).", one.detail[0].upper(), one.detail[1:], one.reason))
     if changed := beside(changes, one):
         yield Prose(text=f"Beside it: {changes_said(changed)}.")
     if one.together:
@@ -382,12 +382,12 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
     left = len(found.episodes) - len(shown)
     said = []
     if left:
-        said.append(f"{plural(left, 'more episode')}: attribution.json has all.")
-    for spans, what in ((found.dips, "below the band"), (found.gradients, "with the gradient's norm above its band")):
+        said.append(f"{plural(left, 'more episode')} in attribution.json.")
+    for spans, what in ((found.dips, "Below the band"), (found.gradients, "The gradient's norm was above its band")):
         if spans:
             first = ", ".join(_steps(one).lower() for one in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
-            said.append(f"Also {what}: {first}{more}.")
+            said.append(f"{what}: {first}{more}.")
     if found.changes:
         said.append(f"Changed in the run: {changes_said(found.changes)}.")
     if found.judged:

@@ -54,6 +54,23 @@ class Segments(NamedTuple):
     """Mean, nats/token, finite."""
 
 
+class Coded(NamedTuple):
+    """Segments of a step, with all that is looked up of them: once, and before the composition learns of them."""
+
+    segments: Segments
+    source: Ints
+    """Place in the offsets, and so are the next two."""
+    length: Ints
+    place: Ints
+    expected: Floats
+    """What each adds to the level, nats/token."""
+    document: Ints
+    """Of each segment: place in the next three, which are by document."""
+    document_targets: Floats
+    document_source: Ints
+    document_length: Ints
+
+
 class Composition:
     """Learns what sources, lengths and places in a row cost; ``state`` goes into a checkpoint.
 
@@ -76,61 +93,68 @@ class Composition:
         self._factor, self._lengths = np.ones(_LENGTHS), np.full(_LENGTHS, _USUAL_LENGTH)
         """Variance of documents of a length in that of their source: short ones vary more; how many they are."""
 
-    def expected(self, segments: Segments) -> Floats:
-        """Return what each segment adds to the level: float64[n] nats/token."""
-        source, length, place = self._offsets
-        codes = _codes(segments, len(source))
-        found: Floats = self._mean + source[codes[0]] + length[codes[1]] + place[codes[2]]
-        return found
+    def coded(self, segments: Segments) -> Coded:
+        """Look up what is known of the segments of a step; it holds until the next :meth:`learn`."""
+        known = (segments.source >= 0) & (segments.source < len(self._variance) - 1)
+        source = np.where(known, segments.source + 1, 0)
+        length, place = _log2(segments.targets, _LENGTHS), _log2(segments.start + 1, _PLACES)
+        by_source, by_length, by_place = self._offsets
+        key = (segments.shard << 40) | np.maximum(segments.row, 0)
+        _, first, document = np.unique(key, return_index=True, return_inverse=True)
+        targets: Floats = np.bincount(document, segments.targets).astype(np.float64)
+        return Coded(
+            segments=segments,
+            source=source,
+            length=length,
+            place=place,
+            expected=self._mean + by_source[source] + by_length[length] + by_place[place],
+            document=document,
+            document_targets=targets,
+            document_source=source[first],
+            document_length=_log2(targets, _LENGTHS),
+        )
 
-    def residual(self, segments: Segments) -> float:
+    def residual(self, step: Coded) -> float:
         """Return the loss of a step less what its composition adds to the level, nats/token."""
-        weights = segments.targets / segments.targets.sum()
-        return float(weights @ (segments.loss - self.expected(segments)))
+        targets = step.segments.targets
+        return float((targets / targets.sum()) @ (step.segments.loss - step.expected))
 
-    def chance(self, segments: Segments) -> float:
+    def chance(self, step: Coded) -> float:
         """Return the standard deviation of the residual by chance, nats/token.
 
         Documents are independent of one another, and what a source costs is known the less, the fewer segments of it
         were read lately.
         """
-        weight, _, source, length = self._by_document(segments, 0.0)
+        source, length = step.document_source, step.document_length
+        weight = step.document_targets / step.document_targets.sum()
         shares = np.bincount(source, weight, minlength=len(self._variance))
         unknown = (_SOURCE_SD * SHRINK / (self._segments + SHRINK)) ** 2
         return float(np.sqrt((weight**2) @ (self._variance[source] * self._factor[length]) + shares**2 @ unknown))
 
-    def learn(self, segments: Segments, level: float) -> None:
+    def learn(self, step: Coded, level: float) -> None:
         """Take a healthy step.
 
         Args:
-            segments: Of the step, at least one.
+            step: At least one segment.
             level: Of the residual there, nats/token.
         """
-        self._learn_spread(segments, level)
+        self._learn_spread(step, level)
         self.steps += 1
         kept = 1 - 1 / min(max(self.steps / 2, MEMORY[0]), MEMORY[1])
-        codes = _codes(segments, len(self._variance))
-        weights = segments.targets / segments.targets.mean()
-        added = (weights, weights**2, weights * (segments.loss - level))
+        targets, codes = step.segments.targets, (step.source, step.length, step.place)
+        weights = targets / targets.mean()
+        added = (weights, weights**2, weights * (step.segments.loss - level))
         for sums, values in zip((self._weight, self._square, self._total), added, strict=True):
             np.multiply(sums, kept, out=sums)
             np.add.at(sums, codes, values)
         if self.steps <= _FIT_ALWAYS or self.steps % _FIT_EVERY == 0:
             self._fit()
 
-    def _by_document(self, segments: Segments, level: float) -> tuple[Floats, Floats, Ints, Ints]:
-        """Return share of the targets, mean distance from what is expected, source and length of each document."""
-        rest = segments.loss - self.expected(segments) - level
-        document = (segments.shard << 40) | np.maximum(segments.row, 0)
-        _, first, inverse = np.unique(document, return_index=True, return_inverse=True)
-        targets: Floats = np.bincount(inverse, segments.targets).astype(np.float64)
-        mean: Floats = np.bincount(inverse, segments.targets * rest) / targets
-        source = _codes(segments, len(self._variance))[0][first]
-        return targets / targets.sum(), mean, source, _log2(targets, _LENGTHS)
-
-    def _learn_spread(self, segments: Segments, level: float) -> None:
+    def _learn_spread(self, step: Coded, level: float) -> None:
         """Let what documents of a source are off by follow from those of a healthy step, capped."""
-        _, rest, source, length = self._by_document(segments, level)
+        source, length, targets = step.document_source, step.document_length, step.segments.targets
+        above = targets * (step.segments.loss - step.expected - level)
+        rest = np.bincount(step.document, above) / step.document_targets
         relative = np.clip(rest / np.sqrt(self._variance[source] * self._factor[length]), -CAP, CAP)
         for variance, documents, code in (
             (self._variance, self._documents, source),
@@ -196,16 +220,10 @@ class Composition:
         return made
 
 
-def _codes(segments: Segments, sources: int) -> tuple[Ints, Ints, Ints]:
-    """Return source, length and place as places in the offsets."""
-    source = np.where((segments.source >= 0) & (segments.source < sources - 1), segments.source + 1, 0)
-    return source, _log2(segments.targets, _LENGTHS), _log2(segments.start + 1, _PLACES)
-
-
 def _log2(numbers: Ints | Floats, size: int) -> Ints:
     """Return the whole part of log2, at most size - 1."""
     _, exponent = np.frexp(numbers.astype(np.float64))
-    whole: Ints = np.clip(exponent.astype(np.int64) - 1, 0, size - 1)
+    whole: Ints = np.minimum(np.maximum(exponent - 1, 0), size - 1)
     return whole
 
 

@@ -102,7 +102,7 @@ def _new_source(account: Account, found: Decision | None) -> Decision:
     if found is None or found.unit is None or found.unit.shard < 0:
         return Decision(reason="new_source", detail=detail)
     part, shard = account.part(account.stretches.shard == found.unit.shard), found.unit.shard
-    detail += f"; a single shard holds {min(1.0, part.held / account.excess):.1%} of it"
+    detail += f"; a single shard accounts for {min(1.0, part.held / account.excess):.1%} of it"
     return Decision(reason="new_source", detail=detail, together=(shard,), part=part)
 
 
@@ -117,7 +117,7 @@ def _much_more(shard: Decision, block: Decision, excess: float) -> bool:
 
 _MERGED = Decision(
     reason="merged_stretches",
-    detail="it lies in stretches that did not fit into the batch's tags, so their documents are not known",
+    detail="it lies in segments that did not fit into the batch's tags, so their documents are not known",
 )
 
 
@@ -183,7 +183,7 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
     if full is not None:
         return full
     together, part = _together(account)
-    detail = "no block and no shard holds half of it and leaves the steps inside the band"
+    detail = "no block and no shard accounts for half of it and leaves the steps inside the band"
     if together:
         detail += f"; {plural(len(together), 'shard')} together do"
         return Decision(reason="spread", detail=detail, together=together, part=part)
@@ -209,8 +209,8 @@ def _full(account: Account, *, usual: bool) -> Decision | None:
 def _no_comparison(noun: str) -> Decision:
     return Decision(
         reason="one_block_fills_the_step",
-        detail=f"a single {noun} is so much of these steps' tokens that little is left to compare it with: documents"
-        " and the model's state cannot be told apart",
+        detail=f"a single {noun} is so much of these steps' tokens that little is left to compare it with: nothing"
+        " separates documents from the model's state",
     )
 
 
@@ -230,7 +230,7 @@ def _of_many(stretches: Stretches, found: str, means: str) -> Decision:
     number = int((targets >= _COUNTS * targets.max(initial=1)).sum())
     if number >= FEW_SHARDS:
         return Decision(reason="state", detail=found + means)
-    few = f"{found}, and they are of only {plural(number, 'shard')}: {FEW_SHARDS} are needed to tell data from the rest"
+    few = f"{found}, and they are of {plural(number, 'shard')}: it takes {FEW_SHARDS} to part data from the rest"
     return Decision(reason="few_shards", detail=few)
 
 
@@ -255,7 +255,7 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
     """
     broken = ~np.isfinite(stretches.loss)
     if broken.all():
-        detail = "in the first such step no stretch at all has a finite loss"
+        detail = "in the first such step no segment at all has a finite loss"
         if len(np.unique(stretches.units(block_rows))) == 1:
             return Decision(reason="one_block_fills_the_step", detail=detail)
         return _of_many(stretches, detail, "")
@@ -266,7 +266,7 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
         if len(units) == 1:
             return Decision(unit=Unit(number=int(units[0]), rows=rows))
     shards = tuple(np.unique(stretches.shard[broken & (stretches.shard >= 0)]).tolist())
-    detail = f"in the first such step, stretches of {plural(len(shards), 'shard')} have no finite loss"
+    detail = f"in the first such step, segments of {plural(len(shards), 'shard')} have no finite loss"
     return Decision(reason="spread", detail=detail, together=shards[:_TOGETHER])
 
 

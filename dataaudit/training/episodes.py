@@ -88,7 +88,7 @@ def _told(made: dict[str, Any], decision: Decision, **more: Any) -> Episode:
 
 def _unscored(steps: str, read: str = "") -> Decision:
     detail = (
-        f"of {steps}, no losses of stretches are there: they were not handed over, or summed up when they were over"
+        f"of {steps}, the log has no losses of segments: the loop gave none, or they were summed up when they were over"
         " 10,000 steps old"
     )
     return Decision(reason="no_stretch_losses", detail=f"{detail}; {read}" if read else detail)

@@ -18,11 +18,12 @@ from dataaudit.training.findings import (
     SourceLosses,
 )
 from dataaudit.training.replay_findings import Unit
+from dataaudit.training.residual_outliers import RUN_WIDE
 
 _UNTESTED = {
-    "no_stretches": "the log has no steps with all their stretches",
+    "no_stretches": "the log has no steps with all their segments",
     "own_data": "the data of the same steps may be behind each episode",
-    "not_identifiable": "every block and shard was read in one stretch, and cannot be told from its time",
+    "not_identifiable": "every block and shard was read without a gap: nothing separates it from its time",
 }
 
 
@@ -47,7 +48,7 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
     how = "orders drawn again" if test.null == "redrawn" else "shifts along the run"
     own = " What an episode's own steps read is left out here: that is divided among them, episode by episode."
     much = f"{plural(test.episodes, 'episode')}, {test.tested:,} blocks and shards, {test.orders:,} {how}"
-    apart = f" {test.not_identifiable:,} were read in one stretch, and cannot be told from their time."
+    apart = f" {test.not_identifiable:,} were read without a gap: nothing separates them from their time."
     apart = own + (apart if test.not_identifiable else "")
     if test.own_data:
         left = plural(test.own_data, "episode")
@@ -77,7 +78,7 @@ def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
     text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
     if not any(one.outcome == "outlier_shard" for one in tests):
         if any(one.tested for one in tests):
-            text += f" None is odd beside others of its source: by chance, {_least(tests)}."
+            text += f" None is odd beside others of its source: {_least(tests)}."
         yield Prose(text=text)
         return
     yield Prose(text=text)
@@ -87,13 +88,13 @@ def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
             yield _table(
                 f"{test.kind.capitalize()}s with odd losses over the whole run, beside others of their source",
                 odd,
-                ("documents", "nats/token", "p", "beside a far one"),
+                ("documents", "nats/token", "p", "beside a far shard"),
                 tuple((f"{one.documents:,}", f"{one.mean:+.3f}", f"{one.p:.2g}", share(one.overlap)) for one in odd),
                 test.kind,
             )
     yield Prose(
-        text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to hold data back."
-        " Beside a far one: how much of it was read in steps of another shard that is far off."
+        text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to quarantine data."
+        " Beside a far shard: how much of it was read in steps of another shard that is far off."
     )
 
 
@@ -106,7 +107,8 @@ def _how_many(test: ResidualTestFound) -> str:
 
 def _least(tests: tuple[ResidualTestFound, ...]) -> str:
     least = min(one.run_p for one in tests)
-    return f"the farthest of them all would be as far in {least:.0%} of runs" if least >= 0.01 else f"p is {least:.2g}"
+    limit = f"{100 * RUN_WIDE:.1g} % is the limit"
+    return f"by chance, the farthest of all is as far in {100 * least:.3g} % of runs, and {limit}"
 
 
 def _sources(found: SourceLosses) -> Table:
@@ -132,14 +134,15 @@ def _sources(found: SourceLosses) -> Table:
         ),
         noun="source",
         note=(
-            "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Held"
-            f" against its band: {plural(found.window_steps, 'step')} each."
+            "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Its"
+            f" band is that of windows of {plural(found.window_steps, 'step')}."
         ),
     )
 
 
 def _times(moved: tuple[MovedTax, ...]) -> str:
-    said = [f"{one.first_step:,} to {one.last_step:,}" for one in moved[-2:]]
+    spans = [(f"{one.first_step:,}", f"{one.last_step:,}") for one in moved[-2:]]
+    said = [first if first == last else f"{first} to {last}" for first, last in spans]
     more = f", {len(moved) - 2:,} times before" if len(moved) > 2 else ""
     return " and ".join(said) + more
 
@@ -150,7 +153,8 @@ def _law(found: ScalingLaw) -> str:
     if not found.earlier:
         return f"{text}; how far such a law is off by itself is not known yet."
     low, high = min(found.earlier), max(found.earlier)
-    return f"{text}; at {plural(len(found.earlier), 'earlier time')} it was {low:+.3f} to {high:+.3f}."
+    span = f"{low:+.3f} to {high:+.3f}" if low < high else f"{low:+.3f}"
+    return f"{text}; at {plural(len(found.earlier), 'earlier time')} it was {span}."
 
 
 def _collapse(found: Collapse) -> Line:

@@ -28,7 +28,7 @@ Reason = Literal[
     "mixture",
     "spread",
 ]
-"""Why it cannot be told which block or shard it was."""
+"""Why no block or shard is named."""
 
 MISSING_LIMIT = 0.01
 """Share of missing steps above which nothing found says nothing: a spike of one step would be seen in 99 of 100 logs
@@ -108,7 +108,7 @@ class Span(_Model):
 class Share(_Model):
     """What a shard, a block, a source or a document adds to an episode."""
 
-    name: str = Field(description="`split/uri` of a shard, or name of a source; empty for merged stretches.")
+    name: str = Field(description="`split/uri` of a shard, or name of a source; empty for merged segments.")
     shard: int | None = Field(default=None, description="Ordinal in the manifest; null for a source; -1: merged.")
     first_row: int | None = Field(default=None, description="First row of a block, or the row of a document.")
     last_row: int | None = Field(default=None, description="Last row of a block.")
@@ -155,7 +155,7 @@ class Rarity(_Model):
 
 
 class Found(Share):
-    """The block or shard that held the excess."""
+    """The block or shard that accounts for the excess."""
 
     kind: Literal["block", "shard"]
     interval: tuple[float, float] | None = Field(description="95 % interval of the share; null: it has no bounds.")
@@ -180,21 +180,21 @@ class Episode(_Model):
     first_step: int
     last_step: int
     flagged: int = Field(description="Steps of these that were flagged.")
-    accounted: int = Field(description="Of these, steps whose stretches could be divided.")
+    accounted: int = Field(description="Of these, steps whose segments could be divided.")
     loss: float | None = Field(description="Mean over flagged steps, nats/token; null: not finite.")
     expected: float | None = Field(description="The line at these steps, nats/token; null: too few steps before it.")
     band: float | None = Field(description="Distance from it up to which a step is inside the band.")
     outcome: Literal["found", "cannot_tell"]
     reason: Reason
     detail: str = Field(description="The reason in a sentence, without names from the data.")
-    found: Found | None = Field(description="What held the excess; where it cannot be told, null.")
+    found: Found | None = Field(description="What accounts for the excess; null: no data is named.")
     excess: float | None = Field(default=None, description="Sum of w * r over the accounted steps, nats/token.")
     above_line: float | None = Field(default=None, description="Their loss above the line, before offsets.")
     common: float | None = Field(default=None, description="Part that all blocks have in common, nats/token.")
     healthy_steps: int = Field(default=0, description="Steps that the expectation was fitted on.")
     num_shards: int = Field(default=0, description="Shards that the episode read.")
     num_blocks: int = 0
-    num_documents: int = Field(default=0, description="Documents of what was found; where it cannot be told, of all.")
+    num_documents: int = Field(default=0, description="Documents of what was found; where no data is named, of all.")
     shards: tuple[Share, ...] = Field(default=(), description="The 20 with the largest parts.")
     blocks: tuple[Share, ...] = Field(default=(), description="The 20 with the largest parts.")
     sources: tuple[Share, ...] = Field(default=(), description="The 20 with the largest parts.")
@@ -206,11 +206,11 @@ class Episode(_Model):
 
 
 class Behind(_Model):
-    """A shard that held the excess of episodes, over the whole run."""
+    """A shard that accounts for the excess of episodes, over the whole run."""
 
     name: str = Field(description="`split/uri` of the shard.")
     shard: int = Field(description="Ordinal in the manifest.")
-    episodes: int = Field(description="Episodes whose excess it held, or a block of it.")
+    episodes: int = Field(description="Episodes whose excess it accounts for, or a block of it.")
 
 
 class Followed(Unit):
@@ -237,15 +237,16 @@ class EventTestFound(_Model):
         default=0,
         description="Episodes that do not count when they are shifted: the data of their own steps may be behind them.",
     )
-    first_step: int | None = Field(default=None, description="Of these steps, of which the log has every stretch.")
+    first_step: int | None = Field(default=None, description="Of these steps, of which the log has every segment.")
     last_step: int | None = None
-    orders: int = Field(default=0, description="Orders or shifts that the real one was held against.")
+    orders: int = Field(default=0, description="Orders or shifts that the real one was compared with.")
     smallest_p: float | None = Field(default=None, description="That could have been reached.")
     look: int = Field(default=1, description="How often this run was looked at, each time with further steps.")
     alpha: float = Field(description="Up to which p is called a finding at this look: 0.05 / (look * (look + 1)).")
     tested: int = Field(default=0, description="Blocks and shards.")
     not_identifiable: int = Field(
-        default=0, description="Blocks and shards read in one stretch, which cannot be told from their time."
+        default=0,
+        description="Blocks and shards read without a gap: nothing separates them from their time.",
     )
     units: tuple[Followed, ...] = Field(default=(), description="The 20 with the smallest p.")
 
@@ -281,8 +282,8 @@ class ResidualTestFound(_Model):
         description="Steps that say nothing of single units: all of them are up, or most are of far ones."
     )
     documents: int
-    beside: float = Field(description="What a nat of the stretch before adds to the next one in a row.")
-    left_out: int = Field(description="Stretches behind one of another block that is itself far off.")
+    beside: float = Field(description="What a nat of the segment before adds to the next in a row.")
+    left_out: int = Field(description="Segments behind a far segment of another block.")
     units: tuple[Odd, ...] = Field(description="The 20 with the smallest p; all outliers, up to 200.")
 
 
@@ -321,7 +322,7 @@ class ScalingLaw(_Model):
     """How far the newest steps are off what a power law through the steps before predicts (`scaling_law_residual`)."""
 
     first_step: int = Field(description="First step of the fit: after the warm-up of the learning rate, where known.")
-    last_step: int = Field(description="Last step of the fit; the newer ones are held against it.")
+    last_step: int = Field(description="Last step of the fit; newer steps are compared with it.")
     irreducible: float = Field(description="L0 of L0 + A * tokens^-a, nats/token.")
     amplitude: float = Field(description="A, of tokens in units of those of the whole run.")
     exponent: float = Field(description="a.")
@@ -348,7 +349,7 @@ class Attribution(_Model):
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
     manifest: str = Field(description="Id of the manifest.")
     dataset: str = Field(description="Name and version of the dataset.")
-    exit_code: int = Field(description="0 nothing to explain, 1 found, 3 cannot tell, 4 no data.")
+    exit_code: int = Field(description="0 nothing to explain, 1 found, 3 no data is named, 4 no data.")
     reason: Literal["", "steps_missing", "not_closed"] = Field(
         default="", description="Why the exit code is 3 though there is no episode."
     )
@@ -367,7 +368,7 @@ class Attribution(_Model):
         default=0,
         description="Ranks whose log has a start and no end: the run goes on, was killed, or cannot write its log.",
     )
-    judged: int = Field(description="Steps that were held against a line.")
+    judged: int = Field(description="Steps that were compared with a line.")
     torn_bytes: int = Field(description="Stored bytes of the log that a kill left incomplete.")
     detector: Detector
     episodes: tuple[Episode, ...]
@@ -381,7 +382,7 @@ class Attribution(_Model):
         default=None, description="Of the whole run; null: before it was tested for."
     )
     residual_tests: tuple[ResidualTestFound, ...] = Field(default=(), description="Of blocks, and of shards.")
-    source_losses: SourceLosses | None = Field(default=None, description="Null: no loss of a stretch is known.")
+    source_losses: SourceLosses | None = Field(default=None, description="Null: no loss of a segment is known.")
     scaling_law: ScalingLaw | None = Field(default=None, description="Null: too few healthy steps.")
     collapse: Collapse | None = Field(default=None, description="Null: no reference run was named, or too few steps.")
     run: RunFacts | None = Field(default=None, description="What the run did; null: written before it was recorded.")
@@ -393,7 +394,7 @@ class Attribution(_Model):
 
 
 def behind_of(episodes: tuple[Episode, ...]) -> tuple[Behind, ...]:
-    """Return which shards held the excess of how many episodes."""
+    """Return which shards account for the excess of how many episodes."""
     found = [one.found for one in episodes if one.found is not None]
     held = Counter((one.name, one.shard) for one in found if one.shard is not None and one.shard >= 0)
     ordered = sorted(held.items(), key=lambda one: (-one[1], one[0][1]))
@@ -405,7 +406,7 @@ def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) 
 
     Args:
         episodes: What was found: 1 when the excess of any was, 3 when of none.
-        judged: Whether any step was held against a line: 4 when there is no episode, and none was.
+        judged: Whether any step was compared with a line: 4 when there is no episode, and none was.
         missing: Whether too many steps are missing, or the log has no end, to say that there is nothing: 3.
     """
     if any(one.outcome == "found" for one in episodes):

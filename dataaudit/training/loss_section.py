@@ -88,7 +88,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         chart=_chart(curve, judged, spikes),
         table=table,
         says=f"Loss from {finite[0]:.4g} to {finite[-1]:.4g} over {len(curve.step):,} steps" if len(finite) else "",
-        note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data held an episode.",
+        note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data an episode lies in.",
     )
     changed = run_changes(curve, log.table("values"))
     changes = Table(

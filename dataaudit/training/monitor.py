@@ -18,15 +18,13 @@ for what a row holds.
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 
@@ -34,29 +32,19 @@ from dataaudit import __version__
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.guarded import Guarded
 from dataaudit.pending import Pending
-from dataaudit.runlog.format import RUN_FILE, UNUSED, RunFile
-from dataaudit.runlog.reader import load_run
-from dataaudit.runlog.writer import Columns, RankWriter, create_run, event, supersede_ranks
+from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
 from dataaudit.training.profiling import Profiled
 from dataaudit.training.random_state import untouched
+from dataaudit.training.run_start import Begun, Order, begin_run, check_arguments, detector_of, process_of
 from dataaudit.training.scalars import scalar
-from dataaudit.training.scan import StepDetector
 from dataaudit.training.step_clock import StepClock
-from dataaudit.training.stretch_losses import (
-    IGNORED,
-    check_targets,
-    hidden_losses,
-    stretch_loss_sums,
-    token_losses,
-)
-from dataaudit.training.tags import SHARD, TARGETS, what_is_wrong
-from dataaudit.training.token_check import MOVED, moved_row
+from dataaudit.training.stretch_losses import hidden_losses, stretch_loss_sums, token_losses
+from dataaudit.training.token_check import MOVED, check_batch
 from dataaudit.training.trained_counts import TrainedCounts
-from dataaudit.yamlfile import nearest
 
 if TYPE_CHECKING:
     import torch
@@ -124,7 +112,7 @@ class TrainingMonitor:
         ranks: int | None = None,
         block_rows: int = BLOCK_ROWS,
         shift: Shift = "outer",
-        order: Literal["", "documents", "rows"] = "",
+        order: Order = "",
         score: Callable[[Any], Any] | None = None,
         model: torch.nn.Module | None = None,
         planned_tokens: int | None = None,
@@ -134,21 +122,10 @@ class TrainingMonitor:
         tokenizer: str = "",
         profile_every: int = 0,
     ) -> None:
-        _check_numbers(planned_tokens, profile_every, block_rows)
-        if order not in ("", "documents", "rows"):
-            raise ConfigError(f"order: expected documents, rows or nothing, found {order!r}")
+        check_arguments(planned_tokens, profile_every, block_rows, order)
         self.corpus = corpus
         self.folder = Path(folder)
-        self._order: Literal["", "documents", "rows"] = order
-        self.rank = _whole_number("RANK", "0") if rank is None else rank
-        self.ranks = _whole_number("WORLD_SIZE", "1") if ranks is None else ranks
-        if not 0 <= self.rank < self.ranks:
-            raise ConfigError(
-                f"rank {self.rank} of {self.ranks}: expected 0 to {self.ranks - 1}",
-                "They come from RANK and WORLD_SIZE, unless `rank` and `ranks` are given.",
-            )
-        self.steps = 0
-        """Steps that are done."""
+        self.rank, self.ranks = process_of(rank, ranks)
         self._digests = dict(digests or {})
         self._inner = check_shift(shift) == "inner"
         self._score, self._model = score, model
@@ -156,25 +133,22 @@ class TrainingMonitor:
         self._batches: list[MicroBatch] = []
         self._batch_inputs: list[tuple[Any, Any]] = []
         self._checked = False
-        self._shards = corpus.table.num_rows
         self._refused = 0
         self._positions = self._context = 0
         """Places of the batches of this step that may be targets, filled or not; places of a row."""
         self._closed = False
         self._said: set[str] = set()
-        if state is not None:
-            _check_state(state)
-            own = set(corpus.state())
-            corpus.compare(state["corpus"], allow=[name for name in allow if name in own])
-            _compare(state["digests"], self._digests, allow, own)
-            self.steps = int(state["step"])
-        detector = StepDetector(len(corpus.sources)) if state is None else StepDetector.from_state(state["detector"])
+        detector = detector_of(state, corpus, self._digests, allow)
+        self.steps = 0 if state is None else int(state["step"])
+        """Steps that are done."""
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
-        rates = RateWatch(None if state is None else state.get("rates"), self._watch.state()["schedule"])
-        self._create(block_rows, on=state is not None or resume)
+        rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"])
+        first, on = self.steps + 1, state is not None or resume
+        begun = Begun(self.folder, corpus, self._digests, (self.rank, self.ranks), block_rows, order)
+        block_rows = begin_run(begun, first if on else None)
         try:
-            writer = RankWriter(self.folder, self.rank, self.steps + 1, self._block_rows)
+            writer = RankWriter(self.folder, self.rank, first, block_rows)
         except OSError as error:
             raise ConfigError(f"the run log {self.folder} cannot be written: {error.strerror or error}") from None
         self._thread = LogThread(
@@ -185,46 +159,11 @@ class TrainingMonitor:
             rates=rates,
             hold_steps=KEPT_BATCHES if score is not None else 0,
         )
-        began = "started" if state is None else "resumed"
-        detail: dict[str, Any] = {
-            "program": __version__,
-            **corpus.digests,
-            **self._digests,
-            "ranks": self.ranks,
-            "notes": list(corpus.notes),
-        }
         self._tokenizer = tokenizer or corpus.tokenizer
-        detail["told"] = {"planned_tokens": planned_tokens, "tokenizer": self._tokenizer, "shift": shift}
-        self.add_event(self.steps, began, detail)
-
-    def _create(self, block_rows: int, *, on: bool) -> None:
-        """Write what the run is, or hold it against what is written."""
-        self._block_rows = block_rows
-        if on and (self.folder / RUN_FILE).exists():
-            run = load_run(self.folder).run
-            if run.manifest != self.corpus.id:
-                raise ConfigError(
-                    f"{self.folder} is the log of a run on {run.manifest}, opened is {self.corpus.id}",
-                    "Name another folder.",
-                )
-            self._block_rows = run.block_rows
-            if self.rank == 0:
-                supersede_ranks(self.folder, self.ranks, self.steps + 1, self._block_rows)
-        elif self.rank == 0:
-            verdict = self.corpus.verdict
-            run = RunFile(
-                manifest=self.corpus.id,
-                dataset=self.corpus.dataset,
-                verdict={} if verdict is None else asdict(verdict),
-                digests={**self.corpus.digests, **self._digests},
-                sources=self.corpus.sources,
-                block_rows=block_rows,
-                ranks=self.ranks,
-                order=self._order,
-                started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-                program=__version__,
-            )
-            create_run(self.folder, run, self.corpus.table)
+        given = {"planned_tokens": planned_tokens, "tokenizer": self._tokenizer, "shift": shift}
+        detail = {"program": __version__, **corpus.digests, **self._digests, "ranks": self.ranks}
+        detail |= {"notes": list(corpus.notes), "told": given}
+        self.add_event(self.steps, "started" if state is None else "resumed", detail)
 
     def __enter__(self) -> Self:
         return self
@@ -503,22 +442,7 @@ class TrainingMonitor:
         """Hold the first step's tags against the corpus, the labels and the losses."""
         if not self._tokenizer and (now := self.corpus.tokenizer):  # documents that were opened after the log
             self.add_event(self.steps, "reads", {"told": {"tokenizer": now}})
-        found = np.asarray(tags.cpu() if hasattr(tags, "cpu") else tags)
-        if why := what_is_wrong(found, self._shards, len(self.corpus.sources)):
-            raise TagsError(
-                f"the tags of the batch do not fit: {why}",
-                "They must be those of this manifest's documents, as the dataset made them.",
-            )
-        targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
-        if labels is not None:
-            given = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)[:, int(self._inner) :]
-            whole = np.asarray(labels.cpu() if hasattr(labels, "cpu") else labels)
-            if why := moved_row(self.corpus, found, whole, range(len(found))):
-                raise TagsError(why, MOVED)
-            if len(given) == len(targets):
-                check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
-        elif losses is not None and len(losses.shape) == 2 and len(losses) == len(targets):
-            check_targets(targets, np.full(len(targets), losses.shape[1]))
+        check_batch(self.corpus, tags, losses, labels, inner=self._inner)
 
     def _score_flagged(self) -> None:
         """Score the kept batches of flagged steps, and of every 16th to compare with; all is put back as it was."""
@@ -565,40 +489,3 @@ def _device() -> int:
     """Return the number of the GPU that this thread uses; 0 where there is none."""
     torch = sys.modules.get("torch")
     return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
-
-
-def _whole_number(name: str, default: str) -> int:
-    given = os.environ.get(name, default)
-    try:
-        return int(given)
-    except ValueError:
-        raise ConfigError(f"{name}={given}: expected a whole number") from None
-
-
-def _check_numbers(planned_tokens: int | None, profile_every: int, block_rows: int) -> None:
-    if planned_tokens is not None and planned_tokens < 1:
-        raise ConfigError(f"planned_tokens: expected 1 or more, found {planned_tokens}")
-    if profile_every < 0:
-        raise ConfigError(f"profile_every: expected 0, for none, or more, found {profile_every}")
-    if block_rows < 1 or block_rows & (block_rows - 1):
-        raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
-
-
-def _check_state(state: Any) -> None:
-    known = isinstance(state, Mapping) and {"step", "corpus", "digests", "detector"} <= set(state)
-    if not known or not isinstance(state["step"], int) or state["step"] < 0:
-        raise ConfigError("state: expected what `state_dict()` returned, found something else")
-
-
-def _compare(before: Mapping[str, str], now: Mapping[str, str], allow: tuple[str, ...], own: set[str]) -> None:
-    """Hold the digests of a checkpoint against those of now; ``own`` names those of the corpus, which were."""
-    known = sorted({*before, *now})
-    for name in allow:
-        if name not in own and name not in known:
-            raise ConfigError(f"allow: no digest `{name}`{nearest(name, [*sorted(own), *known])}")
-    other = [name for name in known if before.get(name) != now.get(name) and name not in allow]
-    if other:
-        names = ", ".join(f"{name}: {before.get(name, 'none')}, now {now.get(name, 'none')}" for name in other)
-        raise ConfigError(
-            f"the checkpoint was made with other digests ({names})", f"Allow it by name: allow={tuple(other)!r}."
-        )

@@ -215,9 +215,9 @@ class RateWatch:
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, schedule: int | None = None) -> None:
-        self.rates: list[float] = [] if state is None else [float(one) for one in state.get("rates", ())]
+        self.rates: list[float] = [] if state is None else [float(one) for one in state["rates"]]
         self._before = list(self.rates)
-        self._schedule = None if state is None else state.get("schedule")
+        self._schedule = None if state is None else state["schedule"]
         self._now = schedule
         self._open = bool(self._before)
 

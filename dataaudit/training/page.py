@@ -49,7 +49,7 @@ from dataaudit.training.incident_blocks import (
     marks_of,
 )
 from dataaudit.training.loss_section import MOST_POINTS, loss_section
-from dataaudit.training.replay_blocks import replay_blocks
+from dataaudit.training.replay_blocks import proposed, replay_blocks
 from dataaudit.training.run_blocks import run_points
 from dataaudit.training.run_facts import run_facts
 from dataaudit.training.run_sections import run_section, trained_section
@@ -235,8 +235,9 @@ def _data(found: Attribution | str | None) -> list[Section]:
     if not isinstance(found, Attribution):
         return []
     said = [*evidence_blocks(found), *replay_blocks(found)]
-    blocks = (Prose(text=LIMITS), *(one for one in said if not isinstance(one, Section)))
-    lead = next(iter(behind_lines(found)), "Which data held an episode, with 95 % intervals, and what tests say of it.")
+    first = [Prose(text=proposed(found)), *([Prose(text=LIMITS)] if found.episodes else [])]
+    blocks = (*first, *(one for one in said if not isinstance(one, Section)))
+    lead = next(iter(behind_lines(found)), "Which data episodes lie in, and what tests of the whole run find.")
     whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
     return [whole, *(one for one in said if isinstance(one, Section))]
 

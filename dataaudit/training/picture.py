@@ -84,7 +84,7 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
 
 def _label(one: Episode) -> str:
     if one.found is None:
-        return f"cannot tell: {one.reason}"
+        return f"no data is named: {one.reason}"
     name = clean(one.found.name, _NAME)
     return (
         f"{name}: not finite" if one.found.share is None else f"{name}: {min(1.0, one.found.share):.0%} of the excess"

@@ -49,6 +49,8 @@ class Predicted:
     """Whether its step has a far unit of another shard."""
     steps_left_out: int
     """Steps that say nothing."""
+    unknown: Floats
+    """Variance of what its source moved by in its time, (nats/token)**2, where few others of the source say so."""
 
 
 def predicted_away(held: Stretches, epoch: Ints, blocks: Ints, units: Ints) -> Predicted:
@@ -74,10 +76,10 @@ def predicted_away(held: Stretches, epoch: Ints, blocks: Ints, units: Ints) -> P
     ]
     far = np.zeros(len(held), dtype=bool)
     moved = source * windows + held.step // WINDOW
-    rest, weight, common = _swept(held, codes, moved, far, units)
+    rest, weight, common, unknown = _swept(held, codes, moved, far, units)
     far = _far(rest, weight, blocks) | _far(rest, weight, held.shard)
     if far.any():
-        rest, weight, common = _swept(held, codes, moved, far, units)
+        rest, weight, common, unknown = _swept(held, codes, moved, far, units)
     steps = int(step.max(initial=-1)) + 1
     total, kept = (np.bincount(step, one, minlength=steps) for one in (weight, weight * ~far))
     silent = (kept < LEAST_LEFT * total) | _up(common)
@@ -87,6 +89,7 @@ def predicted_away(held: Stretches, epoch: Ints, blocks: Ints, units: Ints) -> P
         weight=np.where(silent[step], 0.0, weight),
         overlap=others,
         steps_left_out=int(silent.sum()),
+        unknown=unknown,
     )
 
 
@@ -134,7 +137,9 @@ def variance_between(mean: Floats, precision: Floats) -> float:
     return high
 
 
-def _swept(held: Stretches, codes: list[Ints], moved: Ints, far: Mask, units: Ints) -> tuple[Floats, Floats, Floats]:
+def _swept(
+    held: Stretches, codes: list[Ints], moved: Ints, far: Mask, units: Ints
+) -> tuple[Floats, Floats, Floats, Floats]:
     """Take away means in turn, far units left out; the step's last, of other units; what is far does not move them."""
     rest = held.loss.copy()
     weight = precisions(held.loss, held.targets)
@@ -149,11 +154,26 @@ def _swept(held: Stretches, codes: list[Ints], moved: Ints, far: Mask, units: In
             common += part if place == 0 else 0.0
         weight = precisions(rest, held.targets)
     usual = float(np.median(weight)) if len(weight) else 0.0
-    rest -= _by_others(moved, units, _cut(rest), weight * ~far, _SHRINK * usual)[0]
+    shrink = _SHRINK * usual
+    movement, known = _by_others(moved, units, _cut(rest), weight * ~far, shrink)
+    unknown = _movement(held.step // WINDOW, moved, _cut(rest), weight * ~far) * (shrink / (known + shrink)) ** 2
+    rest -= movement
     by_others, number = _by_others(codes[0], units, _cut(rest), weight * ~far, 0.0)
     alone = number <= 0
     weight = np.where(alone, 0.0, 1 / (1 / weight + 1 / np.maximum(number, 1e-300)))
-    return rest - by_others, weight, common
+    return rest - by_others, weight, common, unknown
+
+
+def _movement(window: Ints, moved: Ints, values: Floats, weight: Floats) -> Floats:
+    """Return the variance by which sources move in the window of each stretch, by itself, the next and the last."""
+    code, first = np.unique(moved, return_index=True)
+    mean, precision = averaged(np.searchsorted(code, moved), values, weight, len(code))
+    at = window[first]
+    found = np.zeros(int(window.max(initial=0)) + 1)
+    for one in np.unique(at).tolist():
+        near = (np.abs(at - one) <= 1) & (precision > 0)
+        found[one] = variance_between(mean[near], precision[near])
+    return found[window]
 
 
 def _cut(rest: Floats) -> Floats:

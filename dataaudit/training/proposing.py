@@ -16,8 +16,10 @@ from dataaudit.quarantine.entry import Comparator, Evidence
 from dataaudit.quarantine.proposals import target_of
 from dataaudit.quarantine.selection import COLUMNS
 from dataaudit.regular import read_regular
+from dataaudit.render.line import spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.findings import Attribution
+from dataaudit.training.replay_blocks import proposed
 from dataaudit.training.replay_findings import Proposal
 
 _COMPARATORS: dict[str, Comparator] = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}
@@ -52,7 +54,7 @@ def propose_run(path: Path, log: Path, manifest: Manifest, author: Author) -> Ch
     if found.manifest != manifest.id:
         raise RunLogError(f"{file} is of the manifest {found.manifest}, {manifest.folder} is {manifest.id}")
     if not found.proposals:
-        return Change(added=(), notes=("attribution.json proposes nothing",))
+        return Change(added=(), notes=(spell(proposed(found)),))
     rows = manifest.table("shards", COLUMNS).to_pylist()
     evidence = {
         "manifest": manifest.id,

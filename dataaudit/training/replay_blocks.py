@@ -12,7 +12,7 @@ from dataaudit.training.replay_findings import ContagionFound, DirectFound, Susp
 
 _NAMED = {
     "user": "named by you",
-    "accounting": "held the excess of an episode",
+    "accounting": "accounts for the excess of an episode",
     "event_test": "episodes follow upon it",
     "residual_test": "odd losses over the run",
 }
@@ -25,7 +25,7 @@ _DIRECT = {
     "outlier_data": "Odd data",
     "unlike_others": "Unlike the others, odd or not",
     "not_odd": "Not odd",
-    "undecided": "Odd or not, these controls cannot tell",
+    "undecided": "Odd or not is left open by these controls",
 }
 _CONTAGION = {
     "not_contagious": "Not contagious: trained on again from before, other documents' loss stays in its band.",
@@ -42,6 +42,7 @@ _ARMS = {
     "C": ("other checkpoints", "the suspects"),
     "D": ("other checkpoints", "controls"),
 }
+_REPLAY = "`dataaudit attribute RUNLOG --manifest DIR --replay MODULE:FUNCTION"
 _BECAUSE = {
     "outlier_data": "odd data",
     "data_intrinsic": "breaks the model",
@@ -50,16 +51,29 @@ _BECAUSE = {
 
 
 def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
-    """Return what the replay found, and what is proposed with it or without."""
+    """Return what the replay found."""
     if found.replay is not None:
         if not found.replay.suspects:
             yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
         yield from (_suspect(one) for one in found.replay.suspects)
+
+
+def proposed(found: Attribution) -> Line:
+    """Return what is proposed for a quarantine list; or why nothing is, and what decides it."""
     if found.proposals:
-        said = join(", ", (say("{} ({})", _unit(one), _BECAUSE[one.because]) for one in found.proposals))
-        yield Prose(text=say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", said))
-    elif found.replay is not None and found.replay.suspects:
-        yield Prose(text="Nothing is proposed.")
+        units = join(", ", (say("{} ({})", _unit(one), _BECAUSE[one.because]) for one in found.proposals))
+        return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", units)
+    if found.replay is not None and found.replay.suspects:
+        return "Nothing is proposed: no suspect of the replay is odd data, or breaks the model from other checkpoints."
+    odd = sum(one.outlier for test in found.residual_tests for one in test.units)
+    reasons = ["data that accounts for an excess"] if any(one.found is not None for one in found.episodes) else []
+    reasons += [f"data with odd losses ({odd:,} of the blocks and shards)"] if odd else []
+    if reasons:
+        why = f"{' and '.join(reasons)} may be hard and clean"
+        return f"Nothing is proposed: {why}. {_REPLAY}` decides: `dataaudit explain replay`."
+    if found.episodes:
+        return f"Nothing is proposed: no data is named. {_REPLAY} --suspect SHARD` tests what you suspect."
+    return "Nothing is proposed: no episode, and no block or shard with odd losses, was found."
 
 
 def _suspect(one: Suspect) -> Section:
@@ -87,8 +101,8 @@ def _direct(found: DirectFound) -> Line:
         f"{_DIRECT[found.outcome]}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
         f" beside {found.units:,} control units, of which 95 % usually lie within ±{found.usual or 0:.3f}, at"
         f" {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
-        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g},{among} held against"
-        f" {found.alpha:g}."
+        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g},{among} compared"
+        f" with {found.alpha:g}."
     )
     if found.outcome == "undecided":
         text += f" The smallest p that these controls can give is {found.smallest_p or 0:.2g},{among.rstrip(',')}."

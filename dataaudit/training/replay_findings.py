@@ -33,7 +33,7 @@ class Unit(_Model):
 
 
 class DirectFound(_Model):
-    """Whether the suspects are odd data: scored by models that had read neither them nor what they are held against."""
+    """Whether the suspects are odd data: scored by models that had read neither them nor the controls."""
 
     outcome: DirectOutcome
     reason: DirectReason = Field(
@@ -69,7 +69,7 @@ class ArmFound(_Model):
     arm: Literal["A", "B", "C", "D"]
     checkpoint: int = Field(description="Step of the checkpoint that it went on from.")
     draw: int | None = Field(description="Which draw of controls stood in for the suspects; null: the suspects.")
-    rise: float | None = Field(description="Of the held documents' loss above its line, nats/token; null: not finite.")
+    rise: float | None = Field(description="Of these documents' loss above its line, nats/token; null: not finite.")
     band: float | None = Field(description="Up to which that is no spike.")
     spike: bool
     losses: tuple[float | None, ...] = Field(description="At the branch and after each step, nats/token.")
@@ -128,6 +128,6 @@ class Proposal(Unit):
     )
     metric: str = Field(description="What the number is.")
     value: float
-    judged: float = Field(description="What was held against the limit.")
+    judged: float = Field(description="What was compared with the limit.")
     limit: float
     note: str = Field(description="The numbers in words.")

@@ -11,8 +11,8 @@ The distances are held against those of units whose documents were dealt anew wi
 drawn anew: p = (1 + as far) / (1 + dealt), two-sided, among units of the same source and about as many documents. Below
 10 / (1 + dealt) a generalised Pareto tail stands in where it fits the farthest 250 (Knijnenburg et al. 2009). Nothing
 is named unless the smallest p, over blocks and shards alike, is at most .005. Then those are named whose p over the run
-is at most .05 by Holm's steps: any false one in 5 % of runs, where false discoveries held to a share of the list were
-half of it with real text.
+is at most .05 by Holm's steps. For that list units of every source differ by as much as those of the source that varies
+most, and by what their source may have moved by where few others of it were read at their time.
 
 Units with too few documents are pooled: the small blocks of a shard are one unit, and what is still small is one unit
 of its source. Sources of few units have one random effect together.
@@ -119,6 +119,8 @@ class Documents:
     overlap: Floats
     """Share of each that was read in steps of a far unit of another shard."""
     steps_left_out: int
+    unknown: Floats
+    """Variance of what its source moved by in its time, where few others of the source say so."""
     alone: int = 0
     """Units that were never read beside another."""
 
@@ -147,14 +149,17 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     usual, _ = averaged(documents.source[kept], mean, precision, int(documents.source.max(initial=0)) + 1)
     mean = mean - _of_units(usual, source[tested], first, weight)[documents.source[kept]]
     average, weight = averaged(member, mean, precision, number)
-    effect = _effects(average, weight, of)
-    scale = np.sqrt(effect[of] + 1 / np.maximum(weight, 1e-300))
-    distance = average / scale
+    unknown, _ = averaged(member, documents.unknown[kept], precision, number)
+    chance = 1 / np.maximum(weight, 1e-300)
+    by_source = _effects(average, 1 / (chance + unknown), of)
+    effect, widest = by_source[of] + unknown, by_source.max() + unknown
+    distance = average / np.sqrt(effect + chance)
     stratum = of * 64 + np.log2(sizes[tested]).astype(np.int64)
-    dealt, chance = _dealt(member, documents.source[kept], mean, precision, number, random)
-    p, fitted = _p_values(np.abs(distance), stratum, dealt, chance, effect[of], random)
-    run_p = min(1.0, FAMILIES * max(1, number) * float(p.min(initial=1.0)))
-    discovered = _discovered(p)
+    dealt = _dealt(member, documents.source[kept], mean, precision, number, random)
+    p, fitted = _p_values(np.abs(distance), stratum, *dealt, effect, random)
+    beside_all, _ = _p_values(np.abs(average) / np.sqrt(widest + chance), stratum, *dealt, widest, random)
+    run_p = min(1.0, FAMILIES * max(1, number) * float(beside_all.min(initial=1.0)))
+    discovered = _discovered(beside_all)
     own = len(np.unique(documents.own[kept]))
     overlap, _ = averaged(member, documents.overlap[kept], precision, number)
     order = np.lexsort((-np.abs(distance), p))
@@ -248,6 +253,7 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
         left_out=int(behind.sum()),
         overlap=overlap[known],
         steps_left_out=found.steps_left_out,
+        unknown=averaged(inverse, found.unknown, weight, documents.shape[1])[0][known],
         alone=len(np.setdiff1d(units, unit)),
     )
 

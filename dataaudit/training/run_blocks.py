@@ -123,7 +123,7 @@ def _sources(found: TrainedOn) -> Table:
     declares = any(one.declared is not None for one in found.sources)
     counted = found.lengths.tokens
     less = f" Passes and lengths are of {counted:,} tokens alone." if counted < found.tokens else ""
-    merged = f" {found.merged:,} more lie in stretches that were merged." if found.merged else ""
+    merged = f" {found.merged:,} more lie in segments that were merged." if found.merged else ""
     return Table(
         title="What was trained on, by source",
         columns=(

@@ -102,9 +102,7 @@ class SourceTrained(_Model):
     source: str
     tokens: int = Field(description="Targets, exact.")
     share: float = Field(description="Of all targets whose source is known.")
-    low: float | None = Field(
-        description="95 % interval of the share, from twenty stretches of the run; null: too few."
-    )
+    low: float | None = Field(description="95 % interval of the share, from twentieths of the run; null: too few.")
     high: float | None
     declared: float | None = Field(description="Share that the config's mixture declares; null: it declares none.")
     corpus_share: float | None = Field(description="Share of the tokens of the opened shards.")
@@ -142,9 +140,9 @@ class LanguageTrained(_Model):
 class LengthsTrained(_Model):
     """Lengths and padding of what was trained on, beside those of the documents."""
 
-    tokens: int = Field(description="Targets of the stretches that were counted, documents begun among them.")
+    tokens: int = Field(description="Targets of the segments that were counted, documents begun among them.")
     stretches: int
-    mean: float | None = Field(description="Targets of a stretch.")
+    mean: float | None = Field(description="Targets of a segment.")
     p50: int | None
     p95: int | None
     document_p50: float | None = Field(description="Tokens of a document of the training data, as audited.")
@@ -161,7 +159,7 @@ class TrainedOn(_Model):
     """What a run was really trained on, against its manifest."""
 
     tokens: int
-    merged: int = Field(description="Of these, of stretches that were merged: neither source nor shard is known.")
+    merged: int = Field(description="Of these, of segments that were merged: neither source nor shard is known.")
     unit: Literal["tokens", "other tokens"] = Field(description="Whether ids are those of the manifest's tokenizer.")
     sources: tuple[SourceTrained, ...]
     counted_tokens: int = Field(description="Targets whose token was counted: `labels` were handed over.")

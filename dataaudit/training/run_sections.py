@@ -35,7 +35,7 @@ def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Secti
         columns=(*names("source"), *numbers("tokens", "share")),
         **rows_of(list(tokens.items()), lambda one: (Name(one[0]), f"{one[1]:,}", share(one[1] / total))),
         noun="source",
-        note="`dataaudit attribute` holds it against the manifest: mixture, passes, token drift, languages, lengths.",
+        note="`dataaudit attribute` compares it with the manifest: mixture, passes, token drift, languages, lengths.",
     )
     return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
 

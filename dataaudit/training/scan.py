@@ -1,11 +1,10 @@
 """The detector of a run with tags: what a step costs beyond its composition, alone and over 5, 10 and 20 steps.
 
 A line through the newest healthy residuals (:mod:`dataaudit.training.composition`), in the logarithm of the step, says
-what the next one should be. A step's distance from it, documents capped, is divided by what chance makes of as many
-documents of these sources, and by the robust standard deviation of that over the newest steps. Sums over the newest 1,
-5, 10 and 20 steps are compared with what healthy sums do, and the largest of the four, on either side, with one width:
-so there is one rate of false alarms for all. Steps that a sum flags belong to the episode, and no later sum counts them
-again.
+what the next one should be. A step's distance from it is divided by what chance makes of as many documents of these
+sources, and by the robust standard deviation of that over the newest steps. Sums over the newest 1, 5, 10 and 20 steps
+are compared with what healthy sums do, and the largest of the four, on either side, with one width: so there is one
+rate of false alarms for all. Steps that a sum flags belong to the episode, and no later sum counts them again.
 
 Steps without tags, or without losses of segments, are judged by :class:`dataaudit.training.spikes.SpikeDetector`, and
 so are the first 100 healthy steps.
@@ -108,15 +107,17 @@ class StepDetector:
         self._go_back(step)
         if segments is None or not len(segments.loss) or not math.isfinite(value):
             return alone
-        residual = self.composition.residual(segments)
+        coded = self.composition.coded(segments)
+        residual = self.composition.residual(coded)
         if len(self._line) < _LEAST_LINE:
             self._line.append((step, residual, 0.0))
-            self.composition.learn(segments, residual)
+            self.composition.learn(coded, residual)
             return alone
-        level, slope = self._level(step)
-        chance = max(self.composition.chance(segments), FLOOR * abs(value), _TINY)
+        newest = np.array(self._line)[-self._window :]
+        level, slope = _level(newest, step)
+        chance = max(self.composition.chance(coded), FLOOR * abs(value), _TINY)
         distance = (residual - level) / chance
-        middle, spread = self._usual()
+        middle, spread = _usual(newest[:, 2])
         standard = (distance - middle) / spread
         widths = self._widths()
         sums = self._summed(standard) / widths
@@ -139,7 +140,7 @@ class StepDetector:
             return alone
         if len(self._line) < WINDOW:
             self._line.append((step, residual, distance))
-            self.composition.learn(segments, level)
+            self.composition.learn(coded, level)
             return alone
         if not young and max(above, below) > self.k:
             up = above > below
@@ -148,7 +149,7 @@ class StepDetector:
             kind = self._flag(step, residual, since, above=up)
             return Verdict(kind=kind, limit=float(limits[place]), since=since, **shown)
         self._line.append((step, residual, distance))
-        self.composition.learn(segments, level)
+        self.composition.learn(coded, level)
         self._sums.append((step, standard))
         if self._out and step - self._out[-1][0] > SCALES[-1]:
             self._out.clear()
@@ -165,28 +166,10 @@ class StepDetector:
         tails = self._tails() if len(self._past) >= LEAST_STEPS else None
         return None if tails is None else (tails[0].rate(self.k), tails[1].rate(self.k))
 
-    def _level(self, step: int) -> tuple[float, float]:
-        """Return the line at a step and its mean slope: medians over pairs half a window apart, and of the rest."""
-        points = np.array(self._line)[-self._window :]
-        number = len(points)
-        at, residual = np.log(points[:, 0] / step), points[:, 1]
-        half = number // 2
-        slope = median_of((residual[-half:] - residual[:half]) / (at[-half:] - at[:half]))
-        return median_of(residual - slope * at), slope * float(at[0]) / float(points[0, 0] - step)
-
     @property
     def _window(self) -> int:
         """How many of the newest values say what is usual."""
         return min(max(self._seen // 2, LINE[0]), LINE[1])
-
-    def _usual(self) -> tuple[float, float]:
-        """Return the middle of the distances, and their robust standard deviation."""
-        distances = np.array([one for _, _, one in self._line][-self._window :])
-        distances = distances[distances != 0]
-        if len(distances) < _LEAST_LINE:
-            return 0.0, 1.0
-        middle = median_of(distances)
-        return middle, max(SIGMA * median_of(np.abs(distances - middle)), _TINY)
 
     def _widths(self) -> Floats:
         """Return the standard deviations of healthy sums over the square roots of their steps: float64[scales]."""
@@ -288,3 +271,20 @@ class StepDetector:
             rows: Any = getattr(made, f"_{name}")
             rows.extend((int(step), *(float(one) for one in rest)) for step, *rest in state[name])
         return made
+
+
+def _level(newest: Floats, step: int) -> tuple[float, float]:
+    """Return the line at a step and its mean slope: medians over pairs half a window apart, and of the rest."""
+    at, residual = np.log(newest[:, 0] / step), newest[:, 1]
+    half = len(newest) // 2
+    slope = median_of((residual[-half:] - residual[:half]) / (at[-half:] - at[:half]))
+    return median_of(residual - slope * at), slope * float(at[0]) / float(newest[0, 0] - step)
+
+
+def _usual(distances: Floats) -> tuple[float, float]:
+    """Return the middle of the distances, and their robust standard deviation."""
+    distances = distances[distances != 0]
+    if len(distances) < _LEAST_LINE:
+        return 0.0, 1.0
+    middle = median_of(distances)
+    return middle, max(SIGMA * median_of(np.abs(distances - middle)), _TINY)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from dataaudit.errors import TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.stretch_losses import IGNORED
-from dataaudit.training.tags import OFFSET, ROW, SHARD, START
+from dataaudit.training.stretch_losses import IGNORED, check_targets
+from dataaudit.training.tags import OFFSET, ROW, SHARD, START, TARGETS, what_is_wrong
 
 MOVED = (
     "Tags must travel with their rows: a collator that moves, cuts or rewrites rows has to be inside of TaggedCollator,"
@@ -24,6 +25,40 @@ FEW = 32
 """Tokens of a stretch that are compared,"""
 STRETCHES = 4
 """of so many stretches of a row at most: its first ones and its last one."""
+
+
+def check_batch(corpus: Corpus, tags: Any, losses: Any | None, labels: Any | None, *, inner: bool) -> None:
+    """Refuse tags of a first batch that do not fit the corpus, the labels or the losses.
+
+    Args:
+        corpus: What is trained on.
+        tags: int64[B, K, 7]
+        losses: [B, T] or [B, T - 1]
+        labels: int[B, T]
+        inner: Whether the model shifts the labels itself.
+
+    Raises:
+        TagsError: They do not.
+    """
+    found = _array(tags)
+    if why := what_is_wrong(found, corpus.table.num_rows, len(corpus.sources)):
+        raise TagsError(
+            f"the tags of the batch do not fit: {why}",
+            "They must be those of this manifest's documents, as the dataset made them.",
+        )
+    targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
+    if labels is not None:
+        whole = _array(labels)
+        if why := moved_row(corpus, found, whole, range(len(found))):
+            raise TagsError(why, MOVED)
+        if len(given := whole[:, int(inner) :]) == len(targets):
+            check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
+    elif losses is not None and len(losses.shape) == 2 and len(losses) == len(targets):
+        check_targets(targets, np.full(len(targets), losses.shape[1]))
+
+
+def _array(given: Any) -> np.ndarray:
+    return np.asarray(given.cpu() if hasattr(given, "cpu") else given)
 
 
 def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range) -> str:

@@ -143,3 +143,20 @@ def test_what_follows_damage_is_left_out_by_the_command_that_the_message_names(t
     part = read_part(path, "steps")
     assert part is not None
     assert part.table["step"].to_pylist() == list(range(101, 106))
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_part_without_checksums_is_refused_by_name(tmp_path: Path, name: str, *, closed: bool) -> None:
+    """As before they were written; an open part has them in every whole batch, so nothing lacks them by right."""
+    header = {key: value for key, value in HEADER.metadata().items() if key != "checked"}
+    schema, path = TABLES[name].schema.with_metadata(header), tmp_path / f"{name}-00000.arrows"
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, schema) as stream:
+        stream.write_table(schema.empty_table())
+        stream.write_batch(pa.record_batch([pa.array([], one.type) for one in schema], schema=schema))
+    if not closed:
+        os.truncate(path, path.stat().st_size - 8)
+    for read in (lambda: read_part(path, name), lambda: read_header(path)):
+        with pytest.raises(RunLogError, match=f"{path} has no checksum") as found:
+            read()
+        assert "`program` in run.json" in str(found.value.hint)

@@ -302,3 +302,28 @@ def test_a_flipped_bit_at_every_byte_of_a_log_is_named_or_harmless(tmp_path: Pat
     assert [message for path, message in named if str(path) not in message] == []
     assert len(named) > 500
     assert unnamed < len(named) / 50
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ((), r"run\.json has no checksum"),
+        (("shards.arrow",), r"run\.json has no checksum"),
+        (("run.json",), r"run\.json is damaged"),
+    ],
+)
+def test_a_log_without_checksums_is_refused_by_name(tmp_path: Path, kept: tuple[str, ...], message: str) -> None:
+    create_run(tmp_path, RUN, SHARDS)
+    run = load_run(tmp_path).run
+    sums = {name: value for name, value in run.checksums.items() if name in kept}
+    (tmp_path / "run.json").write_bytes(run.model_copy(update={"checksums": sums}).to_json())
+    with pytest.raises(RunLogError, match=message):
+        load_run(tmp_path)
+
+
+def test_shards_without_a_checksum_are_none(tmp_path: Path) -> None:
+    create_run(tmp_path, RUN, None)
+    with pa.OSFile(str(tmp_path / "shards.arrow"), "wb") as file, pa.ipc.new_file(file, SHARDS.schema) as stream:
+        stream.write_table(SHARDS)
+    with pytest.raises(RunLogError, match=r"shards\.arrow is damaged"):
+        _ = load_run(tmp_path).shards

@@ -142,7 +142,7 @@ class TestEvents:
         test = found.event_test
         assert (test.outcome, test.reason, test.tested, test.units) == ("not_evaluated", "not_identifiable", 0, ())
         assert test.not_identifiable == 7 * (1 + DOCUMENTS // BLOCK_ROWS)
-        assert "every block and shard was read in one stretch" in render_text(found, data)
+        assert "every block and shard was read without a gap" in render_text(found, data)
 
     def test_no_episode_and_no_stretches(self, run, tmp_path, manifest):
         quiet = attribute(run(Made(steps=120))).event_test
@@ -154,7 +154,7 @@ class TestEvents:
         found = attribute(bare)
         assert found.episodes
         assert (found.event_test.outcome, found.event_test.reason) == ("not_evaluated", "no_stretches")
-        assert "the log has no steps with all their stretches" in render_text(found, bare)
+        assert "the log has no steps with all their segments" in render_text(found, bare)
 
     @pytest.mark.parametrize("change", ["rate", "resumed"])
     def test_episodes_are_shifted_within_their_phase(self, run, tmp_path, manifest, change):

@@ -102,7 +102,7 @@ def test_scoring_again_changes_no_bit(rows, corpus, tmp_path, monkeypatch):
         def see(self, step, value, segments=None):
             return super().see(step, float("nan") if step in (5, 9) else value, segments)
 
-    monkeypatch.setattr("dataaudit.training.monitor.StepDetector", Flags)
+    monkeypatch.setattr("dataaudit.training.run_start.StepDetector", Flags)
     torch.manual_seed(1)
     scored, other = [], Model()
 
@@ -496,6 +496,9 @@ def test_a_run_goes_on_from_its_checkpoint(rows, corpus, tmp_path):
         TrainingMonitor(tmp_path / "run", corpus, state=state, digests={"code": "sha256:2"})
     with pytest.raises(CorpusRefused, match="quarantine"):
         TrainingMonitor(tmp_path / "run", corpus, state={**state, "corpus": {**state["corpus"], "quarantine": "x"}})
+    for other in ({"line": []}, {**state["detector"], "composition": {}}, []):  # as older versions had them
+        with pytest.raises(ConfigError, match="its detector is not that of this version"):
+            TrainingMonitor(tmp_path / "run", corpus, state={**state, "detector": other}, digests=state["digests"])
     state = json.loads(json.dumps(state))
     allowed = {"digests": {"code": "sha256:2"}, "allow": ("code", "library")}
     with TrainingMonitor(tmp_path / "run", corpus, state=state, **allowed) as monitor:

@@ -38,6 +38,7 @@ def made_documents(random, *, blocks=400, size=8, sources=2, effect=0.1, noise=0
         left_out=0,
         overlap=np.zeros(len(unit)),
         steps_left_out=0,
+        unknown=np.zeros(len(unit)),
     )
 
 
@@ -109,6 +110,7 @@ def test_small_units_and_sources_with_few_are_not_tested():
         left_out=0,
         overlap=np.zeros(len(unit)),
         steps_left_out=0,
+        unknown=np.zeros(len(unit)),
     )
     found = residual_test(more)
     assert (found.tested, found.too_small) == (50, 1)
@@ -277,3 +279,32 @@ def test_a_unit_that_is_never_beside_another_is_counted_as_not_tested():
     alone = replace(stretches, shard=stretches.step // 6)
     found = residual_test(document_residuals(alone, epoch, BLOCK_ROWS, shards=True))
     assert (found.tested, found.too_small) == (0, 11)
+
+
+def test_a_block_of_a_source_that_varies_little_is_no_more_odd_than_blocks_of_others():
+    """A nat is far among blocks of one source, and usual among those of another; three nats are far beside both."""
+    random = np.random.default_rng(3)
+    tight = made_documents(random, sources=1, effect=0.05)
+    loose = made_documents(random, sources=1, effect=0.4)
+    for shift, odd in ((1.0, set()), (3.0, {7})):
+        columns = {name: np.concatenate([getattr(tight, name), getattr(loose, name)]) for name in ("mean", "precision")}
+        columns["mean"][: len(tight.unit)][tight.unit == 7] += shift
+        columns |= {name: np.concatenate([tight.unit, loose.unit + 400]) for name in ("own", "unit")}
+        columns |= {name: np.zeros(2 * len(tight.unit)) for name in ("overlap", "unknown")}
+        source = np.concatenate([tight.source, loose.source + 1])
+        found = residual_test(replace(tight, source=source, **columns))
+        assert {one.unit for one in found.units if one.discovered} == odd
+
+
+def test_a_source_that_moves_accuses_no_shard_that_is_alone_in_its_time():
+    """Shards are read twelve at a time, and sources are learnt at speeds of their own: what moved is the source."""
+    false = 0
+    for world in range(worlds := thinned(20, 6)):
+        random = np.random.default_rng(world)
+        stretches, epoch = made_stretches(random, world=world, blocks=240)
+        shard = np.minimum(stretches.step * 60 // 660 + random.integers(0, 12, len(stretches)), 59)
+        source = random.integers(0, 20, 60)[shard]
+        rise = 1.5 * random.standard_normal(20)[source] * np.exp(-stretches.step / 150)
+        made = replace(stretches, shard=shard, source=source, loss=stretches.loss + rise)
+        false += len(named(made, epoch, shards=True)[0])
+    assert false <= most_of(worlds, 0.05)

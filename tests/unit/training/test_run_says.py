@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 from made_run import Made, bad_rows, make_shards, worse_state, write_run
 
+from dataaudit.quarantine.changes import author
 from dataaudit.render.html.document import render
+from dataaudit.render.line import spell
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution import attribute, write_attribution
 from dataaudit.training.blocks import render_text
 from dataaudit.training.findings import behind_of
 from dataaudit.training.page import run_page
+from dataaudit.training.proposing import propose_run
+from dataaudit.training.replay_blocks import proposed
 from dataaudit.training.replay_findings import DirectFound, ReplayFound, Suspect
 from dataaudit.training.run_data import load_data
 
@@ -73,6 +77,41 @@ class TestTerminal:
             assert "What an episode's own steps read is left out here" in in_words(render_text(found, data, width=200))
 
 
+class TestProposed:
+    """Under the first line, on the page, and in `quarantine propose`: that nothing is, why, and what to type."""
+
+    def test_hard_data_is_no_proposal_and_the_command_that_decides_is_named(self, spoilt):
+        data, found = spoilt
+        lines = in_words("".join(f"{one} " for one in render_text(found, data, width=200).splitlines()[:8]))
+        assert "Nothing is proposed: data that accounts for an excess" in lines
+        assert "may be hard and clean." in lines
+        assert "`dataaudit attribute RUNLOG --manifest DIR --replay MODULE:FUNCTION` decides" in lines
+        write_attribution(data.log.folder, found)
+        change = propose_run(data.log.folder / "list", data.log.folder, data.manifest, author("a", None))
+        assert (change.added, change.notes) == ((), (spell(proposed(found)),))
+
+    def test_odd_losses_are_none_either_and_come_first_in_a_run_without_episodes(self, spoilt):
+        data, found = spoilt
+        first = found.residual_tests[0]
+        units = (first.units[0].model_copy(update={"outlier": True}),)
+        tests = (first.model_copy(update={"units": units, "outcome": "outlier_shard"}),)
+        odd = found.model_copy(update={"episodes": (), "behind": (), "exit_code": 0, "residual_tests": tests})
+        assert "data with odd losses (1 of the blocks and shards) may be hard and clean" in spell(proposed(odd))
+        assert "Nothing is proposed" in render_text(odd, data, width=200).splitlines()[1]
+
+    def test_where_no_data_is_named_a_suspect_may_be(self, spoilt):
+        _, found = spoilt
+        none = {"residual_tests": ()}
+        state = found.model_copy(update={"episodes": found.episodes[5:], **none})
+        assert "no data is named" in spell(proposed(state))
+        assert "--suspect SHARD` tests" in spell(proposed(state))
+        clean = found.model_copy(update={"episodes": (), **none})
+        assert (
+            spell(proposed(clean))
+            == "Nothing is proposed: no episode, and no block or shard with odd losses, was found."
+        )
+
+
 class TestPage:
     def page(self, spoilt, **more):
         data, found = spoilt
@@ -82,8 +121,8 @@ class TestPage:
     def test_it_has_intervals_and_says_that_it_is_accounting(self, spoilt):
         page = self.page(spoilt)
         assert "train/part-005.jsonl is behind 5 of 6 episodes." in page
-        assert re.search(r"held \d+ % \(\d+ to \d+\) of the excess", page)
-        assert "This is accounting: it says in which documents the excess sat" in page
+        assert re.search(r"\d+ % \(\d+ to \d+\) of the excess lies in", page)
+        assert "This is accounting: it says in which documents the excess lies" in page
         assert "shards tested (too small: 12)" in page
 
     def test_its_band_is_that_of_attribute(self, spoilt):
@@ -135,7 +174,7 @@ class TestPage:
         made = ReplayFound(run="0", replay="a:b", checkpoints=(10, 20, 30), before=8, seed=0, suspects=(suspect,))
         page = self.page(spoilt, replay=made)
         assert "Done again: train/part-005.jsonl" in page
-        assert "Odd or not, these controls cannot tell: its documents' loss is +2.970 (+2.864 to +3.076)" in page
+        assert "Odd or not is left open by these controls: its documents' loss is +2.970 (+2.864 to +3.076)" in page
         assert "The smallest p that these controls can give is 0.002, times 30 that it was named among" in page
         assert "so they have its source and length alone" in page
         assert "Not odd" not in page
@@ -166,6 +205,6 @@ def test_a_single_document_is_named_and_not_its_shard(tmp_path):
     data = load_data(tmp_path / "run", tmp_path / "m")
     found = attribute(data)
     assert found.episodes[0].num_documents == 1
-    said = in_words(render_text(found, data, width=200)).partition("of the excess.")[0]
-    assert "A single document, row 366 of train/part-005.jsonl, held" in said
+    said = in_words(render_text(found, data, width=200))
+    assert "of the excess lies in a single document, row 366 of train/part-005.jsonl." in said
     assert "is behind" not in said

@@ -56,6 +56,10 @@ def flagged(verdicts, first=1):
     return found
 
 
+def chance(composition, segments):
+    return composition.chance(composition.coded(segments))
+
+
 def slow_offsets(run, levels):
     """Return the offsets of sources, lengths and places, cell by cell in plain Python."""
     cells = {}
@@ -91,7 +95,7 @@ class TestComposition:
         run, composition = made_run(30), Composition(SOURCES)
         levels = [3.0 - 0.01 * step for step in range(30)]
         for held, level in zip(run, levels, strict=True):
-            composition.learn(held, level)
+            composition.learn(composition.coded(held), level)
         mean, (source, length, place) = slow_offsets(run, levels)
         held = run[0]
         codes = zip((held.source + 1).tolist(), held.targets.tolist(), held.start.tolist(), strict=True)
@@ -102,41 +106,46 @@ class TestComposition:
             + place.get(int(math.log2(start + 1)), 0.0)
             for one, targets, start in codes
         ]
-        assert composition.expected(held) == pytest.approx(slow, abs=1e-9)
+        assert composition.coded(held).expected == pytest.approx(slow, abs=1e-9)
 
     def test_a_dear_source_raises_no_residual(self):
         composition = Composition(SOURCES)
-        for held in made_run(200):
+        for held in map(composition.coded, made_run(200)):
             composition.learn(held, composition.residual(held))
-        source = composition.expected(made_step(np.random.default_rng(9), 1, documents=400))
-        held = made_step(np.random.default_rng(9), 1, documents=400)
-        by_source = [float(source[held.source == one].mean()) for one in range(SOURCES)]
+        held = composition.coded(made_step(np.random.default_rng(9), 1, documents=400))
+        by_source = [float(held.expected[held.source == one + 1].mean()) for one in range(SOURCES)]
         assert np.subtract(by_source, by_source[0]) == pytest.approx(LEVELS, abs=0.2)
 
     def test_few_documents_and_sources_that_vary_have_more_chance(self):
         """One document off in 20 steps of 24 moves what its source varies by no further than the cap."""
         composition = Composition(SOURCES)
-        for held in made_run(200):
+        for held in map(composition.coded, made_run(200)):
             composition.learn(held, composition.residual(held))
         drawn = np.random.default_rng(5)
-        few, many = (composition.chance(made_step(drawn, 1, documents=number)) for number in (6, 96))
+        few, many = (chance(composition, made_step(drawn, 1, documents=number)) for number in (6, 96))
         assert 0.8 * 0.3 / math.sqrt(6) < few < 2 * 0.3 / math.sqrt(6)
         assert 0.8 * 0.3 / math.sqrt(96) < many < 0.6 * few
         unread = made_step(drawn, 1, documents=96)._replace(source=np.full(96, -1))
-        assert composition.chance(unread) > 0.25
-        level = composition.residual(made_step(drawn, 200, documents=400))
+        assert chance(composition, unread) > 0.25
+        level = composition.residual(composition.coded(made_step(drawn, 200, documents=400)))
         for _ in range(20):
-            composition.learn(made_step(drawn, 200, rise=50.0, bad=1), level)
-        assert composition.chance(made_step(drawn, 1, documents=96)) < 2 * many
+            composition.learn(composition.coded(made_step(drawn, 200, rise=50.0, bad=1)), level)
+        assert chance(composition, made_step(drawn, 1, documents=96)) < 2 * many
 
     def test_a_source_without_a_name_and_lengths_beyond_the_largest_are_learnt_too(self):
         composition = Composition(0)
         one = np.array([1 << 40]), np.array([-1]), np.array([7]), np.array([1 << 30]), np.array([1 << 31])
-        composition.learn(Segments(*one, np.array([2.0])), 2.0)
-        assert composition.expected(Segments(*one, np.array([9.0]))) == pytest.approx([0.0])
+        composition.learn(composition.coded(Segments(*one, np.array([2.0]))), 2.0)
+        assert composition.coded(Segments(*one, np.array([9.0]))).expected == pytest.approx([0.0])
 
 
 class TestSeen:
+    def test_what_segments_are_is_looked_up_once_a_step(self, monkeypatch):
+        number, own = [], Composition.coded
+        monkeypatch.setattr(Composition, "coded", lambda *given: number.append(1) or own(*given))
+        seen(made_run(150))
+        assert len(number) == 150
+
     def test_composition_explains_what_the_loss_alone_takes_for_noise(self):
         verdicts, alone = seen(made_run(400)), SpikeDetector()
         band = [alone.see(step, one.value).limit for step, one in enumerate(verdicts, 1)][-1]

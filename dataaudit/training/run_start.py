@@ -1,0 +1,144 @@
+"""How a run log begins, and how a run goes on from a checkpoint: the arguments, its state, and ``run.json``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from dataaudit import __version__
+from dataaudit.errors import ConfigError
+from dataaudit.runlog.format import RUN_FILE, RunFile
+from dataaudit.runlog.reader import load_run
+from dataaudit.runlog.writer import create_run, supersede_ranks
+from dataaudit.training.corpus import Corpus
+from dataaudit.training.scan import StepDetector
+from dataaudit.yamlfile import nearest
+
+Order = Literal["", "documents", "rows"]
+_STATE = {"step", "corpus", "digests", "detector", "rates"}
+
+
+def check_arguments(planned_tokens: int | None, profile_every: int, block_rows: int, order: str) -> None:
+    """Raise a ConfigError for arguments of a monitor that cannot be."""
+    if planned_tokens is not None and planned_tokens < 1:
+        raise ConfigError(f"planned_tokens: expected 1 or more, found {planned_tokens}")
+    if profile_every < 0:
+        raise ConfigError(f"profile_every: expected 0, for none, or more, found {profile_every}")
+    if block_rows < 1 or block_rows & (block_rows - 1):
+        raise ConfigError(f"block_rows: expected a power of two, found {block_rows}")
+    if order not in ("", "documents", "rows"):
+        raise ConfigError(f"order: expected documents, rows or nothing, found {order!r}")
+
+
+def process_of(rank: int | None, ranks: int | None) -> tuple[int, int]:
+    """Return rank and number of processes, of the environment where they are not given; else raise a ConfigError."""
+    rank = _whole_number("RANK", "0") if rank is None else rank
+    ranks = _whole_number("WORLD_SIZE", "1") if ranks is None else ranks
+    if not 0 <= rank < ranks:
+        raise ConfigError(
+            f"rank {rank} of {ranks}: expected 0 to {ranks - 1}",
+            "They come from RANK and WORLD_SIZE, unless `rank` and `ranks` are given.",
+        )
+    return rank, ranks
+
+
+def _whole_number(name: str, default: str) -> int:
+    given = os.environ.get(name, default)
+    try:
+        return int(given)
+    except ValueError:
+        raise ConfigError(f"{name}={given}: expected a whole number") from None
+
+
+def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: tuple[str, ...]) -> StepDetector:
+    """Return the detector of a checkpoint whose run may go on here; without one, one that has seen nothing.
+
+    Args:
+        state: What ``TrainingMonitor.state_dict()`` returned.
+        corpus: What was opened now.
+        digests: Of what else decides the run now, by name.
+        allow: Names of digests that may differ.
+
+    Raises:
+        ConfigError: It is no such state, or one of another version, or digests differ.
+        CorpusRefused: It was trained on another corpus.
+    """
+    if state is None:
+        return StepDetector(len(corpus.sources))
+    whole = isinstance(state, Mapping) and set(state) >= _STATE
+    if not whole or not isinstance(state["step"], int) or state["step"] < 0:
+        raise ConfigError("state: expected what `state_dict()` returned, found something else")
+    own, before = set(corpus.state()), state["digests"]
+    corpus.compare(state["corpus"], allow=[name for name in allow if name in own])
+    known = sorted({*before, *digests})
+    for name in allow:
+        if name not in own and name not in known:
+            raise ConfigError(f"allow: no digest `{name}`{nearest(name, [*sorted(own), *known])}")
+    other = [name for name in known if before.get(name) != digests.get(name) and name not in allow]
+    if other:
+        names = ", ".join(f"{name}: {before.get(name, 'none')}, now {digests.get(name, 'none')}" for name in other)
+        raise ConfigError(
+            f"the checkpoint was made with other digests ({names})", f"Allow it by name: allow={tuple(other)!r}."
+        )
+    try:
+        return StepDetector.from_state(state["detector"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(
+            "state: its detector is not that of this version's `state_dict()`",
+            "Go on with the version of dataaudit that wrote it, or without `state`, in a folder of its own.",
+        ) from None
+
+
+class Begun(NamedTuple):
+    """A run, as its monitor was called."""
+
+    folder: Path
+    corpus: Corpus
+    digests: Mapping[str, str]
+    """Of what else decides it, by name."""
+    process: tuple[int, int]
+    """Rank and number of processes."""
+    block_rows: int
+    order: Order
+
+
+def begin_run(run: Begun, first_step: int | None) -> int:
+    """Write what a run is, where none is to go on, and return the rows of its blocks.
+
+    Args:
+        run: The first rank writes.
+        first_step: With which a run that is in the folder goes on; None: none may be there.
+
+    Raises:
+        ConfigError: A run may not be there and is, or is of another manifest.
+        RunLogError: What the folder holds is damaged.
+    """
+    folder, corpus, (rank, ranks) = run.folder, run.corpus, run.process
+    if first_step is not None and (folder / RUN_FILE).exists():
+        before = load_run(folder).run
+        if before.manifest != corpus.id:
+            raise ConfigError(
+                f"{folder} is the log of a run on {before.manifest}, opened is {corpus.id}", "Name another folder."
+            )
+        if rank == 0:
+            supersede_ranks(folder, ranks, first_step, before.block_rows)
+        return before.block_rows
+    if rank == 0:
+        begun = RunFile(
+            manifest=corpus.id,
+            dataset=corpus.dataset,
+            verdict={} if corpus.verdict is None else asdict(corpus.verdict),
+            digests={**corpus.digests, **run.digests},
+            sources=corpus.sources,
+            block_rows=run.block_rows,
+            ranks=ranks,
+            order=run.order,
+            started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            program=__version__,
+        )
+        create_run(folder, begun, corpus.table)
+    return run.block_rows
