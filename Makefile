@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Options of pip for torch alone, for example to take its CPU build, which spares the libraries of GPUs on Linux.
 TORCH ?=
 
-.PHONY: demo demo-train test test-ci test-all dist-check gpu-check check lint docs format lock judges clean
+.PHONY: demo demo-train test test-ci test-all dist-check gpu-check check house lint docs format lock judges clean
 
 demo: $(VENV)/.base
 	$(BIN)/python pipelines/demo_corpus.py --out demo
@@ -123,6 +123,10 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# How large the package is and how it is built: numbers that a change is compared by.
+house: $(VENV)/.dev
+	@PYTHONPATH=. $(BIN)/python tests/house.py
 
 # The site, in site/: it opens from disk, and a link that leads nowhere is an error.
 docs: $(VENV)/.dev

@@ -235,7 +235,7 @@ def _text(verdict: _Verdict, code: ExitCode) -> str:
         checked = f"{t.plural(verdict.tables, 'table')}, {t.plural(verdict.rows, 'row')}"
         pairs.append(("tables", f"{checked}: schema, digests and ledger checked, numbers computed again"))
         held = f"{t.plural(verdict.files, 'file')}: size and sha256 checked"
-        pairs.append(("bytes", held if verdict.files else "not held: a manifest of version 1 says nothing of them"))
+        pairs.append(("bytes", held))
     if verdict.attested is not None:
         who = t.clean(verdict.attested.signer, 200)
         pairs.append(("signed by", f"not by {who}" if verdict.attested.problem else who))

@@ -204,7 +204,7 @@ def _side(manifest: Manifest) -> Side:
         id=manifest.id,
         name=core.dataset.name,
         version=core.dataset.version,
-        schema=manifest.written_as,
+        schema=core.schema_.version,
         tool=core.tool.version,
         tokenizer=core.tokenizer.name,
         shards=core.totals.shards,
@@ -229,7 +229,7 @@ def settings(old: Manifest, new: Manifest) -> tuple[Setting, ...]:
 def _settings(manifest: Manifest) -> Iterator[tuple[tuple[str, str], object]]:
     """Yield ((area, dotted name), value) of every setting."""
     core = core_json(manifest.core)
-    yield ("schema", "version"), manifest.written_as
+    yield ("schema", "version"), manifest.core.schema_.version
     for name, area in _AREAS.items():
         for dotted, value in _flat(core[name], () if isinstance(core[name], dict) else (name,)):
             yield (area, dotted), value

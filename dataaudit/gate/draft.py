@@ -16,11 +16,12 @@ import functools
 import json
 import re
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.facts import Facts
+from dataaudit.gate.looked_for import demandable
 from dataaudit.gate.numbers import discreet_ceiling
 from dataaudit.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy
 from dataaudit.gate.ready import ready_path
@@ -38,6 +39,10 @@ _KEPT_REQUIRED = frozenset({"coverage_unread_bytes", "train_val_overlap", "secre
 """Metrics whose bounds stay required where the manifest has no number of them, though it could have."""
 FAILS = "This manifest fails it"
 """How the comment begins above a rule that does not hold."""
+_DEMAND = (
+    "Numbers pass by the detectors that measured these alone. Entities that are off, an allow-list, other rules or"
+    " tiers and a newer dataaudit have other digests: a build by them is not evaluated before its digest stands here."
+)
 _DIGITS = 2
 _WIDTH = 118
 _TINY = 1e-9
@@ -109,10 +114,12 @@ def draft_of(facts: Facts) -> str:
     results = {one.rule.name: one for one in evaluate(_asked(), facts, on=_NO_DAY).rules}
     absent: list[RuleResult] = []
     held = [_bound(results[rule.name], facts) for rule in bounds]
-    drawn = list(_texts((_limit(results[rule.name], bounds) for rule in DRAWN), absent))
+    limits = [_limit(results[rule.name], bounds) for rule in DRAWN]
+    drawn = list(_texts(limits, absent))
+    written = [*bounds, *(rule for rule, limit in zip(DRAWN, limits, strict=True) if isinstance(limit, str))]
     compared = list(_texts((_change(results[rule.name]) for rule in changes), absent))
     parts = [
-        _head(facts),
+        _head(facts, demandable(written, facts)),
         "# What fails a release whatever was measured, as in the ready policy release-gate.",
         *held,
         "# Drawn from what was measured: loosen what may grow, tighten what is to become better.",
@@ -142,7 +149,7 @@ def _texts(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[
             absent.append(one)
 
 
-def _head(facts: Facts) -> str:
+def _head(facts: Facts, detectors: Mapping[str, str]) -> str:
     subject = facts.subject
     called = re.sub(r"[^A-Za-z0-9._-]+", "-", subject.name).lstrip("._-")[:NAME_LIMIT] or "draft"
     text = (
@@ -158,7 +165,8 @@ def _head(facts: Facts) -> str:
         " this file, holds back:"
     )
     key = [*_comment(listed, ""), "# quarantine_list: quarantine.jsonl"] if facts.core.quarantine else []
-    return "\n".join([*_comment(text, ""), *about, *key, "", "rules:"])
+    demand = [*_comment(_DEMAND, ""), "detectors:", *(f"  {_scalar(one)}: {found}" for one, found in detectors.items())]
+    return "\n".join([*_comment(text, ""), *about, *key, *(demand if detectors else []), "", "rules:"])
 
 
 def _bound(result: RuleResult, facts: Facts) -> str:

@@ -5,7 +5,7 @@ Such a search passes no rule. What it did find stands: a rule that fails, fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dataaudit.errors import ConfigError
@@ -40,6 +40,12 @@ def check_detectors(policy: Policy, where: str) -> None:
                 f"{where}: detectors: no rule rests on a detector `{name}`{nearest(name, known)}",
                 f"Take it out, or name one of these: {', '.join(known) or 'none'}.",
             )
+
+
+def demandable(rules: Iterable[Rule], facts: Facts) -> dict[str, str]:
+    """Return the digests of the manifest's detectors that some rules rest on, by name."""
+    used = {name for rule in rules for name in _deciding(rule.metric)}
+    return {one.name: one.sha256 for one in facts.core.detectors if _is_among(one.name, used)}
 
 
 def with_search(policy: Policy, rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Case:

@@ -269,11 +269,6 @@ class Policy(_Model):
         default=None,
         description="Whether manifest and baseline have to be signed, by attestation.json; who runs it says by whom.",
     )
-    require_bytes: Truth | None = Field(
-        default=None,
-        description="Whether manifest and baseline have to say what the bytes of their files are: version 1 of the"
-        " format does not.",
-    )
     same_text_column: Truth | None = Field(
         default=None,
         description="Whether all splits of manifest and baseline have to read a column of the same name as their text.",
@@ -343,7 +338,6 @@ LATER_KEYS = frozenset(
         "detectors",
         "max_bad_records",
         "quarantine_list",
-        "require_bytes",
         "require_signature",
         "same_text_column",
         "token_proof",

@@ -72,21 +72,14 @@ def judge(
         ConfigError: The policy asks for signed manifests, and nobody said whose signature counts; or it names a
             quarantine list that nobody held the manifest against.
         ManifestError: A manifest is absent or damaged, or the record of token files that the policy demands is.
-        ManifestMismatch: A table is not the one that its manifest was published with; or the policy asks for bytes that
-            are held, and one of them does not say what they are; or for a record of token files, which proves nothing.
+        ManifestMismatch: A table is not the one that its manifest was published with; or the policy asks
+            for a record of token files, which proves nothing.
     """
     if policy.require_signature and not all(one.signed_by for one in (manifest, baseline) if one is not None):
         raise ConfigError(
             f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
             "Name a key, --public-key FILE, or an identity, --identity WHO with --issuer URL.",
         )
-    for one in (manifest, baseline) if policy.require_bytes else ():
-        if one is not None and not one.holds_bytes:
-            raise ManifestMismatch(
-                f"the policy {policy.policy} asks for manifests that say what their bytes are, and {one.place} is of"
-                f" version {one.written_as} of the format, which does not",
-                "Build it again.",
-            )
     if policy.list_path is not None and not lists:
         raise ConfigError(
             f"the policy {policy.policy} names a quarantine list, and the manifest was not held against it",

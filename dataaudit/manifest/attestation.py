@@ -67,7 +67,7 @@ def attestation(manifest: Manifest) -> bytes:
             "predicateType": PREDICATE,
             "predicate": {
                 "dataset": {"name": dataset.name, "version": dataset.version},
-                "schemaVersion": manifest.written_as,
+                "schemaVersion": manifest.core.schema_.version,
             },
         }
     )
@@ -143,7 +143,7 @@ def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
 
     Raises:
         SignatureRefused: It is not signed, or not by the signer, or the signature is of another manifest; or a file is
-            not the one that the signed run names. A manifest of version 1 names no bytes.
+            not the one that the signed run names.
         ConfigError, StoreError: As of :func:`check_attestation`.
     """
     found = check_attestation(manifest, signer)

@@ -63,11 +63,6 @@ def fetch_manifest(address: str) -> Path:
     if known is not None and known.is_dir():
         shutil.rmtree(folder.parent)
         manifest = load_manifest(folder := known)
-    if not manifest.holds_bytes:
-        raise ManifestError(
-            f"the manifest {place} is of version {manifest.written_as}, which names no bytes of its files",
-            "Copy it to a folder on this machine, or build again.",
-        )
     _fetch_files(place, manifest, [name for name in manifest.run.files if _TABLE.fullmatch(name)])
     signature = _read(place, f"{SIGNED}/{manifest.pointer_sha256}.json", MOST_SIGNATURE_BYTES)
     if signature is None:

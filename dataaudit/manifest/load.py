@@ -24,7 +24,6 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
 from dataaudit.manifest.stored import shown
-from dataaudit.manifest.upgrade import BYTES_SINCE, readable, upgraded_document
 from dataaudit.regular import read_regular
 
 _Made = TypeVar("_Made")
@@ -42,8 +41,6 @@ class Manifest:
     """What the numbers are and what decided them."""
     run: Run
     """Circumstances of the build."""
-    written_as: int = SCHEMA_VERSION
-    """Schema version that it was written in; everything here is in the form of the newest."""
     pointer_sha256: str = ""
     """sha256 of the bytes of ``manifest.json`` that were loaded, hex."""
     signed_by: str = field(default="", compare=False)
@@ -58,7 +55,6 @@ class Manifest:
             id=self.id,
             records=self.core.tables,
             files=self.run.files,
-            written_as=self.written_as,
         )
         object.__setattr__(self, "_reader", reader)
 
@@ -88,7 +84,7 @@ class Manifest:
         """
         return self._reader.table(name, columns)
 
-    def read_unchecked(self, name: str) -> tuple[pa.Table, pa.Table | None]:
+    def read_unchecked(self, name: str) -> pa.Table:
         """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
         return self._reader.read_unchecked(name)
 
@@ -104,11 +100,6 @@ class Manifest:
     def place(self) -> str:
         """Where it lies, as people know it: its folder, or the address in a store that it was fetched from."""
         return shown(self.folder)
-
-    @property
-    def holds_bytes(self) -> bool:
-        """Whether it says what the bytes of its files are: from version 2 on."""
-        return self.written_as >= BYTES_SINCE
 
     def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
         """Hold the bytes of an open file of this manifest against its run; see :meth:`TableReader.hold_bytes`."""
@@ -175,19 +166,18 @@ def load_manifest(folder: Path) -> Manifest:
         data = _read_pointer(folder / POINTER)
     except OSError as error:
         raise _absent(folder, error) from None
-    parsed, version = parse_pointer(data, shown(folder / POINTER))
+    parsed = parse_pointer(data, shown(folder / POINTER))
     return Manifest(
         folder=folder,
         id=parsed.id,
         core=parsed.core,
         run=parsed.run,
-        written_as=version,
         pointer_sha256=hashlib.sha256(data).hexdigest(),
     )
 
 
-def parse_pointer(data: bytes, path: str) -> tuple[ManifestFile, int]:
-    """Check the bytes of a pointer as :func:`load_manifest` does; return what it says and its schema version.
+def parse_pointer(data: bytes, path: str) -> ManifestFile:
+    """Check the bytes of a pointer as :func:`load_manifest` does; return what it says.
 
     Args:
         data: The bytes.
@@ -205,9 +195,9 @@ def parse_pointer(data: bytes, path: str) -> tuple[ManifestFile, int]:
         json.loads(data, object_pairs_hook=_expect_once)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{path}: {error}", RESTORE) from None
-    version = _check_schema(document, path)
+    _check_schema(document, path)
     try:
-        parsed = ManifestFile.model_validate(upgraded_document(document, version))
+        parsed = ManifestFile.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -215,8 +205,6 @@ def parse_pointer(data: bytes, path: str) -> tuple[ManifestFile, int]:
         raise ManifestError(
             f"{path}: {error.error_count()} problem(s), the first at {place}: {message}", RESTORE
         ) from None
-    except ValueError as error:
-        raise ManifestError(f"{path}: {error}", RESTORE) from None
     try:
         found = digest_json(document["core"])
     except ValueError as error:
@@ -231,7 +219,7 @@ def parse_pointer(data: bytes, path: str) -> tuple[ManifestFile, int]:
             f"{path}: the core names what a quarantine list held back, `run.quarantine` names no list",
             f"The file was changed after it was written. {RESTORE}",
         )
-    return parsed, version
+    return parsed
 
 
 def _expect_once(pairs: list[tuple[str, Any]]) -> None:
@@ -267,8 +255,8 @@ def _absent(folder: Path, error: OSError) -> ManifestError:
     )
 
 
-def _check_schema(document: Any, path: str) -> int:
-    """Return the schema version of a pointer."""
+def _check_schema(document: Any, path: str) -> None:
+    """Refuse what is no manifest, or one of another schema version."""
     core = document.get("core") if isinstance(document, dict) else None
     schema = core.get("schema") if isinstance(core, dict) else None
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
@@ -276,9 +264,8 @@ def _check_schema(document: Any, path: str) -> int:
             f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON", "Name the folder of a manifest."
         )
     version = schema.get("version")
-    if not readable(version):
+    if type(version) is not int or version != SCHEMA_VERSION:
         raise ManifestError(
             f"{path}: schema version {version}, this program reads version {SCHEMA_VERSION}",
-            "Install the version of dataaudit that wrote it, or a newer one.",
+            "Build it again, or install the version of dataaudit that wrote it.",
         )
-    return version

@@ -32,7 +32,6 @@ from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.statistics import wrong_statistics
 from dataaudit.manifest.stored import shown
 from dataaudit.manifest.tables import TABLES, TableSpec
-from dataaudit.manifest.upgrade import BYTES_SINCE, is_as_written, upgraded_table
 from dataaudit.yamlfile import nearest
 
 TRIES = 20
@@ -60,8 +59,6 @@ class TableReader:
     """Rows and digest of every table, from the core."""
     files: Mapping[str, FileRecord]
     """Size and sha256 of every file, from the run."""
-    written_as: int
-    """Schema version that the tables were written in."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _kept: dict[str, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
@@ -85,7 +82,6 @@ class TableReader:
             id=self.id,
             records=self.records,
             files=self.files,
-            written_as=self.written_as,
         ), ()
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
@@ -118,13 +114,10 @@ class TableReader:
         """Return what :meth:`metric_rows` does, from the file as it is now, and keep nothing."""
         return self._in_place("table metrics", self._read_rows, checked=True)
 
-    def read_unchecked(self, name: str) -> tuple[pa.Table, pa.Table | None]:
+    def read_unchecked(self, name: str) -> pa.Table:
         """Read a whole table from its file, whatever was read before, and keep nothing.
 
-        Returns:
-            Its rows in the form of the newest schema version, and as they were written; None when the version that the
-            manifest was written in has no such table. Neither is compared with the digest of the rows; the bytes are
-            compared with the run before they are parsed.
+        Its rows are not compared with their digest; the bytes are compared with the run before they are parsed.
 
         Raises:
             ManifestError: The file is absent, damaged, or not of the schema, or of another manifest.
@@ -198,13 +191,8 @@ class TableReader:
     def _read_checked(self, name: str, columns: Collection[str], held: pa.Table | None) -> pa.Table:
         """Return columns of a table, and others that are held or cost little; its rows have their digest."""
         record = self.records.get(name)
-        if record is None and is_as_written(name, self.written_as):
+        if record is None:
             raise ManifestError(f"the core of {self.place} names no table {name}", "Build again.")
-        if record is None or not is_as_written(name, self.written_as):
-            table, written = self._read_whole(name)
-            if record is not None and written is not None:
-                self._hold(name, record, digest_as_written(written))
-            return self._lawful(name, self._sorted(name, table))
         spec = TABLES[name]
         with self._open(name) as (file, state):
             if self._checked.get(name) == state:
@@ -225,7 +213,7 @@ class TableReader:
 
     def _read_rows(self) -> MetricRows:
         record = self.records.get("metrics")
-        if record is not None and is_as_written("metrics", self.written_as):
+        if record is not None:
             with self._open("metrics", dictionaries=TEXTS) as (file, _):
                 self._expect_schema("metrics", file.schema.to_arrow_schema())
                 rows = MetricRows.of_batches(file.iter_batches(_BATCH_ROWS))
@@ -271,17 +259,12 @@ class TableReader:
             check_records(table)
         return table
 
-    def _read_whole(self, name: str) -> tuple[pa.Table, pa.Table | None]:
-        """Return a table in the form of the newest schema version, and as it was written, with no check of rows."""
-        written = None
-        if name in self.records:
-            with self._open(name) as (file, _):
-                written = file.read()
-        table: pa.Table = written
-        if not is_as_written(name, self.written_as):
-            table = upgraded_table(name, written, self.written_as)
+    def _read_whole(self, name: str) -> pa.Table:
+        """Return a table with no check of rows."""
+        with self._open(name) as (file, _):
+            table = file.read()
         self._expect_schema(name, table.schema)
-        return table, written
+        return table
 
     @contextmanager
     def _open(self, name: str, *, dictionaries: Sequence[str] = ()) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
@@ -307,14 +290,12 @@ class TableReader:
                 yield file, state
 
     def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
-        """Hold the bytes of an open file against the run. A manifest of a version before 2 says nothing of them.
+        """Hold the bytes of an open file against the run.
 
         Raises:
             ManifestError: The run does not name the file.
             ManifestMismatch: They are not those that were published.
         """
-        if self.written_as < BYTES_SINCE:
-            return
         if name not in self.files:
             raise ManifestError(f"the run of {self.place} names no file {name}", "Build again.")
         if (found := file_record(file)) != (held := self.files[name]):
@@ -379,18 +360,6 @@ class _Columns:
         field = self._spec.schema.field(name)
         check_column(self._spec.name, field, column, self._num_shards)
         return plain_floats(column, field)
-
-
-def digest_as_written(written: pa.Table) -> str:
-    """Return the digest of a table of an older schema version; its rows are in order already.
-
-    Its lists name their items as Arrow does and not as Parquet does.
-    """
-    fields = [
-        field.with_type(pa.list_(field.type.value_type)) if pa.types.is_list(field.type) else field
-        for field in written.schema
-    ]
-    return digest_table(written.cast(pa.schema(fields)))
 
 
 def _pointer_place(folder: Path) -> tuple[int, int] | None:

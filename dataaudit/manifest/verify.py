@@ -17,11 +17,9 @@ from dataaudit.manifest.files import files_below, table_file
 from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
-from dataaudit.manifest.reading import digest_as_written
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import HELD_BACK, TABLES
-from dataaudit.manifest.upgrade import is_as_written
 from dataaudit.manifest.uri import is_canonical, is_roundabout, relative_path
 from dataaudit.yamlfile import NAME_PATTERN
 
@@ -49,24 +47,22 @@ def verify(manifest: Manifest) -> list[Problem]:
     problems: list[Problem] = []
     tables: dict[str, pa.Table] = {}
     for name in sorted(set(TABLES) | set(manifest.core.tables)):
-        is_older = name not in manifest.core.tables and not is_as_written(name, manifest.written_as)
-        if not is_older and (name not in TABLES or name not in manifest.core.tables):
+        if name not in TABLES or name not in manifest.core.tables:
             problems.append(Problem("table_list", f"table {name}: in one of schema and core, not in both"))
             continue
-        if not is_older and manifest.holds_bytes and table_file(name) not in manifest.run.files:
+        if table_file(name) not in manifest.run.files:
             continue  # of no known bytes, so it is not parsed; check_bytes names it
-        if name == "metrics" and not is_older and _are_sound(manifest):  # millions of rows, and nothing to be said
+        if name == "metrics" and _are_sound(manifest):  # millions of rows, and nothing to be said
             problems += _check_statistics(manifest, name)
             continue
         try:
-            table, written = manifest.read_unchecked(name)
+            table = manifest.read_unchecked(name)
         except ManifestError as error:
             problems.append(_unreadable("table", error))
             continue
         if name in _ADDED_UP:
             tables[name] = table
-        if not is_older:
-            problems += _check_table(manifest, name, table, written) or _check_statistics(manifest, name)
+        problems += _check_table(manifest, name, table) or _check_statistics(manifest, name)
     problems += check_bytes(manifest)
     problems += _check_signatures(manifest) if not problems else []
     known = {POINTER, *map(table_file, TABLES)}
@@ -136,11 +132,9 @@ def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]
     """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders.
 
     Args:
-        manifest: Of a version before 2 its run holds none.
+        manifest: A loaded manifest.
         tables: Files of tables that are checked, too; whoever reads a table has compared its bytes.
     """
-    if not manifest.holds_bytes:
-        return []
     if place_of(manifest.folder) is not None:
         from dataaudit.manifest.fetching import fetch_rest
 
@@ -173,8 +167,8 @@ def _check_signatures(manifest: Manifest) -> list[Problem]:
     return [Problem("signatures", f"{name} is not part of the manifest") for name in sorted(found - named)]
 
 
-def _check_table(manifest: Manifest, name: str, table: pa.Table, written: pa.Table | None) -> list[Problem]:
-    """Check the rows of a table, in the form of the newest schema version and as they were written."""
+def _check_table(manifest: Manifest, name: str, table: pa.Table) -> list[Problem]:
+    """Check the rows of a table."""
     record = manifest.core.tables[name]
     if table.num_rows != record.rows:
         return [Problem("table_rows", f"table {name}: the core says {record.rows} rows, found {table.num_rows}")]
@@ -187,11 +181,7 @@ def _check_table(manifest: Manifest, name: str, table: pa.Table, written: pa.Tab
         ordered = sorted_table(table, TABLES[name])
     except ValueError as error:
         return [Problem("table_values", str(error))]
-    if written is None or is_as_written(name, manifest.written_as):
-        found = digest_table(ordered)
-    else:
-        found = digest_as_written(written)
-    if found != record.digest:
+    if (found := digest_table(ordered)) != record.digest:
         return [Problem("table_digest", f"table {name}: the core says {record.digest}, found {found}")]
     if name == "shards" and table["shard"].to_pylist() != list(range(table.num_rows)):
         return [Problem("shard_order", "table shards: its rows are not numbered 0, 1, 2, ...")]

@@ -122,8 +122,7 @@ def languages(manifest: Manifest) -> Recomputed:
     shards = [row for row in read_shards(manifest, "languages") if row["languages"] is not None]
     _agree(found, "languages", by_language, totals(_listed(shards, "languages"), "language"))
     table = manifest.table("shards", [*COLUMNS, COLUMN])
-    if table[COLUMN].null_count < len(table):  # manifests of version 1 have none
-        found.columns[COLUMN] = [None if math.isnan(one) else one for one in unusual_language_shares(table).tolist()]
+    found.columns[COLUMN] = [None if math.isnan(one) else one for one in unusual_language_shares(table).tolist()]
     return found
 
 

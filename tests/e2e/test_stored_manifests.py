@@ -266,12 +266,6 @@ def test_the_base_and_s3fs_are_enough(store, tmp_path):
     assert report["code"] == 0, report["err"]
 
 
-def test_a_manifest_that_names_no_bytes_of_its_files_is_not_fetched(store):
-    """One of version 1."""
-    store.copy(ROOT / "tests/compat/v1", "team", "old/")
-    assert "is of version 1, which names no bytes of its files" in run("show", "s3://team/old", expect=2)[1]
-
-
 @pytest.mark.parametrize(
     ("address", "says"),
     [

@@ -94,7 +94,7 @@ def _of_manifest(folder: Folder) -> set[str]:
     if not _is_file(folder, POINTER):
         return set()
     try:
-        pointer, _ = parse_pointer(read_small(join(folder.address, POINTER)) or b"", POINTER)
+        pointer = parse_pointer(read_small(join(folder.address, POINTER)) or b"", POINTER)
     except (ManifestError, ManifestMismatch):
         return set()
     listed = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,25 @@ def test_the_demo_fails_only_the_bounds_that_the_draft_says_it_fails():
     assert [kept[rule.name] for rule in bounds] == list(bounds), "bounds are release-gate's, word for word"
     assert all(kept[rule.name] == rule for rule in changes if rule.name in kept)
     assert {one.rule.name for one in judge(manifest, loaded(text), baseline=manifest, on=DAY).rules} == set(kept)
+
+
+@pytest.mark.parametrize("name", ["pii", "secrets", "dataaudit-screen"])
+def test_a_draft_demands_the_detectors_that_measured_its_numbers(name):
+    """Less may be looked for by another, so nothing that rests on it passes."""
+    manifest = load_manifest(DEMO)
+    detectors = {one.name: (one.sha256,) for one in manifest.core.detectors}
+    policy = loaded(draft(manifest))
+    assert detectors.items() >= policy.detectors.items() > set()
+    others = [
+        one.model_copy(update={"sha256": "0" * 64}) if one.name == name else one for one in manifest.core.detectors
+    ]
+    other = replace(manifest, core=manifest.core.model_copy(update={"detectors": tuple(others)}))
+    changed = {
+        one.rule.metric
+        for one, before in zip(judge(other, policy, on=DAY).rules, judge(manifest, policy, on=DAY).rules, strict=True)
+        if one.state != before.state
+    }
+    assert changed == {"pii": {"pii_hit_rate"}, "secrets": {"secret_hit_rate"}}.get(name, {"data_toxicity_rate"})
 
 
 def test_every_rule_of_release_gate_and_every_family_has_its_part():

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dataaudit.manifest.core import SCHEMA_VERSION, Core, ManifestFile, Run, core_json, manifest_id
+from dataaudit.manifest.core import Core, ManifestFile, Run, core_json, manifest_id
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.publish import publish
 from dataaudit.manifest.tables import TABLES
@@ -17,9 +17,7 @@ from dataaudit.manifest.verify import verify
 
 TESTS = Path(__file__).parents[2]
 GOLDEN = TESTS / "golden" / "manifest"
-RELEASED = sorted(path for path in (TESTS / "compat").iterdir() if path.is_dir())
 GOLDEN_ID = "sha256:6cae1b2036df7736aeef730b1e03d01c3a99cd86e8d4d4611e64e56738b42fea"
-RELEASED_IDS = {"v1": "sha256:32bd0d1e02f4d8552e09e6f27c17b9d1070af802e33ad95a331cece7a3e919e6"}
 MAX_BYTES = 100_000
 
 
@@ -73,27 +71,7 @@ class TestGolden:
 
     def test_it_is_small(self):
         """A golden manifest is for reading, so it stays small."""
-        for folder in (GOLDEN, *RELEASED):
-            assert sum(path.stat().st_size for path in folder.iterdir()) < MAX_BYTES
-
-
-class TestReleased:
-    def test_every_format_is_kept(self):
-        """There is a folder for every schema version before the present one, which the golden manifest has."""
-        assert [path.name for path in RELEASED] == [f"v{number}" for number in range(1, SCHEMA_VERSION)]
-        assert load_manifest(GOLDEN).written_as == SCHEMA_VERSION
-
-    @pytest.mark.parametrize("folder", [*RELEASED, GOLDEN], ids=lambda path: path.name)
-    def test_it_loads_and_verifies(self, folder):
-        """A manifest of every released format loads, verifies and gives its tables and metrics."""
-        manifest = load_manifest(folder)
-        assert verify(manifest) == []
-        assert manifest.core.totals.documents == 9
-        assert len(manifest.metrics()) == manifest.core.tables["metrics"].rows
-
-    def test_ids_of_released_formats_are_known(self):
-        """The stored folders are those of the release, not of a later hand."""
-        assert {path.name: load_manifest(path).id for path in RELEASED} == RELEASED_IDS
+        assert sum(path.stat().st_size for path in GOLDEN.iterdir()) < MAX_BYTES
 
 
 class TestCore:
