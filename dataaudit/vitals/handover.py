@@ -37,6 +37,8 @@ class _Seen:
     step: int
     places: np.ndarray
     """int64[places]: forward passes that each tap measured."""
+    counted: np.ndarray
+    """int64[places]: elements or rows that shares of each are of."""
     passes: int
     """Backward passes that were told apart."""
     tokens: int
@@ -78,6 +80,8 @@ class Handover:
         self._reporter, self._taps, self._weights = reporter, taps, weights
         self._alarms, self._config, self._escalate = alarms, config, escalate
         self._places = np.array([one.place for one in columns], np.int64)
+        self._counted = np.array([one.counted for one in columns], np.int64)
+        self._of = np.array([one.of or math.nan for one in columns])
         self._off = np.array([one.stat == OFF for one in columns], bool)
         self._spikes = SpikeScore()
         device = taps.activations.device
@@ -96,7 +100,7 @@ class Handover:
     def add(self, step: int, passes: int) -> None:
         """Take that a step's row is written, and how many backward passes were told apart."""
         watch = self._taps.watch
-        self._seen.append(_Seen(step, np.array(watch.seen), passes, watch.tokens))
+        self._seen.append(_Seen(step, np.array(watch.seen), np.array(watch.counted), passes, watch.tokens))
 
     def add_numbers(self, step: int, numbers: Mapping[Column, float | torch.Tensor]) -> None:
         """Send the loop's own numbers of a step to the host."""
@@ -227,7 +231,10 @@ class Handover:
             detail = {"layer": column.layer, "what": "all rows of attention", "why": why}
             self._reporter.event(step, "refused", detail)
         steady = self._config.steady is not None and self._config.steady[0] <= step <= self._config.steady[1]
-        for found in self._alarms.see(step, values, rate=rate, tokens=float(seen.tokens or math.nan), steady=steady):
+        kept = seen.counted * np.minimum(seen.places, most) / np.maximum(seen.places, 1)
+        trials = np.where(self._counted >= 0, np.append(kept, 0.0)[self._counted], self._of)
+        tokens = float(seen.tokens or math.nan)
+        for found in self._alarms.see(step, values, rate=rate, tokens=tokens, trials=trials, steady=steady):
             if found.kind == "coverage":
                 _LOG.warning("step %d: vitals, %s", step, covered(found.detail["metrics"]))
                 self._reporter.event(step, found.kind, found.detail)

@@ -94,7 +94,7 @@ def sidak_limit(effective: Floats, correlated: Floats, rate: float, persistence:
     """
     worth = float(np.median(effective))
     times = max(1.0, persistence / float(np.median(correlated)))
-    tail = _of_each(rate, len(effective)) ** (1 / times)
+    tail = of_each(rate, len(effective)) ** (1 / times)
     return student_quantile(tail / 2, _FREEDOM) * math.sqrt(1 + 1 / worth)
 
 
@@ -107,10 +107,11 @@ def sidak_limit_of_means(effective: Floats, correlated: Floats, rate: float, *, 
     worth = float(np.median(effective))
     times = min(1.0, float(np.median(correlated)) / AVERAGED)
     spread = _DEVIATION * math.sqrt(times + knots**2 / worth)
-    return spread * student_quantile(_of_each(rate, len(effective)) / 2, _FREEDOM_OF_MEANS)
+    return spread * student_quantile(of_each(rate, len(effective)) / 2, _FREEDOM_OF_MEANS)
 
 
-def _of_each(rate: float, family: int) -> float:
+def of_each(rate: float, family: int) -> float:
+    """Return the rate of each of a family of independent series that together have a rate (Sidak)."""
     return -math.expm1(math.log1p(-rate) / family)
 
 

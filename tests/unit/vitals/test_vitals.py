@@ -20,6 +20,7 @@ from dataaudit.vitals.attention import sample_rows  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import STRIDE, state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
+from dataaudit.vitals.surprise import SHARES  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -185,6 +186,28 @@ def test_outliers_are_counted():
     expected = ((held[1] - held.mean()).abs() > 6 * held.std(correction=0)).double().mean().item()
     assert expected == pytest.approx(1 / made.WIDTH)
     assert seen(one_step(model), "activation_outlier_rate", "block")[0, -1] == pytest.approx(expected)
+
+
+def test_shares_are_handed_over_with_what_they_are_of():
+    """Of two micro-batches: a row of each batch, and sampled rows of it; of the model, its heads; of units, theirs."""
+    model, given = model_of("llama"), []
+    with Vitals(model, None, VitalsConfig(interval=1, window=1, adapt=False)) as vitals:
+        see = vitals.alarms.see
+        vitals.alarms.see = lambda *args, **named: given.append(named["trials"]) or see(*args, **named)
+        with vitals.step():
+            for batch in range(2):
+                made.loss_of(model, batch)
+        names = [(one.metric, one.layer >= 0) for one in vitals.columns]
+    found = {}
+    for name, of in zip(names, given[0], strict=True):
+        if name[0] in SHARES:
+            found.setdefault(name, set()).add(of)
+    assert found == {
+        ("dead_head_rate", True): {2 * min(made.LENGTH, 32)},
+        ("dead_head_rate", False): {made.LAYERS * made.HEADS},
+        ("activation_outlier_rate", True): {2 * made.LENGTH * made.WIDTH},
+        ("dead_neuron_count", True): {model.config.intermediate_size},
+    }
 
 
 def test_dead_units_are_counted_over_the_window():
