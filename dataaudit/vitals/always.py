@@ -118,13 +118,15 @@ class Always:
         places = self._amounts
         values = held[places]
         new = np.isfinite(values)
+        wrong, fine = np.zeros((2, len(held)), bool)
+        if not new.any():
+            return wrong, fine
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(new, np.log(np.maximum(values, 1e-30)), np.nan)
             logs = np.where(self._logits[places], np.arcsinh(values), logs)
             now = math.log(rate) if rate > 0 else math.nan
         known = np.count_nonzero(~np.isnan(self._recent), axis=0) >= LEAST
         look = np.flatnonzero(new & known)
-        wrong, fine = np.zeros((2, len(held)), bool)
         if len(look):
             recent = self._recent[:, look]
             middle = np.nanmedian(recent, axis=0)

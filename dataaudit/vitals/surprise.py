@@ -144,6 +144,8 @@ class Surprises:
             alarm: Whether anything is raised.
         """
         self.known.see(rate, tokens)
+        if not np.isfinite(held[self.places]).any():
+            return np.zeros(0, np.int64)
         phi = self.expected.phi.copy()
         z, expected = self.expected.see(self._transformed(held), self.known, self._doubtful)
         new = ~np.isnan(z)

@@ -122,9 +122,11 @@ class Vitals:
         )
         """What is alarmed of, and why what is not."""
         elements = [sum(one.numel() for one in own) for _, own in self._weights.groups]
-        self._cadence = Cadence(elements or [1], self.config.preset)
+        self._cadence = Cadence(elements or [1], self.config.preset, adapt=self.config.adapt)
         self._laps = Laps(device)
         self._first_weight = len(tap_columns(self._taps))
+        self._nothing = tap_values(self._taps, self._units, window_ends=False)
+        """Numbers of taps of a step that is not looked at."""
         self._tying = Tying(model)
         self._handover = Handover(
             self._reporter, self.columns, self._taps, self._weights, self.alarms, self.config, self.escalate
@@ -353,7 +355,8 @@ class Vitals:
         self._handover.report_unseen(number)
         window_ends = (number - self.config.first_step + 1) % self.config.window == 0
         row = self._handover.row
-        own = tap_values(self._taps, self._units, window_ends=window_ends)
+        looked = window_ends or any(self._taps.watch.seen) or self._taps.watch.failures
+        own = tap_values(self._taps, self._units, window_ends=window_ends) if looked else self._nothing
         row[: self._first_weight].copy_(own)
         values, bad, in_full = self._weights.finish()
         last = self._first_weight + values.numel()
