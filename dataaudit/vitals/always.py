@@ -160,7 +160,7 @@ class Always:
 
 
 class SpikeScore:
-    """The gradient's norm over the average of its earlier ones, which remembers some ten."""
+    """The gradient's norm over the average of its earlier ones, which remembers some ten; without the loss's scale."""
 
     DECAY = 0.9
     LEAST = 8
@@ -168,12 +168,20 @@ class SpikeScore:
 
     def __init__(self) -> None:
         self.norms = 0
-        self.average = 0.0
+        self.average = self.scale = 0.0
 
-    def see(self, norm: float) -> float:
-        """Take a norm and return its score; NaN for the first few, and for what is no positive number."""
+    def see(self, norm: float, scale: float) -> float:
+        """Take a norm, and what the loss was multiplied by; return its score.
+
+        NaN for the first few, and for what is no positive number. A scale that is not known, NaN, is the last one
+        that was; what came before the first one had the same.
+        """
         if not 0 < norm < math.inf:
             return math.nan
+        if 0 < scale < math.inf:
+            self.average /= 1.0 if self.scale else scale
+            self.scale = scale
+        norm /= self.scale or 1.0
         score = norm / self.average if self.norms >= self.LEAST else math.nan
         self.norms += 1
         self.average += (norm - self.average) * max(1 - self.DECAY, 1 / self.norms)

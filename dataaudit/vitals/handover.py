@@ -58,7 +58,7 @@ class Handover:
 
     Attributes:
         ring: Float32[interval, width]: vectors of steps, on the device.
-        parts: Of a step: its columns; whose gradient is not finite; learning rate and gradient's norm; of
+        parts: Of a step: its columns; whose gradient is not finite; learning rate, gradient's norm and its scale; of
             each backward pass, whether its gradient is finite; of each micro-batch, and of each place of activations,
             how many numbers are.
     """
@@ -76,7 +76,7 @@ class Handover:
         self.columns = columns
         most, places = config.micro_batches, len(taps.places)
         bad = len(weights.groups) + 1
-        self.parts = _laid_out(values=len(columns), bad=bad, loop=2, passes=most, batches=most, places=places)
+        self.parts = _laid_out(values=len(columns), bad=bad, loop=3, passes=most, batches=most, places=places)
         self._reporter, self._taps, self._weights = reporter, taps, weights
         self._alarms, self._config, self._escalate = alarms, config, escalate
         self._places = np.array([one.place for one in columns], np.int64)
@@ -163,13 +163,13 @@ class Handover:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint needs, in plain types."""
-        spikes = [self._spikes.norms, self._spikes.average]
+        spikes = [self._spikes.norms, self._spikes.average, self._spikes.scale]
         return {"told": sorted(self._reporter.reported), "spikes": spikes}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self._reporter.reported = set(state["told"])
-        self._spikes.norms, self._spikes.average = state["spikes"]
+        self._spikes.norms, self._spikes.average, self._spikes.scale = state["spikes"]
 
     def _copy(self) -> None:
         """Send the values of the steps so far to the host."""
@@ -217,8 +217,8 @@ class Handover:
         spoilt = np.append(np.zeros(len(seen.places), bool), False)
         spoilt[: len(passes)] = parts["places"] < np.minimum(passes, most)
         values[spoilt[self._places]] = math.nan
-        rate, norm = map(float, parts["loop"])
-        values[-1] = self._spikes.see(norm)
+        rate, norm, scale = map(float, parts["loop"])
+        values[-1] = self._spikes.see(norm, scale)
         absent = np.isneginf(values)
         values[absent] = math.nan
         known = np.isfinite(values)

@@ -383,14 +383,16 @@ class Vitals:
         self._handover.deliver(wait=False)
 
     def _of_loop(self, row: torch.Tensor) -> None:
-        """Write the learning rate, the gradient's norm, and how many numbers of each micro-batch are finite."""
+        """Write the learning rate, the gradient's norm and its scale, and how many numbers of each micro-batch are finite."""
         parts = self._handover.parts
-        rate, norm = row[parts["loop"]]
+        rate, norm, scale = row[parts["loop"]]
         held = self._weights.rate
         rate.copy_(held, non_blocking=True) if isinstance(held, torch.Tensor) else rate.fill_(held)
         batches = self._micro_batches
         found = None if batches is None else batches.norm
         norm.fill_(torch.nan) if found is None else norm.copy_(found)
+        factor = None if batches is None else batches.loss_scale
+        scale.fill_(torch.nan) if factor is None else scale.copy_(factor)
         row[parts["passes"]].copy_(torch.zeros_like(row[parts["passes"]]) if batches is None else batches.finite)
         finite = self._taps.activations[..., 0].isfinite()
         row[parts["batches"]].copy_(finite.sum(0))
