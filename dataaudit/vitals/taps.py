@@ -204,7 +204,7 @@ def _heads(
         "causal": causal,
         "window": window,
         "softcap": softcap,
-        "sinks": None if sinks is None else sinks.detach(),
+        "sinks": None if sinks is None else (sinks[one] if sinks.dim() > 1 and len(sinks) > 1 else sinks).detach(),
     }
     chosen_rows = sample_rows(query.shape[2], rows, query.device)
     some = attention_rows(query, key, rows=chosen_rows, **named)

@@ -383,7 +383,7 @@ class Vitals:
         self._handover.deliver(wait=False)
 
     def _of_loop(self, row: torch.Tensor) -> None:
-        """Write the learning rate, the gradient's norm and its scale, and how many numbers of each micro-batch are finite."""
+        """Write the rate, the gradient's norm and its scale, and how many numbers of each micro-batch are finite."""
         parts = self._handover.parts
         rate, norm, scale = row[parts["loop"]]
         held = self._weights.rate

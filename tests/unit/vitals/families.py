@@ -182,4 +182,5 @@ class Reference:
         if sinks is not None and self._apart:
             wide = torch.cat([wide, sinks.detach().double()[None, :, None, None].expand(*wide.shape[:3], 1)], -1)
         weights = wide[0].softmax(-1)
-        self.found[self._now] = torch.special.entr(weights).sum(-1).mean(-1), wide[0].amax((-1, -2))
+        keys = wide[..., :-1] if wide.shape[-1] == wide.shape[-2] + 1 and not self._apart else wide  # a sink is none
+        self.found[self._now] = torch.special.entr(weights).sum(-1).mean(-1), keys[0].amax((-1, -2))

@@ -17,15 +17,25 @@ from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
-SOME = ("bloom", "deepseek_v2", "deepseek_v3", "falcon", "glm_moe_dsa", "gpt_neox", "inkling", "longformer", "mamba")
-SOME += ("minicpm3", "mistral4", "t5", "xlm")
+SOME = (
+    "bloom",
+    "deepseek_v2",
+    "deepseek_v3",
+    "falcon",
+    "glm_moe_dsa",
+    "gpt_neox",
+    "inkling",
+    "inkling2",
+    "longformer",
+    "mamba",
+)
+SOME += ("inkling2", "minicpm3", "mistral4", "t5", "xlm")
 MOST = 3_000_000
 """Parameters of a model that is tiny; families whose configs of pictures or sound are not made so are left out."""
 UNSUPPORTED = {
     "big_bird": "called none",
     "flaubert": "no module list",
     "funnel": "called none",
-    "inkling2": "attention.py",
     "longformer": "expected [batch",
     "prophetnet": "expected [batch",
     "reformer": "calls softmax",
