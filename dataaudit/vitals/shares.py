@@ -193,7 +193,7 @@ class Shares:
         rings = (self._newest(one, np.array([own]), number) for one in (self._counts, self._trials))
         k, n = (one[AVERAGED:, 0].astype(np.float64) for one in rings)
         memory, tail = _memory(k / n), of_each(self.rate / 3, self._family) / 2
-        times = 1 + (INDEPENDENT - 1) * max(0.0, 1 - memory - 2 / math.sqrt(len(k)))
+        times = 1 + (INDEPENDENT - 1) * (1 - memory)
         sums = [one[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for one in (k, n)]
         ways = ((k, n, tail ** (1 / times), (1 - memory) / (1 + memory)), (*sums, tail, 1.0))
         for way, (counts, trials, alpha, worth) in enumerate(ways):
@@ -212,7 +212,8 @@ class Shares:
 
 
 def _memory(shares: np.ndarray) -> float:
-    """Return what neighbouring values have in common, 0 to 0.95."""
+    """Return what neighbouring values have in common, at the upper end of what so few can tell, up to 0.95."""
     rest = shares - shares.mean()
     of = float((rest**2).sum())
-    return min(max(float((rest[1:] * rest[:-1]).sum()) / of, 0.0), 0.95) if of else 0.0
+    found = max(float((rest[1:] * rest[:-1]).sum()) / of, 0.0) if of else 0.0
+    return min(found + (1 + 3 * found) / len(shares) + 2 / math.sqrt(len(shares)), 0.95)
