@@ -283,7 +283,7 @@ class Alarms:
     ) -> list[dict[str, Any]]:
         alarm = self.healthy is None or step > self.healthy[1]
         if self.own is not None:  # one rate for all: each counts the series of the other
-            self.shares.others, self.own.others = (int(np.count_nonzero(one.judged)) for one in (self.own, self.shares))
+            self.shares.others, self.own.others = (self.own.ready, self.shares.ready)
             raised = self.own.see(step, held, rate=rate, tokens=tokens, alarm=alarm)
             found = self._details(raised, held, self.own.detail)
         else:

@@ -11,7 +11,7 @@ without it there is nothing to compare. It is looked at after 16, 32 and every 6
 the budget by more than chance the cadence becomes slower; it becomes faster only where even the cost of twice as many
 measurements, and its uncertainty, would be well inside the budget, and each time that proves wrong it waits twice as
 long before it tries again. Steps that an escalation looks at are not counted. A run that follows its cost begins with
-one step in eight: from the second and third look, as the first one has work of its own, the first cadence is chosen.
+its first step and one in eight: from the second and third look the first cadence is chosen.
 
 *Escalation.* After an alarm all layers, or those that are named, are looked at every step for a while. That is outside
 of the budget; as many steps pass after it before the next one.
@@ -39,8 +39,8 @@ MOST_PAIRS = 64
 """Pairs of times that are kept: some 1 kB."""
 START = 8
 """Steps between the first looks of a run that follows what they cost."""
-_FIRST = 3
-"""Looks after which the first cadence is chosen, by all but the first."""
+_FIRST = 2
+"""Looks after which the first cadence is chosen; that of the first step, which has work of its own, is none."""
 _NEAR = 8
 """Steps of the other kind, the newest, that one is compared with."""
 _ROOM = 0.7
@@ -170,6 +170,11 @@ class Budget:
         early = self._pairs in {LEAST_PAIRS, 2 * LEAST_PAIRS}
         return self._decide(step, early=early) if early or self._pairs % MOST_PAIRS == 0 else None
 
+    @property
+    def starting(self) -> bool:
+        """Whether the first cadence is not chosen yet."""
+        return self._first > 0
+
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
         return {
@@ -205,8 +210,7 @@ class Budget:
     def _begin(self, step: int, cost: float) -> dict[str, Any] | None:
         """Take the cost of one of the first looks, and choose the first cadence after the last of them."""
         self._first -= 1
-        if self._first < _FIRST - 1:
-            self._costs.append(cost)
+        self._costs.append(cost)
         if self._first:
             return None
         cost, error = float(np.mean(self._costs)), float(np.ptp(self._costs)) / 2
@@ -311,11 +315,11 @@ class Cadence:
 
     def due(self, step: int) -> tuple[int, ...]:
         """Return the layers that are measured at a step."""
-        return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation)
+        return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation, self._ahead)
 
     def looks(self, step: int) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
-        return self.closely(step) or _looks(step, self.budget.every)
+        return self.closely(step) or _looks(step + self._ahead, self.budget.every)
 
     def closely(self, step: int) -> bool:
         """Return whether a step is one of an escalation: everything is looked at."""
@@ -324,7 +328,7 @@ class Cadence:
 
     def turn(self, step: int) -> int:
         """Return how many looks there are before a step, to take turns by."""
-        return _turn(step, self.budget.every)
+        return _turn(step + self._ahead, self.budget.every)
 
     def escalate(
         self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
@@ -358,7 +362,12 @@ class Cadence:
         """Take the time of a step that :meth:`due` was asked about; return what was decided."""
         if self.closely(step):
             return None
-        return self.budget.see(step, seconds, measured=_looks(step, self.budget.every))
+        return self.budget.see(step, seconds, measured=_looks(step + self._ahead, self.budget.every))
+
+    @property
+    def _ahead(self) -> int:
+        """Steps by which looks come earlier: at first, so that the first step is looked at."""
+        return self.budget.every - 1 if self.budget.starting else 0
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types."""
@@ -394,11 +403,11 @@ def _turn(step: int, every: int) -> int:
 
 
 def _planned(
-    step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None
+    step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None, ahead: int = 0
 ) -> tuple[int, ...]:
     due: tuple[int, ...] = ()
-    if _looks(step, every):
-        due = slots[_turn(step, every) % len(slots)]
+    if _looks(step + ahead, every):
+        due = slots[_turn(step + ahead, every) % len(slots)]
     if escalation is None or not escalation.first <= step <= escalation.last:
         return due
     more = range(layers) if escalation.layers is None else escalation.layers

@@ -162,8 +162,13 @@ class Shares:
             held[...] = np.frombuffer(base64.b64decode(state[name]), held.dtype).reshape(held.shape)
 
     @property
+    def ready(self) -> int:
+        """How many series have enough values."""
+        return int(np.count_nonzero(self._values >= JUDGED_FROM))
+
+    @property
     def _family(self) -> int:
-        return max(int(np.count_nonzero(self._values >= JUDGED_FROM)) + self.others, 1)
+        return max(self.ready + self.others, 1)
 
     def _newest(self, ring: np.ndarray, own: Ints, number: int) -> np.ndarray:
         """Return the newest values of some series, float[number, own], the newest first."""

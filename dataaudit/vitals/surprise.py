@@ -189,8 +189,13 @@ class Surprises:
         }
 
     @property
+    def ready(self) -> int:
+        """How many series have enough values."""
+        return int(np.count_nonzero(self.expected.count >= JUDGED_FROM))
+
+    @property
     def _family(self) -> int:
-        return max(int(np.count_nonzero(self.expected.count >= JUDGED_FROM)) + self.others, 1)
+        return max(self.ready + self.others, 1)
 
     def _transformed(self, held: Floats) -> Floats:
         found = np.full(len(held), np.nan)

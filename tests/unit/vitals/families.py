@@ -188,5 +188,8 @@ class Reference:
             wide = torch.cat([wide, sinks.detach().double()[None, :, None, None].expand(*wide.shape[:3], 1)], -1)
         weights = wide[0].softmax(-1)
         keys = wide[..., :-1] if wide.shape[-1] == wide.shape[-2] + 1 and not self._apart else wide  # a sink is none
-        found = torch.special.entr(weights).sum(-1).mean(-1), keys[0].amax((-1, -2))
+        largest = keys[0].amax((-1, -2))
+        if (wide.amax(-1) == 0).all():  # the model took the largest off before: what it was cannot be told here
+            largest = torch.full_like(largest, math.nan)
+        found = torch.special.entr(weights).sum(-1).mean(-1), largest
         self._runs.setdefault(self._now, []).append(found)

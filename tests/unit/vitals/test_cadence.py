@@ -243,16 +243,15 @@ def budget_from_the_first_step(cost, steps=512, noise=0.03, seed=0):
 def test_the_budget_holds_from_the_first_steps_on(cost):
     """A look at a model of a few milliseconds costs a third of a step to three of them, and the budget is 3 %."""
     share, moved = budget_from_the_first_step(cost)
-    assert moved[0] == 24
-    assert share[:24].max() <= cost / 8 + 1e-9
-    assert share[23:].max() <= max(cost / 8, 0.03)
+    assert moved[0] == 17
+    assert share[16:].max() <= max(3 * cost / 17, 0.03) + 1e-9
     assert share[-1] <= 0.03 + 3 * cost / 512 + (cost > 1) * cost / 64
 
 
 def test_a_model_that_looks_cost_little_of_is_looked_at_every_step_after_three_looks():
     cadence = Cadence([1], "nano", adapt=True)
-    assert [step for step in range(1, 25) if cadence.looks(step)] == [8, 16, 24]
-    for step in range(1, 25):
+    assert [step for step in range(1, 18) if cadence.looks(step)] == [1, 9, 17]
+    for step in range(1, 18):
         decided = cadence.see(step, 1.001 if cadence.looks(step) else 1.0)
     assert (decided["every"], decided["every_before"], decided["pairs"]) == (1, 8, 2)
     again = Cadence([1], "nano", adapt=True).load(cadence.state())

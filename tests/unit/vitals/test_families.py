@@ -99,7 +99,7 @@ def test_attention_of_each_family_is_right_in_float64_or_said_not_to_be_seen():
         for layer, (expected, highest) in reference.items():
             for head, (one, two) in enumerate(zip(expected.tolist(), highest.tolist(), strict=True)):
                 assert entropies[layer, head] == pytest.approx(one, abs=1e-4), (name, layer, head)
-                assert largest[layer, head] == pytest.approx(two, abs=1e-4), (name, layer, head)
+                assert math.isnan(two) or largest[layer, head] == pytest.approx(two, abs=1e-4), (name, layer, head)
                 assert not math.isnan(one)
     assert tried >= (170 if WHOLE else len(SOME) - 1)
 
