@@ -54,8 +54,12 @@ class OptimizerWatch:
         self._unread: set[str] = set()
         """Numbers that were none, which an event said already."""
         self._events: list[tuple[str, dict[str, Any]]] = []
-        self._hooks = [one.register_step_pre_hook(self._before) for one in self.optimizers]
-        self._hooks += [one.register_step_post_hook(self._after) for one in self.optimizers]
+        self._hooks: list[Any] = []
+        if self.optimizers:
+            from dataaudit.vitals.hooks import Hook
+
+            self._hooks = [one.register_step_pre_hook(Hook(self._before, self._failed)) for one in self.optimizers]
+            self._hooks += [one.register_step_post_hook(Hook(self._after, self._failed)) for one in self.optimizers]
 
     def close(self) -> None:
         """Take the hooks off."""
@@ -138,11 +142,17 @@ class OptimizerWatch:
             return
         with Guarded() as call:
             numbers[name] = scalar(value)
-        if call.error is not None and name not in self._unread:
-            self._unread.add(name)
-            self._events.append(
-                ("not_seen", {"what": name, "why": f"{type(value).__name__} is no number ({call.kind})"})
-            )
+        if call.error is not None:
+            self._not_seen(name, f"{type(value).__name__} is no number ({call.kind})")
+
+    def _failed(self, why: str) -> None:
+        self._not_seen("optimizer", why)
+
+    def _not_seen(self, what: str, why: str) -> None:
+        """Report the first time that something has no number."""
+        if what not in self._unread:
+            self._unread.add(what)
+            self._events.append(("not_seen", {"what": what, "why": why}))
 
     def _state_finite(self, step: int) -> Pending | None:
         from dataaudit.vitals.finite import state_finite
@@ -155,8 +165,7 @@ class OptimizerWatch:
                     return Pending(found)
         if call.error is not None:
             self.state_looked_at = False
-            why = f"{call.kind} where it was read"
-            self._events.append(("not_seen", {"what": "opt_state_finite", "why": why}))
+            self._not_seen("opt_state_finite", f"{call.kind} where it was read")
         return None
 
 

@@ -5,7 +5,8 @@ Two layers look at the values of every step.
 - *Always on*, from the first step: rules without a baseline (always.py), thresholds of the literature (thresholds.py),
   and a learning rate that leaves its schedule (schedule.py).
 - *Calibrated*, once enough is known: each series against its own past and what the loop knows (surprise.py), or
-  against a baseline that was given (deviations.py), at a stated rate of false alarms.
+  against a baseline that was given (deviations.py), shares and counts against their own law (shares.py); at a stated
+  rate of false alarms of all together.
 
 An alarm is raised once, and again after its series came back. Related alarms are one incident (incidents.py). A
 *warning* says that a value passed a threshold of the literature; of several at a step it names the farthest. While the
@@ -25,6 +26,7 @@ from dataaudit.vitals.baseline import RATE, Baseline, Key
 from dataaudit.vitals.deviations import Deviations
 from dataaudit.vitals.incidents import Incidents
 from dataaudit.vitals.schedule import Schedule
+from dataaudit.vitals.shares import Shares
 from dataaudit.vitals.surprise import JUDGED_FROM, Ints, Surprises, how_judged
 from dataaudit.vitals.tails import Floats
 from dataaudit.vitals.thresholds import THRESHOLDS, Finding, Watched, few, finite
@@ -83,6 +85,7 @@ class Alarms:
         self._reported = False
         self.own: Surprises | None = None
         self.given: Deviations | None = None
+        self.shares = Shares(self.keys, rate)
         if baseline is None:
             self.own = Surprises(self.keys, rate)
         else:
@@ -95,6 +98,7 @@ class Alarms:
         *,
         rate: float = math.nan,
         tokens: float = math.nan,
+        trials: Floats | None = None,
         steady: bool = True,
     ) -> list[Finding]:
         """Take the values of a step and return what is to be said of them, alarms first.
@@ -106,6 +110,7 @@ class Alarms:
             values: float64[series], NaN for what was not measured; or by series, where those left out were not.
             rate: Of learning; NaN: not known.
             tokens: Of the step; NaN: not known.
+            trials: float64[series]: of how many each share or count is; NaN: not known.
             steady: Whether the learning rate neither warms up nor decays.
 
         Raises:
@@ -119,7 +124,7 @@ class Alarms:
         self._largest_rate = max(self._largest_rate, rate if rate > 0 else 0.0)
         self._seen += ~np.isnan(held)
         found = [*self._rates(step, rate), *self._bad_numbers(held), *self._rules(held, rate)]
-        found += self._surprises(step, held, rate, tokens)
+        found += self._surprises(step, held, rate, tokens, trials)
         said = np.zeros(len(self.keys), bool)
         warned: list[dict[str, Any]] = []
         for one in self._watched:
@@ -141,6 +146,7 @@ class Alarms:
         return {
             "keys": [list(key) for key in self.keys],
             "judge": judge.state(),
+            "shares": self.shares.state(),
             "always": self._always.state(),
             "schedule": self._schedule.state(),
             "incidents": self.incidents.state(),
@@ -164,6 +170,7 @@ class Alarms:
             judge = self.own or self.given
             assert judge is not None
             judge.load(state["judge"])
+            self.shares.load(state["shares"])
             self._always.load(state["always"])
             self._schedule.load(state["schedule"])
             self.incidents.load(state["incidents"])
@@ -188,6 +195,7 @@ class Alarms:
             judged[self.own.places[self.own.judged]] = True
         elif self.given is not None:
             judged, reasons = self.given.judged, self.given.not_evaluated
+        judged[self.shares.places[self.shares.judged]] = True
         for metric in sorted({key.metric for key in self.keys}):
             own = [
                 place
@@ -207,13 +215,14 @@ class Alarms:
     def _why(self, places: Sequence[int], judged: np.ndarray, reasons: Mapping[Key, str]) -> str:
         """Return what would judge the series of a metric that are not judged yet."""
         rest = [one for one in places if not judged[one]]
-        if reasons:
+        if reasons and how_judged(self.keys[rest[0]]) != "share":
             return "; ".join(sorted({reasons.get(self.keys[one], "") for one in rest} - {""}))
-        assert self.own is not None
         values = int(self._seen[rest].min())
         steps = self._last_step - self._first_step + 1
         if not values:
             return "no value yet" if steps > 1 else "no step yet"
+        if how_judged(self.keys[rest[0]]) == "share" and (why := self.shares.why(rest)):
+            return why
         if values >= JUDGED_FROM:
             return "they settle after the learning rate or the size of a batch moved"
         every = steps / values
@@ -243,6 +252,7 @@ class Alarms:
         judge = self.own or self.given
         assert judge is not None
         judge.go_back()
+        self.shares.go_back()
         self._always.go_back()
         self._open[:] = False
         self._schedule = Schedule()
@@ -268,13 +278,20 @@ class Alarms:
             np.array(list(found), np.int64), held, lambda one: dict(zip(names, found[one], strict=True))
         )
 
-    def _surprises(self, step: int, held: Floats, rate: float, tokens: float) -> list[dict[str, Any]]:
-        if self.given is not None:
-            return self._details(self.given.see(step, held), held, self.given.detail)
-        assert self.own is not None
+    def _surprises(
+        self, step: int, held: Floats, rate: float, tokens: float, trials: Floats | None
+    ) -> list[dict[str, Any]]:
         alarm = self.healthy is None or step > self.healthy[1]
-        raised = self.own.see(step, held, rate=rate, tokens=tokens, alarm=alarm)
-        return self._details(raised, held, self.own.detail)
+        if self.own is not None:  # one rate for all: each counts the series of the other
+            self.shares.others, self.own.others = (self.own.ready, self.shares.ready)
+            raised = self.own.see(step, held, rate=rate, tokens=tokens, alarm=alarm)
+            found = self._details(raised, held, self.own.detail)
+        else:
+            assert self.given is not None
+            found = self._details(self.given.see(step, held), held, self.given.detail)
+        trials = np.full(len(held), math.nan) if trials is None else trials
+        raised = self.shares.see(step, held, trials, rate=rate, tokens=tokens, alarm=alarm)
+        return found + self._details(raised, held, self.shares.detail)
 
     def _details(self, places: Ints, held: Floats, more: Any) -> list[dict[str, Any]]:
         """Return alarms of some series: of each metric and rule the farthest out, and how many others there are."""

@@ -118,13 +118,15 @@ class Always:
         places = self._amounts
         values = held[places]
         new = np.isfinite(values)
+        wrong, fine = np.zeros((2, len(held)), bool)
+        if not new.any():
+            return wrong, fine
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(new, np.log(np.maximum(values, 1e-30)), np.nan)
             logs = np.where(self._logits[places], np.arcsinh(values), logs)
             now = math.log(rate) if rate > 0 else math.nan
         known = np.count_nonzero(~np.isnan(self._recent), axis=0) >= LEAST
         look = np.flatnonzero(new & known)
-        wrong, fine = np.zeros((2, len(held)), bool)
         if len(look):
             recent = self._recent[:, look]
             middle = np.nanmedian(recent, axis=0)
@@ -158,7 +160,7 @@ class Always:
 
 
 class SpikeScore:
-    """The gradient's norm over the average of its earlier ones, which remembers some ten."""
+    """The gradient's norm over the average of its earlier ones, which remembers some ten; without the loss's scale."""
 
     DECAY = 0.9
     LEAST = 8
@@ -166,12 +168,20 @@ class SpikeScore:
 
     def __init__(self) -> None:
         self.norms = 0
-        self.average = 0.0
+        self.average = self.scale = 0.0
 
-    def see(self, norm: float) -> float:
-        """Take a norm and return its score; NaN for the first few, and for what is no positive number."""
+    def see(self, norm: float, scale: float) -> float:
+        """Take a norm, and what the loss was multiplied by; return its score.
+
+        NaN for the first few, and for what is no positive number. A scale that is not known, NaN, is the last one
+        that was; what came before the first one had the same.
+        """
         if not 0 < norm < math.inf:
             return math.nan
+        if 0 < scale < math.inf:
+            self.average /= 1.0 if self.scale else scale
+            self.scale = scale
+        norm /= self.scale or 1.0
         score = norm / self.average if self.norms >= self.LEAST else math.nan
         self.norms += 1
         self.average += (norm - self.average) * max(1 - self.DECAY, 1 / self.norms)

@@ -65,20 +65,21 @@ def attention_rows(
         causal: Row i sees keys 0 to i.
         window: Row i sees keys after i - window.
         softcap: Logits are softcap·tanh(logits / softcap), before a mask.
-        sinks: [H], of each head a logit that no key has.
+        sinks: Of each head, [H], or of each row, [B, H, L, 1], a logit that no key has.
         rows: int64[n] which; all by default.
     """
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         wide = _wide(query)
         key = repeated(key, query.shape[1]).to(wide)
         rows = torch.arange(query.shape[2], device=query.device) if rows is None else rows
+        sinks = None if sinks is None else sinks_of_rows(sinks, query)
         chunks = []
         for some in rows.split(_CHUNK_ROWS):
             logits = scale * (query[:, :, some].to(wide) @ key.transpose(-1, -2)).float()
             logits = logits if softcap is None else softcap * (logits / softcap).tanh()
             added = _added(query, key, mask, causal, window, some)
             logits = logits if added is None else logits + added
-            chunks.append(_of_logits(logits, sinks))
+            chunks.append(_of_logits(logits, None if sinks is None else sinks[:, :, some]))
         largest, lse, entropy, keys = (torch.cat(one, dim=-1) for one in zip(*chunks, strict=True))
         bound = rounding(query[:, :, rows], key, scale, lse)
         return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
@@ -104,13 +105,18 @@ def _of_logits(logits: torch.Tensor, sinks: torch.Tensor | None) -> tuple[torch.
     """Return the largest logit, the log-sum-exp, the entropy and the number of keys of each row."""
     keys, largest = (logits != -math.inf).sum(-1), logits.amax(-1)
     if sinks is not None:
-        sink = sinks.float()[None, :, None, None].expand(*logits.shape[:3], 1)
-        logits = torch.cat([logits, sink], -1)
+        logits = torch.cat([logits, sinks[..., None]], -1)
     highest = logits.amax(-1)
     below = logits - highest[..., None]
     total, weights = below.logsumexp(-1), below.softmax(-1)
     entropy = total - torch.where(weights > 0, weights * below, 0.0).sum(-1)
     return largest, highest + total, entropy, keys
+
+
+def sinks_of_rows(sinks: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    """Return the sink's logit of every row, float32[B, H, L], of one that heads have, or rows."""
+    sinks = sinks.float()[None, :, None, None] if sinks.dim() == 1 else sinks.float()
+    return sinks.expand(*query.shape[:3], 1)[..., 0]
 
 
 def sample_rows(length: int, number: int, device: torch.device | None = None) -> torch.Tensor:

@@ -19,7 +19,15 @@ import math
 
 import torch
 
-from dataaudit.vitals.attention import AttentionRows, hidden_by, hidden_by_place, repeated, rounding, seen_rows
+from dataaudit.vitals.attention import (
+    AttentionRows,
+    hidden_by,
+    hidden_by_place,
+    repeated,
+    rounding,
+    seen_rows,
+    sinks_of_rows,
+)
 
 _KERNEL = "_scaled_dot_product_flash_attention_for_cpu"
 """The one that returns the log-sum-exp beside the output."""
@@ -77,7 +85,7 @@ def attention_pass(
             found = online_pass(query, key, scale=scale, mask=mask, causal=causal, window=window, softcap=softcap)
         else:
             found = fused_pass(query, key, scale=scale, mask=mask, causal=causal, window=window)
-        return found if sinks is None else _with_sinks(found, sinks.float()[None, :, None])
+        return found if sinks is None else _with_sinks(found, sinks_of_rows(sinks, query))
 
 
 def fused_pass(

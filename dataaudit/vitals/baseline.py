@@ -1,8 +1,7 @@
 """What a healthy run looks like: of every series a level and a scale, of every metric how far off its series may be.
 
-A series is one metric of one layer, head and statistic. Its level is a median, a robust line or, of another run, a
-trajectory of medians; its scale is 1.4826 times the median absolute distance from the level, never below a floor. What
-a series does is looked at in scales from its level, z.
+A series is one metric of one layer, head and statistic. Its level is a median or, of another run, medians of its parts;
+its scale is 1.4826 times the median absolute distance from the level, above a floor. z is the distance in scales.
 
 The limit of a metric holds for all of its series together, and over time: in health, one of them begins to be out at
 a share of steps that is the stated rate. Simulated for 96 heads with heavy tails, memory, or much in common, windows of
@@ -45,12 +44,11 @@ from dataaudit.vitals.tails import (
     sidak_limit,
     sidak_limit_of_means,
     tail_index,
-    widened,
 )
 
 Ints = npt.NDArray[np.int64]
-Trend = Literal["level", "line", "trajectory"]
-"""One median; a robust line within the window, its ends held outside; medians of parts of a run, lines in between."""
+Trend = Literal["level", "trajectory"]
+"""One median; medians of parts of a run, lines in between."""
 
 RATE = 1e-4
 """False alarms a step, of a whole metric."""
@@ -230,11 +228,10 @@ def baseline_of(
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)
         own = logarithm(own[:, seen]) if log else own[:, seen]
-        part = _measure(own, places[seen], at, trend, log, rate, persistence)
-        parts.append(part)
+        parts.append(_measure(own, places[seen], at, trend, log, rate, persistence))
         order.append(chosen)
     place = np.argsort(np.concatenate(order))
-    joined = [reason for part in parts for reason in part.reasons]
+    reasons = [reason for part in parts for reason in part.reasons]
     return Baseline(
         keys=keys,
         first=int(steps[0]),
@@ -246,7 +243,7 @@ def baseline_of(
         scale=np.concatenate([part.scale for part in parts])[place],
         values=np.concatenate([part.values for part in parts])[place],
         effective=np.concatenate([part.effective for part in parts])[place],
-        reasons=tuple(joined[one] for one in place),
+        reasons=tuple(reasons[one] for one in place),
         limits={keys[chosen[0]].metric: part.limits for chosen, part in zip(order, parts, strict=True) if part.limits},
         rate=rate,
         persistence=persistence,
@@ -260,11 +257,10 @@ def baseline_of_run(
     last: int,
     by: Literal["step", "position"] = "step",
     rank: int = 0,
-    trend: Trend = "trajectory",
     rate: float = RATE,
     persistence: int = PERSISTENCE,
 ) -> Baseline:
-    """Return the baseline of a run that was written down.
+    """Return the baseline of a run that was written down: trajectories.
 
     Heads of runs that began with other weights have nothing in common but their numbers: take a run of the same seed,
     or look at whole layers.
@@ -275,7 +271,6 @@ def baseline_of_run(
         last: Last healthy step.
         by: Whether its levels hold at the same step, or at the same share of the run.
         rank: Whose values.
-        trend: What a level is.
         rate: False alarms a step, of a whole metric.
         persistence: Values in a row that have to be out.
 
@@ -297,7 +292,7 @@ def baseline_of_run(
     values = np.full((len(steps), len(keys)), np.nan)
     values[place, [column[key] for key in rows]] = table["value"].to_numpy()
     total = end if by == "position" else 0
-    return baseline_of(keys, steps, values, trend=trend, total=total, rate=rate, persistence=persistence)
+    return baseline_of(keys, steps, values, trend="trajectory", total=total, rate=rate, persistence=persistence)
 
 
 def logarithm(values: Floats) -> Floats:
@@ -382,27 +377,26 @@ def _measure(
     limits = None
     if fit.any():
         steps = int(np.count_nonzero(~np.isnan(values[fit]).all(0)))
-        tails = (math.nan, math.nan)
+        tails = math.nan, math.nan
         if steps >= CALIBRATE_FROM:
-            jumps, drifts = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
-            tails = jumps, drifts * (widened(effective[fit], correlated[fit]) if trend == "line" else 1)
+            tails = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
         bounds = (
             sidak_limit(effective[fit], correlated[fit], rate / 2, persistence),
             sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, knots=len(at)),
         )
-
-        def limit(place: int, over: Literal["each", "mean"], number: int) -> Limit:
-            seen = math.isfinite(tails[place])
-            return Limit(
+        ways: tuple[tuple[Literal["each", "mean"], int], ...] = (("each", persistence), ("mean", AVERAGED))
+        jumps, drifts = (
+            Limit(
                 over=over,
-                values=number,
-                distance=tails[place] if seen else bounds[place],
-                method="calibrated" if seen else "sidak_student",
+                values=many,
+                distance=seen if math.isfinite(seen) else bound,
+                method="calibrated" if math.isfinite(seen) else "sidak_student",
                 steps=steps,
                 family=int(fit.sum()),
             )
-
-        limits = (limit(0, "each", persistence), limit(1, "mean", AVERAGED))
+            for (over, many), seen, bound in zip(ways, tails, bounds, strict=True)
+        )
+        limits = (jumps, drifts)
     return _Part(
         levels=levels,
         scale=np.where(fit, scale, np.nan),
@@ -424,8 +418,6 @@ def _reason(number: int, effective: float) -> str:
 def _knots(places: Floats, trend: Trend) -> Floats:
     if trend == "level":
         return places[len(places) // 2 :][:1]
-    if trend == "line":
-        return places[[0, -1]] if len(places) > 1 else places
     edges = np.linspace(places[0], places[-1], KNOTS + 1)
     return (edges[1:] + edges[:-1]) / 2
 
@@ -434,31 +426,9 @@ def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
     """Return float64[knots, series] of values float64[series, n]."""
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
         return np.tile(_median(values), (len(at), 1))
-    if trend == "line":
-        slope = _slopes(values, places)
-        middle = _median(values - slope[:, None] * places)
-        return middle + at[:, None] * slope
     part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
     medians = np.stack([_median(values[:, part == one]) for one in range(KNOTS)])
     return _filled(medians, at)
-
-
-def _slopes(values: Floats, places: Floats) -> Floats:
-    """Return the median slope of each series between every value and the one half of its values later; 0 of too few."""
-    missing = np.isnan(values)
-    if not missing.any():
-        half = (len(places) + 1) // 2
-        return _median((values[:, half:] - values[:, :-half]) / (places[half:] - places[:-half]))
-    order = np.argsort(missing, axis=1, kind="stable")
-    values, own = np.take_along_axis(values, order, 1), places[order]
-    number = np.count_nonzero(~np.isnan(values), axis=1)[:, None]
-    later = np.arange(values.shape[1]) + np.maximum((number + 1) // 2, 1)
-    there = later < number
-    later = np.where(there, later, 0)
-    apart = np.where(there, np.take_along_axis(own, later, 1) - own, 1.0)
-    rise = np.where(there, np.take_along_axis(values, later, 1) - values, np.nan)
-    slope = _median(rise / apart)
-    return np.where(np.isnan(slope), 0.0, slope)
 
 
 def _filled(medians: Floats, at: Floats) -> Floats:
@@ -484,17 +454,15 @@ def _floors(levels: Floats, *, log: bool) -> Floats:
     if log:
         return np.full(levels.shape[1], FLOOR)
     size = np.abs(levels).max(0, initial=0.0)
-    known = size[np.isfinite(size)]
-    common = float(np.median(known)) if len(known) else 0.0
-    return FLOOR * np.where(size > 0, size, common or 1.0)
+    common = float(_median(np.where(np.isfinite(size), size, np.nan)[None])[0])
+    return FLOOR * np.where(size > 0, size, common if common > 0 else 1.0)
 
 
 def _scales(rest: Floats, floor: Floats) -> Floats:
     """Return float64[series]: 1.4826 MAD; the standard deviation where half are equal; at least the floor."""
     spread = _SIGMA * _median(np.abs(rest))
-    filled = np.where(np.isnan(rest), 0.0, rest)
     number = np.maximum(np.count_nonzero(~np.isnan(rest), axis=1), 1)
-    deviation = np.sqrt((filled**2).sum(1) / number)
+    deviation = np.sqrt(np.nansum(rest**2, axis=1) / number)
     return np.fmax(np.where(spread > 0, spread, deviation), np.where(np.isnan(floor), FLOOR, floor))
 
 

@@ -10,7 +10,8 @@ compared with the median of the newest of the other. One step in 16 is left bare
 without it there is nothing to compare. It is looked at after 16, 32 and every 64 such pairs. Where the cost is above
 the budget by more than chance the cadence becomes slower; it becomes faster only where even the cost of twice as many
 measurements, and its uncertainty, would be well inside the budget, and each time that proves wrong it waits twice as
-long before it tries again. Steps that an escalation looks at are not counted.
+long before it tries again. Steps that an escalation looks at are not counted. A run that follows its cost begins with
+its first step and one in eight: from the second and third look the first cadence is chosen.
 
 *Escalation.* After an alarm all layers, or those that are named, are looked at every step for a while. That is outside
 of the budget; as many steps pass after it before the next one.
@@ -36,6 +37,10 @@ LEAST_PAIRS = 16
 """Pairs of times before anything is decided."""
 MOST_PAIRS = 64
 """Pairs of times that are kept: some 1 kB."""
+START = 8
+"""Steps between the first looks of a run that follows what they cost."""
+_FIRST = 2
+"""Looks after which the first cadence is chosen; that of the first step, which has work of its own, is none."""
 _NEAR = 8
 """Steps of the other kind, the newest, that one is compared with."""
 _ROOM = 0.7
@@ -115,17 +120,20 @@ class Budget:
 
     Args:
         preset: Where it begins, and its bounds.
+        sparse: Whether it begins with few looks, and chooses its first cadence by what they cost.
 
     Raises:
         ValueError: A bound is no power of 2, they are not in order, or the budget is not positive.
     """
 
-    def __init__(self, preset: Preset) -> None:
+    def __init__(self, preset: Preset, *, sparse: bool = False) -> None:
         bounds = (preset.fastest, preset.every, preset.slowest)
         if list(bounds) != sorted(bounds) or any(one < 1 or one & (one - 1) for one in bounds) or preset.percent <= 0:
             raise ValueError(f"bounds in order, powers of 2, and a positive budget expected, found {preset}")
         self.preset = preset
-        self.every = preset.every
+        self._first = _FIRST if sparse and preset.every < preset.slowest else 0
+        """Looks until the first cadence is chosen."""
+        self.every = min(max(preset.every, START), preset.slowest) if self._first else preset.every
         self._near: deque[float] = deque(maxlen=_NEAR)
         """Seconds of the newest steps of the more frequent kind."""
         self._costs: deque[float] = deque(maxlen=MOST_PAIRS)
@@ -155,15 +163,23 @@ class Budget:
             return None
         other = float(np.median(self._near))
         bare, with_it = (other, seconds) if measured else (seconds, other)
+        if self._first:
+            return self._begin(step, (with_it - bare) / bare)
         self._costs.append((with_it - bare) / bare)
         self._pairs += 1
         early = self._pairs in {LEAST_PAIRS, 2 * LEAST_PAIRS}
         return self._decide(step, early=early) if early or self._pairs % MOST_PAIRS == 0 else None
 
+    @property
+    def starting(self) -> bool:
+        """Whether the first cadence is not chosen yet."""
+        return self._first > 0
+
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
         return {
             "every": self.every,
+            "first": self._first,
             "near": list(self._near),
             "costs": list(self._costs),
             "pairs": self._pairs,
@@ -182,7 +198,7 @@ class Budget:
             every = int(state["every"])
             if not self.preset.fastest <= every <= self.preset.slowest:
                 raise ValueError(f"a cadence of {every} is out of bounds")
-            self.every = every
+            self.every, self._first = every, int(state["first"])
             self._near = deque(map(float, state["near"]), _NEAR)
             self._costs = deque(map(float, state["costs"]), MOST_PAIRS)
             self._pairs, self._patience = int(state["pairs"]), int(state["patience"])
@@ -190,6 +206,17 @@ class Budget:
         except (KeyError, TypeError) as error:
             raise ValueError(f"this is no state of a budget: {error}") from None
         return self
+
+    def _begin(self, step: int, cost: float) -> dict[str, Any] | None:
+        """Take the cost of one of the first looks, and choose the first cadence after the last of them."""
+        self._first -= 1
+        self._costs.append(cost)
+        if self._first:
+            return None
+        cost, error = float(np.mean(self._costs)), float(np.ptp(self._costs)) / 2
+        share, self._pairs = cost * self._measured_share(self.every), len(self._costs)
+        to = self._slower(cost, self.preset.percent / 100, self.preset.every)
+        return self._moved(self._said(step, to, share, error))
 
     def _decide(self, step: int, *, early: bool) -> dict[str, Any] | None:
         costs = np.array(self._costs)
@@ -201,7 +228,7 @@ class Budget:
         share = cost * self._measured_share(self.every)
         to = self.every
         if (cost - (_SURE if early else 1) * error) * self._measured_share(self.every) > limit:
-            to = self._slower(cost, limit)
+            to = self._slower(cost, limit, self.every)
             if to == self.every:
                 return self._at_bound(step, share, error)
         elif self._pairs >= self._patience and self.every > self.preset.fastest:
@@ -209,19 +236,22 @@ class Budget:
             to = self.every // 2 if expected < _ROOM * limit else to
         if to == self.every:
             return None
-        decided = self._said(step, to, share, error)
         if to > self.every and self._sped_up:
             self._patience *= 2
         self._sped_up = to < self.every
-        self.every = to
+        return self._moved(self._said(step, to, share, error))
+
+    def _moved(self, decided: dict[str, Any]) -> dict[str, Any]:
+        """Go on with another cadence, from new pairs; return what was decided."""
+        self.every = decided["every"]
         self._costs.clear()
         self._near.clear()
         self._pairs = 0
         self._bound_said = False
         return decided
 
-    def _slower(self, cost: float, limit: float) -> int:
-        to = self.every
+    def _slower(self, cost: float, limit: float, to: int) -> int:
+        """Return the first cadence, from one on and each twice as slow, whose cost is within the limit."""
         while to < self.preset.slowest and cost * self._measured_share(to) > limit:
             to *= 2
         return min(to, self.preset.slowest)
@@ -256,19 +286,26 @@ class Cadence:
     Args:
         elements: Of each layer, what measuring it reads; positive.
         preset: Where it begins, its bounds and budget.
+        adapt: Whether the first cadence is chosen by what a few looks cost.
 
     Raises:
         ValueError: A layer has no elements, or the preset is unknown or makes no sense.
     """
 
-    def __init__(self, elements: Sequence[int], preset: Literal["nano", "medium", "large"] | Preset = "nano") -> None:
+    def __init__(
+        self,
+        elements: Sequence[int],
+        preset: Literal["nano", "medium", "large"] | Preset = "nano",
+        *,
+        adapt: bool = False,
+    ) -> None:
         if not elements or min(elements) < 1:
             raise ValueError("every layer has elements, and there is at least one")
         if not isinstance(preset, Preset) and preset not in PRESETS:
             raise ValueError(f"preset: expected {', '.join(PRESETS)}, found {preset}")
         self._elements = tuple(elements)
         self._rotation = rotation(elements)
-        self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset])
+        self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset], sparse=adapt)
         self._escalation: Escalation | None = None
 
     @property
@@ -278,11 +315,11 @@ class Cadence:
 
     def due(self, step: int) -> tuple[int, ...]:
         """Return the layers that are measured at a step."""
-        return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation)
+        return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation, self._ahead)
 
     def looks(self, step: int) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
-        return self.closely(step) or _looks(step, self.budget.every)
+        return self.closely(step) or _looks(step + self._ahead, self.budget.every)
 
     def closely(self, step: int) -> bool:
         """Return whether a step is one of an escalation: everything is looked at."""
@@ -291,7 +328,7 @@ class Cadence:
 
     def turn(self, step: int) -> int:
         """Return how many looks there are before a step, to take turns by."""
-        return _turn(step, self.budget.every)
+        return _turn(step + self._ahead, self.budget.every)
 
     def escalate(
         self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
@@ -325,7 +362,12 @@ class Cadence:
         """Take the time of a step that :meth:`due` was asked about; return what was decided."""
         if self.closely(step):
             return None
-        return self.budget.see(step, seconds, measured=_looks(step, self.budget.every))
+        return self.budget.see(step, seconds, measured=_looks(step + self._ahead, self.budget.every))
+
+    @property
+    def _ahead(self) -> int:
+        """Steps by which looks come earlier: at first, so that the first step is looked at."""
+        return self.budget.every - 1 if self.budget.starting else 0
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types."""
@@ -361,11 +403,11 @@ def _turn(step: int, every: int) -> int:
 
 
 def _planned(
-    step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None
+    step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None, ahead: int = 0
 ) -> tuple[int, ...]:
     due: tuple[int, ...] = ()
-    if _looks(step, every):
-        due = slots[_turn(step, every) % len(slots)]
+    if _looks(step + ahead, every):
+        due = slots[_turn(step + ahead, every) % len(slots)]
     if escalation is None or not escalation.first <= step <= escalation.last:
         return due
     more = range(layers) if escalation.layers is None else escalation.layers

@@ -32,6 +32,10 @@ class Column:
     stat: str
     place: int = -1
     """Of the tap that it comes from; -1: of none. A number that is not finite there is an event, not a gap."""
+    counted: int = -1
+    """Of the tap that counts what a share is of; -1: of none."""
+    of: int = 0
+    """What a share or count is of, where that is always the same; 0: it is not."""
 
 
 @dataclass(slots=True)
@@ -76,8 +80,8 @@ def tap_columns(taps: Taps) -> list[Column]:
             found.append(Column("residual_rms", one.layer, -1, "block", place))
     for place, one in enumerate(taps.places):
         if one.part == "block":
-            found.append(Column("activation_outlier_rate", one.layer, -1, "block", place))
-    found += [Column("dead_neuron_count", one.index, -1, "units") for one in taps.unit_layers]
+            found.append(Column("activation_outlier_rate", one.layer, -1, "block", counted=place))
+    found += [Column("dead_neuron_count", one.index, -1, "units", of=one.units) for one in taps.unit_layers]
     first = len(taps.places) + len(taps.unit_layers)
     for metric, stat in (
         ("max_attn_logit", "sampled"),
@@ -88,14 +92,15 @@ def tap_columns(taps: Taps) -> list[Column]:
         for index, layer in enumerate(taps.head_layers):
             own = 0 if layer.attention is None else layer.attention.heads  # others may have more
             found += [
-                Column(metric, layer.index, head, stat, first + index if head < own else -1)
+                Column(metric, layer.index, head, stat, first + index if head < own else -1, first + index)
                 for head in range(taps.heads.shape[2])
             ]
     for metric, stat in ALL_ROWS:
         for layer in taps.head_layers:
             found += [Column(metric, layer.index, head, stat) for head in range(taps.heads.shape[2])]
     found += [Column("attn_entropy", layer.index, -1, OFF, first + at) for at, layer in enumerate(taps.head_layers)]
-    return [*found, Column("dead_head_rate", -1, -1, "share")]
+    heads = sum(one.attention.heads for one in taps.head_layers if one.attention)
+    return [*found, Column("dead_head_rate", -1, -1, "share", of=heads)]
 
 
 def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tensor:

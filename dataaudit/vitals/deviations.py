@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dataaudit.vitals.baseline import ESTIMATES, FARTHEST_OF_MEAN, LOGARITHMS, Baseline, Key, Runs, logarithm
-from dataaudit.vitals.surprise import Ints
+from dataaudit.vitals.surprise import SHARES, Ints
 from dataaudit.vitals.tails import Floats
 
 _CALM = 0.5
@@ -39,6 +39,7 @@ class Deviations:
         self._columns = np.array([column.get(key, -1) for key in keys], np.int64)
         limits = [baseline.limits.get(key.metric) for key in keys]
         fit = np.array([one is not None for one in limits], bool) & (self._columns >= 0)
+        fit &= np.array([key.metric not in SHARES for key in keys], bool)
         self._scale = np.where(fit, baseline.scale[self._columns], np.nan)
         none = (math.inf, math.inf)
         self._limits = np.array([none if one is None else [each.distance for each in one] for one in limits]).T
@@ -63,7 +64,8 @@ class Deviations:
             key: "not in the baseline" if column < 0 else theirs.get(key, "")
             for key, column in zip(self.keys, self._columns, strict=True)
         }
-        return {key: why for key, why in found.items() if why and key.stat not in ESTIMATES}
+        others = {key for key in self.keys if key.stat in ESTIMATES or key.metric in SHARES}
+        return {key: why for key, why in found.items() if why and key not in others}
 
     def see(self, step: int, held: Floats) -> Ints:
         """Take the values of a step and return the places of the series that left the baseline."""

@@ -18,6 +18,8 @@ _TASK = "_current_graph_task_id"
 _ENGINE = importlib.import_module("torch._C")
 _FEW = 16
 """Parameters, the smallest, by which is known what a scaler and clipping did."""
+_SAME = 1e-3
+"""Of a logarithm of base 2: how far from a whole number the factor of a scaler alone may be."""
 REST = 64
 """Steps between two looks where a step has one backward pass."""
 STATS = (
@@ -118,6 +120,17 @@ class MicroBatches:
         return self._together.double().sum().sqrt().float() if self._added else None
 
     @property
+    def loss_scale(self) -> torch.Tensor | None:
+        """What a scaler multiplied gradients of the latest step by, a scalar; None: it had no update.
+
+        Scalers take powers of 2. NaN where clipping came in between, which hides by how much.
+        """
+        if self._factor is None:
+            return None
+        power = -self._factor.log2() / 2
+        return torch.where((power - power.round()).abs() < _SAME, power.round().exp2(), torch.nan).float()
+
+    @property
     def finite(self) -> torch.Tensor:
         """Whether each pass's own gradient is finite, bool[most]; False where there was none."""
         return self._norms.totals().isfinite()
@@ -152,7 +165,7 @@ class MicroBatches:
 
     def _updates(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         """Compare some gradients with what backward passes made: a scaler and clipping multiply all of them alike."""
-        if not self._on or self._factor is not None:
+        if not self._adding or self._factor is not None:
             return
         with torch.no_grad():
             now = torch.stack([_square(one) for one in self._few.values()]).double().sum()

@@ -1,4 +1,4 @@
-"""Where values go: the run log of a monitor, a run log of their own, or a list in memory."""
+"""Where values and events go: the run log of a monitor, a run log of their own, or a list in memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from dataaudit import __version__
 from dataaudit.errors import ConfigError
+from dataaudit.guarded import Guarded
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
+
+if TYPE_CHECKING:
+    from dataaudit.vitals.columns import Column
 
 _WAITING_ITEMS = 4_096
 _FLUSH_SECONDS = 5.0
@@ -32,6 +37,64 @@ class Sink(Protocol):
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event."""
+
+
+class Reporter:
+    """Hands values and events to sinks, whose failures are no reason to end a run.
+
+    Attributes:
+        lost: Times that a sink failed to take what it was given.
+        failures: How often something of vitals failed, by what it was: that cost its numbers of the step.
+        reported: What was reported once, and is not repeated.
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = tuple(sinks)
+        self.lost = 0
+        self.failures: Counter[str] = Counter()
+        self.reported: set[str] = set()
+
+    def values(self, step: int, columns: Sequence[Column], values: np.ndarray) -> None:
+        """Write values of a step, float[columns]."""
+        rows: Columns = {
+            "step": np.full(len(columns), step),
+            "metric": [one.metric for one in columns],
+            "layer": np.array([one.layer for one in columns]),
+            "head": np.array([one.head for one in columns]),
+            "stat": [one.stat for one in columns],
+            "value": values.astype(np.float64),
+        }
+        for sink in self._sinks:
+            with Guarded() as call:
+                sink.add_values(rows)
+            self._count(call)
+
+    def event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
+        """Write an event."""
+        for sink in self._sinks:
+            with Guarded() as call:
+                sink.add_event(step, kind, detail)
+            self._count(call)
+
+    def once(self, step: int, kind: str, what: str, why: str) -> None:
+        """Write, the first time, that something has no value, and why."""
+        if (name := f"{what}: {why}") not in self.reported:
+            self.reported.add(name)
+            self.event(step, kind, {"what": what, "why": why})
+
+    def failed(self, step: int, what: str, why: str) -> None:
+        """Count a failure of vitals' own, and write each once."""
+        self.failures[what] += 1
+        self.once(step, "not_seen", what, why)
+
+    def _count(self, call: Guarded) -> None:
+        """Count a sink's error, and log the first one."""
+        if call.error is not None:
+            if not self.lost:
+                _LOG.warning(
+                    "vitals: a sink failed (%s); training goes on, and what it did not take is lost", call.origin
+                )
+            self.lost += 1
 
 
 class MemorySink:

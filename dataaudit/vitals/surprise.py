@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.expected import FOLLOWED, Covariates, Expected
-from dataaudit.vitals.tails import AVERAGED, student_quantile
+from dataaudit.vitals.tails import AVERAGED, of_each, student_quantile
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,7 +30,7 @@ Ints = npt.NDArray[np.int64]
 JUDGED_FROM = 64
 """Values from which on a series is judged."""
 PERSISTENCE = 3
-_INDEPENDENT = 1.7
+INDEPENDENT = 1.7
 """Independent values that three in a row are worth."""
 _UNSURE = 8.0
 """Over the values of a series: the share by which its limits are wider."""
@@ -61,15 +61,14 @@ _OTHERS = {
     "nan_inf_events": "a fixed rule holds for it",
     "skipped_updates": "a fixed rule holds for it",
     "gradient_spike_score": "a fixed rule holds for it",
-    "dead_neuron_count": "a count: a fixed rule holds for it",
-    "dead_head_rate": "a rate: a fixed rule holds for it",
-    "activation_outlier_rate": "a rate: it has no band of a normal distribution",
 }
+SHARES = frozenset({"dead_neuron_count", "dead_head_rate", "activation_outlier_rate"})
+"""Metrics that are k of n."""
 _ARRAYS = ("_recent", "_steps", "_expected", "_mean", "_spread", "_doubtful", "open")
 
 
 def how_judged(key: Key) -> str:
-    """Return how a series is judged: ``log``, ``asinh``, ``entropy`` or ``plain``; else why it is not."""
+    """Return how a series is judged: ``log``, ``asinh``, ``entropy``, ``plain`` or ``share``; else why it is not."""
     if key.metric in _AMOUNTS and key.stat not in {"low", "high"}:
         return "log"
     if (key.metric, key.stat) == ("max_attn_logit", "sampled"):
@@ -78,6 +77,8 @@ def how_judged(key: Key) -> str:
         return "entropy"
     if key.metric in {"gsnr", "direction_consistency"}:
         return "plain"
+    if key.metric in SHARES:
+        return "share"
     return _OTHERS.get(key.metric, "another statistic of the metric is judged")
 
 
@@ -91,6 +92,7 @@ class Surprises:
     Attributes:
         places: int64[judged]: places of the series that can be judged.
         open: bool[judged]: which are out.
+        others: Series that others judge at the same rate.
     """
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
@@ -102,7 +104,7 @@ class Surprises:
         self._place[self.places] = np.arange(number)
         updates = np.array([keys[one].metric == "update_to_weight" for one in self.places], bool)
         self.expected = Expected(np.where(updates, 1.0, np.nan))
-        self.rate, self.known = rate, Covariates()
+        self.rate, self.others, self.known = rate, 0, Covariates()
         self.open = np.zeros(number, bool)
         self._recent, self._expected = np.zeros((2, AVERAGED, number))
         """float64[AVERAGED, series]: the newest error first, in scales; what was expected."""
@@ -123,11 +125,11 @@ class Surprises:
     @property
     def limits(self) -> tuple[float, float]:
         """The limits of jumps and drifts."""
-        family = max(int(np.count_nonzero(self.expected.count >= JUDGED_FROM)), 1)
+        family = self._family
         if family not in self._limits:
-            tail = -math.expm1(math.log1p(-self.rate / 3) / family)
+            tail = of_each(self.rate / 3, family)
             self._limits = {
-                family: (student_quantile(tail ** (1 / _INDEPENDENT) / 2, 4.0), student_quantile(tail / 2, 15.0))
+                family: (student_quantile(tail ** (1 / INDEPENDENT) / 2, 4.0), student_quantile(tail / 2, 15.0))
             }
         return self._limits[family]
 
@@ -142,6 +144,8 @@ class Surprises:
             alarm: Whether anything is raised.
         """
         self.known.see(rate, tokens)
+        if not np.isfinite(held[self.places]).any():
+            return np.zeros(0, np.int64)
         phi = self.expected.phi.copy()
         z, expected = self.expected.see(self._transformed(held), self.known, self._doubtful)
         new = ~np.isnan(z)
@@ -180,9 +184,18 @@ class Surprises:
             "over": "each" if jumps else "mean",
             "values": PERSISTENCE if jumps else AVERAGED,
             "baseline": None,
-            "family": int(np.count_nonzero(self.expected.count >= JUDGED_FROM)),
+            "family": self._family,
             "false_alarm_rate": self.rate,
         }
+
+    @property
+    def ready(self) -> int:
+        """How many series have enough values."""
+        return int(np.count_nonzero(self.expected.count >= JUDGED_FROM))
+
+    @property
+    def _family(self) -> int:
+        return max(self.ready + self.others, 1)
 
     def _transformed(self, held: Floats) -> Floats:
         found = np.full(len(held), np.nan)

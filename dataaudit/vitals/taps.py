@@ -77,6 +77,8 @@ class Watch:
         """Places where all rows and sampled ones did not agree: sampled ones alone are looked at from then on."""
         self.tokens = 0
         """Tokens that the first place was given in this step."""
+        self.counted = [0] * places
+        """Elements or rows of this step that shares of a place are of."""
         self.batch_row = 0
         """Row of the batch whose attention and outliers are measured."""
         _WATCHES[self.number] = self
@@ -96,7 +98,7 @@ class Watch:
         for place in places:
             self.on[place] = place not in self.failed
             self.all_rows[place] = (closely or (place - turn) % ROTATION == 0) and place not in self.refused
-        self.seen = [0] * len(self.on)
+        self.seen, self.counted = [0] * len(self.on), [0] * len(self.on)
         self.tokens = 0
 
     def stop(self) -> None:
@@ -146,6 +148,7 @@ def _activations(values: torch.Tensor, slots: torch.Tensor, watch: int, place: i
             square = norm(held).square() / count
             far = OUTLIER_SIGMA * (square - mean.square()).clamp_min(0.0).sqrt()
             some = held[_WATCHES[watch].batch_row % len(held)]
+            _WATCHES[watch].counted[place] += some.numel()
             outliers = torch.count_nonzero((some.float() - mean).abs_() > far)
             slots[place, row, 1].copy_(square.sqrt())
             slots[place, row, 2].copy_(outliers / some.numel() + 0 * square)  # of what is not finite there is no share
@@ -201,10 +204,11 @@ def _heads(
         "causal": causal,
         "window": window,
         "softcap": softcap,
-        "sinks": None if sinks is None else sinks.detach(),
+        "sinks": None if sinks is None else (sinks[one] if sinks.dim() > 1 and len(sinks) > 1 else sinks).detach(),
     }
     chosen_rows = sample_rows(query.shape[2], rows, query.device)
     some = attention_rows(query, key, rows=chosen_rows, **named)
+    _WATCHES[watch].counted[place] += len(chosen_rows)
     own[:, : len(ROW_STATS)].copy_(head_statistics(some))
     if _WATCHES[watch].all_rows[place] and why_no_pass(query.device, softcap) is None:
         own[:, len(ROW_STATS) :].copy_(pass_statistics(attention_pass(query, key, **named), some, chosen_rows))
@@ -223,6 +227,7 @@ def _logits(logits: torch.Tensor, slots: torch.Tensor, watch: int, place: int, i
     chosen = held.batch_row % logits.shape[0]
     chosen_rows = sample_rows(logits.shape[2], rows, logits.device)
     with torch.autocast(logits.device.type, enabled=False):
+        held.counted[place] += len(chosen_rows)
         found = rows_of_logits(logits[chosen : chosen + 1, :, chosen_rows].detach())
         slots[index, row, :heads, : len(ROW_STATS)].copy_(head_statistics(found))
 

@@ -37,17 +37,12 @@ class Threshold:
     source: str
     stats: frozenset[str] = frozenset()
     """Statistics that it holds for; empty: all."""
-    heads_only: bool = False
     steady_only: bool = False
     """Whether it holds outside of warm-up and decay of the learning rate alone."""
 
     def holds_for(self, key: Key) -> bool:
         """Return whether a series is measured against it."""
-        return (
-            key.metric == self.metric
-            and (not self.stats or key.stat in self.stats)
-            and (key.head >= 0 or not self.heads_only)
-        )
+        return key.metric == self.metric and (not self.stats or key.stat in self.stats)
 
 
 _LOWER_BOUNDS = frozenset({"sampled", "lower"})
@@ -87,13 +82,6 @@ THRESHOLDS = (
         above=True,
         value=2.0,
         source="rule of thumb: twice the average of earlier norms",
-    ),
-    Threshold(
-        metric="dead_head_rate",
-        above=True,
-        value=0.99,
-        heads_only=True,
-        source="attention to one key in effect: entropy below log 2 in 99 % of rows",
     ),
 )
 

@@ -18,42 +18,33 @@ waits for a device.
 
 from __future__ import annotations
 
-import itertools
-import logging
-import math
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
-from dataaudit.pending import Laps, Pending
-from dataaudit.runlog.writer import Columns
+from dataaudit.pending import Laps
 from dataaudit.vitals import micro_batches, weights
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.always import SpikeScore
 from dataaudit.vitals.baseline import Key
 from dataaudit.vitals.cadence import Cadence
-from dataaudit.vitals.columns import OFF, Column, DeadUnits, tap_columns, tap_values
+from dataaudit.vitals.columns import Column, DeadUnits, tap_columns, tap_values
 from dataaudit.vitals.config import VitalsConfig
-from dataaudit.vitals.finite import first_bad, first_bad_gradient
+from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
-from dataaudit.vitals.sinks import Sink
+from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import (
     METRICS,
-    covered,
     estimators,
-    in_a_line,
     in_words,
     states_of_metrics,
     what_alarms,
@@ -63,34 +54,10 @@ from dataaudit.vitals.tying import Tying
 from dataaudit.vitals.watching import Taps
 from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 
-_LOG = logging.getLogger("dataaudit")
 _LOOKED_AT = "_dataaudit_vitals"
-_NOT_CALLED = "its module called none of the attention functions that are watched"
-_NO_TENSOR = "its module did not run, or what it returns is no tensor and begins with none"
-_COMPILED = "; or a compiled model ran before its first step: run it within `with vitals.step():` first"
 _LOOKS_FOR_NEW = 16
 """Steps between two looks at which parameters train."""
 _STEP_METRICS = ("nan_inf_events", "skipped_updates")
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Values of some steps, on their way to the host."""
-
-    values: Pending
-    steps: list[int]
-    seen: list[_Seen]
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What the host knows of a step."""
-
-    places: np.ndarray
-    """int64[places]: forward passes that each tap measured."""
-    passes: int
-    """Backward passes that were told apart."""
-    tokens: int
 
 
 class Vitals:
@@ -130,15 +97,14 @@ class Vitals:
         self.structure = find(model, self.config.mapping)
         self.steps = self.config.first_step - 1
         """Steps that are done."""
-        self.lost = 0
-        """Times that a sink failed to take what it was given."""
-        self.failures: Counter[str] = Counter()
+        self._reporter = Reporter(sinks)
+        self.failures = self._reporter.failures
         """How often something of ours failed, by what it was: that cost its numbers of the step."""
-        self._model, self._optimizers, self._sinks = model, optimizers, tuple(sinks)
+        self._model, self._optimizers = model, optimizers
         self._known = self._parameters()
         device = next(model.parameters()).device
         self._weights = Weights(
-            self.structure, model, optimizers, device, self._stepped_outside, self._fails("updates")
+            self.structure, model, optimizers, device, self._stepped_outside, partial(self._failed, "updates")
         )
         self._taps = Taps(
             model, self.structure, device, micro_batches=self.config.micro_batches, rows=self.config.sampled_rows
@@ -147,8 +113,6 @@ class Vitals:
         self._units = DeadUnits.like(self._taps)
         self.columns = self._all_columns()
         """Which number stands where in a step's vector."""
-        self._places = np.array([one.place for one in self.columns], np.int64)
-        self._off = np.array([one.stat == OFF for one in self.columns], bool)
         self.alarms = Alarms(
             [Key(one.metric, one.layer, one.head, one.stat) for one in self.columns],
             baseline=self.config.baseline,
@@ -158,35 +122,24 @@ class Vitals:
         )
         """What is alarmed of, and why what is not."""
         elements = [sum(one.numel() for one in own) for _, own in self._weights.groups]
-        self._cadence = Cadence(elements or [1], self.config.preset)
+        self._cadence = Cadence(elements or [1], self.config.preset, adapt=self.config.adapt)
         self._laps = Laps(device)
         self._first_weight = len(tap_columns(self._taps))
-        self._tying, self._spikes = Tying(model), SpikeScore()
-        self._parts = _laid_out(
-            values=len(self.columns),
-            bad=len(self._weights.groups) + 1,
-            loop=2,
-            passes=self.config.micro_batches,
-            batches=self.config.micro_batches,
-            places=len(self._taps.places),
+        self._nothing = tap_values(self._taps, self._units, window_ends=False)
+        """Numbers of taps of a step that is not looked at."""
+        self._tying = Tying(model)
+        self._handover = Handover(
+            self._reporter, self.columns, self._taps, self._weights, self.alarms, self.config, self.escalate
         )
-        """Parts of a step's vector: its columns; whose gradient is not finite; learning rate and gradient's norm; of
-        each backward pass, whether its gradient is finite; of each micro-batch, and of each place of activations, how
-        many numbers are."""
-        width = self._parts["places"].stop
-        self._ring = torch.full((self.config.interval, width), torch.nan, device=device)
-        self._held: list[int] = []
-        self._held_seen: list[_Seen] = []
-        self._batches: deque[_Batch] = deque()
         self._open = False
         self._numbers: dict[Column, float | torch.Tensor] = {}
-        self._logged: deque[tuple[int, list[Column], Pending]] = deque()
-        self._silent: set[tuple[int, str]] = set()
-        """Places of which nothing is seen, and why, where that was said."""
-        self._told: set[str] = set()
-        """What is not finite, and was said to be so."""
         self._micro_batches = self._new_micro_batches()
-        self._say(self.steps, "vitals", self.summary())
+        self._reporter.event(self.steps, "vitals", self.summary())
+
+    @property
+    def lost(self) -> int:
+        """Times that a sink failed to take what it was given."""
+        return self._reporter.lost
 
     def __enter__(self) -> Self:
         return self
@@ -293,12 +246,11 @@ class Vitals:
         As many steps pass after it before the next one.
         """
         if (said := self._cadence.escalate(self.steps + self._open, steps)) is not None:
-            self._say(self.steps, "cadence", said)
+            self._reporter.event(self.steps, "cadence", said)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint needs: which step it is, and what alarms know. It waits for what is on its way."""
-        self._copy()
-        self._deliver(wait=True)
+        self._handover.finish()
         noise = None if self._micro_batches is None else self._micro_batches.scale.state_dict()
         return {
             "step": self.steps,
@@ -306,8 +258,7 @@ class Vitals:
             "alarms": self.alarms.state(),
             "noise": noise,
             "zeros": self._weights.zeros,
-            "told": sorted(self._told),
-            "spikes": [self._spikes.norms, self._spikes.average],
+            **self._handover.state(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -322,8 +273,7 @@ class Vitals:
             if self._micro_batches is not None and state["noise"] is not None:
                 self._micro_batches.scale.load_state_dict(state["noise"])
             self._weights.mark_zeros(state["zeros"])
-            self._told = set(state["told"])
-            self._spikes.norms, self._spikes.average = state["spikes"]
+            self._handover.load(state)
             self.steps = int(state["step"])
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(
@@ -340,9 +290,8 @@ class Vitals:
         if self._micro_batches is not None:
             self._micro_batches.close()
         del vars(self._model)[_LOOKED_AT]
-        self._copy()
-        self._deliver(wait=True)
-        self._say(self.steps, "coverage", {"metrics": self.coverage()})
+        self._handover.finish()
+        self._reporter.event(self.steps, "coverage", {"metrics": self.coverage()})
 
     def _stop(self) -> None:
         """Look at nothing until the next step."""
@@ -356,19 +305,11 @@ class Vitals:
             call()
         if guarded.error is not None:
             self._stop()
-            self._fails(what)(guarded.origin)
+            self._failed(what, guarded.origin)
         return guarded.error is None
 
-    def _fails(self, what: str) -> Callable[[str], None]:
-        """Return what counts failures of ours, and says each once: they are no reason to end a run."""
-
-        def failed(why: str) -> None:
-            self.failures[what] += 1
-            if (said := f"failure {what} {why}") not in self._told:
-                self._told.add(said)
-                self._say(self.steps, "not_seen", {"what": what, "why": why})
-
-        return failed
+    def _failed(self, what: str, why: str) -> None:
+        self._reporter.failed(self.steps, what, why)
 
     def _begin(self) -> None:
         number = self.steps + 1
@@ -395,30 +336,27 @@ class Vitals:
         """Say once that parameters were added, replaced or unfrozen, or moved to another device."""
         now = self._parameters()
         added = len(now.keys() - self._known.keys())
-        moved = any(one.device != self._ring.device for one in self._model.parameters())
+        moved = any(one.device != self._handover.ring.device for one in self._model.parameters())
         then = "when vitals were made: close these and make new ones"
         for what, why in (
             (added, f"{added} train that were not there, or did not train, {then}"),
-            (moved, f"they are not on {self._ring.device} any more, where they were {then}"),
+            (moved, f"they are not on {self._handover.ring.device} any more, where they were {then}"),
         ):
-            if what and (said := f"parameters {why}") not in self._told:
-                self._told.add(said)
-                self._say(self.steps, "not_seen", {"what": "parameters", "why": why})
+            if what:
+                self._reporter.once(self.steps, "not_seen", "parameters", why)
 
     def _stepped_outside(self) -> None:
         """Say once that an optimizer's step is not seen."""
-        if "outside" not in self._told:
-            self._told.add("outside")
-            why = "optimizer.step() was called outside of `with vitals.step():`"
-            self._say(self.steps, "not_seen", {"what": "updates", "why": why})
+        why = "optimizer.step() was called outside of `with vitals.step():`"
+        self._reporter.once(self.steps, "not_seen", "updates", why)
 
     def _end(self) -> None:
         number = self.steps
-        self._say_unseen(number)
+        self._handover.report_unseen(number)
         window_ends = (number - self.config.first_step + 1) % self.config.window == 0
-        slot = len(self._held)
-        row = self._ring[slot]
-        own = tap_values(self._taps, self._units, window_ends=window_ends)
+        row = self._handover.row
+        looked = window_ends or any(self._taps.watch.seen) or self._taps.watch.failures
+        own = tap_values(self._taps, self._units, window_ends=window_ends) if looked else self._nothing
         row[: self._first_weight].copy_(own)
         values, bad, in_full = self._weights.finish()
         last = self._first_weight + values.numel()
@@ -430,37 +368,35 @@ class Vitals:
         count = bad[:-1].sum(dtype=torch.float32)
         row[self._step_metrics[0]].copy_(count if in_full else torch.where(count > 0, count, torch.nan))
         row[self._step_metrics[1]].copy_(self._weights.skipped)
-        row[self._parts["bad"]].copy_(bad)
+        row[self._handover.parts["bad"]].copy_(bad)
         self._of_loop(row)
-        self._held.append(number)
-        seen = self._taps.watch
-        self._held_seen.append(_Seen(np.array(seen.seen), 0 if batches is None else batches.passes, seen.tokens))
+        self._handover.add(number, 0 if batches is None else batches.passes)
         self._see_structure(number)
         if self.config.adapt:
             for step, every, seconds in self._laps.end(number, self._cadence.budget.every):
                 known = every == self._cadence.budget.every  # a time that came after the cadence changed says nothing
                 if known and (said := self._cadence.see(step, seconds)) is not None:
-                    self._say(step, "cadence", said)
+                    self._reporter.event(step, "cadence", said)
         if self._numbers:
-            self._log(number)
-        if len(self._held) == self.config.interval:
-            self._copy()
-        self._deliver(wait=False)
+            self._handover.add_numbers(number, self._numbers)
+            self._numbers = {}
+        self._handover.deliver(wait=False)
 
     def _of_loop(self, row: torch.Tensor) -> None:
-        """Write the learning rate, the gradient's norm, and how many numbers of each micro-batch are finite."""
-        rate, norm = row[self._parts["loop"]]
+        """Write the rate, the gradient's norm and its scale, and how many numbers of each micro-batch are finite."""
+        parts = self._handover.parts
+        rate, norm, scale = row[parts["loop"]]
         held = self._weights.rate
         rate.copy_(held, non_blocking=True) if isinstance(held, torch.Tensor) else rate.fill_(held)
         batches = self._micro_batches
         found = None if batches is None else batches.norm
         norm.fill_(torch.nan) if found is None else norm.copy_(found)
-        row[self._parts["passes"]].copy_(
-            torch.zeros_like(row[self._parts["passes"]]) if batches is None else batches.finite
-        )
+        factor = None if batches is None else batches.loss_scale
+        scale.fill_(torch.nan) if factor is None else scale.copy_(factor)
+        row[parts["passes"]].copy_(torch.zeros_like(row[parts["passes"]]) if batches is None else batches.finite)
         finite = self._taps.activations[..., 0].isfinite()
-        row[self._parts["batches"]].copy_(finite.sum(0))
-        row[self._parts["places"]].copy_(finite.sum(1))
+        row[parts["batches"]].copy_(finite.sum(0))
+        row[parts["places"]].copy_(finite.sum(1))
 
     def _see_structure(self, number: int) -> None:
         """Raise what the host sees: weights that are shared no longer, layers without a gradient, no noise."""
@@ -469,181 +405,22 @@ class Vitals:
             where = {"metric": "grad_norm", "layer": layer, "head": -1, "stat": "at_step", "value": 0.0}
             found.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
         for one in found:
-            self._alarm(number, "alarm", one)
+            self._handover.alarm(number, "alarm", one)
         why = "" if self._micro_batches is None else self._micro_batches.why
-        if why and f"noise {why}" not in self._told:
-            self._told.add(f"noise {why}")
-            self._say(number, "no_value", {"what": "gsnr, direction_consistency, grad_noise_scale", "why": why})
-
-    def _alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
-        """Write an alarm with its incident, and report a new or graver one on the terminal."""
-        joined, opens = self.alarms.join(step, {"first_step": step, **detail})
-        self._raised(step, kind, {**joined, "opens": opens})
-
-    def _raised(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
-        if detail["severity"] < 3 and self.config.escalate:
-            self.escalate(self.config.escalate)
-        if detail["opens"]:
-            _LOG.warning("step %d: vitals, %s", step, in_a_line(detail))
-        self._say(step, kind, {name: value for name, value in detail.items() if name != "opens"})
-
-    def _say_unseen(self, number: int) -> None:
-        """Say once of each part that nothing of it was seen where it was looked at, and why."""
-        watch, taps = self._taps.watch, self._taps
-        reasons = dict(watch.why)
-        for place, failures in watch.failures.items():
-            what, layer = taps.about(place)
-            self.failures[f"{what} of layer {layer}"] = failures
-        first = self._weights.updated and "looked" not in self._told
-        if any(watch.on) and (any(watch.seen) or first):
-            self._told.add("looked")
-            for place in range(len(watch.on)):
-                what, _ = taps.about(place)
-                if watch.on[place] and not watch.seen[place] and what != "units":
-                    reasons[place] = (_NOT_CALLED if what == "attention" else _NO_TENSOR) + _COMPILED
-        reasons = {place: why for place, why in reasons.items() if (place, why) not in self._silent}
-        self._silent |= set(reasons.items())
-        layers: dict[tuple[str, str], list[int]] = {}
-        for place, why in sorted(reasons.items()):
-            what, layer = taps.about(place)
-            layers.setdefault((what, why), []).append(layer)
-        for (what, why), held in layers.items():
-            self._say(number, "not_seen", {"what": what, "layers": held, "why": why})
-
-    def _log(self, number: int) -> None:
-        """Send the loop's own numbers of a step to the host."""
-        values = torch.empty(len(self._numbers), device=self._ring.device)
-        for slot, one in zip(values, self._numbers.values(), strict=True):
-            if isinstance(one, torch.Tensor):
-                slot.copy_(one.detach().reshape(()), non_blocking=True)
-            else:
-                slot.fill_(one)  # a copy from the host would be waited for
-        self._logged.append((number, list(self._numbers), Pending(values)))
-        self._numbers = {}
-
-    def _copy(self) -> None:
-        """Send the values of the steps so far to the host."""
-        if self._held:
-            self._batches.append(_Batch(Pending(self._ring[: len(self._held)]), self._held, self._held_seen))
-            self._held, self._held_seen = [], []
-
-    def _deliver(self, *, wait: bool) -> None:
-        """Hand over what has arrived."""
-        while self._logged and (wait or self._logged[0][2].ready()):
-            number, columns, numbers = self._logged.popleft()
-            values = numbers.numpy()
-            for column, value in zip(columns, values, strict=True):
-                detail = {"metric": column.metric, "layer": -1, "head": -1, "stat": column.stat}
-                self._tell(number, f"number {column.metric}", detail, known=math.isfinite(value))
-            self._give(number, columns, values)
-        while self._batches and (wait or self._batches[0].values.ready()):
-            batch = self._batches.popleft()
-            table = batch.values.numpy()
-            for number, seen, values in zip(batch.steps, batch.seen, table, strict=True):
-                self._hand_over(number, seen, values)
-
-    def _tell(self, step: int, what: str, detail: Mapping[str, Any], *, known: bool) -> None:
-        """Say once, until it is over, that something is not finite; then look at everything, and do not wait."""
-        if known:
-            self._told.discard(what)
-        elif what not in self._told:
-            self._told.add(what)
-            self._alarm(step, "nan_inf", {**detail, "rule": "not_finite"})
-            self._copy()
-
-    def _tell_layers(
-        self, step: int, seen: np.ndarray, known: np.ndarray, bad: np.ndarray, which: Mapping[str, int]
-    ) -> None:
-        """Say which layer was first not finite, and in which micro-batch: in its activations, or else its gradient."""
-        activations = first_bad([self.columns[place] for place in np.flatnonzero(seen & ~known)])
-        gradient = first_bad_gradient([layer for layer, _ in self._weights.groups], bad, ends=self._weights.ends)
-        for what, detail, looked in (
-            ("activations", activations, seen.any()),
-            ("gradients", gradient, "weights" in self.config.measure),
-        ):
-            if detail is not None and what == "gradients" and activations is not None:
-                self._told.add(what)  # they follow from activations
-            elif looked:
-                self._tell(step, what, {**(detail or {}), **which}, known=detail is None)
-
-    def _hand_over(self, step: int, seen: _Seen, row: np.ndarray) -> None:
-        parts = {name: row[own] for name, own in self._parts.items()}
-        values, bad = parts["values"].astype(np.float64), parts["bad"] > 0
-        passes = seen.places[: len(self._taps.places)]
-        most = self.config.micro_batches
-        spoilt = np.append(np.zeros(len(seen.places), bool), False)
-        spoilt[: len(passes)] = parts["places"] < np.minimum(passes, most)
-        values[spoilt[self._places]] = math.nan
-        rate, norm = map(float, parts["loop"])
-        values[self._score] = self._spikes.see(norm)
-        absent = np.isneginf(values)
-        values[absent] = math.nan
-        held = np.isfinite(values)
-        which = _first_spoilt(parts, passes, seen.passes, most)
-        self._tell_layers(step, np.append(seen.places > 0, False)[self._places], held | absent, bad, which)
-        for place in np.flatnonzero(self._off & (values > 0)):
-            column = self.columns[place]
-            self._taps.watch.refused.add(column.place)
-            detail = {
-                "layer": column.layer,
-                "what": "all rows of attention",
-                "why": "further from sampled rows than bounds allow",
-            }
-            self._say(step, "refused", detail)
-        steady = self.config.steady is not None and self.config.steady[0] <= step <= self.config.steady[1]
-        for found in self.alarms.see(step, values, rate=rate, tokens=float(seen.tokens or math.nan), steady=steady):
-            if found.kind == "coverage":
-                _LOG.warning("step %d: vitals, %s", step, covered(found.detail["metrics"]))
-                self._say(step, found.kind, found.detail)
-            else:
-                self._raised(step, found.kind, found.detail)
-        self._give(step, [column for column, known in zip(self.columns, held, strict=True) if known], values[held])
-
-    def _give(self, step: int, columns: list[Column], values: np.ndarray) -> None:
-        rows: Columns = {
-            "step": np.full(len(columns), step),
-            "metric": [one.metric for one in columns],
-            "layer": np.array([one.layer for one in columns]),
-            "head": np.array([one.head for one in columns]),
-            "stat": [one.stat for one in columns],
-            "value": values.astype(np.float64),
-        }
-        for sink in self._sinks:
-            with Guarded() as call:
-                sink.add_values(rows)
-            self._failed(call)
+        if why:
+            self._reporter.once(number, "no_value", "gsnr, direction_consistency, grad_noise_scale", why)
 
     def _new_micro_batches(self) -> MicroBatches | None:
         own = [one for _, group in self._weights.groups for one in group]
         if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
             return None
-        fails = self._fails("gradients of micro-batches")
+        fails = partial(self._failed, "gradients of micro-batches")
         return MicroBatches(own, self.config.micro_batches, fails, self._optimizers)
-
-    def _say(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
-        for sink in self._sinks:
-            with Guarded() as call:
-                sink.add_event(step, kind, detail)
-            self._failed(call)
-
-    def _failed(self, call: Guarded) -> None:
-        """Count a sink's error, and say the first one: it is no reason to end a run."""
-        if call.error is not None:
-            if not self.lost:
-                _LOG.warning(
-                    "vitals: a sink failed (%s); training goes on, and what it did not take is lost", call.origin
-                )
-            self.lost += 1
 
     @property
     def _step_metrics(self) -> range:
         """Places of what is counted in a step."""
         return range(len(self.columns) - len(_STEP_METRICS) - 1, len(self.columns) - 1)
-
-    @property
-    def _score(self) -> int:
-        """Place of the score of the gradient's norm, which the host makes."""
-        return len(self.columns) - 1
 
     def _all_columns(self) -> list[Column]:
         of_layers = [
@@ -661,12 +438,6 @@ class Vitals:
         ]
 
 
-def _laid_out(**sizes: int) -> dict[str, slice]:
-    """Return where parts of some sizes stand in a vector, one after another."""
-    ends = [0, *itertools.accumulate(sizes.values())]
-    return {name: slice(*ends[at : at + 2]) for at, name in enumerate(sizes)}
-
-
 def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
     """Return the optimizers that were given.
 
@@ -679,23 +450,6 @@ def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
             kind = type(one).__name__
             raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
     return found
-
-
-def _first_spoilt(parts: Mapping[str, np.ndarray], passes: np.ndarray, backward: int, most: int) -> dict[str, int]:
-    """Return the first micro-batch, from 0, whose activations or gradient are not finite; nothing where none is known.
-
-    Args:
-        parts: Of a step's vector.
-        passes: int64[places]: forward passes of each place of activations.
-        backward: Backward passes that were told apart.
-        most: Micro-batches that are kept apart.
-    """
-    if passes.max(initial=0) <= most:
-        expected = (passes[:, None] > np.arange(most)).sum(0)
-        if len(own := np.flatnonzero(parts["batches"] < expected)):
-            return {"micro_batch": int(own[0])}
-    own = np.flatnonzero(parts["passes"][:backward] == 0)
-    return {"micro_batch": int(own[0])} if len(own) else {}
 
 
 def _stat(stat: str, layer: int) -> str:

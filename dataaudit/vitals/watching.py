@@ -273,7 +273,8 @@ class Taps:
             def end(_: nn.Module, _args: object, _output: object) -> None:
                 _RUNNING.tap = None
 
-            before, after = (self._hook(one, tap.slots, tap.place, tap.index) for one in (begin, end))
+            before = self._hook(begin, tap.slots, tap.place, tap.index)
+            after = Hook(end, nothing, self.watch)
             self._stack.callback(module.register_forward_pre_hook(before).remove)
             self._stack.callback(module.register_forward_hook(after, always_call=True).remove)
             seen = {"mapped": (_SDPA,), "softmax": ("softmax",)}.get(attention.kind, (_SDPA, "softmax"))
@@ -282,9 +283,17 @@ class Taps:
             tap.logits = self._hook(partial(_softmax, tap), tap.slots, tap.place, tap.index)
 
     def _hook(self, see: Callable[..., None], slots: torch.Tensor, place: int, index: int) -> Hook:
-        """Return a hook that measures at a place, and costs its number alone where it fails."""
-        watch = self.watch.number
-        return Hook(see, lambda why: see_failure(slots, watch, place, index, why), self.watch)
+        """Return a hook that measures at a place, and costs its number alone where it fails.
+
+        A compiler sees the operators always; without one, they are not called where nothing is measured.
+        """
+        watch, on = self.watch.number, self.watch.on
+
+        def looks(*args: Any, **named: Any) -> None:
+            if torch.compiler.is_compiling() or on[place]:
+                see(*args, **named)
+
+        return Hook(looks, lambda why: see_failure(slots, watch, place, index, why), self.watch)
 
     def _register(self, module: nn.Module, place: int, register: Callable[[], Any]) -> None:
         if (layer := self._fast.get(id(module))) is not None:

@@ -38,6 +38,7 @@ from dataaudit.training.loaders.passes import Passes, length_of, shuffles
 from dataaudit.training.loaders.ranks import agree
 from dataaudit.training.loaders.trl import prepare_trl
 from dataaudit.training.monitor import TrainingMonitor
+from dataaudit.vitals.hooks import Hook, nothing
 
 _STATE_FILE = "dataaudit-{rank:05d}.json"
 _LOG = logging.getLogger("dataaudit")
@@ -362,7 +363,7 @@ class _Callback(TrainerCallback):
 def _outputs_of(model: torch.nn.Module) -> Iterator[list[Any]]:
     """Give a list to which the outputs of a model are added in the block."""
     seen: list[Any] = []
-    handle = model.register_forward_hook(lambda _model, _given, found: seen.append(found))
+    handle = model.register_forward_hook(Hook(lambda _model, _given, found: seen.append(found), nothing))
     try:
         yield seen
     finally:

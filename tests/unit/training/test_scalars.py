@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from decimal import Decimal
 from fractions import Fraction
 from types import SimpleNamespace
@@ -150,6 +151,31 @@ def test_an_optimizer_that_chooses_its_own_rate_is_followed_without_it():
     del optimizer.param_groups[0]["lr"]
     watch._before(optimizer)
     assert "learning_rate" not in watch.end_step(2, {})[0]
+
+
+class Spoilt(torch.optim.SGD):
+    """An optimizer of which something cannot be read by who follows it."""
+
+    spoilt = ""
+
+    def __getattribute__(self, name):
+        if name == type(self).spoilt and "optimizer_watch" in sys._getframe(1).f_code.co_filename:
+            raise RuntimeError(name)
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("name", ["param_groups", "found_inf"])
+def test_an_optimizer_that_raises_where_it_is_followed_goes_on_and_is_named_once(name, monkeypatch):
+    parameter = torch.nn.Parameter(torch.ones(1))
+    watch, said = OptimizerWatch(optimizer := Spoilt([parameter], lr=0.5)), []
+    monkeypatch.setattr(Spoilt, "spoilt", name)
+    for step in (1, 2):
+        parameter.grad = torch.ones(1)
+        optimizer.step()
+        said += watch.end_step(step, {})[1]
+    assert parameter.item() == 0.0
+    assert [(kind, one["what"]) for kind, one in said] == [("not_seen", "optimizer")]
+    assert "RuntimeError at test_scalars.py" in said[0][1]["why"]
 
 
 @pytest.mark.parametrize("fails", ["_look_at", "_write_step", "_numbers_of", "_write_counts", "_look_at_gpu"])

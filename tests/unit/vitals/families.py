@@ -137,7 +137,7 @@ class Reference:
 
     def __init__(self, modules, *, apart=False):
         self._modules, self._apart = modules, apart
-        self.found, self._now, self._handles = {}, None, []
+        self.found, self._runs, self._now, self._handles = {}, {}, None, []
         for layer, module in modules.items():
             self._handles.append(module.register_forward_pre_hook(partial(self._begin, layer)))
             self._handles.append(module.register_forward_hook(self._end, always_call=True))
@@ -150,20 +150,24 @@ class Reference:
             handle.remove()
         for name, own in self._own.items():
             setattr(torch.nn.functional, name, own)
+        for layer, runs in self._runs.items():  # ALBERT's layers are one module
+            entropies, largest = (torch.stack(one) for one in zip(*runs, strict=True))
+            self.found[layer] = entropies.mean(0), largest.amax(0)
 
     def _begin(self, layer, *_):
         self._now = layer
+        self._kept = False
 
     def _end(self, *_):
         self._now = None
 
     def _softmax(self, logits, *args, **named):
-        if self._now is not None and logits.dim() >= 3 and self._now not in self.found:
+        if self._now is not None and logits.dim() >= 3 and not self._kept:
             self._keep(logits)
         return self._own["softmax"](logits, *args, **named)
 
     def _sdpa(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, **named):
-        if self._now is not None and self._now not in self.found:
+        if self._now is not None and not self._kept:
             key_ = key.repeat_interleave(query.shape[1] // key.shape[1], 1)
             logits = query.double() @ key_.double().transpose(-1, -2) * (scale or query.shape[-1] ** -0.5)
             if is_causal:
@@ -176,10 +180,16 @@ class Reference:
         return self._own[_SDPA](query, key, value, attn_mask, dropout_p, is_causal, scale=scale, **named)
 
     def _keep(self, logits):
+        self._kept = True
         wide = logits.detach().double()
         wide = wide[None] if wide.dim() == 3 else wide
         sinks = getattr(self._modules[self._now], "sinks", None)
         if sinks is not None and self._apart:
             wide = torch.cat([wide, sinks.detach().double()[None, :, None, None].expand(*wide.shape[:3], 1)], -1)
         weights = wide[0].softmax(-1)
-        self.found[self._now] = torch.special.entr(weights).sum(-1).mean(-1), wide[0].amax((-1, -2))
+        keys = wide[..., :-1] if wide.shape[-1] == wide.shape[-2] + 1 and not self._apart else wide  # a sink is none
+        largest = keys[0].amax((-1, -2))
+        if (wide.amax(-1) == 0).all():  # the model took the largest off before: what it was cannot be told here
+            largest = torch.full_like(largest, math.nan)
+        found = torch.special.entr(weights).sum(-1).mean(-1), largest
+        self._runs.setdefault(self._now, []).append(found)

@@ -168,7 +168,7 @@ def test_while_the_rate_warms_up_a_threshold_is_warned_of_once():
 
 def test_the_score_of_a_gradient_is_its_norm_over_the_average_of_earlier_ones():
     spikes = SpikeScore()
-    scores = [spikes.see(norm) for norm in [1.0] * 10 + [3.0, math.nan, 1.0]]
+    scores = [spikes.see(norm, math.nan) for norm in [1.0] * 10 + [3.0, math.nan, 1.0]]
     assert all(map(math.isnan, scores[:8]))
     assert scores[8:11] == pytest.approx([1.0, 1.0, 3.0])
     assert math.isnan(scores[11])

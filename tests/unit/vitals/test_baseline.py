@@ -73,16 +73,6 @@ def test_level_and_scale_are_median_and_mad_of_what_was_measured():
         assert found.values[one] == len(own)
 
 
-def test_a_line_takes_the_slope_out_of_the_scale_and_holds_its_ends():
-    rng = np.random.default_rng(2)
-    line = 10 + 0.5 * steps(200)[:, None]
-    found = baseline_of(entropies(1), steps(200), line + rng.normal(0, 0.1, (200, 1)), trend="line")
-    assert found.level(100)[0] == pytest.approx(60, abs=0.05)
-    assert found.level(1000)[0] == pytest.approx(110, abs=0.1)
-    assert 0.07 < found.scale[0] < 0.13
-    assert "independent ones" in baseline_of(entropies(1), steps(200), line).reasons[0]
-
-
 def test_a_trajectory_follows_a_curve():
     curve = np.log(200 + steps(800))[:, None] + np.random.default_rng(3).normal(0, 0.01, (800, 1))
     found = baseline_of(entropies(1), steps(800), curve, trend="trajectory")
@@ -217,7 +207,7 @@ def test_a_mean_is_over_the_last_values_each_cut_off():
 @pytest.mark.parametrize("kind", ["independent", "ar0.6", "ar0.9", "cross_correlated"])
 @pytest.mark.parametrize(
     ("window", "persistence", "trend"),
-    sample([(256, 3, "line"), (100, 3, "level"), (1024, 3, "level"), (256, 1, "level"), (256, 3, "level")], 2),
+    sample([(100, 3, "level"), (1024, 3, "level"), (256, 1, "level"), (256, 3, "level")], 2),
 )
 def test_false_alarms_of_96_heads_begin_at_most_twice_as_often_as_stated(kind, window, persistence, trend):
     """Heavy tails; the rate is one in 250 steps, so that 6 runs of 1,000 steps can tell it: 24 expected."""
@@ -302,20 +292,10 @@ def test_metrics_that_are_measured_at_different_steps_have_the_limits_that_they_
     values = healthy("independent", 900, 24, 3)
     keys = entropies(12) + entropies(12, "max_attn_logit")
     values[:, 12:][np.arange(900) % 4 != 0] = np.nan
-    for trend in ("level", "line", "trajectory"):
+    for trend in ("level", "trajectory"):
         together = baseline_of(keys, steps(900), values, trend=trend)
         chosen = np.arange(900) % 4 == 0
         alone = baseline_of(keys[12:], steps(900)[chosen], values[chosen, 12:], trend=trend)
         limits = [one.distance for one in together.limits["max_attn_logit"]]
         assert limits == pytest.approx([one.distance for one in alone.limits["max_attn_logit"]], rel=1e-9)
         assert together.limits["attn_entropy"][0].steps == 4 * together.limits["max_attn_logit"][0].steps == 900
-
-
-@pytest.mark.torch
-def test_layers_that_are_measured_in_turn_have_lines_of_their_own():
-    rise = 1 + np.arange(8)
-    values = 0.01 * rise * steps(800)[:, None] + np.random.default_rng(4).normal(0, 0.05, (800, 8))
-    values[(steps(800)[:, None] + np.arange(8)) % 8 != 0] = np.nan
-    found = baseline_of([Key("layer_std", one, -1, "all") for one in range(8)], steps(800), values, trend="line")
-    assert found.level(800).tolist() == pytest.approx((8.0 * rise).tolist(), abs=0.05)
-    assert not found.not_evaluated

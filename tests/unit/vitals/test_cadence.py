@@ -222,3 +222,42 @@ def test_wrong_use_is_refused():
         Cadence([3]).load({})
     with pytest.raises(ValueError, match="out of bounds"):
         Cadence([3]).load({"budget": {**Budget(PRESETS["nano"]).state(), "every": 4096}, "escalation": None})
+
+
+def budget_from_the_first_step(cost, steps=512, noise=0.03, seed=0):
+    """Return what looks cost of all steps so far, float64[steps], and when the cadence moved first."""
+    draw, cadence, moved = np.random.default_rng(seed), Cadence([1], "nano", adapt=True), []
+    spent = np.zeros(steps)
+    for step in range(1, steps + 1):
+        looked = cadence.looks(step)
+        first = 5.0 if step == 1 else 1.0  # what a first step has to make ready
+        dear = 3.0 if looked and not spent.any() else 1.0  # and what a first look has
+        spent[step - 1] = looked * cost
+        seconds = (first + dear * looked * cost) * np.exp(noise * draw.normal())
+        if cadence.see(step, seconds) is not None:
+            moved.append(step)
+    return np.cumsum(spent) / np.arange(1, steps + 1), moved
+
+
+@pytest.mark.parametrize("cost", [0.1, 0.3, 1.0, 3.0])
+def test_the_budget_holds_from_the_first_steps_on(cost):
+    """A look at a model of a few milliseconds costs a third of a step to three of them, and the budget is 3 %."""
+    share, moved = budget_from_the_first_step(cost)
+    assert moved[0] == 17
+    assert share[16:].max() <= max(3 * cost / 17, 0.03) + 1e-9
+    assert share[-1] <= 0.03 + 3 * cost / 512 + (cost > 1) * cost / 64
+
+
+def test_a_model_that_looks_cost_little_of_is_looked_at_every_step_after_three_looks():
+    cadence = Cadence([1], "nano", adapt=True)
+    assert [step for step in range(1, 18) if cadence.looks(step)] == [1, 9, 17]
+    for step in range(1, 18):
+        decided = cadence.see(step, 1.001 if cadence.looks(step) else 1.0)
+    assert (decided["every"], decided["every_before"], decided["pairs"]) == (1, 8, 2)
+    again = Cadence([1], "nano", adapt=True).load(cadence.state())
+    assert [again.looks(step) for step in range(25, 60)] == [cadence.looks(step) for step in range(25, 60)]
+
+
+def test_a_cadence_that_does_not_follow_its_cost_begins_where_its_preset_says():
+    assert [Cadence([1], "nano").looks(step) for step in (1, 2, 3)] == [True] * 3
+    assert Cadence([1], "large", adapt=True).budget.every == 16

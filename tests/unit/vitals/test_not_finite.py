@@ -133,3 +133,35 @@ def test_units_and_outliers_that_are_not_finite_are_neither_dead_nor_none():
     assert {row[2:6] for row in sink.values if row[1] == "dead_neuron_count" and row[2] == 1} == {(1, -1, "units", 0.0)}
     assert {row[2] for row in sink.values if row[1] == "activation_outlier_rate"} == {0}
     assert [detail["layer"] for _, kind, detail in sink.events if kind == "nan_inf"] == [1]
+
+
+def scores_of(scales, clipped=()):
+    """Return the scores of the gradient's norm, by step, of a run whose loss is scaled; some steps clip hard."""
+    model = made.model_of("mapped")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    with Vitals(
+        model, optimizer, VitalsConfig(mapping=made.MAPPING, interval=1, adapt=False), [sink := MemorySink()]
+    ) as vitals:
+        for step, scale in enumerate(scales, 1):
+            with vitals.step():
+                (made.loss_of(model, step) * scale).backward()
+                for one in model.parameters():
+                    one.grad /= scale
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01 if step in clipped else 1e9)
+                optimizer.step()
+                optimizer.zero_grad()
+    return {row[0]: row[5] for row in sink.values if row[1] == "gradient_spike_score"}
+
+
+@pytest.mark.parametrize("clipped", [(), range(1, 12), range(14, 40, 2)])
+def test_the_score_of_the_gradients_norm_has_no_scale_of_the_loss_in_it(clipped):
+    """A scaler that grows and backs off, while steps are clipped and while they are not."""
+    scales = [2.0**16] * 15 + [2.0**17] * 10 + [2.0**14] * 15
+    plain, scaled = scores_of([1.0] * len(scales), clipped), scores_of(scales, clipped)
+    assert len(plain) > 20
+    known = [step for step in plain if not clipped or step >= 13]
+    assert [scaled[step] for step in known if step not in {16, 26}] == pytest.approx(
+        [plain[step] for step in known if step not in {16, 26}], rel=0.3 if clipped else 1e-4
+    )
+    if not clipped:
+        assert scaled == pytest.approx(plain, rel=1e-4)

@@ -36,7 +36,8 @@ def test_probabilities_and_limits_are_those_of_an_urn_of_polya(mean, dispersion,
     law = RateLaw(mean=mean, dispersion=dispersion)
     slow = slowly(law, trials)
     assert sum(slow) == 1
-    assert np.exp(law.log_pmf(trials)) == pytest.approx([float(one) for one in slow], rel=1e-6, abs=1e-300)
+    found = np.exp(law.log_pmf(trials, np.arange(trials + 1.0)))
+    assert found == pytest.approx([float(one) for one in slow], rel=1e-6, abs=1e-300)
     for alpha in (1e-2, 1e-4, 1e-9):
         low, high = law.limits(trials, alpha)
         assert sum(slow[high + 1 :]) <= alpha * (1 + 1e-9)
@@ -70,17 +71,17 @@ def test_false_alarms_are_no_more_than_asked_for(mean, dispersion, steps):
     assert alarms / number <= 2 * 2e-3, alarms
 
 
-def test_a_step_that_is_far_off_scores_high_and_one_as_expected_near_0():
-    rng = np.random.default_rng(1)
-    law = RateLaw.fit(rng.binomial(4_096, rng.beta(3, 3_000, 200)), 4_096)
-    scores = [law.score(one, 4_096) for one in rng.binomial(4_096, rng.beta(3, 3_000, 500))]
-    assert abs(np.mean(scores)) < 0.3
-    assert np.std(scores) < 1.3
-    assert law.score(80, 4_096) > 5
-    none = RateLaw.fit(np.zeros(200), 4_096)
-    assert none.score(0, 4_096) < 1
-    assert none.score(1, 4_096) < 4 < none.score(40, 4_096)
-    assert math.isfinite(none.score(4_096, 4_096))
+def test_limits_of_many_counts_are_those_of_each_count():
+    """Of 20,000 elements and more, counts are looked at in cells; the slow way adds up all of them."""
+    for mean, dispersion, trials in ((1e-3, 2e-4, 20_000), (0.4, 1e-3, 60_000), (2e-5, 1e-9, 50_000)):
+        law = RateLaw(mean=mean, dispersion=dispersion)
+        pmf = np.exp(law.log_pmf(trials, np.arange(trials + 1.0)))
+        assert pmf.sum() == pytest.approx(1, rel=1e-6)
+        for alpha in (1e-3, 1e-6):
+            low, high = law.limits(trials, alpha)
+            sd = math.sqrt(trials * mean * (1 - mean) * (1 + (trials - 1) * dispersion))
+            assert high == pytest.approx(np.flatnonzero(np.cumsum(pmf[::-1])[::-1] > alpha)[-1], abs=1 + sd / 6)
+            assert low == pytest.approx(np.flatnonzero(np.cumsum(pmf) > alpha)[0], abs=1 + sd / 6)
 
 
 @pytest.mark.parametrize(

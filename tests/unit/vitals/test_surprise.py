@@ -78,7 +78,7 @@ def test_coverage_says_how_many_are_judged_and_from_when_the_rest_will_be(every)
     else:
         assert said["judged"] == 0
         assert said["why"] == f"30 of {JUDGED_FROM} values yet, one in 4 steps: from about step 256"
-    assert coverage.detail["metrics"]["dead_neuron_count"]["why"] == "a count: a fixed rule holds for it"
+    assert coverage.detail["metrics"]["dead_neuron_count"]["why"] == "how many counts it is a share of is not known"
 
 
 def test_a_healthy_span_raises_nothing_calibrated_before_its_end():

@@ -20,6 +20,7 @@ from dataaudit.vitals.attention import sample_rows  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import STRIDE, state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink, RunLogSink  # noqa: E402
+from dataaudit.vitals.surprise import SHARES  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -187,6 +188,28 @@ def test_outliers_are_counted():
     assert seen(one_step(model), "activation_outlier_rate", "block")[0, -1] == pytest.approx(expected)
 
 
+def test_shares_are_handed_over_with_what_they_are_of():
+    """Of two micro-batches: a row of each batch, and sampled rows of it; of the model, its heads; of units, theirs."""
+    model, given = model_of("llama"), []
+    with Vitals(model, None, VitalsConfig(interval=1, window=1, adapt=False)) as vitals:
+        see = vitals.alarms.see
+        vitals.alarms.see = lambda *args, **named: given.append(named["trials"]) or see(*args, **named)
+        with vitals.step():
+            for batch in range(2):
+                made.loss_of(model, batch)
+        names = [(one.metric, one.layer >= 0) for one in vitals.columns]
+    found = {}
+    for name, of in zip(names, given[0], strict=True):
+        if name[0] in SHARES:
+            found.setdefault(name, set()).add(of)
+    assert found == {
+        ("dead_head_rate", True): {2 * min(made.LENGTH, 32)},
+        ("dead_head_rate", False): {made.LAYERS * made.HEADS},
+        ("activation_outlier_rate", True): {2 * made.LENGTH * made.WIDTH},
+        ("dead_neuron_count", True): {model.config.intermediate_size},
+    }
+
+
 def test_dead_units_are_counted_over_the_window():
     model = model_of("llama")
     with torch.no_grad():
@@ -231,7 +254,7 @@ def test_padding_is_hidden():
     tokens, mask = made.batch_of(2)
     weights = model_of("llama", function="eager")(tokens, attention_mask=mask, output_attentions=True).attentions
     model, sink = model_of("llama"), MemorySink()
-    with Vitals(model, None, VitalsConfig(first_step=2), [sink]) as vitals, vitals.step():
+    with Vitals(model, None, VitalsConfig(first_step=2, adapt=False), [sink]) as vitals, vitals.step():
         made.loss_of(model, 2)  # step 2 looks at row 0, which begins with padding
     rows = sample_rows(made.LENGTH, 32)
     entropy, _ = reference_rows(weights[1][0], rows[rows >= 5])
@@ -246,7 +269,7 @@ def test_weights_and_updates_are_those_of_copies(kind):
     model = model_of("llama")
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-2)
     sink, vitals = MemorySink(), None
-    vitals = Vitals(model, optimizer, VitalsConfig(), [sink])
+    vitals = Vitals(model, optimizer, VitalsConfig(adapt=False), [sink])
     layers = {0: model.model.layers[0], 1: model.model.layers[1]}
     expected = {}
     for step in range(1, 33):
@@ -279,7 +302,7 @@ def test_weights_and_updates_are_those_of_copies(kind):
 def test_a_skipped_update_is_counted_and_a_number_that_is_not_finite_is_an_event():
     model = model_of("llama")
     sink = MemorySink()
-    vitals = Vitals(model, torch.optim.SGD(model.parameters()), VitalsConfig(), [sink])
+    vitals = Vitals(model, torch.optim.SGD(model.parameters()), VitalsConfig(adapt=False), [sink])
     with vitals.step():
         made.loss_of(model, 1).backward()
     with torch.no_grad():
@@ -331,7 +354,10 @@ def test_what_is_not_seen_says_why():
 
 def test_a_run_log_holds_what_was_seen(tmp_path):
     model = model_of("llama")
-    with RunLogSink(tmp_path / "run") as sink, Vitals(model, None, VitalsConfig(interval=2), [sink]) as vitals:
+    with (
+        RunLogSink(tmp_path / "run") as sink,
+        Vitals(model, None, VitalsConfig(interval=2, adapt=False), [sink]) as vitals,
+    ):
         for step in range(1, 6):
             with vitals.step():
                 loss = made.loss_of(model, step)
