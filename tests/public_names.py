@@ -106,10 +106,10 @@ def parameters(value):
 
 
 def of_states():
-    """Yield the keys that a checkpoint has: those that functions named `state_dict` write."""
+    """Yield the keys that a checkpoint has: those that functions named `state_dict` and `state` write."""
     for path in sources("dataaudit"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.FunctionDef) and node.name == "state_dict":
+            if isinstance(node, ast.FunctionDef) and node.name in {"state_dict", "state"}:
                 written = [key for own in ast.walk(node) if isinstance(own, ast.Dict) for key in own.keys]
                 yield from (key.value for key in written if isinstance(key, ast.Constant))
 
