@@ -43,6 +43,7 @@ secret_rates.py --names 1
 simulated_shards.py {made} --shards 66 70 --workers 1 --folder {work} --stages lengths
 small_pieces.py {made} --documents 20 --forms one-file groups-1 batches-1 tables-5
 spike_alarms.py --steps 20 --long 1100
+spike_bursts.py {mixed} {work}/bursts --runs 0 --clean 1 --steps 2
 spike_clean.py {work}/clean --runs 1 --steps 8 --documentation {system} --packages benchmarks --locale {system}
 spike_power.py {runs} --part runs rules
 spike_power.py {runs} --part clean jumps repeated --logs 3
@@ -50,11 +51,14 @@ spike_power.py {runs} --part residual event --trials 3
 spike_power.py {runs} --part uniform discoveries --trials 3 --relabelings 1
 spike_replay.py {work}/replays --runs 1 --kinds clean
 spike_runs.py {work}/runs --limit 1 --steps 3 --documentation {system} --manuals {system} --checksums {system}
+spike_seen.py {bursts}
 spike_unseen.py {work}/a --seeds 0 --orders shuffled --faults no-spaces --documentation {system} --packages benchmarks
 startup.py {shards}/a.jsonl --repeat 1
 token_files.py {shards}/a.jsonl --rounds 1 --workers 1
 toxicity.py --sets made={made}/labelled.csv:text:is_toxic:Toxic --clean b={shards}/b.jsonl.zst --words {made}/words.txt
 training.py {manifest} --rounds 2 --steps 1
+vitals_alarms.py --seeds 1 --steps 60 --schedules constant
+vitals_faults.py --healthy 20 --seeds 0
 worst_inputs.py --kb 5 10 --steps
 """
 NOT_HERE = re.compile(r".*is not installed, so it is not compared: .*|ModuleNotFoundError: No module named .*")
@@ -71,7 +75,10 @@ def run(script, *options):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
-    """Make what the scripts read: shards, texts, labelled sets, a checkpoint, a wheel, a manifest."""
+    """Make what the scripts read: logs, shards, texts, labelled sets, a checkpoint, a wheel, a manifest."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import spike_bursts
+
     made = tmp_path_factory.mktemp("made")
     shards = made / "shards"
     texts = documents(300)
@@ -104,8 +111,14 @@ def places(tmp_path_factory):
             wheel.writestr(f"dataaudit-0.0.0.dist-info/{name}", text)
     build = [sys.executable, "-m", "dataaudit", "build", shards / "a.jsonl", "--manifest", made / "manifest"]
     subprocess.run([*map(str, build), "--workers", "0", "--quiet"], check=True, stdout=subprocess.DEVNULL)
+    mixed = made / "mixed"
+    sources = (*spike_bursts.SOURCES, spike_bursts.OTHER_SCRIPT)
+    write_jsonl(mixed / "a.jsonl.zst", [{"text": text, "source": one} for one in sources for text in texts[:20]])
+    run("spike_bursts.py", mixed, made / "bursts", "--runs", 0, "--clean", 1, "--steps", 120)
     return {
         "made": made,
+        "mixed": mixed,
+        "bursts": made / "bursts",
         "shards": shards,
         "system": made_system(made / "system"),
         "judge": write_checkpoint(made / "judge"),
