@@ -46,6 +46,7 @@ from dataaudit.training.replay_blocks import proposed, replay_blocks
 from dataaudit.training.run_blocks import run_blocks
 from dataaudit.training.run_changes import beside
 from dataaudit.training.run_data import Data
+from dataaudit.training.scan import YOUNG
 from dataaudit.training.visibility import changes_said, limit_said, nothing_said
 
 EPISODES = 5
@@ -176,7 +177,7 @@ def answer(one: Episode) -> Line:
         why: Line = _REASONS[one.reason]
         most = next((each for each in one.shards if (each.shard,) == one.together), None)
         if most is not None:
-            own = share(min(1.0, most.share or 0.0))
+            own = f"{min(1.0, most.share or 0.0) * 100:.0f} %"
             why = say("{}, {} of it in {} at {} nats/token", why, own, Name(most.name, ends=True), _nats(most.loss))
         return say("{} No data is named: {}.", begin, why)
     unit = _unit(one.found)
@@ -229,7 +230,7 @@ def _blocks(one: Episode, data: Data, changes: tuple[Change, ...], *, title: boo
         yield Prose(text=say("{}{} (`{}`).", one.detail[0].upper(), one.detail[1:], one.reason))
     if changed := beside(changes, one):
         yield Prose(text=f"Beside it: {changes_said(changed)}.")
-    if one.together:
+    if len(one.together) > 1:
         together = join(", ", (Name(data.names[shard], ends=True) for shard in one.together))
         yield Prose(text=say("Together: {}.", together))
     yield Facts(title="The episode", pairs=tuple(_facts(one)))
@@ -365,7 +366,8 @@ def _metrics(one: Episode) -> Table:
 
 def false_alarms(detector: Detector) -> str:
     """Return how often the band is left by chance, or why that is not known."""
-    by = "what their documents should cost" if detector.by == "composition" else "their loss alone"
+    composed = f"what their documents should cost (the first {YOUNG} healthy ones by their loss alone)"
+    by = composed if detector.by == "composition" else "their loss alone"
     width = f"Steps are judged by {by}; the band is {detector.k:g} robust standard deviations wide on either side"
     if limit := limit_said(detector):
         width = f"A {limit} is seen in half of the cases. {width}"

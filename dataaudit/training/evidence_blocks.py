@@ -99,7 +99,7 @@ def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
 
 
 def _how_many(test: ResidualTestFound) -> str:
-    more = [f"too small: {test.too_small:,}"] if test.too_small else []
+    more = [f"too small or too few: {test.too_small:,}"] if test.too_small else []
     more += [f"pooled: {test.pooled:,}"] if test.pooled else []
     within = f" ({', '.join(more)})" if more else ""
     return f"{test.tested:,} of {plural(test.tested + test.too_small, test.kind)} tested{within}"

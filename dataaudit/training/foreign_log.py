@@ -21,7 +21,7 @@ from dataaudit.training.blocks import false_alarms
 from dataaudit.training.curve import Flagged, Judged, judge
 from dataaudit.training.findings import Detector, number
 from dataaudit.training.loss_table import read_losses
-from dataaudit.training.visibility import limit_said
+from dataaudit.training.visibility import none_seen
 
 _SHOWN = 20
 _UNTOLD = (
@@ -147,7 +147,7 @@ def _headline(found: Detection) -> str:
     if found.exit_code == ExitCode.NOTHING_EVALUATED:
         return f"No data: {steps}, and a line takes {found.detector.window} before the first one that is judged."
     if not found.episodes:
-        return f"No {limit_said(found.detector)} in {steps}, by the loss alone: such a log has no tags."
+        return f"{none_seen(found.detector, found.steps)}, by the loss alone: such a log has no tags."
     return f"{plural(len(found.episodes), 'episode')} in {steps}. Which data they read is not in this log."
 
 

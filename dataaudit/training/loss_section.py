@@ -30,7 +30,7 @@ from dataaudit.training.attribution import detector_of
 from dataaudit.training.blocks import false_alarms
 from dataaudit.training.curve import Curve, Flagged, Judged, curve_of, judge_run, missing_of, open_ranks
 from dataaudit.training.run_changes import run_changes
-from dataaudit.training.visibility import change_said, limit_said
+from dataaudit.training.visibility import change_said, none_seen
 
 MOST_POINTS = 2_000
 """Points of a line: means of as many segments of the run."""
@@ -72,8 +72,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         for low, high, kind, *_ in spikes
     ]
     detector = detector_of(judged)
-    limit = limit_said(detector)
-    lead = f"No {limit} in {t.plural(len(curve.step), 'step')}." if limit else "Too few steps to judge any."
+    lead = f"{none_seen(detector, len(curve.step))}." if detector.visible else "Too few steps to judge any."
     if spikes:
         lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
     table = Table(
@@ -99,10 +98,10 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     )
     blocks: tuple[Block, ...] = (
         figure,
-        *([Prose(text=false_alarms(detector))] if limit else []),
+        *([Prose(text=false_alarms(detector))] if detector.visible else []),
         *([changes] if changed else []),
     )
-    tone: Tone = "warn" if spikes else "good" if limit else ""
+    tone: Tone = "warn" if spikes else "good" if detector.visible else ""
     return Section(id="loss", title="Loss", lead=lead, tone=tone, blocks=blocks), tuple(figures), points
 
 

@@ -8,6 +8,8 @@ from dataaudit.training.run_changes import beside
 
 SAID = 5
 """Steps whose limit the headline names, where there is one."""
+BLIND = 1.0
+"""Nats: where no smaller rise would have been seen, that comes first."""
 MOST = 3
 """Changes that are named in a line."""
 _NAMES = {"learning_rate": "the learning rate", "batch": "targets of a step"}
@@ -19,8 +21,15 @@ def limit_said(detector: Detector) -> str:
     if not limits:
         return ""
     steps = SAID if SAID in limits else max(limits)
-    during = "in a step" if steps == 1 else f"over {steps} steps"
+    during = "in a single step" if steps == 1 else f"over {steps} steps"
     return f"rise above {limits[steps]:.2g} nats {during}"
+
+
+def none_seen(detector: Detector, steps: int) -> str:
+    """Return the same of a run without an episode, without a full stop: "No rise above ... among 900 steps"."""
+    blind = min((one.rise for one in detector.visible), default=0.0) > BLIND
+    begin = f"Hardly anything could be seen: no {limit_said(detector)}" if blind else f"No {limit_said(detector)}"
+    return f"{begin} among {plural(steps, 'step')}"
 
 
 def nothing_said(found: Attribution) -> str:
@@ -29,7 +38,7 @@ def nothing_said(found: Attribution) -> str:
         return _step_said(found, Span(first_step=found.asked_step, last_step=found.asked_step, flagged=0))
     dips = f"; {plural(len(found.dips), 'dip')} below the band" if found.dips else ""
     changes = f"; {changes_said(found.changes)}" if found.changes else ""
-    return f"No {limit_said(found.detector)} in {plural(found.steps, 'step')}{dips}{changes}."
+    return f"{none_seen(found.detector, found.steps)}{dips}{changes}."
 
 
 def _step_said(found: Attribution, step: Span) -> str:

@@ -333,7 +333,7 @@ class TestCannotTell:
         assert one.together == (5,)
         assert "a single shard accounts for" in one.detail
         said = spell(headline(found))
-        assert "a new source" in said
+        assert "in a source that is new" in said
         assert " of it in train/part-005.jsonl at " in said
         assert "nats/token" in said
 
@@ -503,7 +503,7 @@ class TestCommand:
         assert done.exit_code == 0
         limit = json.loads((tmp_path / "run/attribution.json").read_bytes())["detector"]["visible"][1]
         assert limit["steps"] == 5
-        assert done.stdout.startswith(f"No rise above {limit['rise']:.2g} nats over 5 steps in 120 steps.\n")
+        assert done.stdout.startswith(f"No rise above {limit['rise']:.2g} nats over 5 steps among 120 steps.\n")
         assert json.loads((tmp_path / "run/attribution.json").read_bytes())["episodes"] == []
 
     def test_found(self, tmp_path, manifest):

@@ -68,7 +68,7 @@ class TestTerminal:
         text = in_words(render_text(found, data, width=200))
         for test in found.residual_tests:
             assert f"{test.tested:,} of {test.tested + test.too_small:,} {test.kind}s tested" in text
-            assert not test.too_small or f"too small: {test.too_small:,}" in text
+            assert not test.too_small or f"too small or too few: {test.too_small:,}" in text
         assert found.residual_tests[1].too_small == 12  # shards of two sources, fewer than twenty together
 
     def test_the_event_test_says_that_it_leaves_out_the_episodes_own_steps(self, spoilt):
@@ -123,7 +123,7 @@ class TestPage:
         assert "train/part-005.jsonl is behind 5 of 6 episodes." in page
         assert re.search(r"\d+ % \(\d+ to \d+\) of the excess lies in", page)
         assert "This is accounting: it says in which documents the excess lies" in page
-        assert "shards tested (too small: 12)" in page
+        assert "shards tested (too small or too few: 12)" in page
 
     def test_its_band_is_that_of_attribute(self, spoilt):
         """Episodes, what they should cost, and the limit of visibility are those of the composition."""
@@ -142,7 +142,7 @@ class TestPage:
         make_shards(tmp_path / "m")
         write_run(tmp_path / "run", tmp_path / "m", Made(steps=120), rates=lambda step: 1e-3 if step < 90 else 1e-2)
         (loss,) = [one for one in run_page(load_run(tmp_path / "run")).sections if one.id == "loss"]
-        assert re.match(r"No rise above 0\.\d+ nats over 5 steps in 120 steps\.", loss.lead)
+        assert re.match(r"No rise above 0\.\d+ nats over 5 steps among 120 steps\.", loss.lead)
         assert loss.blocks[-1].rows[0][2].startswith("the learning rate 0.01 after 0.001 (x 10) from step 90")
 
     def test_it_shows_a_replay(self, spoilt):
@@ -189,7 +189,7 @@ def test_a_whole_run_of_small_units_says_so(tmp_path):
     blocks, shards = found.residual_tests
     assert (blocks.tested, shards.tested) == (0, 0)
     text = in_words(render_text(found, data, width=200))
-    assert f"0 of {blocks.too_small:,} blocks tested (too small: {blocks.too_small:,})" in text
+    assert f"0 of {blocks.too_small:,} blocks tested (too small or too few: {blocks.too_small:,})" in text
     assert np.isclose(blocks.run_p, 1.0)
 
 
