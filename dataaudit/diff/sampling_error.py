@@ -69,7 +69,8 @@ def difference(old: Interval, new: Interval) -> Interval:
     """Return new - old with the interval that both intervals leave."""
     moved = new.value - old.value
     if old.exact or new.exact:
-        confidence = new.confidence if old.exact else old.confidence
+        open_ = [side for side in (old, new) if not side.exact] or [old, new]
+        confidence = min(side.confidence for side in open_)
         return Interval(moved, new.low - old.high, new.high - old.low, confidence)
     if old.confidence != new.confidence or old.certain:
         confidence = max(0.0, old.confidence + new.confidence - 1)

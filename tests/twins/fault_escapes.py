@@ -14,7 +14,7 @@ _HEX = "[0-9a-fA-F]"
 _BREAKS = re.compile(r"(?:\\+[nrt])+")
 _BYTE = re.compile(rf"\\+x({_HEX}{{2}})")
 _POINT = re.compile(rf"\\+(?:u({_HEX}{{4}})|U({_HEX}{{8}}))")
-_BEHIND_POINT = re.compile(rf"\\[uU](?:{_HEX}{{4}}|{_HEX}{{8}})$")
+_BEHIND_POINT = re.compile(rf"\\[uU](?:{_HEX}{{4}}|{_HEX}{{8}})\Z")
 _OF_PATTERNS = {*"()-/[]^|"}
 _QUOTED = re.compile("=([0-9A-F]{2})")
 _PERCENT = re.compile(f"%({_HEX}{{2}})")
@@ -67,7 +67,7 @@ def _backslash_end(text: str, at: int, before: str) -> int | None:
 def _is_break(text: str, at: int, found: re.Match[str]) -> bool:
     """Tell whether ends of lines stand behind a word or sentence, and before one."""
     behind, next_ = text[at - 2 : at - 1] if at > 1 else "", text[found.end() : found.end() + 1]
-    if behind == "\\" or not re.search(rf"{_WORD}[!\"),.:?]?$", text[max(0, at - 2) : at]) or not _wordy(next_):
+    if behind == "\\" or not re.search(rf"{_WORD}[!\"),.:?]?\Z", text[max(0, at - 2) : at]) or not _wordy(next_):
         return False
     return len(re.findall(r"\\+", found[0])) > 1 or not _small(next_)
 
@@ -106,7 +106,7 @@ def _quoted_end(text: str, at: int, before: str) -> int | None:
         return None
     end, next_ = found.end(), text[found.end() : found.end() + 1]
     if found[1] in {"09", "20"}:
-        return end if next_ in {"", "\n", "\r"} and before in "!,.:;?" else None
+        return end if next_ in {"", "\n", "\r"} and re.fullmatch("[!,.:;?]", before) else None
     if found[1] == "3D":
         return end if next_ == '"' and re.match("[A-Za-z]", before) else None
     if _is_lead(found[1]) and re.match("=[89AB][0-9A-F]", text[end : end + 3]):
@@ -176,7 +176,7 @@ def hidden_kind(text: str, at: int) -> str | None:
     elif 0xE0100 <= point <= 0xE01EF:
         found = is_selector or before < 0x2E80
     elif 0xE0000 <= point <= 0xE007F:
-        found = point < 0xE0020 or not re.search("\U0001f3f4[\U000e0020-\U000e007f]*$", text[:at])
+        found = point < 0xE0020 or not re.search("\U0001f3f4[\U000e0020-\U000e007f]*\Z", text[:at])
     else:
         found = point in (*range(0x2060, 0x2066), *range(0x206A, 0x2070), *range(0xFFF9, 0xFFFC)) or (
             point == 0xFEFF and at > 0

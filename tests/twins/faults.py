@@ -18,7 +18,7 @@ _SPACE = r"[ \t\n\v\f\r]"
 _DECLARATION = re.compile(r"<!--|<!doctype|<!\[cdata\[|<\?xml", re.IGNORECASE | re.ASCII)
 _CLOSING = re.compile(rf"</{_NAME}{_SPACE}{{0,32}}>")
 _BARE = re.compile(rf"<({_NAME})>")
-_LINK = re.compile(r"(?:^|[^A-Za-z>])L$")
+_LINK = re.compile(r"(?:^|[^A-Za-z>])L\Z")
 _EMPTY = re.compile(rf"<{_NAME}{_SPACE}{{0,32}}/>")
 _OPENING = re.compile(rf"<({_NAME}){_SPACE}{{1,32}}[-A-Za-z0-9:._@]+=([\"']?)[^>]*>")
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,7}|([A-Za-z0-9]+));")
@@ -30,10 +30,10 @@ _QUOTES = {
 }
 _NEVER_BEHIND_UNIT = {*"\u2026\u2019\u201d\u2022\u2013\u2014\u00a0\u00b7"}
 _COMMENT = re.compile(r"[ \t\v\f\r]+\*|[ \t\v\f\r]*(?://|/\*|''')")
-_BEFORE_ADDRESS = re.compile(r"(?:[(={|]|return)[ \t\v\f\r]*$", re.IGNORECASE | re.ASCII)
+_BEFORE_ADDRESS = re.compile(r"(?:[(={|]|return)[ \t\v\f\r]*\Z", re.IGNORECASE | re.ASCII)
 _AFTER_ADDRESS = re.compile(r"[ \t\v\f\r]*(?:$|\n|\}|//|/\*)")
-_ESCAPES = {"&amp", "&lt", "&gt", "&quot", "&apos", "&nbsp"}
-_NAMED_DIGEST = re.compile(r"[sS][hH][aA][0-9]{3}[-:=]$")
+_ESCAPES = {"&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"}
+_NAMED_DIGEST = re.compile(r"[sS][hH][aA][0-9]{3}[-:=]\Z")
 _MARKS = {*"\u00a9\u00aa\u00ae\u00b0\u00b1\u00b2\u00b3\u00b9\u00ba"}
 _NONCHARACTERS = {*range(0xFDD0, 0xFDF0)} | {plane << 16 | low for plane in range(17) for low in (0xFFFE, 0xFFFF)}
 
@@ -48,7 +48,7 @@ def fault_counts(text: str, names: dict[str, set[str]]) -> Counter[str]:
     counts, tags, at, done, checked = Counter(), [], 0, 0, 0
     while at < len(text):
         kind, first, end = _fault_at(text, at, done, names)
-        if not kind and end == at + 1 and at >= checked:
+        if kind in {"", "soft"} and end == at + 1 and at >= checked:
             checked, is_fault = letters(text, at)
             if is_fault and not in_string(text, at):
                 counts["mojibake"] += sum(2 for sign in text[at:checked] if sign > "\x7f")
@@ -84,7 +84,7 @@ def _fault_at(text: str, at: int, done: int, names: dict[str, set[str]]) -> tupl
         head = text[text.rfind("\n", 0, at) + 1 : at]
         is_address = (
             re.match("&[A-Za-z]", text[at:])
-            and text[at:end].lower().rstrip(";") not in _ESCAPES
+            and text[at:end].lower() not in _ESCAPES
             and _BEFORE_ADDRESS.search(head)
             and _AFTER_ADDRESS.match(text, end)
         )
@@ -122,7 +122,7 @@ def _entity_end(text: str, at: int, names: dict[str, set[str]]) -> int | None:
     if (
         name in names["escapes"]
         and behind in {"", *_SPACES}
-        and re.search(r"[A-Za-z0-9\x80-\U0010ffff!).?] ?$", text[:at])
+        and re.search(r"[A-Za-z0-9\x80-\U0010ffff!).?] ?\Z", text[:at])
     ):
         return at + 1 + len(name)
     sizes = [size for size in range(4, len(name) + 1) if name[:size] in names["open"]]

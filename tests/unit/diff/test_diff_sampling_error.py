@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dataaudit.diff.sampling_error import Interval, chance, difference
@@ -58,6 +58,7 @@ def test_the_interval_of_a_difference_is_that_of_its_definition(one, other):
 
 
 @given(SPANS, SPANS, st.sampled_from([0.9, 0.95, 1.0]), st.sampled_from([0.9, 0.95, 1.0]))
+@example((0.0, 0.0, 0.0), (0.0, 0.0, 0.0), 0.9, 0.95)
 def test_exchanging_the_sides_changes_the_sign_alone(one, other, first, second):
     """New - old and old - new mirror each other."""
     old, new = spanned(*one, first), spanned(*other, second)

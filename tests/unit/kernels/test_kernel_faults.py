@@ -79,6 +79,17 @@ def kinds(text):
 
 
 @given(texts=st.lists(TEXTS, max_size=4))
+@example(
+    texts=[
+        " class=&nbsp",
+        "p = &nbsp;",
+        "=09\n",
+        "=20",
+        ".=20\n",
+        "\xad\xad\xad\xad\xad\xc3\xe4\xb8\xad",
+        "\xad\xad\xad\xad\xad\xad",
+    ]
+)
 @example(texts=["<", "&", "<p", "\u00c3", "\u00e2\u20ac", "</", "<!", "&#", "&#x", "<a ", "<a b", "<a b=", "<a/"])
 @example(
     texts=[
