@@ -176,7 +176,7 @@ def hidden_kind(text: str, at: int) -> str | None:
     elif 0xE0100 <= point <= 0xE01EF:
         found = is_selector or before < 0x2E80
     elif 0xE0000 <= point <= 0xE007F:
-        found = point < 0xE0020 or not re.search("\U0001f3f4[\U000e0020-\U000e007f]*\Z", text[:at])
+        found = point < 0xE0020 or not re.search("\U0001f3f4[\U000e0020-\U000e007f]*\\Z", text[:at])
     else:
         found = point in (*range(0x2060, 0x2066), *range(0x206A, 0x2070), *range(0xFFF9, 0xFFFC)) or (
             point == 0xFEFF and at > 0

@@ -79,6 +79,7 @@ def kinds(text):
 
 
 @given(texts=st.lists(TEXTS, max_size=4))
+@example(texts=["a\n\\nZ", "a\n&lt "])
 @example(
     texts=[
         " class=&nbsp",
