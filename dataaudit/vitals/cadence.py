@@ -314,7 +314,9 @@ class Cadence:
         return rotation_steps(self._elements, self.budget.every)
 
     def due(self, step: int) -> tuple[int, ...]:
-        """Return the layers that are measured at a step."""
+        """Return the layers that are measured at a step: all at the first one, which counts in no cost."""
+        if step == 1 and self.budget.starting:
+            return tuple(range(len(self._elements)))
         return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation, self._ahead)
 
     def looks(self, step: int) -> bool:

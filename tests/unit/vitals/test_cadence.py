@@ -258,6 +258,12 @@ def test_a_model_that_looks_cost_little_of_is_looked_at_every_step_after_three_l
     assert [again.looks(step) for step in range(25, 60)] == [cadence.looks(step) for step in range(25, 60)]
 
 
+def test_all_layers_are_looked_at_in_the_first_step_so_that_a_short_run_has_each_number_once():
+    cadence = Cadence([1] * 20, "nano", adapt=True)
+    assert [len(cadence.due(step)) for step in (1, 2, 9, 17)] == [20, 0, 2, 2]
+    assert len(Cadence([1] * 20, "nano").due(1)) == 2
+
+
 def test_a_cadence_that_does_not_follow_its_cost_begins_where_its_preset_says():
     assert [Cadence([1], "nano").looks(step) for step in (1, 2, 3)] == [True] * 3
     assert Cadence([1], "large", adapt=True).budget.every == 16
