@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
@@ -37,12 +37,14 @@ def table(shards):
 
 
 @given(shards=SHARDS)
+@example(shards=[("val", {"web": 0}), ("val", {"web": 0}), ("val", {"code": 0, "web": 1})])
 @settings(max_examples=examples(100))
 def test_peers_are_of_one_split_and_one_source_or_of_all_small_ones(shards):
     """Whatever shards hold, read or not."""
     kinds = []
     for split, tokens in shards:
-        most = [name for name, number in (tokens or {}).items() if 2 * number > sum(tokens.values())]
+        parts = tokens if tokens and any(tokens.values()) else dict.fromkeys(tokens or (), 1)  # else by documents
+        most = [name for name, number in parts.items() if 2 * number > sum(parts.values())]
         kinds.append((split, most[0] if most else None))
     sizes = Counter(kinds)
     kinds = [(split, name if sizes[split, name] >= LEAST_OF_SOURCE else None) for split, name in kinds]
