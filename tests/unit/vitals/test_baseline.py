@@ -253,7 +253,7 @@ def test_a_stored_run_is_a_baseline_by_step_and_by_position(tmp_path):
         started="2026-11-22T00:00:00Z",
         program="test",
     )
-    (tmp_path / "run.json").write_text(run.model_dump_json(by_alias=True))
+    (tmp_path / "run.json").write_bytes(run.sealed(None).to_json())
     writer = RankWriter(tmp_path, 0, 1, 1)
     rng = np.random.default_rng(9)
     for step in range(1, 401):
