@@ -187,14 +187,13 @@ class SpikeDetector:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> SpikeDetector:
-        """Return the detector that a state was taken of; one of an earlier version has no past yet."""
-        made = cls(**{name: state[name] for name in ("window", "k", "level_after", "log")})
+        """Return the detector that a state was taken of."""
+        made = cls(**{name: state[name] for name in ("window", "k", "rate", "level_after", "log")})
         made._healthy.extend((int(step), float(value)) for step, value in state["healthy"])
         made._out = [(int(step), float(value)) for step, value in state["out"]]
         made._above = bool(state["above"])
-        made.rate = state.get("rate", RATE)
-        made._past.extend((int(step), float(distance), float(k)) for step, distance, k in state.get("past", ()))
-        made._seen = int(state.get("seen", 0))
+        made._past.extend((int(step), float(distance), float(k)) for step, distance, k in state["past"])
+        made._seen = int(state["seen"])
         return made
 
     def _go_back(self, step: int) -> None:

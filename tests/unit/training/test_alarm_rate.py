@@ -151,14 +151,6 @@ def test_a_run_that_goes_on_says_what_it_would_have_said():
         assert repr(said) == repr(whole)  # NaN is not equal to itself
 
 
-def test_a_state_of_an_earlier_version_keeps_its_band_until_the_run_is_known():
-    detector, _ = fed(curve(6, 300))
-    state = {name: value for name, value in detector.state().items() if name not in {"rate", "past", "seen"}}
-    again = SpikeDetector.from_state(state)
-    assert (again.k, again.past) == (K, 0)
-    assert again.see(301, float(curve(6, 301)[-1])).kind == ""
-
-
 @pytest.mark.parametrize("rate", [1e-6, 1e-4, 3e-3])
 def test_the_limit_is_the_least_width_with_that_rate(rate):
     distances = np.random.default_rng(4).standard_t(5, 2_000)
