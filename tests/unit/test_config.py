@@ -38,7 +38,8 @@ JARGON = re.compile(
 
 
 A_NAME = "expected a name of letters, digits, `.`, `_` and `-` that begins with a letter or digit"
-TEXT = st.text(max_size=4)
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=4)
+"""What a text can hold: a NUL is refused."""
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
