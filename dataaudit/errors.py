@@ -10,7 +10,7 @@
     +-- ManifestError              a manifest is absent, damaged or of an unknown schema
     |   +-- ManifestMismatch       contents and digests disagree                        (1)
     |   +-- SignatureRefused       a manifest is not signed by who has to have signed it (1)
-    +-- QuarantineError            a quarantine list is absent, of a newer version or no such list
+    +-- QuarantineError            a quarantine list is absent, of another version or no such list
     |   +-- QuarantineDamaged      lines of it cannot be read, so what they hold is not known (3)
     |   +-- ReleasedHeldBack       a manifest releases what the list holds back           (1)
     +-- CorpusRefused              a corpus may not be trained on, or not with this checkpoint   (1)
@@ -112,7 +112,7 @@ class SignatureRefused(ManifestError):
 
 
 class QuarantineError(DataAuditError):
-    """A quarantine list is absent, cannot be read or written, or is of a newer version."""
+    """A quarantine list is absent, cannot be read or written, or is of another version."""
 
 
 class QuarantineDamaged(QuarantineError):

@@ -134,7 +134,7 @@ def build(
     Raises:
         ConfigError: An argument, the config or a path in it is wrong, the list leaves nothing of a split, or the script
             starts workers without the guard.
-        QuarantineError: The quarantine list is absent, damaged or of a newer version.
+        QuarantineError: The quarantine list is absent, damaged or of another version.
         TokenizerError: The tokenizer cannot be found or read.
         DetectorError: A detector cannot be found or read.
         ClusterError: The workers cannot do the work.

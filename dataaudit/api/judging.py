@@ -56,7 +56,7 @@ def gate(
             nobody is named.
         SignatureRefused: A manifest is not signed, or not by the one that is named.
         ReleasedHeldBack: The list holds back what the manifest has in its numbers.
-        QuarantineError: The list is absent, damaged, of a newer version, or has lost lines.
+        QuarantineError: The list is absent, damaged, of another version, or has lost lines.
         ManifestError: A manifest is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
 
@@ -172,7 +172,7 @@ def report(
         ManifestMismatch: The verdict is of another manifest.
         SignatureRefused: A manifest is not signed, or not by the one that is named.
         ReleasedHeldBack: The list that the policy names holds back what the manifest has in its numbers.
-        QuarantineError: A list is absent, damaged, of a newer version, or has lost lines.
+        QuarantineError: A list is absent, damaged, of another version, or has lost lines.
 
     Example:
         >>> report("manifests/demo", "report.html").name

@@ -57,7 +57,7 @@ class QuarantineList:
             on: The day, UTC, that expiries are held against; today when None.
 
         Raises:
-            QuarantineError: There is no such file, or it is of a newer version.
+            QuarantineError: There is no such file, or it is of another version.
             QuarantineDamaged: Lines of it cannot be read.
 
         Example:
@@ -79,7 +79,7 @@ class QuarantineList:
             ignore_bad_lines: Go on when lines cannot be read; what they hold back is not held back then.
 
         Raises:
-            QuarantineError: There is no such file, or it is of a newer version.
+            QuarantineError: There is no such file, or it is of another version.
             QuarantineDamaged: Lines of it cannot be read.
 
         Example:
@@ -140,10 +140,11 @@ class QuarantineList:
         return replace(change, notes=tuple(notes))
 
     def lift(self, names: _Names, *, reason: str, note: str | None = None, who: str | None = None) -> Change:
-        """End entries, or turn proposals down.
+        """End entries, turn proposals down, or pass over lines that cannot be read.
 
         Args:
-            names: Beginnings of ids, split/uri or split/uri:row, one or several; a target ends all of its own.
+            names: Beginnings of ids, split/uri or split/uri:row, one or several; a target ends all of its own. A line
+                that cannot be read has an id too, which errors and ``dataaudit quarantine list`` show.
             reason: Why, as a short code.
             note: Why, in words.
             who: Who answers for it.
@@ -210,36 +211,6 @@ class QuarantineList:
         chosen = None if names is None else texts_of(names, "names")
         return accept(self.file, chosen, author(who, note), day_of(until, "until"))
 
-    def dismiss(
-        self,
-        lines: int | str | Sequence[int | str],
-        *,
-        reason: str,
-        note: str | None = None,
-        who: str | None = None,
-    ) -> Change:
-        """Say that somebody has looked at lines that cannot be read or are lost, so that the list is taken again.
-
-        Args:
-            lines: Numbers of lines, from 1, one or several; or ids of lost lines, as ``sha256:HEX``.
-            reason: Why they are passed over, as a short code.
-            note: Why, in words.
-            who: Who answers for it.
-
-        Raises:
-            QuarantineError: A line can be read, and is lifted, not dismissed; or no line says that it is lost.
-
-        Example:
-            >>> with open("quarantine.jsonl", "a") as file:
-            ...     written = file.write("half a li")
-            >>> len(quarantine("quarantine.jsonl").dismiss(2, reason="killed-writer").added)
-            1
-        """
-        from dataaudit.quarantine.changes import author, dismiss
-
-        chosen = [lines] if isinstance(lines, int | str) else list(lines)
-        return dismiss(self.file, chosen, reason, author(who, note))
-
     def apply(
         self,
         manifest: PathLike | LoadedManifest,
@@ -285,17 +256,17 @@ class QuarantineList:
         Raises:
             ConfigError: An option has no such value or goes only with another, or ``out`` holds other things.
             ManifestError: The manifest is absent or damaged.
-            QuarantineError: The list is absent or of a newer version.
+            QuarantineError: The list is absent or of another version.
             QuarantineDamaged: Lines of it cannot be read.
 
         Example:
             >>> quarantine("quarantine.jsonl").apply("manifests/demo", "clean", documents=True).files[0]
             'applied.json'
         """
-        from dataaudit.quarantine.apply import apply, make_request
+        from dataaudit.quarantine.apply import Request, apply
 
-        request = make_request(
-            self.file,
+        request = Request(
+            file=self.file,
             manifest=load(manifest),
             out=path_of(out, "out"),
             formats=texts_of(formats, "formats"),

@@ -25,14 +25,6 @@ def _day(_context: click.Context, parameter: click.Parameter, value: str | None)
         raise click.BadParameter(f"expected a day such as 2026-12-31, found {value}", param=parameter) from None
 
 
-def _lines(_context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> list[int | str]:
-    """Return numbers of lines, and the ids of those that are lost as they are."""
-    for one in value:
-        if not one.startswith("sha256:") and not (one.isdecimal() and int(one) > 0):
-            raise click.BadParameter(f"expected the number of a line or sha256:HEX, found {one}", param=parameter)
-    return [one if one.startswith("sha256:") else int(one) for one in value]
-
-
 FILE = click.argument("file", type=FOLDER, metavar="FILE")
 REASON = click.option(
     "--reason", metavar="CODE", required=True, help="Why, as a short code: letters, digits, `.`, `_`, `-`."
@@ -57,7 +49,7 @@ _FORMATS = click.Choice(["list", "datatrove", "hf"])
         codes={
             0: "done",
             1: "a table of the manifest is not the one that was published",
-            3: "lines of the list cannot be read or are lost, or the drop list is known to lack something",
+            3: "lines of the list cannot be read, or the drop list is known to lack something",
             4: "no shard is left",
         },
     ),
@@ -78,17 +70,17 @@ def quarantine() -> None:
         "dataaudit quarantine list quarantine.jsonl --all --json | jq .counts",
         codes={
             0: "printed",
-            3: "lines of the list cannot be read or are lost",
+            3: "lines of the list cannot be read, or one that the verdict names is lost",
         },
     ),
 )
 @click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
 @click.option("--all", "everything", is_flag=True, help="Lifted, expired and accepted entries too.")
-@click.option("--verdict", type=FOLDER, metavar="FILE", help="A gate.json: lines that it names may not be lost either.")
+@click.option("--verdict", type=FOLDER, metavar="FILE", help="A gate.json: lines that it names may not be lost.")
 @ON
 @JSON
 def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
-    """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read or are lost."""
+    """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read."""
     from dataaudit.quarantine.list import fold, read, today
     from dataaudit.quarantine.view import list_view
 
@@ -140,7 +132,7 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
 
 
 @quarantine.command(
-    short_help="End entries, or turn proposals down.",
+    short_help="End entries, turn proposals down, pass over lines that cannot be read.",
     epilog=ending(
         "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason repaired",
         "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason repaired",
@@ -156,7 +148,10 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
 @WHO
 @JSON
 def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who: str | None, *, as_json: bool) -> None:
-    """End entries: ENTRY is the beginning of an id; TARGET is split/uri or split/uri:row and ends all of its own."""
+    """End entries: ENTRY is the beginning of an id; TARGET is split/uri or split/uri:row and ends all of its own.
+
+    A line that cannot be read is passed over by its id, as `list` shows it.
+    """
     from dataaudit import api
     from dataaudit.quarantine.view import change_view
 
@@ -222,36 +217,6 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
         raise click.UsageError("Name proposals, or say --all.")
     change = api.quarantine(file).accept(None if everything else names, **given)
     print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
-
-
-@quarantine.command(
-    short_help="Pass over lines that cannot be read or are lost.",
-    epilog=ending(
-        "dataaudit quarantine dismiss quarantine.jsonl 17 --reason killed-writer",
-        "dataaudit quarantine dismiss quarantine.jsonl sha256:3f2a... --reason lost-in-a-merge",
-        codes={
-            0: "dismissed",
-        },
-    ),
-)
-@FILE
-@click.argument("lines", nargs=-1, required=True, callback=_lines, metavar="LINE|ID...")
-@REASON
-@NOTE
-@WHO
-@JSON
-def dismiss(
-    file: Path, lines: list[int | str], reason: str, note: str | None, who: str | None, *, as_json: bool
-) -> None:
-    """Say that somebody has looked at lines that cannot be read or are lost, so that the list is taken again.
-
-    ID is that of a lost line, as `list` shows it.
-    """
-    from dataaudit import api
-    from dataaudit.quarantine.view import change_view
-
-    change = api.quarantine(file).dismiss(lines, reason=reason, note=note, who=who)
-    print_text(change_view(file, change, verb="dismissed", as_json=as_json))
 
 
 @quarantine.command(

@@ -112,8 +112,8 @@ class Holding:
 
     def record(self) -> QuarantineRecord:
         """Return which list it was."""
-        held = self.quarantine
-        return QuarantineRecord(digest=held.digest, heads=held.heads, on=held.on.isoformat())
+        listed = self.quarantine
+        return QuarantineRecord(digest=listed.digest, lines=listed.lines, on=listed.on.isoformat())
 
     def _row(self, planned: PlannedShard) -> dict[str, object]:
         """Return what the table of shards knows a shard by."""

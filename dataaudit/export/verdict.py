@@ -191,7 +191,7 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "policy": {"name": verdict.policy, "version": verdict.policy_version},
         "failOn": verdict.fail_on,
         "waiversHeldAgainst": verdict.on,
-        VERDICT_LISTS: [{"digest": one.digest, "heads": list(one.heads)} for one in verdict.quarantine_lists],
+        VERDICT_LISTS: [{"digest": one.digest, "lines": list(one.lines)} for one in verdict.quarantine_lists],
         "dataset": _dataset(verdict.subject),
         "baseline": None if verdict.baseline is None else _dataset(verdict.baseline),
         "rules": {state.value: verdict.count(state) for state in State},

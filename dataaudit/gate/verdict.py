@@ -170,12 +170,12 @@ class ShardBehind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListSeen:
-    """A quarantine list that the manifest was held against: nothing that it held back is released."""
+    """A quarantine list that the manifest was compared with: nothing that it leaves out is released."""
 
     digest: str
     """``sha256:`` and the sha256 of the file."""
-    heads: tuple[str, ...]
-    """Ids of the lines that no other line names: a list that lacks one of them later has lost lines."""
+    lines: tuple[str, ...]
+    """Ids of its lines, sorted: a list that lacks one of them later has lost lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

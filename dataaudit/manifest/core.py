@@ -20,7 +20,7 @@ SCHEMA_VERSION: Final = 2
 PROGRAM: Final = "urn:dataaudit"
 """What this program's own URIs begin with; none of them names a place on a network."""
 VERDICT_LISTS: Final = "quarantineLists"
-"""Field of a signed verdict: digest and heads of the quarantine lists that the manifest was held against."""
+"""Field of a signed verdict: digest and ids of lines of the quarantine lists that the manifest was compared with."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
@@ -219,7 +219,7 @@ class QuarantineRecord(_Model):
     """The quarantine list that a build was given."""
 
     digest: Digest = Field(description="Of the file.")
-    heads: tuple[Digest, ...] = Field(description="Ids of the lines that no other line names: who has them has all.")
+    lines: tuple[Digest, ...] = Field(description="Ids of its lines, sorted: a list that lacks one has lost lines.")
     on: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="The day, UTC, that expiries were held against.")
 
 

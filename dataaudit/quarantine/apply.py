@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,12 +31,12 @@ from dataaudit.addresses import has_secrets
 from dataaudit.atomic import sync_folder, write_synced
 from dataaudit.errors import ConfigError, ExitCode
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
 from dataaudit.manifest.uri import STREAMED, relative_path
 from dataaudit.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD, digest_of_file
 from dataaudit.quarantine.entry import Contents, no_collection
-from dataaudit.quarantine.list import Quarantine, Standing, in_force, read_folded, today
+from dataaudit.quarantine.list import Quarantine, Standing, in_force, read_folded
 from dataaudit.quarantine.selection import DETECTORS, ORIGINS, TIERS, Choice, Drops, Selection, Shard, drop_list, select
 from dataaudit.regular import read_regular
 from dataaudit.yamlfile import NAME_PATTERN, nearest
@@ -44,126 +44,71 @@ from dataaudit.yamlfile import NAME_PATTERN, nearest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked for."""
+    """What is asked for, as :meth:`dataaudit.api.QuarantineList.apply` takes it."""
 
     file: Path
-    """The list."""
-    manifest: Path | Manifest
-    """The manifest, or its folder."""
+    manifest: Manifest
     out: Path
-    """Folder to write."""
-    on: dt.date
-    """The day that expiries are held against; what is in force by the clock stays held back."""
-    formats: tuple[str, ...] = ("list",)
-    """Of :data:`dataaudit.quarantine.apply.FORMATS`."""
-    documents: Choice | None = None
-    """What a drop list is made of; None for none."""
-    asked: tuple[str, ...] = ()
-    """Origins that the user named, so that an absent one is an error."""
+    formats: Sequence[str] = ("list",)
+    documents: bool = False
+    origins: Sequence[str] | None = None
+    findings: Sequence[str] | None = None
+    ngram_score: float = 0.5
+    with_common: bool = False
+    held_out: bool = False
     rows: bool = False
-    """Whether each shard's rows are written as text too."""
     root: str | None = None
-    """Where the shards lie now; the manifest's roots when None."""
     exclude_changed: bool = False
-    """Leave out shards that an entry names under another digest."""
     keep_unread: bool = False
-    """Keep shards that the build did not read."""
     ignore_bad_lines: bool = False
-    """Go on although lines of the list cannot be read."""
+    on: dt.date | None = None
 
+    def __post_init__(self) -> None:
+        """Check the options.
 
-def make_request(
-    file: Path,
-    *,
-    manifest: Path | Manifest,
-    out: Path,
-    formats: tuple[str, ...],
-    documents: bool,
-    origins: Sequence[str] | None,
-    findings: Sequence[str] | None,
-    ngram_score: float,
-    with_common: bool,
-    held_out: bool,
-    rows: bool,
-    root: str | None,
-    exclude_changed: bool,
-    keep_unread: bool,
-    ignore_bad_lines: bool,
-    on: dt.date | None,
-) -> Request:
-    """Return the request of the command's options.
-
-    Raises:
-        ConfigError: An option is unknown, or goes only with another one.
-    """
-    forms = _names(formats, "format", list(FORMATS))
-    if not 0 <= ngram_score <= 1:
-        raise ConfigError(f"13-gram score: expected 0 to 1, found {ngram_score:g}")
-    if not documents and (origins is not None or findings is not None or held_out or rows):
-        raise ConfigError(
-            "origins, findings, held-out and rows say which documents are dropped, but none are asked for",
-            "Add --documents, in Python documents=True.",
-        )
-    if root is not None and has_secrets(root):
-        raise ConfigError(
-            "root: an address with a user, a password or a query is not written into lists",
-            "Give it without: what reads the lists has credentials of its own.",
-        )
-    named = _names(origins, "origin", ORIGINS)
-    pairs = _names(findings, "findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
-    choice = Choice(
-        origins=tuple(origin for origin in ORIGINS if origin in (named or ORIGINS)),
-        ngram_score=ngram_score,
-        with_common=with_common,
-        held_out=held_out,
-    )
-    if pairs:
-        if "findings" not in choice.origins:
+        Raises:
+            ConfigError: One is unknown, or goes only with another one.
+        """
+        _check_names(self.formats, "format", list(FORMATS))
+        if not 0 <= self.ngram_score <= 1:
+            raise ConfigError(f"13-gram score: expected 0 to 1, found {self.ngram_score:g}")
+        if not self.documents and (self.origins is not None or self.findings is not None or self.held_out or self.rows):
+            raise ConfigError(
+                "origins, findings, held-out and rows say which documents are dropped, but none are asked for",
+                "Add --documents, in Python documents=True.",
+            )
+        if self.root is not None and has_secrets(self.root):
+            raise ConfigError(
+                "root: an address with a user, a password or a query is not written into lists",
+                "Give it without: what reads the lists has credentials of its own.",
+            )
+        _check_names(self.origins, "origin", ORIGINS)
+        _check_names(self.findings, "findings", [f"{detector}:{tier}" for detector in DETECTORS for tier in TIERS])
+        if self.findings and "findings" not in (self.origins or ORIGINS):
             raise ConfigError(
                 "findings are chosen, but `findings` is not among the origins",
                 "Add it: --from findings, in Python origins=[..., 'findings'].",
             )
-        split = [pair.split(":") for pair in pairs]
-        choice = replace(choice, findings=tuple((detector, tier) for detector, tier in split))
-    return Request(
-        file=file,
-        manifest=manifest,
-        out=out,
-        on=on or today(),
-        formats=tuple(forms) or ("list",),
-        documents=choice if documents else None,
-        asked=tuple(named),
-        rows=rows,
-        root=root,
-        exclude_changed=exclude_changed,
-        keep_unread=keep_unread,
-        ignore_bad_lines=ignore_bad_lines,
-    )
+
+    @property
+    def choice(self) -> Choice | None:
+        """What a drop list is made of; None for none."""
+        if not self.documents:
+            return None
+        pairs = [pair.split(":") for pair in dict.fromkeys(self.findings or ["secrets:validated"])]
+        return Choice(
+            origins=tuple(origin for origin in ORIGINS if origin in (self.origins or ORIGINS)),
+            findings=tuple((detector, tier) for detector, tier in pairs),
+            ngram_score=self.ngram_score,
+            with_common=self.with_common,
+            held_out=self.held_out,
+        )
 
 
-def _names(given: Sequence[str] | None, what: str, known: tuple[str, ...] | list[str]) -> list[str]:
-    names = given or ()
-    for name in names:
+def _check_names(given: Sequence[str] | None, what: str, known: Sequence[str]) -> None:
+    for name in given or ():
         if name not in known:
             raise ConfigError(f"{what}: no `{name}`{nearest(name, list(known))}", f"Known: {', '.join(known)}.")
-    return list(dict.fromkeys(names))
-
-
-_WEB = ("http://", "https://")
-
-
-def full_path(root: str, relative: str) -> str:
-    """Return the path or address of a file below a root, a folder or an address."""
-    if root.startswith(_WEB):
-        return f"{root.rstrip('/')}/{quote(os.fsencode(relative))}"
-    if "://" in root:
-        return root + relative if root.endswith("/") else f"{root}/{relative}"
-    return os.path.join(root, relative)
-
-
-def is_local(root: str) -> bool:
-    """Tell whether a root is a folder of this machine."""
-    return "://" not in root and not root.startswith(STREAMED)
 
 
 _NAMED = 5
@@ -184,117 +129,65 @@ class Located:
     @property
     def path(self) -> str:
         """Path or address that opens it."""
-        return full_path(self.root, self.relative)
+        if self.root.startswith(("http://", "https://")):
+            return f"{self.root.rstrip('/')}/{quote(os.fsencode(self.relative))}"
+        if "://" in self.root:
+            return f"{self.root.removesuffix('/')}/{self.relative}"
+        return os.path.join(self.root, self.relative)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roots:
-    """Where the files of each split lie."""
+def _locate(shards: Sequence[Shard], roots: Mapping[str, str]) -> dict[str, list[Located]]:
+    """Return the files of kept shards by split, given its root; splits that are streamed are left out.
 
-    of_split: Mapping[str, str]
-    """Folder or address by split."""
-
-    def locate(self, shards: Sequence[Shard]) -> dict[str, list[Located]]:
-        """Return the files of kept shards by split; splits that are streamed are left out.
-
-        Raises:
-            ConfigError: A URI leaves its root, or a split's name cannot be a file's.
-        """
-        found: dict[str, list[Located]] = {}
-        for shard in shards:
-            split, uri = shard.row["split"], shard.row["uri"]
-            root = self.of_split.get(split, "")
-            if root.startswith(STREAMED):
-                continue
-            relative = relative_path(uri)
-            if relative is None or (not root and "://" in relative):
-                raise ConfigError(f"{shard.name}: the URI leads out of its root; no build writes such a one")
-            if not re.fullmatch(NAME_PATTERN, split) or len(split) > _LONGEST:
-                raise ConfigError(f"the split `{split}` cannot be the name of a file")
-            found.setdefault(split, []).append(Located(shard=shard, root=root, relative=relative))
-        return found
-
-    def streamed(self, shards: Sequence[Shard]) -> int:
-        """Return how many shards are no files."""
-        return sum(self.of_split.get(shard.row["split"], "").startswith(STREAMED) for shard in shards)
+    Raises:
+        ConfigError: A URI leaves its root, or a split's name cannot be a file's.
+    """
+    found: dict[str, list[Located]] = {}
+    for shard in shards:
+        split, root = shard.row["split"], roots[shard.row["split"]]
+        if root.startswith(STREAMED):
+            continue
+        relative = relative_path(shard.row["uri"])
+        if relative is None or (not root and "://" in relative):
+            raise ConfigError(f"{shard.name}: the URI leads out of its root; no build writes such a one")
+        if not re.fullmatch(NAME_PATTERN, split) or len(split) > _LONGEST:
+            raise ConfigError(f"the split `{split}` cannot be the name of a file")
+        found.setdefault(split, []).append(Located(shard=shard, root=root, relative=relative))
+    return found
 
 
 Files = dict[str, bytes]
-Located_ = Mapping[str, Sequence[Located]]
+Paths = Mapping[str, Sequence[str]]
+"""Of each split."""
 
 
-def path_lists(located: Located_) -> Files:
+def _path_lists(located: Mapping[str, Sequence[Located]]) -> Files:
     """Return ``<split>.txt``."""
     paths = {split: [one.path for one in files] for split, files in located.items()}
-    _refuse("list", [path for found in paths.values() for path in found], _breaks)
+    _refuse("list", paths, _breaks)
     return {f"{split}.txt": _lines(found) for split, found in paths.items()}
 
 
-def datatrove_lists(located: Located_) -> Files:
+def _datatrove_lists(located: Mapping[str, Sequence[Located]]) -> Files:
     """Return ``<split>.paths.txt``; datatrove strips each line and puts its ``data_folder`` before it."""
     paths = {split: [one.relative for one in files] for split, files in located.items()}
-    _refuse(
-        "datatrove",
-        [path for found in paths.values() for path in found],
-        lambda path: path.strip() != path or _breaks(path),
-    )
+    _refuse("datatrove", paths, lambda path: path.strip() != path or _breaks(path))
     return {f"{split}.paths.txt": _lines(found) for split, found in paths.items()}
 
 
-def hugging_face_files(located: Located_) -> Files:
+def _hugging_face_files(located: Mapping[str, Sequence[Located]]) -> Files:
     """Return ``data_files.json``; ``datasets`` takes every entry for a glob, and ``::`` for a chain of addresses."""
     paths = {split: [one.path for one in files] for split, files in located.items()}
-    _refuse("hf", [path for found in paths.values() for path in found], lambda path: "::" in path)
+    _refuse("hf", paths, lambda path: "::" in path)
     escaped = {split: [_escape(path) for path in found] for split, found in paths.items()}
     return {"data_files.json": (json.dumps(escaped, indent=1, ensure_ascii=True) + "\n").encode()}
 
 
-FORMATS: Mapping[str, Callable[[Located_], Files]] = {
-    "list": path_lists,
-    "datatrove": datatrove_lists,
-    "hf": hugging_face_files,
+FORMATS: Mapping[str, Callable[[Mapping[str, Sequence[Located]]], Files]] = {
+    "list": _path_lists,
+    "datatrove": _datatrove_lists,
+    "hf": _hugging_face_files,
 }
-
-
-def excluded_list(selection: Selection) -> Files:
-    """Return ``excluded.jsonl``: a line for each shard that is left out, and why."""
-    return {EXCLUDED: b"".join(canonical_json(_excluded(shard)) + b"\n" for shard in selection.excluded)}
-
-
-def check_files(located: Located_) -> tuple[list[str], int]:
-    """Hold kept local files against what the manifest says of them, without reading them.
-
-    Returns:
-        Names of those that are absent or of another size, and how many could be looked at.
-    """
-    wrong, looked = [], 0
-    for files in located.values():
-        for one in files:
-            if not is_local(one.root) or not os.path.isdir(one.root):
-                continue
-            looked += 1
-            try:
-                size = os.stat(one.path).st_size
-            except (OSError, ValueError):
-                size = -1
-            if size != one.shard.row["size"]:
-                wrong.append(one.shard.name)
-    return wrong, looked
-
-
-def _excluded(shard: Shard) -> dict[str, Any]:
-    row = shard.row
-    return {
-        "split": row["split"],
-        "uri": row["uri"],
-        "sha256": row["sha256"] or None,
-        "rows_digest": row["rows_digest"],
-        "why": shard.why,
-        "reasons": list(shard.reasons),
-        "entries": [entry.id for entry in shard.entries],
-        "documents": row["documents"],
-        "tokens": row["tokens"],
-    }
 
 
 def _escape(path: str) -> str:
@@ -307,17 +200,17 @@ def _lines(paths: Sequence[str]) -> bytes:
 
 
 def _breaks(path: str) -> bool:
-    """Tell whether a reader of lines would take a path for several; those of text know more ends than the line feed."""
+    """Return whether a reader of lines would take a path for several; readers of text know more ends than LF."""
     return len(f"{path}.".splitlines()) > 1
 
 
-def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> None:
+def _refuse(name: str, paths: Paths, wrong: Callable[[str], bool]) -> None:
     """Refuse names that a format cannot hold: left out in silence they would be lost, written they would be others.
 
     Raises:
         ConfigError: There are some.
     """
-    found = [path for path in paths if wrong(path)]
+    found = [path for of_split in paths.values() for path in of_split if wrong(path)]
     if found:
         lines = [f"  - {path}" for path in found[:_NAMED]]
         more = [f"  - and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
@@ -327,6 +220,33 @@ def _refuse(name: str, paths: Sequence[str], wrong: Callable[[str], bool]) -> No
         )
 
 
+def _excluded(shard: Shard) -> dict[str, Any]:
+    """Return a line of ``excluded.jsonl``: a shard that is left out, and why."""
+    row = shard.row
+    return {
+        **{name: row[name] for name in ("split", "uri", "rows_digest", "documents", "tokens")},
+        "sha256": row["sha256"] or None,
+        "why": shard.why,
+        "reasons": list(shard.reasons),
+        "entries": [entry.id for entry in shard.entries],
+    }
+
+
+def _wrong_files(located: Mapping[str, Sequence[Located]]) -> list[str]:
+    """Return the kept files on this machine that are absent or of another size than the manifest says."""
+    wrong = []
+    for one in (one for files in located.values() for one in files):
+        if "://" in one.root or not os.path.isdir(one.root):
+            continue
+        try:
+            size = os.stat(one.path).st_size
+        except (OSError, ValueError):
+            size = -1
+        if size != one.shard.row["size"]:
+            wrong.append(one.shard.name)
+    return wrong
+
+
 _ROWS = "rows"
 
 
@@ -334,7 +254,7 @@ _ROWS = "rows"
 class Applied:
     """What was written and what has to be said about it."""
 
-    manifest: Manifest
+    request: Request
     quarantine: Quarantine
     contents: Contents
     selection: Selection
@@ -347,19 +267,15 @@ class Applied:
     """Kept shards that are no files, so no list has them."""
     wrong_files: tuple[str, ...]
     """Kept files that are absent or of another size than the manifest says."""
-    looked: int
-    """Kept files that were looked at."""
     files: tuple[str, ...]
     """Names of what was written, sorted."""
-    asked: tuple[str, ...]
-    """Origins that the user named."""
 
     @property
     def exit_code(self) -> ExitCode:
         """4 when no shard is kept; 3 when the drop list is known to lack something; else 0."""
         if not self.selection.kept:
             return ExitCode.NOTHING_EVALUATED
-        lacking = self.drops is not None and (self.drops.incomplete or (self.asked and self.drops.absent))
+        lacking = self.drops is not None and (self.drops.incomplete or (self.request.origins and self.drops.absent))
         return ExitCode.NOT_EVALUATED if lacking else ExitCode.PASS
 
 
@@ -367,96 +283,82 @@ def apply(request: Request) -> Applied:
     """Write the lists of a manifest's shards, and of documents, that loaders take.
 
     Raises:
-        QuarantineError: The list is absent or of a newer version.
-        QuarantineDamaged: Lines of it cannot be read.
-        ManifestError: The manifest is absent or damaged.
+        QuarantineError: The list is absent or of another version.
+        QuarantineDamaged: Lines of it cannot be read, or are lost.
+        ManifestError: A table of the manifest cannot be read.
         ConfigError: The folder holds other things, or a name does not fit a format.
         OSError: The folder cannot be written; what it held before is untouched.
     """
     target = Path(os.path.abspath(request.out))
     _check_target(target)
+    manifest, choice = request.manifest, request.choice
     with no_collection():
         contents, folded = read_folded(request.file, on=request.on, ignore_bad_lines=request.ignore_bad_lines)
-        held = folded.standing(Standing.HELD)
-        quarantine = in_force(held, digest=contents.digest, on=folded.on, heads=contents.heads)
-    manifest = request.manifest if isinstance(request.manifest, Manifest) else load_manifest(request.manifest)
+        quarantine = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
+        proposed = in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=folded.on)
     if not request.ignore_bad_lines:
         contents.check_seen(manifest, str(request.file))
     selection = select(manifest, quarantine, exclude_changed=request.exclude_changed, keep_unread=request.keep_unread)
-    drops = None if request.documents is None else drop_list(manifest, selection, quarantine, request.documents)
-    roots = Roots(of_split={split.name: _root(request, manifest, split.name) for split in manifest.core.splits})
-    located = roots.locate(selection.kept)
-    files = excluded_list(selection)
-    for name in request.formats:
+    drops = None if choice is None else drop_list(manifest, selection, quarantine, choice)
+    roots = {
+        split.name: manifest.run.roots.get(split.name, "") if request.root is None else request.root
+        for split in manifest.core.splits
+    }
+    located = _locate(selection.kept, roots)
+    files = {EXCLUDED: b"".join(canonical_json(_excluded(shard)) + b"\n" for shard in selection.excluded)}
+    for name in dict.fromkeys(request.formats or ("list",)):
         lists = FORMATS[name](located)
         if twice := sorted(files.keys() & lists.keys()):
             raise ConfigError(f"two lists would be the file {twice[0]}", "Write the formats to two folders.")
         files |= lists
-    wrong, looked = check_files(located)
-    proposed = select(
-        manifest,
-        in_force(folded.standing(Standing.PROPOSED), digest=contents.digest, on=folded.on),
-        keep_unread=True,
-    )
-    single = [entry for entry in quarantine.entries if entry.target is not None and entry.target.kind == "document"]
     names = sorted([*files, RECORD, *([] if drops is None else [DOCUMENTS]), *([_ROWS] if request.rows else [])])
+    elsewhere = {entry.id for entry in selection.unmatched}
+    single = [one for one in quarantine.entries if one.target is not None and one.target.kind == "document"]
     applied = Applied(
-        manifest=manifest,
+        request=request,
         quarantine=quarantine,
         contents=contents,
         selection=selection,
         drops=drops,
-        waiting=len(proposed.excluded),
-        documents_unlisted=0 if drops is not None else _relevant(single, selection),
-        streamed=roots.streamed(selection.kept),
-        wrong_files=tuple(wrong),
-        looked=looked,
+        waiting=len(select(manifest, proposed, keep_unread=True).excluded),
+        documents_unlisted=0 if drops is not None else sum(one.id not in elsewhere for one in single),
+        streamed=sum(roots[shard.row["split"]].startswith(STREAMED) for shard in selection.kept),
+        wrong_files=tuple(_wrong_files(located)),
         files=tuple(names),
-        asked=request.asked,
     )
     if drops is not None:
         files[DOCUMENTS] = _parquet(drops.table)
         if request.rows:
             files |= _row_lists(drops.table)
-    record = _record(request, applied) | {"files": {name: digest_of_file(data) for name, data in files.items()}}
+    record = _record(applied) | {"files": {name: digest_of_file(data) for name, data in files.items()}}
     files[RECORD] = orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
     _place(target, files)
     return applied
 
 
-def _root(request: Request, manifest: Manifest, split: str) -> str:
-    return request.root if request.root is not None else manifest.run.roots.get(split, "")
-
-
-def _relevant(entries: Sequence[Any], selection: Selection) -> int:
-    """Return how many entries of documents concern the manifest."""
-    elsewhere = {entry.id for entry in selection.unmatched}
-    return sum(entry.id not in elsewhere for entry in entries)
-
-
-def _record(request: Request, applied: Applied) -> dict[str, Any]:
+def _record(applied: Applied) -> dict[str, Any]:
     """Return what ``applied.json`` holds: of what, and with which answers, the folder was made."""
-    choice = request.documents
+    request, drops, choice = applied.request, applied.drops, applied.request.choice
     return {
         "schema": FORM,
-        "manifest": applied.manifest.id,
+        "manifest": request.manifest.id,
         "quarantine": applied.quarantine.digest,
         "on": applied.quarantine.on.isoformat(),
-        "formats": sorted(request.formats),
+        "formats": sorted(set(request.formats or ("list",))),
         "root": request.root,
         "exclude_changed": request.exclude_changed,
         "keep_unread": request.keep_unread,
         "ignored_bad_lines": len(applied.contents.bad),
         "documents": None
-        if choice is None
+        if choice is None or drops is None
         else {
             "from": sorted(choice.origins),
             "findings": sorted(":".join(pair) for pair in choice.findings),
             "ngram_score": choice.ngram_score,
             "with_common": choice.with_common,
             "held_out": choice.held_out,
-            "not_looked_for": list(applied.drops.absent if applied.drops else ()),
-            "incomplete": list(applied.drops.incomplete if applied.drops else ()),
+            "not_looked_for": list(drops.absent),
+            "incomplete": list(drops.incomplete),
         },
         "shards": {"kept": len(applied.selection.kept), "excluded": len(applied.selection.excluded)},
     }
@@ -475,9 +377,8 @@ def _check_target(target: Path) -> None:
         return
     try:
         record = orjson.loads(read_regular(target / RECORD))
-        ours = (
-            {name.partition("/")[0] for name in record["files"]} if record["schema"]["name"] == FORM["name"] else set()
-        )
+        named = record["files"] if record["schema"]["name"] == FORM["name"] else ()
+        ours = {name.partition("/")[0] for name in named}
     except (OSError, ValueError, LookupError, TypeError):
         ours = set()
     if not found <= ours | {RECORD}:

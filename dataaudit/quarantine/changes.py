@@ -1,4 +1,4 @@
-"""Every change of a list: add, propose, accept, lift, dismiss. Each is decided under the lock and appended.
+"""Every change of a list: add, propose, accept, lift. Each is decided under the lock and appended.
 
 Nothing is added twice: what is in force already, proposed already, or was turned down with the same finding stays as
 it is, and the answer says so.
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dataaudit.errors import QuarantineError
 from dataaudit.quarantine.entry import NO_EVIDENCE, Action, BadLine, Contents, Entry, Evidence, Target, make_entry
-from dataaudit.quarantine.list import Folded, Record, Standing, find_records, fold, update
+from dataaudit.quarantine.list import OPEN, Folded, Standing, find_records, fold, short_id, starting, update
 
 _FOREVER = "9999-12-31"
 
@@ -46,12 +46,12 @@ class Change:
     bad: tuple[BadLine, ...] = ()
     """Lines of the file that cannot be read."""
     notes: tuple[str, ...] = ()
-    """What is held back besides, in words."""
+    """What is left out besides, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddRequest:
-    """One thing to hold back."""
+    """A shard or document to leave out."""
 
     target: Target
     """What."""
@@ -61,213 +61,149 @@ class AddRequest:
     """Why."""
 
 
-def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.date | None = None) -> Change:
-    """Hold shards or documents back.
+@dataclass(slots=True)
+class _Draft:
+    """A change while it is decided: the list, and what is added to it."""
 
-    Args:
-        path: The list; it is made when there is none.
-        requests: What to hold back.
-        author: Who does it.
-        until: The last day on which it holds.
+    author: Author
+    contents: Contents
+    folded: Folded
+    ids: frozenset[str]
+    added: list[Entry] = field(default_factory=list)
+    known: list[Entry] = field(default_factory=list)
+
+    def make(self, action: Action, **fields: object) -> Entry:
+        by, when = self.author, self.author.now
+        try:
+            while (made := make_entry(action, who=by.who, when=when, note=by.note, **fields)).id in self.ids:
+                when += dt.timedelta.resolution  # a clock that stands still: the line there may be lifted
+        except ValueError as error:
+            raise QuarantineError(f"no entry can hold this: {_words(error)}") from None
+        return made
+
+
+def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.date | None = None) -> Change:
+    """Leave shards or documents out, through the day ``until``; the list is made when there is none.
 
     Raises:
         QuarantineError: The list cannot be written, or the fields are no entry.
     """
     last = _last_day(until, author)
 
-    def decide(folded: Folded, change: _Draft) -> None:
+    def decide(draft: _Draft) -> None:
         held: dict[object, list[Entry]] = {}
-        for entry in folded.standing(Standing.HELD):
+        for entry in draft.folded.standing(Standing.HELD):
             held.setdefault(entry.content, []).append(entry)
-        for request in requests:
-            entry = _make(
-                Action.ADD,
-                author,
-                change.heads,
-                target=request.target,
-                reason=request.reason,
-                evidence=request.evidence,
-                until=last,
-            )
-            covering = [one for one in held.get(entry.content, ()) if (one.until or _FOREVER) >= (last or _FOREVER)]
+        for one in requests:
+            entry = draft.make(Action.ADD, target=one.target, reason=one.reason, evidence=one.evidence, until=last)
+            same = held.setdefault(entry.content, [])
+            covering = [other for other in same if (other.until or _FOREVER) >= (last or _FOREVER)]
             if covering:
-                change.known.append(covering[0])
+                draft.known.append(covering[0])
             else:
-                change.add(entry)
-                held.setdefault(entry.content, []).append(entry)
+                draft.added.append(entry)
+                same.append(entry)
 
     return _change(path, author, decide, create=True)
 
 
 def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Change:
-    """Propose to hold shards back: nothing is left out until somebody accepts it.
+    """Propose to leave shards out: nothing is until somebody accepts it.
 
-    A target that is held back or proposed for the same reason already is not proposed again, nor one whose proposal was
-    lifted (or accepted, and that lifted) with the same finding: somebody has seen it. One whose hold is over by its day
-    is.
+    A target that is left out or proposed for the same reason already is not proposed again, nor one whose proposal was
+    lifted (or accepted, and that lifted) with the same finding: somebody has seen it. One whose entry is over by its
+    day is.
 
     Raises:
         QuarantineError: As of :func:`add`.
     """
 
-    def decide(folded: Folded, change: _Draft) -> None:
+    def decide(draft: _Draft) -> None:
         open_: dict[object, Entry] = {}
         seen: dict[object, Entry] = {}
-        over = {record.entry.id for record in folded.records if record.standing == Standing.EXPIRED}
-        for record in folded.records:
+        over = {record.entry.id for record in draft.folded.records if record.standing == Standing.EXPIRED}
+        for record in draft.folded.records:
             entry = record.entry
-            key = _about(entry)
-            if record.standing in {Standing.HELD, Standing.PROPOSED}:
-                open_[key] = entry
+            if record.standing in OPEN:
+                open_[_about(entry)] = entry
             elif record.standing != Standing.EXPIRED and (record.by is None or record.by.id not in over):
-                seen[key, (entry.evidence or NO_EVIDENCE).finding()] = entry
-        for request in requests:
-            entry = _make(
-                Action.PROPOSE,
-                author,
-                change.heads,
-                target=request.target,
-                reason=request.reason,
-                evidence=request.evidence,
-            )
+                seen[_about(entry), (entry.evidence or NO_EVIDENCE).finding()] = entry
+        for one in requests:
+            entry = draft.make(Action.PROPOSE, target=one.target, reason=one.reason, evidence=one.evidence)
             key = _about(entry)
-            known = open_.get(key) or seen.get((key, request.evidence.finding()))
+            known = open_.get(key) or seen.get((key, one.evidence.finding()))
             if known is not None:
-                change.known.append(known)
+                draft.known.append(known)
             else:
-                change.add(entry)
+                draft.added.append(entry)
                 open_[key] = entry
 
     return _change(path, author, decide, create=True)
 
 
 def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.date | None = None) -> Change:
-    """Put proposals in force.
-
-    Args:
-        path: The list.
-        names: Entries or targets, as people write them; None for every open proposal.
-        author: Who answers for it.
-        until: The last day on which they hold.
+    """Put proposals in force, through the day ``until``: those that people name, or every open proposal.
 
     Raises:
         QuarantineError: A name means no proposal, or several things, or the last day is over.
     """
     last = _last_day(until, author)
 
-    def decide(folded: Folded, change: _Draft) -> None:
-        found = folded.records if names is None else find_records(names, folded)
-        for record in found:
-            proposal = record.entry
+    def decide(draft: _Draft) -> None:
+        for record in draft.folded.records if names is None else find_records(names, draft.folded):
+            one = record.entry
             if record.standing == Standing.PROPOSED:
-                entry = _make(
-                    Action.ADD,
-                    author,
-                    change.heads,
-                    target=proposal.target,
-                    reason=proposal.reason,
-                    evidence=proposal.evidence,
-                    accepts=proposal.id,
-                    until=last,
-                )
-                change.add(entry)
+                fields = {"target": one.target, "reason": one.reason, "evidence": one.evidence}
+                draft.added.append(draft.make(Action.ADD, accepts=one.id, until=last, **fields))
             elif names is not None:
-                _refuse_unless_done(record, done=Standing.ACCEPTED)
-                change.known.append(record.by or proposal)
+                if record.standing != Standing.ACCEPTED:
+                    raise QuarantineError(
+                        f"{short_id(one)} is {record.standing}, no open proposal", "`quarantine list --all` shows it."
+                    )
+                draft.known.append(record.by or one)
 
     return _change(path, author, decide, create=False)
 
 
 def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Change:
-    """End entries, or turn proposals down.
+    """End entries, turn proposals down, or say that somebody has looked at lines that cannot be read.
 
-    Args:
-        path: The list.
-        names: Entries or targets, as people write them; a target stands for all its open entries.
-        reason: Short code.
-        author: Who answers for it.
+    A name is what people write: a target stands for all its open entries, the beginning of an id for an entry or for
+    a line that cannot be read.
 
     Raises:
         QuarantineError: A name means nothing in the list, or several things.
     """
 
-    def decide(folded: Folded, change: _Draft) -> None:
-        found = find_records(names, folded)
-        lifted = [record.entry.id for record in found if record.standing in {Standing.HELD, Standing.PROPOSED}]
-        change.known += [record.entry for record in found if record.entry.id not in set(lifted)]
+    def decide(draft: _Draft) -> None:
+        bad = [line.id for line in draft.contents.bad]
+        lines = {name: starting(name, [*bad, *(line.id for line in draft.contents.passed_over)]) for name in names}
+        for name, ids in lines.items():
+            if ids and len({*ids, *starting(name, (record.entry.id for record in draft.folded.records))}) > 1:
+                raise QuarantineError(f"`{name}` is the beginning of several lines", "Give more of its digits.")
+        found = find_records([name for name in names if not lines[name]], draft.folded)
+        lifted = dict.fromkeys(one for ids in lines.values() for one in ids if one in bad)
+        lifted |= dict.fromkeys(record.entry.id for record in found if record.standing in OPEN)
+        draft.known += [record.entry for record in found if record.standing not in OPEN]
         if lifted:
-            change.add(_make(Action.LIFT, author, change.heads, lifts=tuple(lifted), reason=reason))
+            draft.added.append(draft.make(Action.LIFT, lifts=tuple(lifted), reason=reason))
 
     return _change(path, author, decide, create=False)
 
 
-def dismiss(path: Path, lines: Sequence[int | str], reason: str, author: Author) -> Change:
-    """Say that somebody has looked at lines that cannot be read or are lost, and that they are to be passed over.
-
-    Args:
-        path: The list.
-        lines: Lines, from 1, or ids of lost ones, as ``sha256:HEX``.
-        reason: Short code.
-        author: Who answers for it.
-
-    Raises:
-        QuarantineError: A line can be read, and is lifted, not dismissed; or no line names what is said to be lost.
-    """
-    numbers = [line for line in lines if isinstance(line, int)]
-    ids = [line for line in lines if isinstance(line, str)]
-
-    def decide(contents: Contents) -> Sequence[Entry]:
-        if strange := [name for name in ids if name not in contents.lost]:
-            raise QuarantineError(
-                f"{path}: no line of it names {strange[0]} as one before it, or it is there",
-                "`dataaudit quarantine list FILE` names those that are lost.",
-            )
-        by_number = {line.number: line for line in contents.bad}
-        done = {line.number for line in contents.dismissed}
-        unknown = [number for number in numbers if number not in by_number and number not in done]
-        if unknown:
-            raise QuarantineError(
-                f"{path}: line {unknown[0]} is none that cannot be read",
-                "`dataaudit quarantine list FILE` names those; an entry is ended with `quarantine lift`.",
-            )
-        digests = tuple(
-            dict.fromkeys(
-                [
-                    *(by_number[number].sha256 for number in numbers if number in by_number),
-                    *(name.removeprefix("sha256:") for name in ids),
-                ]
-            )
-        )
-        return [_make(Action.DISMISS, author, contents.heads, dismisses=digests, reason=reason)] if digests else []
-
-    return Change(added=update(path, decide, create=False))
-
-
-@dataclass(slots=True)
-class _Draft:
-    heads: tuple[str, ...]
-    """Of the list with what is added."""
-    added: list[Entry] = field(default_factory=list)
-    known: list[Entry] = field(default_factory=list)
-
-    def add(self, entry: Entry) -> None:
-        self.added.append(entry)
-        self.heads = (entry.id,)
-
-
-def _change(path: Path, author: Author, decide: Callable[[Folded, _Draft], None], *, create: bool) -> Change:
-    known: list[Entry] = []
-    bad: list[BadLine] = []
+def _change(path: Path, author: Author, decide: Callable[[_Draft], None], *, create: bool) -> Change:
+    drafts: list[_Draft] = []
 
     def whole(contents: Contents) -> Sequence[Entry]:
-        draft = _Draft(contents.heads)
-        decide(fold(contents.entries, author.today), draft)
-        known.extend(draft.known)
-        bad.extend(contents.bad)
+        draft = _Draft(author, contents, fold(contents.entries, author.today), frozenset(contents.lines))
+        decide(draft)
+        drafts.append(draft)
         return draft.added
 
     added = update(path, whole, create=create)
-    return Change(added=added, known=tuple(dict.fromkeys(known)), bad=tuple(bad))
+    lifted = {name for entry in added for name in entry.lifts or ()}
+    bad = tuple(line for line in drafts[0].contents.bad if line.id not in lifted)
+    return Change(added=added, known=tuple(dict.fromkeys(drafts[0].known)), bad=bad)
 
 
 def _last_day(until: dt.date | None, author: Author) -> str | None:
@@ -283,13 +219,6 @@ def _last_day(until: dt.date | None, author: Author) -> str | None:
     return None if until is None else until.isoformat()
 
 
-def _make(action: Action, author: Author, after: tuple[str, ...], **fields: object) -> Entry:
-    try:
-        return make_entry(action, who=author.who, when=author.now, note=author.note, after=after, **fields)
-    except ValueError as error:
-        raise QuarantineError(f"no entry can hold this: {_words(error)}") from None
-
-
 def _words(error: ValueError) -> str:
     """Return in words what is wrong with an entry."""
     problems = getattr(error, "errors", None)
@@ -300,15 +229,7 @@ def _words(error: ValueError) -> str:
 
 
 def _about(entry: Entry) -> tuple[object, ...]:
-    evidence = entry.evidence or NO_EVIDENCE
-    return (entry.target and entry.target.identity, entry.reason, evidence.rule)
-
-
-def _refuse_unless_done(record: Record, done: Standing) -> None:
-    if record.standing != done:
-        raise QuarantineError(
-            f"{record.entry.id[7:19]} is {record.standing}, no open proposal", "`quarantine list --all` shows it."
-        )
+    return (entry.target and entry.target.identity, entry.reason, (entry.evidence or NO_EVIDENCE).rule)
 
 
 _SECONDS = 5

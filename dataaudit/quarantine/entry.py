@@ -1,12 +1,9 @@
-"""One line of a quarantine list: who holds back what, why, on which evidence, until when; and what lines hold.
+"""One line of a quarantine list: who leaves out what, why, on which evidence, until when; and what lines hold.
 
 A line is the entry in canonical JSON (RFC 8785), fields without a value left out. Its id is the sha256 of the same
 JSON without the id, so an entry that was changed by hand is known as such. What cannot be read is named, never passed
-over.
-
-A line of version 2 names in ``after`` the heads of the list that its writer saw: the lines that no line named before.
-So lines are a graph, whatever their order in the file. Whoever holds a head holds all before it: a line that another
-one names and that is not there was lost. Lines of version 1 name nothing; the first of version 2 names them all.
+over. The lines are a set: where one stands, and how often, changes nothing. Who saw a list pins the ids of its lines;
+a list that lacks one of them later has lost lines.
 """
 
 from __future__ import annotations
@@ -15,10 +12,9 @@ import datetime as dt
 import gc
 import hashlib
 import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -35,7 +31,7 @@ if TYPE_CHECKING:
     from dataaudit.manifest.load import Manifest
 
 SCHEMA_NAME: Final = "dataaudit-quarantine"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 NOTE_LENGTH = 2000
 _MOST_NAME = 100_000
 """Characters of a URI: no file system has longer ones."""
@@ -60,7 +56,6 @@ class Action(StrEnum):
     ADD = "add"
     PROPOSE = "propose"
     LIFT = "lift"
-    DISMISS = "dismiss"
 
 
 @checked_dataclass(frozen=True, slots=True, kw_only=True, config=_STRICT)
@@ -68,7 +63,7 @@ class SchemaId:
     """Name and version of the line's schema."""
 
     name: Literal["dataaudit-quarantine"]
-    version: Literal[1, 2]
+    version: Literal[3]
 
 
 CURRENT = SchemaId(name=SCHEMA_NAME, version=SCHEMA_VERSION)
@@ -79,7 +74,7 @@ class Target:
     """A shard, or one document of it. The digests say which; split and uri are for people."""
 
     kind: Literal["shard", "document"]
-    """What is held back."""
+    """What is left out."""
     sha256: Hex | None = None
     """Of the shard's stored bytes."""
     rows_digest: Hex | None = None
@@ -122,7 +117,7 @@ class Evidence:
     value: Number | None = None
     """Of the metric, for this shard."""
     judged: Number | None = None
-    """What was held against the limit, where that is not the value: a bound, a change, a distance."""
+    """What was compared with the limit, where that is not the value: a bound, a change, a distance."""
     comparator: Comparator | None = None
     """How the number should have stood to the limit."""
     limit: Number | None = None
@@ -159,13 +154,11 @@ class Entry:
     id: Digest
     """`sha256:` and the sha256 of the line's canonical JSON without this field."""
     action: Action
-    """add: hold back; propose: somebody should; lift: no longer; dismiss: a line that cannot be read."""
+    """add: leave out; propose: somebody should; lift: no longer."""
     target: Target | None = None
-    """Of add and propose: what is held back."""
+    """Of add and propose: what is left out."""
     lifts: Annotated[tuple[Digest, ...], Field(min_length=1)] | None = None
-    """Of lift: ids of the entries that end."""
-    dismisses: Annotated[tuple[Hex, ...], Field(min_length=1)] | None = None
-    """Of dismiss: sha256 of the bytes of lines that cannot be read, or the digits of the ids of lines that are lost."""
+    """Of lift: ids of the entries that end; of a line that cannot be read, `sha256:` and the sha256 of its bytes."""
     accepts: Digest | None = None
     """Of add: the proposal that it follows."""
     reason: Code
@@ -177,11 +170,9 @@ class Entry:
     when: Time
     """UTC."""
     until: Day | None = None
-    """Of add and propose: the last day, UTC, on which it holds."""
+    """Of add and propose: the last day, UTC, on which it is in force."""
     note: Text | None = None
     """For people."""
-    after: tuple[Digest, ...] | None = None
-    """Since version 2: ids of the lines that no line named when this one was written, sorted."""
 
     def __post_init__(self) -> None:
         """Check that the fields fit the action.
@@ -189,21 +180,14 @@ class Entry:
         Raises:
             ValueError: They do not.
         """
-        holds = self.action in {Action.ADD, Action.PROPOSE}
-        if (self.target is None) == holds:
-            raise ValueError("add and propose have a target, the others have none")
+        if (self.target is None) != (self.action == Action.LIFT):
+            raise ValueError("add and propose have a target, a lift has none")
         if (self.lifts is None) == (self.action == Action.LIFT):
             raise ValueError("a lift, and nothing else, has `lifts`")
-        if (self.dismisses is None) == (self.action == Action.DISMISS):
-            raise ValueError("a dismissal, and nothing else, has `dismisses`")
         if self.accepts is not None and self.action != Action.ADD:
             raise ValueError("only an addition accepts a proposal")
-        if not holds and (self.until is not None or self.evidence is not None):
+        if self.action == Action.LIFT and (self.until is not None or self.evidence is not None):
             raise ValueError("only what has a target has an end or evidence")
-        if (self.after is None) != (self.schema.version == 1):
-            raise ValueError("a line of version 2, and no older one, says what it comes after")
-        if self.after is not None and list(self.after) != sorted(set(self.after)):
-            raise ValueError("`after` names each line once, sorted")
         dt.datetime.fromisoformat(self.when)
         if self.until is not None:
             dt.date.fromisoformat(self.until)
@@ -215,20 +199,13 @@ class Entry:
 
     @property
     def content(self) -> tuple[Any, ...]:
-        """What a second addition is held against: target, reason and evidence."""
+        """What tells a second addition from this one: target, reason and evidence."""
         target = self.target
         return (self.action, target and target.identity, self.reason, self.evidence or NO_EVIDENCE)
 
 
-def make_entry(action: Action, *, who: str, when: dt.datetime, after: tuple[str, ...] = (), **fields: Any) -> Entry:
-    """Return an entry with its id.
-
-    Args:
-        action: What it does.
-        who: Who answers for it.
-        when: Now, with a time zone.
-        after: Heads of the list.
-        fields: The others of :class:`Entry`, without a value or absent where there is none.
+def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) -> Entry:
+    """Return an entry with its id; ``fields`` are the others of :class:`Entry`, None where there is no value.
 
     Raises:
         ValueError: The fields contradict each other, or a text is too long or not Unicode.
@@ -242,7 +219,6 @@ def make_entry(action: Action, *, who: str, when: dt.datetime, after: tuple[str,
         action=action,
         who=who,
         when=stamp,
-        after=tuple(sorted(after)),
         **{name: value for name, value in fields.items() if value is not None},
     )
     return replace(draft, id=content_id(plain_entry(draft)))
@@ -272,14 +248,9 @@ def content_id(plain: dict[str, Any]) -> str:
 def entry_schema() -> dict[str, Any]:
     """Return the JSON Schema of a line."""
     schema = _adapter().json_schema()
-    own = {"add": "target", "propose": "target", "lift": "lifts", "dismiss": "dismisses"}
-    allowed = {
-        "add": {"accepts", "evidence", "until"},
-        "propose": {"evidence", "until"},
-        "lift": set(),
-        "dismiss": set(),
-    }
-    special = {"target", "lifts", "dismisses", "accepts", "evidence", "until"}
+    own = {"add": "target", "propose": "target", "lift": "lifts"}
+    allowed = {"add": {"accepts", "evidence", "until"}, "propose": {"evidence", "until"}, "lift": set()}
+    special = {"target", "lifts", "accepts", "evidence", "until"}
     schema["allOf"] = [
         {
             "if": {"properties": {"action": {"const": action}}},
@@ -291,15 +262,12 @@ def entry_schema() -> dict[str, Any]:
         }
         for action, field in own.items()
     ]
-    schema["if"] = {"properties": {"schema": {"properties": {"version": {"const": 1}}}}}
-    schema["then"] = {"properties": {"after": {"type": "null"}}}
-    schema["else"] = {"required": ["after"], "properties": {"after": {"type": "array", "uniqueItems": True}}}
-    schema["$defs"]["Target"]["anyOf"] = [
-        {"required": [name], "properties": {name: {"type": "string"}}} for name in ("sha256", "rows_digest")
-    ]
-    schema["$defs"]["Target"]["if"] = {"properties": {"kind": {"const": "document"}}}
-    schema["$defs"]["Target"]["then"] = {"required": ["row"], "properties": {"row": {"type": "integer"}}}
-    schema["$defs"]["Target"]["else"] = {"properties": {"row": {"type": "null"}}}
+    schema["$defs"]["Target"] |= {
+        "anyOf": [{"required": [name], "properties": {name: {"type": "string"}}} for name in ("sha256", "rows_digest")],
+        "if": {"properties": {"kind": {"const": "document"}}},
+        "then": {"required": ["row"], "properties": {"row": {"type": "integer"}}},
+        "else": {"properties": {"row": {"type": "null"}}},
+    }
     return schema
 
 
@@ -309,7 +277,7 @@ def _adapter() -> TypeAdapter[Entry]:
 
 
 _NAMED = 5
-_DIGITS = re.compile(rb"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+_RESTORE = "Restore the file, or name the list that was meant; lines are ended with `quarantine lift`."
 BEGINNINGS = (b'{"accepts":"sha256:', b'{"action":"')
 """How every line of ours begins: keys stand in order."""
 
@@ -324,12 +292,10 @@ class BadLine:
     """truncated, not_json, not_an_entry, invalid or id_mismatch."""
     says: str
     """What is wrong, in words; nothing of the line itself."""
-    sha256: str
-    """Of its bytes, hex, the line's end left out: what a dismissal names."""
+    id: str
+    """``sha256:`` and the sha256 of its bytes, the line's end left out: what a lift names."""
     size: int
     """Its bytes."""
-    digests: frozenset[str] = frozenset()
-    """Digests that stand in it, hex: of what it may have held back."""
     ours: bool
     """Whether it begins as a line of ours does, as far as it goes."""
 
@@ -341,88 +307,65 @@ class Contents:
     entries: tuple[Entry, ...]
     """In the file's order."""
     bad: tuple[BadLine, ...]
-    """Lines that cannot be read and that no entry dismisses."""
-    dismissed: tuple[BadLine, ...]
-    """Lines that cannot be read, which somebody has looked at and dismissed."""
+    """Lines that cannot be read and that no entry lifts."""
+    passed_over: tuple[BadLine, ...]
+    """Lines that cannot be read, which somebody has looked at and lifted."""
     digest: str
     """``sha256:`` and the sha256 of the file."""
-    heads: tuple[str, ...]
-    """Ids of the entries that no other one names in ``after``, sorted: who holds them holds all."""
-    lost: tuple[str, ...]
-    """Ids that an entry names in ``after`` and that are not there, sorted; dismissed ones left out."""
-    known: frozenset[str] = field(repr=False)
-    """Ids that are there or were dismissed."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """Ids of the entries, sorted: what a manifest or a verdict pins."""
+        return tuple(sorted({entry.id for entry in self.entries}))
 
     def check(self, where: str) -> None:
-        """Refuse a file with lines that cannot be read, or that lacks lines which others name.
+        """Refuse a file with lines that cannot be read.
 
         Raises:
-            QuarantineDamaged: It has or lacks some.
+            QuarantineDamaged: It has some.
         """
         if self.bad:
-            lines = [f"  line {line.number} ({line.code}): {line.says}" for line in self.bad[:_NAMED]]
+            lines = [f"  line {line.number} ({line.code}), {line.id[7:19]}: {line.says}" for line in self.bad]
             raise QuarantineDamaged(
-                _listed(f"{where}: {len(self.bad)} line(s) cannot be read, so what they hold is not known", lines),
-                "Restore the file; or say that you have looked at a line: `dataaudit quarantine dismiss FILE LINE`.",
+                _listed(f"{where}: {len(self.bad)} line(s) cannot be read, so what they leave out is not known", lines),
+                f"Restore the file; or pass over a line: `dataaudit quarantine lift FILE {self.bad[0].id[7:19]}`.",
             )
-        if self.lost:
+
+    def check_lines(self, pinned: Iterable[str], where: str, what: str) -> None:
+        """Refuse a file that lacks lines which something pins: ``what``, for messages, as ``where`` the file is.
+
+        Raises:
+            QuarantineDamaged: Some are not there.
+        """
+        if gone := sorted(set(pinned).difference(self.lines)):
             raise QuarantineDamaged(
-                _listed(f"{where}: {len(self.lost)} line(s) are lost that later ones name", _indented(self.lost)),
-                "Restore the file; or say that you know of it: `dataaudit quarantine dismiss FILE sha256:...`.",
+                _listed(f"{where}: {len(gone)} line(s) are lost that {what} names", [f"  {name}" for name in gone]),
+                _RESTORE,
             )
 
     def check_seen(self, manifest: Manifest, where: str, what: str = "the manifest") -> None:
-        """Refuse a file that lacks lines which the build of a manifest saw in it: heads, or what they hold back.
+        """Refuse a file that lacks lines which the build of a manifest saw in it.
 
-        A dismissed line that cannot be read excuses what its bytes name, a dismissed line that was lost one entry.
-
-        Args:
-            manifest: The manifest.
-            where: The file's name, for messages.
-            what: What the manifest is, for messages.
+        The pinned ids stand in ``run``, outside of the manifest's id; what the build left out stands in the core, and
+        is looked for by digest as well.
 
         Raises:
             QuarantineDamaged: Some are not there.
         """
-        seen = manifest.run.quarantine
-        gone = [] if seen is None else sorted(set(seen.heads) - self.known)
+        seen, what = manifest.run.quarantine, f"{what} {manifest.id[:19]}"
+        self.check_lines(() if seen is None else seen.lines, where, what)
+        if not manifest.core.quarantine:
+            return
         targets = [entry.target for entry in self.entries if entry.target is not None]
         named = {(name, target.row) for target in targets for name in (target.sha256, target.rows_digest) if name}
-        excused = {digest for line in self.dismissed for digest in line.digests}
-        missing = []
-        for one in () if gone else manifest.core.quarantine:
-            if not excused.isdisjoint({one.sha256, one.rows_digest}):
-                continue
-            missing += [
-                f"of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}")
-                for row in ((None,) if one.rows is None else one.rows)
-                if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)})
-            ]
-        lost = self.known - {entry.id for entry in self.entries} - {f"sha256:{line.sha256}" for line in self.dismissed}
-        if len(missing) > len(lost):
-            gone += missing
+        gone = [
+            f"  of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}")
+            for one in manifest.core.quarantine
+            for row in ((None,) if one.rows is None else one.rows)
+            if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)})
+        ]
         if gone:
-            raise _lost(gone, where, f"{what} {manifest.id[:19]}")
-
-    def check_heads(self, heads: Iterable[str], where: str, what: str) -> None:
-        """Refuse a file that lacks lines which something names, for example a verdict; arguments as above.
-
-        Raises:
-            QuarantineDamaged: Some are not there.
-        """
-        if gone := sorted(set(heads) - self.known):
-            raise _lost(gone, where, what)
-
-
-def _lost(gone: Sequence[str], where: str, what: str) -> QuarantineDamaged:
-    return QuarantineDamaged(
-        _listed(f"{where}: {len(gone)} line(s) are lost that {what} names", _indented(gone)),
-        "Restore the file, or name the list that was meant; lines are ended with `quarantine lift`.",
-    )
-
-
-def _indented(ids: Iterable[str]) -> list[str]:
-    return [f"  {name}" for name in ids]
+            raise QuarantineDamaged(_listed(f"{where}: {len(gone)} line(s) are lost that {what} names", gone), _RESTORE)
 
 
 def _listed(title: str, lines: list[str]) -> str:
@@ -431,50 +374,26 @@ def _listed(title: str, lines: list[str]) -> str:
 
 
 def parse(data: bytes, where: str) -> Contents:
-    """Read a file's bytes.
-
-    Args:
-        data: All of it.
-        where: Its name, for messages.
+    """Return what a file's bytes hold; ``where`` is its name, for messages.
 
     Raises:
-        QuarantineError: A line is of a newer version: what it means cannot be known.
+        QuarantineError: A line is of another version: what it means cannot be known.
     """
     entries: list[Entry] = []
     bad: list[BadLine] = []
-    dismissed: set[str] = set()
     lines = data.split(b"\n")
     with no_collection():
         for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            found = _read(line, number, where, last=number == len(lines))
-            if isinstance(found, BadLine):
-                bad.append(found)
-                continue
-            entries.append(found)
-            if found.action == Action.DISMISS:
-                dismissed.update(found.dismisses or ())
-        heads, lost, known = _graph(entries, dismissed)
+            if line.strip():
+                found = _read(line, number, where, last=number == len(lines))
+                bad.append(found) if isinstance(found, BadLine) else entries.append(found)
+        lifted = {name for entry in entries for name in entry.lifts or ()}
     return Contents(
         entries=tuple(entries),
-        bad=tuple(line for line in bad if line.sha256 not in dismissed),
-        dismissed=tuple(line for line in bad if line.sha256 in dismissed),
+        bad=tuple(line for line in bad if line.id not in lifted),
+        passed_over=tuple(line for line in bad if line.id in lifted),
         digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
-        heads=heads,
-        lost=lost,
-        known=known,
     )
-
-
-def _graph(
-    entries: Sequence[Entry], dismissed: Iterable[str]
-) -> tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]:
-    """Return heads, lost ids and known ids of a list's entries; the order of the entries changes none."""
-    ids = {entry.id for entry in entries}
-    named = {name for entry in entries for name in entry.after or ()}
-    known = ids.union(f"sha256:{digits}" for digits in dismissed)
-    return tuple(sorted(ids - named)), tuple(sorted(named - known)), frozenset(known)
 
 
 @contextmanager
@@ -506,7 +425,7 @@ def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, l
     """Say what is wrong with a line that is no entry.
 
     Raises:
-        QuarantineError: It is of a newer version.
+        QuarantineError: It is of another version.
     """
     try:
         plain = orjson.loads(line)
@@ -518,10 +437,13 @@ def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, l
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
         return _bad(line, number, "not_an_entry", f"it is JSON, but no {SCHEMA_NAME}")
     version = schema.get("version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    if type(version) is int and version > 0 and version != SCHEMA_VERSION:
+        older = version < SCHEMA_VERSION
         raise QuarantineError(
-            f"{where}, line {number}: schema version {version}, this program reads up to version {SCHEMA_VERSION}",
-            "Install the version of dataaudit that wrote it, or a newer one.",
+            f"{where}, line {number}: schema version {version}, this program reads version {SCHEMA_VERSION} alone",
+            "Begin a new list: `dataaudit quarantine add` what the earlier version's `quarantine list` shows."
+            if older
+            else "Install the version of dataaudit that wrote it, or a newer one.",
         )
     place = ".".join(str(part) for part in error.errors(include_url=False, include_input=False)[0]["loc"])
     return _bad(line, number, "invalid", f"{error.error_count()} problem(s), the first at {place or 'the entry'}")
@@ -565,8 +487,7 @@ def _bad(line: bytes, number: int, code: str, says: str) -> BadLine:
         number=number,
         code=code,
         says=says,
-        sha256=hashlib.sha256(line).hexdigest(),
+        id=f"sha256:{hashlib.sha256(line).hexdigest()}",
         size=len(line),
-        digests=frozenset(digits.decode() for digits in _DIGITS.findall(line)),
         ours=ours,
     )

@@ -45,7 +45,7 @@ def read(path: Path) -> Contents:
     """Read a list; a writer at work is waited for.
 
     Raises:
-        QuarantineError: There is no such file, it cannot be read, or it is of a newer version.
+        QuarantineError: There is no such file, it cannot be read, or it is of another version.
     """
     try:
         with _opened(path, os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, _):
@@ -58,18 +58,12 @@ def read(path: Path) -> Contents:
 
 
 def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
-    """Let ``decide`` look at the list and append what it returns; nobody else writes in between.
+    """Let ``decide`` look at the list and append what it returns, which is on disk then; nobody else writes in between.
 
-    Args:
-        path: The file.
-        decide: Gets the contents, returns the entries to add, perhaps none.
-        create: Whether a file is made when there is none, also for no entry: an empty file is a list.
-
-    Returns:
-        The entries, which are on disk now.
+    With ``create`` a file is made when there is none, also for no entry: an empty file is a list.
 
     Raises:
-        QuarantineError: The file cannot be written, is of a newer version, or is something else than such a list;
+        QuarantineError: The file cannot be written, is of another version, or is something else than such a list;
             then it is as it was.
     """
     flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
@@ -109,7 +103,7 @@ def _absent(path: Path) -> QuarantineError:
         return QuarantineError(f"no quarantine list at {path}: there is no such folder", "Make the folder first.")
     return QuarantineError(
         f"no quarantine list at {path}",
-        "`dataaudit quarantine add` begins one; an empty file is a list that holds nothing.",
+        "`dataaudit quarantine add` begins one; an empty file is a list that leaves nothing out.",
     )
 
 
@@ -244,15 +238,11 @@ class Folded:
 
 
 def fold(entries: Iterable[Entry], on: dt.date) -> Folded:
-    """Return what a list says on a day, whatever the order of its lines.
+    """Return what a list says on a day, UTC, whatever the order of its lines.
 
-    A line that ends another names its id, so it was written after it wherever it stands. An addition holds unless some
-    line lifts it, and through its last day; nothing lifts a lift, but the same target can be added again. A proposal
-    that one branch accepted and another lifted is accepted: it is held back until the addition is lifted.
-
-    Args:
-        entries: In the file's order.
-        on: The day, UTC.
+    A line that ends another names its id, so it was written after it wherever it stands. An addition is in force
+    unless some line lifts it, and through its last day; nothing lifts a lift, but the same target can be added again.
+    A proposal that one branch accepted and another lifted is accepted: it is left out until the addition is lifted.
     """
     first: dict[str, Entry] = {}
     lifted: dict[str, list[Entry]] = {}
@@ -325,21 +315,24 @@ def find_records(names: Sequence[str], folded: Folded) -> list[Record]:
     return [record for record in folded.records if record.entry.id in chosen]
 
 
-def _find(name: str, folded: Folded) -> list[Record]:
+def starting(name: str, ids: Iterable[str]) -> list[str]:
+    """Return the ids that begin as a name does, with or without ``sha256:``."""
     match = _ID.fullmatch(name)
-    if match:
-        found = [record for record in folded.records if record.entry.id[7:].startswith(match[1])]
-        if len(found) > 1:
-            raise QuarantineError(f"`{name}` is the beginning of {len(found)} entries", "Give more of its digits.")
-        if found:
-            return found
-    found = [record for record in folded.records if name in _names(record.entry)]
-    if not found:
+    return [] if match is None else [one for one in dict.fromkeys(ids) if one[7:].startswith(match[1])]
+
+
+def _find(name: str, folded: Folded) -> list[Record]:
+    found = starting(name, (record.entry.id for record in folded.records))
+    if len(found) > 1:
+        raise QuarantineError(f"`{name}` is the beginning of {len(found)} entries", "Give more of its digits.")
+    records = [record for record in folded.records if record.entry.id in found]
+    records = records or [record for record in folded.records if name in _names(record.entry)]
+    if not records:
         raise QuarantineError(
             f"no entry `{name}`",
             "Give the beginning of an entry's id, split/uri, or split/uri:row; `list --all` shows them.",
         )
-    return [record for record in found if record.standing in OPEN] or found
+    return records if found else [record for record in records if record.standing in OPEN] or records
 
 
 def _names(entry: Entry) -> set[str]:
@@ -365,15 +358,15 @@ class Quarantine:
     """The day, UTC."""
     entries: tuple[Entry, ...]
     """In force, in the file's order."""
-    heads: tuple[str, ...]
-    """Of the list, as :class:`dataaudit.quarantine.entry.Contents` has them."""
+    lines: tuple[str, ...]
+    """Ids of all lines of the list, sorted."""
     _shards: _Index
     """Of shards, by either digest."""
     _documents: _Index
     """Of documents, by either digest of their shard."""
 
     def holds(self, *, sha256: str | None = None, rows_digest: str | None = None) -> bool:
-        """Tell whether a whole shard is held back.
+        """Tell whether a whole shard is left out.
 
         Args:
             sha256: Of the shard's stored bytes, hex.
@@ -385,11 +378,11 @@ class Quarantine:
         return any(digest in self._shards for digest in _given(sha256, rows_digest))
 
     def shard_entries(self, *, sha256: str | None = None, rows_digest: str | None = None) -> tuple[Entry, ...]:
-        """Return the entries that hold a whole shard back; arguments as of :meth:`holds`."""
+        """Return the entries that leave a whole shard out; arguments as of :meth:`holds`."""
         return _found(self._shards, _given(sha256, rows_digest))
 
     def rows(self, *, sha256: str | None = None, rows_digest: str | None = None) -> frozenset[int]:
-        """Return the rows of a shard that are held back one by one.
+        """Return the rows of a shard that are left out one by one.
 
         Args:
             sha256: Of the shard's stored bytes, hex.
@@ -400,7 +393,7 @@ class Quarantine:
         return frozenset(entry.target.row for entry in entries if entry.target and entry.target.row is not None)
 
     def document_entries(self, *, sha256: str | None = None, rows_digest: str | None = None) -> tuple[Entry, ...]:
-        """Return the entries that hold single documents of a shard back; arguments as of :meth:`rows`."""
+        """Return the entries that leave single documents of a shard out; arguments as of :meth:`rows`."""
         return _found(self._documents, _given(sha256, rows_digest))
 
 
@@ -411,21 +404,20 @@ def load_quarantine(
 
     Args:
         path: The file.
-        on: The day that expiries are held against, to take back expiries since; today, UTC, when None. A later day
-            frees nothing: what is in force by the clock is held back.
-        ignore_bad_lines: Go on although lines cannot be read or are lost; what they hold back is not held back then.
+        on: The day that expiries are compared with, to take back expiries since; today, UTC, when None. A later day
+            frees nothing: what is in force by the clock is left out.
+        ignore_bad_lines: Go on although lines cannot be read; what they name is not left out then.
         seen_by: A manifest that was built with an older state of the list, so that lines lost since are known.
 
     Raises:
-        QuarantineError: There is no such file, or it is of a newer version.
+        QuarantineError: There is no such file, or it is of another version.
         QuarantineDamaged: Lines of it cannot be read, or are lost.
     """
     with no_collection():
         contents, folded = read_folded(path, on=on, ignore_bad_lines=ignore_bad_lines)
         if seen_by is not None:
             contents.check_seen(seen_by, str(path), "the manifest before")
-        held = folded.standing(Standing.HELD)
-        return in_force(held, digest=contents.digest, on=folded.on, heads=contents.heads)
+        return in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on, lines=contents.lines)
 
 
 def read_folded(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool = False) -> tuple[Contents, Folded]:
@@ -437,19 +429,12 @@ def read_folded(path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool
     return contents, fold(contents.entries, min(on or now, now))
 
 
-def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date, heads: tuple[str, ...] = ()) -> Quarantine:
+def in_force(entries: Iterable[Entry], *, digest: str, on: dt.date, lines: tuple[str, ...] = ()) -> Quarantine:
     """Return an index of entries that are in force."""
     held = tuple(entries)
     shards = _index(entry for entry in held if entry.target is not None and entry.target.kind == "shard")
     documents = _index(entry for entry in held if entry.target is not None and entry.target.kind == "document")
-    return Quarantine(
-        digest=digest,
-        on=on,
-        entries=held,
-        heads=heads,
-        _shards=shards,
-        _documents=documents,
-    )
+    return Quarantine(digest=digest, on=on, entries=held, lines=lines, _shards=shards, _documents=documents)
 
 
 def _index(entries: Iterable[Entry]) -> _Index:

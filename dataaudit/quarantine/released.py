@@ -1,4 +1,4 @@
-"""What a manifest releases although a quarantine list holds it back, and whether a list has lost its tail."""
+"""What a manifest releases although a quarantine list leaves it out, and whether a list has lost lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataaudit.gate.verdict import ListSeen
 from dataaudit.manifest.core import VERDICT_LISTS as LISTS
 from dataaudit.manifest.load import Manifest
 from dataaudit.quarantine.entry import Contents
-from dataaudit.quarantine.list import Folded, Quarantine, Standing, in_force, read, read_folded
+from dataaudit.quarantine.list import Quarantine, Standing, in_force, read, read_folded
 from dataaudit.quarantine.selection import COLUMNS, digests_of, row_digests_of, rows_left_out
 from dataaudit.text import clean, plural
 
@@ -36,7 +36,7 @@ class Released:
 
 
 def released(manifest: Manifest, quarantine: Quarantine) -> Released:
-    """Return what a manifest has in its numbers although a list holds it back.
+    """Return what a manifest has in its numbers although a list leaves it out.
 
     What the build left out, by ``core.quarantine``, is not released. A row that the build did not name and that is no
     document (a bad record) cannot be told from one that is, and counts.
@@ -56,54 +56,50 @@ def released(manifest: Manifest, quarantine: Quarantine) -> Released:
             continue
         by = row_digests_of(row)
         gone = set[int]().union(*(left_out.get(digest, ()) for digest in by.values()))
-        held = {number for number in quarantine.rows(**by) if number < row["rows"]}
-        documents += [f"{name}:{number}" for number in sorted(held - gone)]
+        listed = {number for number in quarantine.rows(**by) if number < row["rows"]}
+        documents += [f"{name}:{number}" for number in sorted(listed - gone)]
     return Released(shards=tuple(shards), documents=tuple(documents))
 
 
 def held_against(
     manifest: Manifest, policy: Policy, given: Path | None = None, baseline: Manifest | None = None
 ) -> tuple[ListSeen, ...]:
-    """Hold a manifest against the list that a policy names and the one that is given; return what a verdict pins.
+    """Compare a manifest with the list that a policy names and the given one; return what a verdict pins of them.
 
-    Args:
-        manifest: What is to be released.
-        policy: It may name a list.
-        given: Another list.
-        baseline: An older manifest, whose heads of the lists count as well.
+    The lists together have to have every line that the builds of the manifest and of the baseline saw.
 
     Raises:
-        ReleasedHeldBack: Shards or documents that a list holds back today are in the numbers.
+        ReleasedHeldBack: Shards or documents that a list leaves out today are in the numbers.
         QuarantineDamaged: Lines of a list cannot be read, or are lost: no list has what the build of a manifest saw.
-        QuarantineError: There is no such list, or it is of a newer version.
+        QuarantineError: There is no such list, or it is of another version.
         ManifestError: The table of shards cannot be read.
     """
     paths = {path.absolute(): path for path in (given, policy.list_path) if path is not None}
     lists = [(path, *read_folded(path)) for path in paths.values()]
     if lists:
-        seen = [contents for _, contents, _ in lists]
-        together = replace(
-            seen[0],
-            entries=tuple(entry for one in seen for entry in one.entries),
-            dismissed=tuple(line for one in seen for line in one.dismissed),
-            known=frozenset().union(*(one.known for one in seen)),
-        )
+        entries = tuple(entry for _, contents, _ in lists for entry in contents.entries)
+        together = replace(lists[0][1], entries=entries)
         for one, what in ((manifest, "the manifest"), (baseline, "the baseline")):
             if one is not None:
                 together.check_seen(one, " and ".join(map(str, paths.values())), what)
     for path, contents, folded in lists:
-        _check_released(manifest, path, contents, folded)
-    return tuple(ListSeen(digest=contents.digest, heads=contents.heads) for _, contents, _ in lists)
+        _check_released(manifest, path, in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on))
+    return tuple(ListSeen(digest=contents.digest, lines=contents.lines) for _, contents, _ in lists)
 
 
 def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
-    """Return what a signed verdict pins of lists; nothing of what another program wrote there."""
-    found = said.facts.get(LISTS)
-    return tuple(
-        ListSeen(digest=str(one.get("digest")), heads=tuple(map(str, one["heads"])))
-        for one in (found if isinstance(found, list) else [])
-        if isinstance(one, dict) and isinstance(one.get("heads"), list)
-    )
+    """Return what a signed verdict pins of lists.
+
+    Raises:
+        QuarantineError: It pins them in another form, so what it saw is not known.
+    """
+    lists = said.facts.get(LISTS, ())
+    try:
+        return tuple(ListSeen(digest=str(one["digest"]), lines=tuple(map(str, one["lines"]))) for one in lists)
+    except (KeyError, TypeError):
+        raise QuarantineError(
+            "the signed verdict pins its quarantine lists in another form", "Judge and sign again: `export verdict`."
+        ) from None
 
 
 def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) -> Contents:
@@ -111,7 +107,7 @@ def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) ->
 
     Raises:
         QuarantineDamaged: Lines of it cannot be read, or are lost.
-        QuarantineError: There is no such list, or it is of a newer version.
+        QuarantineError: There is no such list, or it is of another version.
     """
     contents = read(path)
     contents.check(str(path))
@@ -139,37 +135,23 @@ def check_verdict(contents: Contents, verdict: Path, where: Path) -> None:
 
 
 def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what: str) -> None:
-    """Refuse a list that lacks lines which a verdict pins; of several lists it means the one that has most of them.
-
-    Args:
-        contents: Of the list.
-        lists: Of the verdict.
-        where: The list's name, for messages.
-        what: What the verdict is, for messages.
-
-    Raises:
-        QuarantineDamaged: Some are not there.
-    """
-    meant = max((set(one.heads) for one in lists if one.heads), key=lambda one: len(one & contents.known), default=())
-    contents.check_heads(meant, where, what)
+    """Refuse a list that lacks lines which a verdict pins; of several lists it means the one that has most of them."""
+    known = set(contents.lines)
+    meant = max((one.lines for one in lists if one.lines), key=lambda lines: len(known.intersection(lines)), default=())
+    contents.check_lines(meant, where, what)
 
 
-def _check_released(manifest: Manifest, path: Path, contents: Contents, folded: Folded) -> None:
-    """Refuse a manifest that releases what a list holds back."""
-    held = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on, heads=contents.heads)
-    found = released(manifest, held)
-    if not found.shards and not found.documents:
+def _check_released(manifest: Manifest, path: Path, quarantine: Quarantine) -> None:
+    """Refuse a manifest that releases what a list leaves out."""
+    found = released(manifest, quarantine)
+    names = [*found.shards, *found.documents]
+    if not names:
         return
-    told = [
-        plural(len(names), noun) for noun, names in (("shard", found.shards), ("document", found.documents)) if names
-    ]
+    kinds = (("shard", found.shards), ("document", found.documents))
+    counted = [plural(len(each), noun) for noun, each in kinds if each]
+    more = [f"  and {len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
+    title = f"{path} holds back {' and '.join(counted)} that the manifest releases:"
     raise ReleasedHeldBack(
-        "\n".join([f"{path} holds back {' and '.join(told)} that the manifest releases:", *_lines(found)]),
+        "\n".join([title, *(f"  {clean(name)}" for name in names[:_NAMED]), *more]),
         f"Build again with --quarantine {path}, or lift the entries.",
     )
-
-
-def _lines(found: Released) -> Sequence[str]:
-    names = [*found.shards, *found.documents]
-    more = [f"  and {len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
-    return [*(f"  {clean(name)}" for name in names[:_NAMED]), *more]

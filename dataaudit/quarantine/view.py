@@ -31,8 +31,8 @@ _PERSONAL = "pii:"
 def list_view(
     path: Path, contents: Contents, folded: Folded, *, everything: bool, as_json: bool
 ) -> tuple[str, ExitCode]:
-    """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read or are lost."""
-    code = ExitCode.NOT_EVALUATED if contents.bad or contents.lost else ExitCode.PASS
+    """Return what `quarantine list` prints, and its exit code: 3 when lines cannot be read."""
+    code = ExitCode.NOT_EVALUATED if contents.bad else ExitCode.PASS
     shown = [record for record in folded.records if everything or record.standing in OPEN]
     counts = {state.value: sum(record.standing == state for record in folded.records) for state in Standing}
     if as_json:
@@ -44,12 +44,11 @@ def list_view(
                 "exit_code": int(code),
                 "counts": counts,
                 "repeated": folded.repeated,
-                "idle": folded.no_ops,
+                "idle": _idle(contents, folded),
                 "entries": [_record_json(record) for record in shown],
                 "bad_lines": [_bad_json(line) for line in contents.bad],
-                "lost_lines": list(contents.lost),
-                "heads": list(contents.heads),
-                "dismissed_lines": [_bad_json(line) for line in contents.dismissed],
+                "lifted_lines": [_bad_json(line) for line in contents.passed_over],
+                "lines": list(contents.lines),
             }
         ), code
     hidden = len(folded.records) - len(shown)
@@ -58,8 +57,7 @@ def list_view(
     note = f"{hidden:,} {entries} lifted, accepted or expired: --all shows them" if hidden else ""
     title = say("{}: {}, on {}", _path(path), held, str(folded.on))
     table = Table(title="", columns=_COLUMNS, rows=tuple(map(_cells, shown)))
-    blocks: list[Block] = [table, Prose(text=note), bad_lines(contents.bad), lost_lines(contents.lost)]
-    blocks.append(_oddities(contents, folded))
+    blocks: list[Block] = [table, Prose(text=note), bad_lines(contents.bad), _oddities(contents, folded)]
     return render(title, _filled(blocks), most=None), code
 
 
@@ -96,20 +94,13 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
 def bad_lines(lines: Sequence[BadLine]) -> Facts:
     """Return the section about lines that cannot be read."""
     pairs = [
-        (f"line {line.number}", f"{line.code}: {line.says} ({t.count(line.size)} bytes)") for line in lines[:_LISTED]
+        (f"line {line.number}, {line.id[7:19]}", f"{line.code}: {line.says} ({t.count(line.size)} bytes)")
+        for line in lines[:_LISTED]
     ]
     if len(lines) > _LISTED:
         pairs.append(("and", f"{len(lines) - _LISTED:,} more"))
-    title = "Lines that cannot be read: what they hold is not known, and `apply` refuses the list"
+    title = "Lines that cannot be read: what they leave out is not known, and `apply` refuses the list"
     return Facts(title=title, pairs=tuple(pairs))
-
-
-def lost_lines(ids: Sequence[str]) -> Facts:
-    """Return the section about lines that others name and that are not there."""
-    pairs: list[tuple[Line, Line]] = [(name[7:19], Name(name)) for name in ids[:_LISTED]]
-    if len(ids) > _LISTED:
-        pairs.append(("and", f"{len(ids) - _LISTED:,} more"))
-    return Facts(title="Lines that are lost: later ones name them, and `apply` refuses the list", pairs=tuple(pairs))
 
 
 def evidence_text(entry: Entry) -> str:
@@ -159,8 +150,6 @@ def _of(entry: Entry) -> str:
         return f"lifts {', '.join(name[7:19] for name in entry.lifts[:_LISTED])}" + (
             f" and {len(entry.lifts) - _LISTED:,} more" if len(entry.lifts) > _LISTED else ""
         )
-    if entry.dismisses is not None:
-        return f"dismisses {t.plural(len(entry.dismisses), 'line')} that cannot be read or are lost"
     parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
     return ", ".join(part for part in parts if part)
 
@@ -168,11 +157,18 @@ def _of(entry: Entry) -> str:
 def _oddities(contents: Contents, folded: Folded) -> Points:
     """Return what is strange and changes nothing."""
     told = (
-        (len(contents.dismissed), "line", "that cannot be read, dismissed"),
+        (len(contents.passed_over), "line", "that cannot be read, lifted"),
         (folded.repeated, "line", "that an earlier one says already"),
-        (folded.no_ops, "lift or acceptance", "of what is not in the list, or was ended already"),
+        (_idle(contents, folded), "lift or acceptance", "of what is not in the list, or was ended already"),
     )
     return Points(items=tuple(Point(text=f"{t.plural(many, noun)} {says}") for many, noun, says in told if many))
+
+
+def _idle(contents: Contents, folded: Folded) -> int:
+    """Return how many lifts and acceptances change nothing; a lift of a line that cannot be read does."""
+    spoiled = {line.id for line in contents.passed_over}
+    lifts = {entry.id: entry.lifts or () for entry in contents.entries}
+    return folded.no_ops - sum(name in spoiled for names_ in lifts.values() for name in names_)
 
 
 def _look_at_this(notes: Sequence[str]) -> Points:
@@ -193,7 +189,7 @@ def _record_json(record: Record) -> dict[str, Any]:
 
 
 def _bad_json(line: BadLine) -> dict[str, Any]:
-    return {"line": line.number, "code": line.code, "says": line.says, "sha256": line.sha256, "bytes": line.size}
+    return {"line": line.number, "code": line.code, "says": line.says, "id": line.id, "bytes": line.size}
 
 
 def apply_view(out: Path, applied: Applied, *, as_json: bool) -> str:
@@ -320,7 +316,7 @@ def _json(out: Path, applied: Applied) -> str:
     return t.as_json(
         {
             "out": str(out),
-            "manifest": applied.manifest.id,
+            "manifest": applied.request.manifest.id,
             "quarantine": applied.quarantine.digest,
             "on": applied.quarantine.on.isoformat(),
             "exit_code": int(applied.exit_code),

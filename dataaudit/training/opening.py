@@ -109,7 +109,7 @@ def open_manifest(
         CorpusRefused: It may not be trained on.
         ConfigError: The arguments do not go together, or a file that they name cannot be read.
         ManifestError: There is no manifest in the folder.
-        QuarantineError: There is no such list or folder, or it is of a newer version.
+        QuarantineError: There is no such list or folder, or it is of another version.
         StoreError: The roots of trust of sigstore cannot be had.
     """
     rules, name = _policy(policy)

@@ -171,7 +171,7 @@ def test_a_shard_held_back_leaves_every_number_as_if_it_had_not_been_there(whole
     assert (ledger.shards.skipped, ledger.listed_shards, ledger.listed_bytes) == (1, 1, row["size"])
     assert [one.rows for one in held.core.quarantine] == [None]
     listed = read(folder / "shards.jsonl")
-    assert (held.run.quarantine.digest, held.run.quarantine.heads) == (listed.digest, listed.heads)
+    assert (held.run.quarantine.digest, held.run.quarantine.lines) == (listed.digest, listed.lines)
     assert verify(held) == []
     out, _ = run("show", "shards", "--section", "coverage", cwd=folder)
     assert "All 3 planned shards were read. The quarantine list holds back 1 shard" in " ".join(out.split())
@@ -229,14 +229,15 @@ def test_a_split_that_would_vanish_is_an_error(whole, tmp_path, places, says):
     assert not (tmp_path / "m").exists()
 
 
-def test_a_list_with_a_lost_line_is_refused(whole, tmp_path):
-    """What that line held back is not known: exit 3, nothing is published."""
+def test_a_list_with_a_line_that_was_changed_is_refused(whole, tmp_path):
+    """What that line left out is not known: exit 3, nothing is published."""
     folder, _ = whole
     path = tmp_path / "q.jsonl"
     hold(folder, "data/train/a.jsonl:3", "data/train/a.jsonl:4", file=path)
-    path.write_bytes(path.read_bytes().splitlines(keepends=True)[1])
+    path.write_bytes(path.read_bytes().replace(b'"row":3', b'"row":5'))
     call = ("build", "config.yaml", "--quarantine", path, "--manifest", tmp_path / "m")
-    assert "1 line(s) are lost" in run(*call, cwd=folder, expect=3)[1]
+    assert "line 1 (id_mismatch)" in run(*call, cwd=folder, expect=3)[1]
+    assert not (tmp_path / "m").exists()
     assert "no quarantine list" in run("build", "config.yaml", "--quarantine", "no", *call[4:], cwd=folder, expect=2)[1]
 
 
@@ -325,7 +326,7 @@ def test_what_is_held_back_is_not_released(whole):
     again = ("build", "config.yaml", "--quarantine", path, "--manifest", "later")
     assert "1 line(s) are lost that the manifest before sha256:" in run(*again, cwd=folder, expect=3)[1]
     pointer = json.loads((folder / "later/manifest.json").read_text())
-    pointer["run"]["quarantine"]["heads"] = []
+    pointer["run"]["quarantine"]["lines"] = []
     (folder / "later/manifest.json").write_text(json.dumps(pointer))
     assert "1 line(s) are lost that the manifest sha256:" in gate(folder, "later", *listed, expect=3)
     pointer["run"]["quarantine"] = None

@@ -18,7 +18,7 @@ from dataaudit import api, cli
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch, QuarantineError, SignatureRefused
 from dataaudit.gate.document import gate_json
 from dataaudit.gate.policy import Policy
-from dataaudit.quarantine.list import Standing
+from dataaudit.quarantine.list import Standing, read
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"
@@ -226,5 +226,5 @@ def test_a_list_says_what_is_wrong(manifest, tmp_path):
         file.write("half a li")
     with pytest.raises(QuarantineError, match="line 2"):
         held.entries()
-    held.dismiss(2, reason="killed-writer", **WHO)
+    held.lift(read(held.file).bad[0].id, reason="killed-writer", **WHO)
     assert len(held.entries()) == 1

@@ -120,7 +120,7 @@ def test_kinds_of_difference_are_asked_of_a_record_and_are_its_own(tmp_path):
 
 def test_the_list_of_the_gate_has_to_be_that_of_the_record(tmp_path):
     """A list that has grown since makes the record old."""
-    seen = ListSeen(digest="sha256:" + "1" * 64, heads=())
+    seen = ListSeen(digest="sha256:" + "1" * 64, lines=())
     with pytest.raises(ManifestMismatch, match="another quarantine list: none"):
         judged(tmp_path, record(), [seen])
     assert judged(tmp_path, record(quarantine=seen.digest), [seen]).policy == "p"

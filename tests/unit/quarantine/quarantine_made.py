@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
 
 from dataaudit.quarantine.changes import AddRequest, Author
-from dataaudit.quarantine.entry import Action, Evidence, Target, content_id, make_entry, plain_entry, read_entry
+from dataaudit.quarantine.entry import Action, Evidence, Target, make_entry
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
 TODAY = NOW.date()
@@ -40,13 +39,6 @@ def entry(action="add", name="a", *, when=NOW, reason="manual", who="ana", **fie
     if action in {"add", "propose"}:
         fields.setdefault("target", target(name))
     return make_entry(Action(action), who=who, when=when, reason=reason, **fields)
-
-
-def first_version(one):
-    """Return the same entry as a line of version 1, which does not say what it comes after."""
-    plain = plain_entry(one) | {"schema": {"name": "dataaudit-quarantine", "version": 1}}
-    del plain["after"]
-    return read_entry(json.dumps(plain | {"id": content_id(plain)}).encode())
 
 
 def standing_slowly(entries, day):

@@ -8,7 +8,8 @@ import pytest
 from quarantine_made import AUTHOR, NOW, asked, digest, target
 
 from dataaudit.errors import QuarantineError
-from dataaudit.quarantine.changes import AddRequest, Author, accept, add, dismiss, lift, propose
+from dataaudit.quarantine import changes
+from dataaudit.quarantine.changes import AddRequest, Author, accept, add, lift, propose
 from dataaudit.quarantine.list import fold, read, short_id
 
 LATER = Author(who="bo@example.org", now=NOW + dt.timedelta(days=3))
@@ -152,16 +153,39 @@ def test_only_an_open_proposal_can_be_accepted(path):
         accept(path, [short_id(proposed)], AUTHOR)
 
 
-def test_a_bad_line_is_dismissed_by_its_number(path):
-    """A line that can be read is lifted instead; the same again adds nothing."""
+def test_a_bad_line_is_lifted_by_its_id(path):
+    """With or without `sha256:`, by its beginning; the same again adds nothing, and the other stays."""
+    add(path, [asked("a")], AUTHOR)
+    with path.open("ab") as handle:
+        handle.write(b"{half a line\n{another\n")
+    first, second = read(path).bad
+    for name in ("0" * 12, "line 2", "2"):
+        with pytest.raises(QuarantineError, match="no entry"):
+            lift(path, [name], "killed-writer", AUTHOR)
+    change = lift(path, [first.id[7:19], "train/a"], "killed-writer", AUTHOR)
+    assert [len(one.lifts) for one in change.added] == [2]
+    assert (change.bad, read(path).bad, len(read(path).passed_over)) == ((second,), (second,), 1)
+    assert lift(path, [first.id], "killed-writer", AUTHOR).added == ()
+    assert states(path) == ["lifted"]
+
+
+def test_a_beginning_of_a_bad_line_and_of_an_entry_is_refused(path, monkeypatch):
+    """Six digits may be the beginning of both."""
     add(path, [asked("a")], AUTHOR)
     with path.open("ab") as handle:
         handle.write(b"{half a line\n")
-    with pytest.raises(QuarantineError, match="line 1 is none that cannot be read"):
-        dismiss(path, [1], "killed-writer", AUTHOR)
-    assert len(dismiss(path, [2], "killed-writer", AUTHOR).added) == 1
-    assert (read(path).bad, len(read(path).dismissed)) == ((), 1)
-    assert dismiss(path, [2], "killed-writer", AUTHOR).added == ()
+    monkeypatch.setattr(changes, "starting", lambda _, ids: [*ids])
+    with pytest.raises(QuarantineError, match="is the beginning of several lines"):
+        lift(path, ["abcdef"], "killed-writer", AUTHOR)
+
+
+def test_a_clock_that_stands_still_repeats_no_line(path):
+    """The line is there and lifted, so that it would leave nothing out again: each addition is another line."""
+    for _ in range(3):
+        assert len(add(path, [asked("a")], AUTHOR).added) == 1
+        lift(path, ["train/a"], "mended", AUTHOR)
+    assert len(add(path, [asked("a")], AUTHOR).added) == 1
+    assert states(path) == ["lifted"] * 3 + ["held"]
 
 
 def test_a_change_of_a_damaged_list_goes_through_and_names_the_lines(path):

@@ -11,7 +11,7 @@ import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from quarantine_made import NOW, digest, entry, first_version, target
+from quarantine_made import NOW, digest, entry, target
 
 from dataaudit.errors import QuarantineDamaged, QuarantineError
 from dataaudit.quarantine.entry import Evidence, Target, make_entry, parse, plain_entry, read_entry
@@ -28,12 +28,9 @@ SAMPLES = [
     FULL,
     entry("propose"),
     entry("lift", lifts=(FULL.id,)),
-    entry("dismiss", dismisses=("0" * 64,)),
     entry(accepts=FULL.id),
     entry(target=target("a", rows_digest=None)),
     entry(target=target("a", sha256=None)),
-    entry(after=(FULL.id,)),
-    first_version(FULL),
 ]
 
 
@@ -75,12 +72,11 @@ BROKEN = [
     {"note": ""},
     {"evidence": {"limits": 1}},
     {"evidence": {"value": "1"}},
+    {"action": "dismiss"},
     {"dismisses": ["0" * 64]},
     {"schema": {"name": "dataaudit-quarantine"}},
-    {"schema": {"name": "dataaudit-quarantine", "version": 1}},
-    {"after": None},
-    {"after": ["sha256:" + "0" * 64] * 2},
-    {"after": ["0" * 64]},
+    {"schema": {"name": "dataaudit-quarantine", "version": 2}},
+    {"after": []},
 ]
 
 
@@ -134,8 +130,9 @@ def test_a_number_of_another_writer_keeps_its_id():
         (FULL.line[:-9], "not_json"),
         (FULL.line.replace(b"0.25", b"0.01"), "id_mismatch"),
         (FULL.line.replace(b'"reason":"manual",', b""), "invalid"),
-        (FULL.line.replace(b'"version":2', b'"version":0'), "invalid"),
-        (FULL.line.replace(b'"version":2', b'"version":1'), "invalid"),
+        (FULL.line.replace(b'"version":3', b'"version":0'), "invalid"),
+        (FULL.line.replace(b'"version":3', b'"version":true'), "invalid"),
+        (FULL.line.replace(b'"version":3', b'"version":"3"'), "invalid"),
         (b"1" * 5000, "not_json"),
         (FULL.line.replace(b'{"', b'{"reason":"spike","', 1), "invalid"),
         (FULL.line.replace(b'"id":', b'"id":"sha256:' + b"0" * 64 + b'","id":'), "invalid"),
@@ -173,19 +170,25 @@ def test_a_last_line_that_is_not_whole_is_called_truncated():
     assert parse(entry().line + b"\n" + FULL.line, "x").bad == ()
 
 
-def test_a_newer_version_is_refused_by_name():
-    """What a later version means cannot be known, so nothing is read."""
-    newer = FULL.line.replace(b'"version":2', b'"version":3')
-    with pytest.raises(QuarantineError, match="line 2: schema version 3, this program reads up to version 2"):
-        parse(entry().line + b"\n" + newer, "x")
+@pytest.mark.parametrize(
+    ("version", "do"), [(1, "Begin a new list"), (2, "Begin a new list"), (4, "Install the version")]
+)
+def test_another_version_is_refused_by_name(version, do):
+    """What an earlier or later version means is not known, so nothing is read; the message says what to do."""
+    other = FULL.line.replace(b'"version":3', b'"version":%d' % version)
+    with pytest.raises(
+        QuarantineError, match=f"line 2: schema version {version}, this program reads version 3 alone"
+    ) as e:
+        parse(entry().line + b"\n" + other, "x")
+    assert (e.value.exit_code, do in str(e.value)) == (2, True)
 
 
-def test_a_dismissed_line_no_longer_counts():
+def test_a_bad_line_that_is_lifted_no_longer_counts():
     """By the digest of its bytes: another bad line still does."""
     bad = FULL.line[:40]
-    dismissal = entry("dismiss", dismisses=(hashlib.sha256(bad).hexdigest(),))
-    contents = parse(b"\n".join([bad, dismissal.line, b"another"]), "x")
-    assert ([one.number for one in contents.dismissed], [one.number for one in contents.bad]) == ([1], [3])
+    lift = entry("lift", lifts=("sha256:" + hashlib.sha256(bad).hexdigest(),))
+    contents = parse(b"\n".join([bad, lift.line, b"another"]), "x")
+    assert ([one.number for one in contents.passed_over], [one.number for one in contents.bad]) == ([1], [3])
 
 
 def test_a_target_needs_a_digest():

@@ -124,11 +124,12 @@ def test_a_file_of_another_kind_is_never_added_to(tmp_path, other):
     assert path.read_bytes() == other
 
 
-def test_a_newer_list_is_not_added_to(tmp_path):
+@pytest.mark.parametrize("version", [1, 2, 4])
+def test_a_list_of_another_version_is_not_added_to(tmp_path, version):
     """What its lines mean is not known."""
     path = tmp_path / "q.jsonl"
-    path.write_bytes(entry().line.replace(b'"version":2', b'"version":3') + b"\n")
-    with pytest.raises(QuarantineError, match="schema version 3"):
+    path.write_bytes(entry().line.replace(b'"version":3', b'"version":%d' % version) + b"\n")
+    with pytest.raises(QuarantineError, match=f"schema version {version}"):
         put(path, entry())
 
 

@@ -81,7 +81,7 @@ def histories(draw):
     """Lines in any order: lifts of what is not there yet, of lifts, twice; acceptances of additions; repeated lines."""
     lines = []
     for step in range(draw(st.integers(0, 12))):
-        action = draw(st.sampled_from(["add", "add", "propose", "lift", "accept", "repeat", "dismiss"]))
+        action = draw(st.sampled_from(["add", "add", "propose", "lift", "accept", "repeat"]))
         when = NOW + dt.timedelta(seconds=step)
         until = draw(st.sampled_from([None, "2026-11-20", "2026-11-21", "2026-11-22"]))
         chosen = draw(st.lists(st.sampled_from(lines), max_size=3)) if lines else []
@@ -91,8 +91,6 @@ def histories(draw):
             lines.append(entry("lift", lifts=tuple(one.id for one in chosen), when=when))
         elif action == "accept" and chosen:
             lines.append(entry(accepts=chosen[0].id, when=when, until=until))
-        elif action == "dismiss":
-            lines.append(entry("dismiss", dismisses=("0" * 64,), when=when))
         elif action in {"add", "propose"}:
             lines.append(entry(action, draw(st.sampled_from("abc")), when=when, until=until))
     return draw(st.one_of(st.just(lines), st.permutations(lines)))

@@ -1,4 +1,4 @@
-"""Nothing is released that a list holds back: lists that policies name, and heads of lists that verdicts pin."""
+"""Nothing is released that a list holds back: lists that policies name, and lines of lists that verdicts pin."""
 
 from __future__ import annotations
 
@@ -96,18 +96,18 @@ def test_a_list_of_the_policy_and_one_that_is_given_both_count(place):
 
 
 def test_of_two_lists_the_build_saw_one(place):
-    """The other one has none of its heads, which is no loss; a line that is in neither is one."""
+    """The other one has none of its lines, which is no loss; a line that is in neither is one."""
     held, other = place / "team/held.jsonl", place / "other.jsonl"
     add(held, [asked("c"), asked("d")], AUTHOR)
     add(other, [asked("e")], AUTHOR)
     pointer = json.loads((place / "m/manifest.json").read_bytes())
     seen = read(held)
-    pointer["run"]["quarantine"] = {"digest": seen.digest, "heads": seen.heads, "on": "2026-11-21"}
+    pointer["run"]["quarantine"] = {"digest": seen.digest, "lines": seen.lines, "on": "2026-11-21"}
     (place / "m/manifest.json").write_text(json.dumps(pointer))
     for policy, option in (("naming", other), ("plain", held)):
         run("gate", "m", "--policy", f"team/{policy}.yaml", "--quarantine-list", option)
     only = ("gate", "m", "--policy", "team/plain.yaml", "--quarantine-list", other)
-    assert "1 line(s) are lost that the manifest" in run(*only, expect=3)
+    assert "2 line(s) are lost that the manifest" in run(*only, expect=3)
     held.write_bytes(held.read_bytes().splitlines(keepends=True)[0])
     both = ("gate", "m", "--policy", "team/naming.yaml", "--quarantine-list", other)
     assert "other.jsonl and team/held.jsonl: 1 line(s) are lost that the manifest" in run(*both, expect=3)
@@ -134,20 +134,20 @@ def test_a_policy_without_a_list_keeps_its_digest(place):
     assert naming.digest != plain.digest
 
 
-def test_a_verdict_pins_the_heads_of_its_lists(place):
+def test_a_verdict_pins_the_lines_of_its_lists(place):
     """In gate.json and in the signed statement; a tail that is cut off later shows against either."""
     held = place / "team/held.jsonl"
     add(held, [asked("c")], AUTHOR)
-    add(held, [asked("d")], AUTHOR)
+    [added] = add(held, [asked("d")], AUTHOR).added
     naming = ("--policy", "team/naming.yaml")
     run("gate", "m", *naming, "--out", "gate.json")
     sign = ("--sign", "--key", "k.pem")
     run("export", "verdict", "m", *naming, "--out", "m.verdict.dsse.json", *sign)
     verdict = api.gate("m", place / "team/naming.yaml")
     whole = read(held)
-    assert verdict.quarantine_lists == (ListSeen(digest=whole.digest, heads=whole.heads),)
+    assert verdict.quarantine_lists == (ListSeen(digest=whole.digest, lines=whole.lines),)
     pinned = json.loads((place / "gate.json").read_bytes())["verdict"]["quarantine_lists"]
-    assert pinned == [{"digest": whole.digest, "heads": list(whole.heads)}]
+    assert pinned == [{"digest": whole.digest, "lines": list(whole.lines)}]
     by_verdict = ("quarantine", "list", held, "--verdict", "gate.json")
     verify = ("verify", "m", "--quarantine-list", held)
     signed = (*verify, "--signature", "m.verdict.dsse.json", "--public-key", "k.pub")
@@ -158,7 +158,7 @@ def test_a_verdict_pins_the_heads_of_its_lists(place):
     lines = held.read_bytes().splitlines(keepends=True)
     held.write_bytes(lines[0])
     run(*verify)
-    gone = f"1 line(s) are lost that the signed verdict names {whole.heads[0]}"
+    gone = f"1 line(s) are lost that the signed verdict names {added.id}"
     assert gone in run(*signed, expect=3)
     assert gone.replace("signed verdict", "verdict gate.json") in run(*by_verdict, expect=3)
     with pytest.raises(CorpusRefused, match="lost that the signed verdict names"):
@@ -168,15 +168,15 @@ def test_a_verdict_pins_the_heads_of_its_lists(place):
 
 
 def test_of_several_lists_a_verdict_means_the_one_that_is_held_against_it(place):
-    """Each list is held against its own heads, and none against another's."""
+    """Each list is held against its own lines, and none against another's."""
     paths = [place / f"{name}.jsonl" for name in "ab"]
     for path in paths:
         add(path, [asked(path.stem), asked(path.stem, 3)], AUTHOR)
-    seen = [ListSeen(digest=one.digest, heads=one.heads) for one in map(read, paths)]
+    seen = [ListSeen(digest=one.digest, lines=one.lines) for one in map(read, paths)]
     for path in paths:
         check_judged(read(path), seen, str(path), "the verdict")
         path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
         with pytest.raises(QuarantineDamaged, match="lost that the verdict names"):
             check_judged(read(path), seen, str(path), "the verdict")
-    empty = [ListSeen(digest=seen[0].digest, heads=())]
+    empty = [ListSeen(digest=seen[0].digest, lines=())]
     check_judged(read(paths[0]), empty, "list", "the verdict")

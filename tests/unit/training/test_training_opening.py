@@ -138,8 +138,8 @@ def _bad_line(world):
 
 
 def _lost_line(world):
-    heads = read(world.hold("0")).heads
-    world.edit(quarantine={"digest": heads[0], "heads": heads, "on": "2026-11-21"})
+    lines = read(world.hold("0")).lines
+    world.edit(quarantine={"digest": lines[0], "lines": lines, "on": "2026-11-21"})
     world.list.write_bytes(b"")
     return {"quarantine": world.list}
 

@@ -18,7 +18,7 @@ from dataaudit.manifest.attestation import attested
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import PrivateKey, seal
 from dataaudit.manifest.trust import Signer
-from dataaudit.quarantine.apply import apply, make_request
+from dataaudit.quarantine.apply import Request, apply
 from dataaudit.quarantine.changes import Author, add
 from dataaudit.quarantine.proposals import add_requests
 from dataaudit.quarantine.released import held_against
@@ -95,17 +95,8 @@ class World:
 
     def apply(self, **more):
         """Apply the list; return the folder."""
-        how = {"formats": ("list",), "documents": True, "origins": None, "findings": None, "ngram_score": 0.5}
-        how |= {
-            "with_common": False,
-            "held_out": False,
-            "rows": False,
-            "root": None,
-            "exclude_changed": False,
-            "keep_unread": False,
-        }
-        how |= {"ignore_bad_lines": False, "on": None} | more
-        apply(make_request(self.list, manifest=self.manifest, out=self.applied, **how))
+        how = {"file": self.list, "manifest": load_manifest(self.manifest), "out": self.applied, "documents": True}
+        apply(Request(**how | more))
         return self.applied
 
     def sign(self, key=KEY, policy=PASSING, time="2026-11-21T12:00:00+00:00", *, sealed=True):
