@@ -1,4 +1,4 @@
-"""A quarantine list: what is held back from training, changed and applied."""
+"""A quarantine list: what is left out of training, changed and applied."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class QuarantineList:
         """Return the entries in the file's order, each with what became of it.
 
         Args:
-            everything: Lifted, expired and accepted ones too, beside what is held back or proposed.
-            on: The day, UTC, that expiries are held against; today when None.
+            everything: Lifted, expired and accepted ones too, beside what is in force or proposed.
+            on: The day, UTC, that expiries are compared with; today when None.
 
         Raises:
             QuarantineError: There is no such file, or it is of another version.
@@ -75,8 +75,8 @@ class QuarantineList:
         """Return what is in force, as a loader asks for it: ``holds(sha256=...)``, ``rows(sha256=...)``.
 
         Args:
-            on: The day, UTC, that expiries are held against; today when None. A later day frees nothing.
-            ignore_bad_lines: Go on when lines cannot be read; what they hold back is not held back then.
+            on: The day, UTC, that expiries are compared with; today when None. A later day frees nothing.
+            ignore_bad_lines: Go on when lines cannot be read; what they name is not left out then.
 
         Raises:
             QuarantineError: There is no such file, or it is of another version.
@@ -102,7 +102,7 @@ class QuarantineList:
         note: str | None = None,
         who: str | None = None,
     ) -> Change:
-        """Hold shards or documents back.
+        """Leave shards or documents out.
 
         Args:
             places: ``SHARD`` or ``SHARD:ROW``, one or several; a shard is an ordinal, a URI or split/uri of the
@@ -116,7 +116,7 @@ class QuarantineList:
             who: Who answers for it.
 
         Returns:
-            ``added`` entries; ``known`` ones, which said so already; ``notes`` of what is held back besides.
+            ``added`` entries; ``known`` ones, which said so already; ``notes`` of what is left out besides.
 
         Raises:
             ConfigError: A place means nothing or several things, or there is no such number.
@@ -161,7 +161,7 @@ class QuarantineList:
         return lift(self.file, texts_of(names, "names"), reason, author(who, note))
 
     def propose(self, verdict: Verdict, manifest: PathLike | LoadedManifest, *, who: str | None = None) -> Change:
-        """Propose the shards that fail rules about single shards; nothing is held back until somebody accepts it.
+        """Propose the shards that fail rules about single shards; nothing is left out until somebody accepts it.
 
         Args:
             verdict: What :func:`dataaudit.api.gate` returned.
@@ -230,7 +230,7 @@ class QuarantineList:
         ignore_bad_lines: bool = False,
         on: Day | None = None,
     ) -> Applied:
-        """Write the lists of the shards that are not held back, and what loaders need to drop single documents.
+        """Write the lists of the shards that are not left out, and what loaders need to drop single documents.
 
         Args:
             manifest: Where the shards stand, loaded or its folder.
@@ -247,7 +247,7 @@ class QuarantineList:
             exclude_changed: Leave out shards that changed since they were listed.
             keep_unread: Keep shards that the build could not read.
             ignore_bad_lines: Go on when lines of the list cannot be read.
-            on: The day, UTC, that expiries are held against; today when None.
+            on: The day, UTC, that expiries are compared with; today when None.
 
         Returns:
             What was written: ``selection``, ``drops``, ``files``; ``exit_code`` is 3 when the drop list is known to

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dataaudit.cli.shell import FOLDER, JSON, ending, print_text
+
+if TYPE_CHECKING:
+    from dataaudit.quarantine.changes import Change
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -33,11 +36,18 @@ NOTE = click.option("--note", metavar="TEXT", help="Why, in words.")
 WHO = click.option(
     "--who", metavar="NAME", help="Who answers for it; by default git's user.email, else the user's name."
 )
-UNTIL = click.option("--until", metavar="DAY", callback=_day, help="Last day, UTC, on which it holds: 2026-12-31.")
+UNTIL = click.option("--until", metavar="DAY", callback=_day, help="Last day, UTC, of the entry: 2026-12-31.")
 ON = click.option(
-    "--on", metavar="DAY", callback=_day, help="Day, UTC, that expiries are held against; today by default."
+    "--on", metavar="DAY", callback=_day, help="Day, UTC, that expiries are compared with; today by default."
 )
+_CHANGED = "a table of the manifest is not the one that was published"
 _FORMATS = click.Choice(["list", "datatrove", "hf"])
+
+
+def _print(file: Path, change: Change, verb: str, *, as_json: bool) -> None:
+    from dataaudit.quarantine.view import change_view
+
+    print_text(change_view(file, change, verb=verb, as_json=as_json))
 
 
 @click.group(
@@ -48,14 +58,14 @@ _FORMATS = click.Choice(["list", "datatrove", "hf"])
         "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --documents",
         codes={
             0: "done",
-            1: "a table of the manifest is not the one that was published",
+            1: _CHANGED,
             3: "lines of the list cannot be read, or the drop list is known to lack something",
             4: "no shard is left",
         },
     ),
 )
 def quarantine() -> None:
-    """Keep a list of what is held back from training, and write what loaders read of it.
+    """Keep a list of what is left out of training, and write what loaders read of it.
 
     The list is a file of JSON lines that only grows: keep it in git, beside the config.
     `dataaudit explain quarantine` says more.
@@ -64,14 +74,11 @@ def quarantine() -> None:
 
 @quarantine.command(
     name="list",
-    short_help="What is held back, and why.",
+    short_help="What is left out, and why.",
     epilog=ending(
         "dataaudit quarantine list",
         "dataaudit quarantine list quarantine.jsonl --all --json | jq .counts",
-        codes={
-            0: "printed",
-            3: "lines of the list cannot be read, or one that the verdict names is lost",
-        },
+        codes={0: "printed", 3: "lines of the list cannot be read, or one that the verdict names is lost"},
     ),
 )
 @click.argument("file", type=FOLDER, metavar="[FILE]", default=Path("quarantine.jsonl"))
@@ -97,15 +104,12 @@ def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everyt
 
 
 @quarantine.command(
-    short_help="Hold shards or documents back.",
+    short_help="Leave shards or documents out.",
     epilog=ending(
         "dataaudit quarantine add quarantine.jsonl --manifest manifests/first 14 --reason drift --until 2026-12-31",
         "dataaudit quarantine add quarantine.jsonl --manifest manifests/first train/a.parquet:1207 --reason secret",
         "dataaudit quarantine add quarantine.jsonl sha256:$(sha256sum < bad.parquet | cut -c1-64) --reason spike",
-        codes={
-            0: "added, or there already",
-            1: "a table of the manifest is not the one that was published",
-        },
+        codes={0: "added, or there already", 1: _CHANGED},
     ),
 )
 @FILE
@@ -119,16 +123,15 @@ def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everyt
 @WHO
 @JSON
 def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: bool, **given: Any) -> None:
-    """Hold back shards, or documents as SHARD:ROW, by their digests; made when there is no FILE.
+    """Leave out shards, or documents as SHARD:ROW, by their digests; made when there is no FILE.
 
-    SHARD is an ordinal, a URI or split/uri of the manifest; or sha256:HEX, which needs none. What is held back for the
+    SHARD is an ordinal, a URI or split/uri of the manifest; or sha256:HEX, which needs none. What is left out for the
     same reason and evidence already is not added again.
     """
     from dataaudit import api
-    from dataaudit.quarantine.view import change_view
 
     change = api.quarantine(file).add(places, manifest=manifest, **given)
-    print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
+    _print(file, change, "left out from now on", as_json=as_json)
 
 
 @quarantine.command(
@@ -136,9 +139,7 @@ def add(file: Path, places: tuple[str, ...], manifest: Path | None, *, as_json: 
     epilog=ending(
         "dataaudit quarantine lift quarantine.jsonl 3f2a91 --reason repaired",
         "dataaudit quarantine lift quarantine.jsonl train/part-3.parquet --reason repaired",
-        codes={
-            0: "lifted",
-        },
+        codes={0: "lifted"},
     ),
 )
 @FILE
@@ -153,10 +154,9 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
     A line that cannot be read is passed over by its id, as `list` shows it.
     """
     from dataaudit import api
-    from dataaudit.quarantine.view import change_view
 
     change = api.quarantine(file).lift(names, reason=reason, note=note, who=who)
-    print_text(change_view(file, change, verb="lifted", as_json=as_json))
+    _print(file, change, "lifted", as_json=as_json)
 
 
 @quarantine.command(
@@ -165,10 +165,7 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
     epilog=ending(
         "dataaudit attribute runs/7b --manifest manifests/first --replay train.py:replay",
         "dataaudit quarantine propose quarantine.jsonl --run runs/7b --manifest manifests/first",
-        codes={
-            0: "proposed, or nothing to propose",
-            1: "a table of the manifest is not the one that was published",
-        },
+        codes={0: "proposed, or nothing to propose", 1: _CHANGED},
     ),
 )
 @FILE
@@ -177,18 +174,17 @@ def lift(file: Path, names: tuple[str, ...], reason: str, note: str | None, who:
 @WHO
 @JSON
 def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_json: bool) -> None:
-    """Put what `attribute` proposes on a list, with its evidence; nothing is held back until `accept`.
+    """Put what `attribute` proposes on a list, with its evidence; nothing is left out until `accept`.
 
     Proposed are odd data, data that breaks the model from any checkpoint (both by replay), and what several episodes
     follow upon in an order that is known to be random. What one spike sat in is no reason.
     """
     from dataaudit.manifest.load import load_manifest
     from dataaudit.quarantine.changes import author
-    from dataaudit.quarantine.view import change_view
     from dataaudit.training.proposing import propose_run
 
     change = propose_run(file, run, load_manifest(manifest), author(who, None))
-    print_text(change_view(file, change, verb="proposed: nothing is held back yet", as_json=as_json))
+    _print(file, change, "proposed: nothing is left out yet", as_json=as_json)
 
 
 @quarantine.command(
@@ -196,9 +192,7 @@ def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_
     epilog=ending(
         "dataaudit quarantine accept quarantine.jsonl 3f2a91",
         "dataaudit quarantine accept quarantine.jsonl --all --until 2026-12-31",
-        codes={
-            0: "in force",
-        },
+        codes={0: "in force"},
     ),
 )
 @FILE
@@ -209,14 +203,13 @@ def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_
 @WHO
 @JSON
 def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: bool, **given: Any) -> None:
-    """Hold back what was proposed, with its reason and evidence; `lift` turns a proposal down."""
+    """Leave out what was proposed, with its reason and evidence; `lift` turns a proposal down."""
     from dataaudit import api
-    from dataaudit.quarantine.view import change_view
 
     if everything == bool(names):
         raise click.UsageError("Name proposals, or say --all.")
     change = api.quarantine(file).accept(None if everything else names, **given)
-    print_text(change_view(file, change, verb="held back from now on", as_json=as_json))
+    _print(file, change, "left out from now on", as_json=as_json)
 
 
 @quarantine.command(
@@ -227,7 +220,7 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
         "dataaudit quarantine apply quarantine.jsonl --manifest manifests/first --out clean --documents --from overlap",
         codes={
             0: "written",
-            1: "a table of the manifest is not the one that was published",
+            1: _CHANGED,
             3: "the drop list is known to lack something, or lines of the list cannot be read",
             4: "no shard is left",
         },
@@ -271,7 +264,7 @@ def accept(file: Path, names: tuple[str, ...], *, everything: bool, as_json: boo
 @ON
 @JSON
 def apply(file: Path, *, as_json: bool, **given: Any) -> None:
-    """Write the lists of the shards that are not held back, and what loaders need to drop single documents.
+    """Write the lists of the shards that are not left out, and what loaders need to drop single documents.
 
     Exit 3 when the drop list is known to lack something, 4 when no shard is left.
     """

@@ -1,11 +1,11 @@
-"""What a list is asked to hold back: shards and rows that people name, and proposals of a verdict.
+"""What a list is asked to leave out: shards and rows that people name, and proposals of a verdict.
 
-A proposal holds nothing back: it is for somebody to look at. `quarantine accept` puts it in force, `quarantine lift`
+A proposal leaves nothing out: it is for somebody to look at. `quarantine accept` puts it in force, `quarantine lift`
 turns it down; the gate does not make one again while one is open, in force, or was turned down with the same numbers.
 
 Not proposed are: cases that are waived, that warn, or that could not be evaluated; shards that the build could not read
 (lists leave them out anyway); and, for rules about duplicates, shards that have the same digest as another one (an
-entry would hold back both, and the data with them) and held-out shards (what they share with training data is mended
+entry would leave out both, and the data with them) and held-out shards (what they share with training data is mended
 there).
 """
 
@@ -41,7 +41,7 @@ _LEAKS = frozenset({"train_val_overlap", "benchmark_contamination"})
 def add_requests(
     places: Sequence[str], manifest: Manifest | None, *, reason: str, metric: str | None, run: str | None
 ) -> tuple[list[AddRequest], list[str]]:
-    """Return what a user asks to hold back, and what an entry of it holds back besides, in words.
+    """Return what a user asks to leave out, and what an entry of it leaves out besides, in words.
 
     Args:
         places: Shards and rows as people write them, or digests.
@@ -54,13 +54,15 @@ def add_requests(
         ConfigError: A place means nothing or several things, the shard has no digest, or there is no such number.
         ManifestError: The table of shards cannot be read.
     """
-    shards = None if manifest is None else manifest.table("shards", list(dict.fromkeys([*COLUMNS, *_numbers(metric)])))
+    columns = list(dict.fromkeys([*COLUMNS, *_numbers(metric)]))
+    shards = None if manifest is None else manifest.table("shards", columns)
     requests, notes = [], []
     for place in places:
-        match = _DIGEST.fullmatch(place)
-        if match:
+        if match := _DIGEST.fullmatch(place):
+            kind, digest, record = match.groups()
+            named = {"sha256" if kind == "sha256" else "rows_digest": digest}
+            target = Target(kind="document" if record else "shard", row=int(record) if record else None, **named)
             evidence = Evidence(run=run)
-            target = _by_digest(match)
         elif manifest is None or shards is None:
             raise ConfigError(
                 f"`{place}` is no digest, and no manifest says which shard it is",
@@ -73,7 +75,7 @@ def add_requests(
             value = None if metric is None else row[metric]
             evidence = Evidence(metric=metric, value=value, manifest=manifest.id, run=run)
             if found.row is None:
-                notes += [f"{name} has the same digest: it is left out too" for name in _twins(row, shards)]
+                notes += [f"{name} has the same digest: it is left out too" for name in _copies(row, shards)]
         requests.append(AddRequest(target=target, reason=reason, evidence=evidence))
     return requests, notes
 
@@ -108,17 +110,11 @@ def target_of(row: dict[str, Any], record: int | None = None) -> Target:
         ) from None
 
 
-def _twins(row: dict[str, Any], shards: pa.Table) -> list[str]:
-    """Return the names of other shards with the digest of a shard: an entry cannot tell them apart."""
-    masks = [pc.fill_null(pc.equal(shards[name], digest), False) for name, digest in digests_of(row).items()]
-    same = shards.filter(functools.reduce(pc.or_, masks)) if masks else shards.slice(0, 0)
-    return [f"{one['split']}/{one['uri']}" for one in same.to_pylist() if one["shard"] != row["shard"]]
-
-
-def _by_digest(match: re.Match[str]) -> Target:
-    kind, digest, row = match.groups()
-    named = {"sha256" if kind == "sha256" else "rows_digest": digest}
-    return Target(kind="document" if row else "shard", row=int(row) if row else None, **named)
+def _copies(row: dict[str, Any], shards: pa.Table) -> list[str]:
+    """Return the names of other shards with a digest of a shard: an entry cannot tell them apart."""
+    masks = [pc.equal(shards[name], digest) for name, digest in digests_of(row).items()]
+    same = shards.filter(functools.reduce(pc.or_kleene, masks)).to_pylist()
+    return [f"{other['split']}/{other['uri']}" for other in same if other["shard"] != row["shard"]]
 
 
 def _numbers(metric: str | None) -> list[str]:
@@ -142,9 +138,13 @@ def _numbers(metric: str | None) -> list[str]:
     return [metric]
 
 
-TWIN = "twin"
-HELD_OUT = "held_out"
-UNREAD = "unread"
+COPY, HELD_OUT, UNREAD = "twin", "held_out", "unread"
+_PASSED_OVER = {
+    COPY: "as another shard has the same rows, and would be left out too",
+    HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
+    UNREAD: "as it was not read, so that lists leave it out anyway",
+}
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,81 +154,50 @@ class PassedOver:
     name: str
     """``split/uri``."""
     rule: str
-    """The rule."""
     why: str
-    """``twin``: another shard has its digest; ``held_out``: its duplicates are mended in training data; ``unread``: it
-    has no digest."""
+    """A key of ``_PASSED_OVER``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """What a verdict proposes."""
+    """What a verdict proposes, by rule, then by shard; a shard that broke two rules is there twice."""
 
     requests: tuple[AddRequest, ...]
-    """By rule, then by shard; a shard that broke two rules is there twice."""
     passed_over: tuple[PassedOver, ...]
-    """Likewise."""
 
 
 def proposals(verdict: Verdict, shards: Sequence[Mapping[str, Any]], held_out: Collection[str]) -> Proposed:
-    """Return what to propose for the shards that failed a per-shard rule. Pure.
+    """Return what to propose for the shards that failed a per-shard rule, given the names of held-out splits.
 
-    Args:
-        verdict: What a policy said of a manifest.
-        shards: Rows of its table of shards, in order, with :data:`dataaudit.quarantine.selection.COLUMNS`.
-        held_out: Names of its held-out splits.
+    ``shards`` are the rows of the table of shards, in order, with the columns of
+    :data:`dataaudit.quarantine.selection.COLUMNS`.
     """
     times = Counter(digest for row in shards for digest in set(digests_of(dict(row)).values()))
     requests, passed_over = [], []
     for result in verdict.rules:
-        for case in sorted(_failed(result), key=_ordinal):
-            row = dict(shards[_ordinal(case)])
+        code = result.rule.metric if re.fullmatch(NAME_PATTERN, result.rule.metric) else "gate"
+        for ordinal, case in sorted(_failed(result), key=lambda found: found[0]):
+            row = dict(shards[ordinal])
             digests = digests_of(row)
             why = "" if digests else UNREAD
             if digests and result.rule.metric in COPIES:
-                twin = any(times[digest] > 1 for digest in digests.values())
-                why = HELD_OUT if row["split"] in held_out else TWIN if twin else ""
+                shared = any(times[digest] > 1 for digest in digests.values())
+                why = HELD_OUT if row["split"] in held_out else COPY if shared else ""
             if why:
                 passed_over.append(PassedOver(name=f"{row['split']}/{row['uri']}", rule=case.rule, why=why))
             else:
-                code = result.rule.metric if re.fullmatch(NAME_PATTERN, result.rule.metric) else "gate"
-                requests.append(
-                    AddRequest(target=target_of(row), reason=code, evidence=_evidence(verdict, result, case))
-                )
+                evidence = _evidence(verdict, result, case)
+                requests.append(AddRequest(target=target_of(row), reason=code, evidence=evidence))
     return Proposed(requests=tuple(requests), passed_over=tuple(passed_over))
 
 
-def write_proposals(path: Path, verdict: Verdict, manifest: Manifest, author: Author) -> tuple[Change, Proposed]:
-    """Append the proposals of a verdict to a list.
-
-    Args:
-        path: The list; it is made when there is none, and empty when nothing is proposed.
-        verdict: What a policy said of the manifest.
-        manifest: The manifest.
-        author: Who ran the gate.
-
-    Returns:
-        What was appended, with what was there already; and what the verdict proposes.
-
-    Raises:
-        QuarantineError: The list cannot be written.
-        ManifestError: The table of shards cannot be read.
-    """
-    concerned = any(True for result in verdict.rules for _ in _failed(result))
-    rows = manifest.table("shards", COLUMNS).to_pylist() if concerned else []
-    found = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
-    return propose(path, found.requests, author), found
-
-
-def _failed(result: RuleResult) -> list[Case]:
+def _failed(result: RuleResult) -> list[tuple[int, Case]]:
+    """Return the cases of shards, with their ordinals, that failed and are not waived."""
     return [
-        case for case in result.cases if case.scope.shard is not None and case.state == State.FAILED and not case.waived
+        (case.scope.shard, case)
+        for case in result.cases
+        if case.scope.shard is not None and case.state == State.FAILED and not case.waived
     ]
-
-
-def _ordinal(case: Case) -> int:
-    assert case.scope.shard is not None
-    return case.scope.shard
 
 
 def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
@@ -249,16 +218,10 @@ def _evidence(verdict: Verdict, result: RuleResult, case: Case) -> Evidence:
     )
 
 
-_NAMED = 5
-_PASSED_OVER = {
-    TWIN: "as another shard has the same rows, and would be held back too",
-    HELD_OUT: "as held-out data keeps its duplicates and training data loses them",
-    UNREAD: "as it was not read, so that lists leave it out anyway",
-}
-
-
 def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author) -> tuple[Change, Proposed]:
-    """Append proposals to a list; arguments and answer as of :func:`write_proposals`.
+    """Append the proposals of a verdict to a list; return what was appended or there already, and what is proposed.
+
+    The list is made when there is none, and empty when nothing is proposed.
 
     Raises:
         QuarantineError: The list cannot be written.
@@ -270,16 +233,13 @@ def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author
             f" {verdict.subject.id}, this is {manifest.id}",
             "Run the gate again.",
         )
-    return write_proposals(path, verdict, manifest, by)
+    rows = manifest.table("shards", COLUMNS).to_pylist() if any(map(_failed, verdict.rules)) else []
+    found = proposals(verdict, rows, [split.name for split in manifest.core.splits if split.held_out])
+    return propose(path, found.requests, by), found
 
 
 def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
-    """Append proposals to a list and return what was done, for people.
-
-    Args:
-        path: The list.
-        verdict: Of the manifest.
-        folder: The manifest's.
+    """Append the proposals of a verdict on the manifest in a folder to a list; return what was done, for people.
 
     Raises:
         QuarantineError: The list cannot be written.
@@ -292,17 +252,15 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
     if not found.requests and not found.passed_over:
         lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
     if change.added:
-        lines.append(f"  nothing is held back yet: dataaudit quarantine accept {path} ...")
+        lines.append(f"  nothing is left out yet: dataaudit quarantine accept {path} ...")
     if any(one.state == State.FAILED and one.rule.metric in _LEAKS for one in verdict.rules):
         command = f"dataaudit quarantine apply {path} --manifest {folder} --out DIR --documents"
         lines.append(f"  documents that leak: {command}")
     for why, words in _PASSED_OVER.items():
-        names = sorted({one.name for one in found.passed_over if one.why == why})
-        if names:
+        if names := sorted({one.name for one in found.passed_over if one.why == why}):
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             lines.append(f"  not proposed, {words}: {', '.join(names[:_NAMED])}{more}")
     if change.bad:
-        lines.append(
-            f"  {plural(len(change.bad), 'line')} of the list cannot be read: dataaudit quarantine list {path}"
-        )
+        number = plural(len(change.bad), "line")
+        lines.append(f"  {number} of the list cannot be read: dataaudit quarantine list {path}")
     return "\n".join(lines)

@@ -45,31 +45,35 @@ def list_view(
                 "counts": counts,
                 "repeated": folded.repeated,
                 "idle": _idle(contents, folded),
-                "entries": [_record_json(record) for record in shown],
-                "bad_lines": [_bad_json(line) for line in contents.bad],
-                "lifted_lines": [_bad_json(line) for line in contents.passed_over],
+                "entries": [
+                    {"state": one.standing.value, "by": one.by and one.by.id, "entry": plain_entry(one.entry)}
+                    for one in shown
+                ],
+                "bad_lines": _bad_json(contents.bad),
+                "lifted_lines": _bad_json(contents.passed_over),
                 "lines": list(contents.lines),
             }
         ), code
     hidden = len(folded.records) - len(shown)
-    held = f"{t.count(counts['held'])} held, {t.count(counts['proposed'])} proposed"
     entries = "entry" if hidden == 1 else "entries"
     note = f"{hidden:,} {entries} lifted, accepted or expired: --all shows them" if hidden else ""
-    title = say("{}: {}, on {}", _path(path), held, str(folded.on))
-    table = Table(title="", columns=_COLUMNS, rows=tuple(map(_cells, shown)))
-    blocks: list[Block] = [table, Prose(text=note), bad_lines(contents.bad), _oddities(contents, folded)]
-    return render(title, _filled(blocks), most=None), code
+    open_ = f"{t.count(counts['held'])} held, {t.count(counts['proposed'])} proposed"
+    odd = (
+        (len(contents.passed_over), "line", "that cannot be read, lifted"),
+        (folded.repeated, "line", "that an earlier one says already"),
+        (_idle(contents, folded), "lift or acceptance", "of what is not in the list, or was ended already"),
+    )
+    blocks: list[Block] = [
+        Table(title="", columns=_COLUMNS, rows=tuple(map(_cells, shown))),
+        Prose(text=note),
+        _bad_lines(contents.bad),
+        Points(items=tuple(Point(text=f"{t.plural(many, noun)} {words_}") for many, noun, words_ in odd if many)),
+    ]
+    return render(say("{}: {}, on {}", _path(path), open_, str(folded.on)), _filled(blocks), most=None), code
 
 
 def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
-    """Return what a command that changes the list prints.
-
-    Args:
-        path: The list.
-        change: What it came to.
-        verb: What was done to the entries: ``held back``.
-        as_json: JSON instead of text.
-    """
+    """Return what a command that changes the list prints; ``verb`` is what was done to the entries: ``lifted``."""
     if as_json:
         return t.as_json(
             {
@@ -77,21 +81,21 @@ def change_view(path: Path, change: Change, *, verb: str, as_json: bool) -> str:
                 "added": [plain_entry(entry) for entry in change.added],
                 "known": [plain_entry(entry) for entry in change.known],
                 "notes": [t.clean(note, _LONG) for note in change.notes],
-                "bad_lines": [_bad_json(line) for line in change.bad],
+                "bad_lines": _bad_json(change.bad),
             }
         )
     number = len(change.added)
-    told = f"{number:,} {'entry' if number == 1 else 'entries'} added{f', {verb}' if change.added else ''}"
+    done = f"{number:,} {'entry' if number == 1 else 'entries'} added{f', {verb}' if change.added else ''}"
     blocks: list[Block] = [
         Facts(pairs=tuple(map(_pair, change.added))),
         Facts(title="Nothing was added for these: the list says so already", pairs=tuple(map(_pair, change.known))),
         _look_at_this(change.notes[:_LISTED]),
-        bad_lines(change.bad),
+        _bad_lines(change.bad),
     ]
-    return render(say("{}: {}", _path(path), told), _filled(blocks))
+    return render(say("{}: {}", _path(path), done), _filled(blocks))
 
 
-def bad_lines(lines: Sequence[BadLine]) -> Facts:
+def _bad_lines(lines: Sequence[BadLine]) -> Facts:
     """Return the section about lines that cannot be read."""
     pairs = [
         (f"line {line.number}, {line.id[7:19]}", f"{line.code}: {line.says} ({t.count(line.size)} bytes)")
@@ -103,6 +107,17 @@ def bad_lines(lines: Sequence[BadLine]) -> Facts:
     return Facts(title=title, pairs=tuple(pairs))
 
 
+def _bad_json(lines: Sequence[BadLine]) -> list[dict[str, Any]]:
+    return [{"line": one.number, "code": one.code, "says": one.says, "id": one.id, "bytes": one.size} for one in lines]
+
+
+def _idle(contents: Contents, folded: Folded) -> int:
+    """Return how many lifts and acceptances change nothing; a lift of a line that cannot be read does."""
+    spoiled = {line.id for line in contents.passed_over}
+    lifts = {entry.id: entry.lifts or () for entry in contents.entries}
+    return folded.no_ops - sum(name in spoiled for lifted in lifts.values() for name in lifted)
+
+
 def evidence_text(entry: Entry) -> str:
     """Return reason and evidence in a few words: ``METRIC.rate 0.9700, limit <= 0.1000, rule dups``."""
     evidence = entry.evidence
@@ -110,65 +125,43 @@ def evidence_text(entry: Entry) -> str:
         return t.clean(entry.reason)
     name = f"{evidence.metric}.{evidence.stat}" if evidence.stat else evidence.metric or ""
     number = "" if evidence.value is None else f" {t.measured(evidence.value, evidence.unit or 'ratio')}"
-    told = [entry.reason] if evidence.metric != entry.reason else []
-    told += [f"{name}{number}"] if name else []
+    parts = [entry.reason] if evidence.metric != entry.reason else []
+    parts += [f"{name}{number}"] if name else []
     if evidence.judged is not None:
-        told.append(f"judged {t.ratio(evidence.judged)}")
+        parts.append(f"judged {t.ratio(evidence.judged)}")
     if evidence.limit is not None:
-        told.append(" ".join(part for part in ("limit", evidence.comparator, t.ratio(evidence.limit)) if part))
-    told += [f"{what} {given}" for what, given in (("rule", evidence.rule), ("run", evidence.run)) if given]
-    return t.clean(", ".join(told), _NAME)
+        parts.append(" ".join(part for part in ("limit", evidence.comparator, t.ratio(evidence.limit)) if part))
+    parts += [f"{what} {given}" for what, given in (("rule", evidence.rule), ("run", evidence.run)) if given]
+    return t.clean(", ".join(parts), _NAME)
 
 
-_COLUMNS = (
-    *words("entry", "state"),
-    *names("shard or document", "why", "who, when, until, note"),
-)
+_COLUMNS = (*words("entry", "state"), *names("shard or document", "why", "who, when, until, note"))
 
 
 def _cells(record: Record) -> Row:
-    entry = record.entry
-    said = [f"{entry.who} {entry.when[:10]}"]
-    said += [f"until {entry.until}"] if entry.until else []
-    said += [f"{record.standing} by {record.by.who} {record.by.when[:10]}"] if record.by is not None else []
-    said += [entry.note] if entry.note else []
+    entry, by = record.entry, record.by
+    parts = [
+        f"{entry.who} {entry.when[:10]}",
+        f"until {entry.until}" if entry.until else "",
+        f"{record.standing} by {by.who} {by.when[:10]}" if by is not None else "",
+        entry.note or "",
+    ]
     return (
         short_id(entry),
         record.standing.value,
         Name(target_name(entry), _NAME),
         Name(evidence_text(entry), _NAME),
-        Name(", ".join(said), 2 * _NAME),
+        Name(", ".join(filter(None, parts)), 2 * _NAME),
     )
 
 
 def _pair(entry: Entry) -> tuple[Line, Line]:
-    return short_id(entry), Name(_of(entry), _LONG)
-
-
-def _of(entry: Entry) -> str:
-    if entry.lifts is not None:
-        return f"lifts {', '.join(name[7:19] for name in entry.lifts[:_LISTED])}" + (
-            f" and {len(entry.lifts) - _LISTED:,} more" if len(entry.lifts) > _LISTED else ""
-        )
-    parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
-    return ", ".join(part for part in parts if part)
-
-
-def _oddities(contents: Contents, folded: Folded) -> Points:
-    """Return what is strange and changes nothing."""
-    told = (
-        (len(contents.passed_over), "line", "that cannot be read, lifted"),
-        (folded.repeated, "line", "that an earlier one says already"),
-        (_idle(contents, folded), "lift or acceptance", "of what is not in the list, or was ended already"),
-    )
-    return Points(items=tuple(Point(text=f"{t.plural(many, noun)} {says}") for many, noun, says in told if many))
-
-
-def _idle(contents: Contents, folded: Folded) -> int:
-    """Return how many lifts and acceptances change nothing; a lift of a line that cannot be read does."""
-    spoiled = {line.id for line in contents.passed_over}
-    lifts = {entry.id: entry.lifts or () for entry in contents.entries}
-    return folded.no_ops - sum(name in spoiled for names_ in lifts.values() for name in names_)
+    """Return the id of a line that was added, and what it does."""
+    if entry.lifts is None:
+        parts = [t.clean(target_name(entry), _NAME), evidence_text(entry)]
+        return short_id(entry), Name(", ".join(filter(None, parts)), _LONG)
+    more = f" and {len(entry.lifts) - _LISTED:,} more" if len(entry.lifts) > _LISTED else ""
+    return short_id(entry), f"lifts {', '.join(name[7:19] for name in entry.lifts[:_LISTED])}{more}"
 
 
 def _look_at_this(notes: Sequence[str]) -> Points:
@@ -183,41 +176,14 @@ def _filled(blocks: Iterable[Block]) -> list[Block]:
     return [one for one in blocks if not isinstance(one, Facts) or one.pairs]
 
 
-def _record_json(record: Record) -> dict[str, Any]:
-    by = None if record.by is None else record.by.id
-    return {"state": record.standing.value, "by": by, "entry": plain_entry(record.entry)}
-
-
-def _bad_json(line: BadLine) -> dict[str, Any]:
-    return {"line": line.number, "code": line.code, "says": line.says, "id": line.id, "bytes": line.size}
-
-
 def apply_view(out: Path, applied: Applied, *, as_json: bool) -> str:
     """Return what was done as text or JSON."""
-    return _json(out, applied) if as_json else _text(out, applied)
+    return (_json if as_json else _text)(out, applied)
 
 
-def warnings(applied: Applied) -> list[str]:
+def _warnings(applied: Applied) -> list[str]:
     """Return what nobody should overlook, a sentence each."""
-    entries = t.plural(applied.documents_unlisted, "entry").replace("entrys", "entries")
-    files = t.plural(len(applied.wrong_files), "kept file")
-    bad = t.plural(len(applied.contents.bad), "line")
-    told = (
-        (applied.documents_unlisted, f"{entries} of single documents not applied: --documents writes them"),
-        (applied.waiting, f"{t.plural(applied.waiting, 'shard')} proposed and kept: `quarantine accept` decides"),
-        (
-            applied.wrong_files,
-            f"{files} absent, or not of the size in the manifest: {', '.join(applied.wrong_files[:_LISTED])}",
-        ),
-        (applied.streamed, f"{t.plural(applied.streamed, 'kept shard')} of streamed datasets: in no list of files"),
-        (applied.contents.bad, f"{bad} of the list cannot be read and were ignored, as asked"),
-    )
-    about_documents = [] if applied.drops is None else _missing(applied.drops)
-    return [*_stale(applied), *(says for holds, says in told if holds), *about_documents]
-
-
-def _stale(applied: Applied) -> list[str]:
-    selection = applied.selection
+    selection, drops = applied.selection, applied.drops
     found = []
     for one in selection.stale[:_LISTED]:
         shard = selection.shards[one.shard]
@@ -225,15 +191,24 @@ def _stale(applied: Applied) -> list[str]:
         found.append(f"{shard.name} is listed under another digest ({short_id(one.entry)}, {one.entry.reason}); {so}")
     if len(selection.stale) > _LISTED:
         found.append(f"and {len(selection.stale) - _LISTED:,} more are listed under another digest")
-    return found
-
-
-def _missing(drops: Drops) -> list[str]:
-    found = [f"not in the drop list: {what}" for what in drops.incomplete]
-    if drops.absent:
-        found.append(f"the build did not search for: {', '.join(drops.absent)}")
-    if drops.beyond:
-        found.append(f"{drops.beyond:,} entries name rows that their shard does not have")
+    entries = t.plural(applied.documents_unlisted, "entry").replace("entrys", "entries")
+    wrong, bad = applied.wrong_files, len(applied.contents.bad)
+    counted = (
+        (applied.documents_unlisted, f"{entries} of single documents not applied: --documents writes them"),
+        (applied.waiting, f"{t.plural(applied.waiting, 'shard')} proposed and kept: `quarantine accept` decides"),
+        (
+            len(wrong),
+            f"{t.plural(len(wrong), 'kept file')} absent, or not of the size in the manifest: "
+            + ", ".join(wrong[:_LISTED]),
+        ),
+        (applied.streamed, f"{t.plural(applied.streamed, 'kept shard')} of streamed datasets: in no list of files"),
+        (bad, f"{t.plural(bad, 'line')} of the list cannot be read and were ignored, as asked"),
+    )
+    found += [says for number, says in counted if number]
+    if drops is not None:
+        found += [f"not in the drop list: {what}" for what in drops.incomplete]
+        found += [f"the build did not search for: {', '.join(drops.absent)}"] if drops.absent else []
+        found += [f"{drops.beyond:,} entries name rows that their shard does not have"] if drops.beyond else []
     return found
 
 
@@ -241,9 +216,13 @@ def _text(out: Path, applied: Applied) -> str:
     selection = applied.selection
     kept, left = t.plural(len(selection.kept), "shard"), f"{len(selection.excluded):,}"
     heads = ("shards kept", "left out", "documents kept", "tokens kept", "tokens left out")
-    rows: tuple[Row, ...] = tuple((Name(name), *counts) for name, counts in _by_split(applied))
     blocks: list[Block] = [
-        Table(title="", columns=(*names("split"), *numbers(*heads)), rows=rows, whole=True),
+        Table(
+            title="",
+            columns=(*names("split"), *numbers(*heads)),
+            rows=tuple((Name(name), *counts) for name, counts in _by_split(applied)),
+            whole=True,
+        ),
         Table(
             title="Left out",
             columns=names("shard", "why"),
@@ -256,26 +235,22 @@ def _text(out: Path, applied: Applied) -> str:
             rest="in excluded.jsonl",
         ),
         *([] if applied.drops is None else [_documents(applied.drops)]),
-        _look_at_this(warnings(applied)),
-        bad_lines(applied.contents.bad),
+        _look_at_this(_warnings(applied)),
+        _bad_lines(applied.contents.bad),
         Facts(pairs=(("files", join(", ", map(Name, applied.files))),)),
     ]
-    return render(
-        say("{}: {} kept, {} left out, on {}", _path(out), kept, left, str(applied.quarantine.on)), _filled(blocks)
-    )
+    title = say("{}: {} kept, {} left out, on {}", _path(out), kept, left, str(applied.quarantine.on))
+    return render(title, _filled(blocks))
 
 
 def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
+    """Return of each split shards kept and left out, documents kept, tokens kept and left out."""
     sums: dict[str, list[int]] = {}
     for shard in applied.selection.shards:
-        held = sums.setdefault(shard.row["split"], [0] * 5)
-        kept = shard.kept
-        for index, number in (
-            (0 if kept else 1, 1),
-            (2, shard.row["documents"] if kept else 0),
-            (3 if kept else 4, shard.row["tokens"]),
-        ):
-            held[index] += number
+        documents, tokens = shard.row["documents"], shard.row["tokens"]
+        more = (1, 0, documents, tokens, 0) if shard.kept else (0, 1, 0, 0, tokens)
+        before = sums.get(shard.row["split"], [0] * 5)
+        sums[shard.row["split"]] = [one + other for one, other in zip(before, more, strict=True)]
     return sorted(sums.items())
 
 
@@ -329,11 +304,7 @@ def _json(out: Path, applied: Applied) -> str:
             "proposed_and_kept": applied.waiting,
             "wrong_files": list(applied.wrong_files),
             "documents": documents,
-            "warnings": _plain(warnings(applied)),
+            "warnings": [t.clean(line, _LONG) for line in _warnings(applied)],
             "files": list(applied.files),
         }
     )
-
-
-def _plain(lines: Iterable[str]) -> list[str]:
-    return [t.clean(line, 2000) for line in lines]

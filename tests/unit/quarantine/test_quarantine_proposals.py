@@ -15,7 +15,7 @@ from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.quarantine.changes import accept
 from dataaudit.quarantine.list import load_quarantine, read
-from dataaudit.quarantine.proposals import proposals, propose_shards, write_proposals
+from dataaudit.quarantine.proposals import proposals, propose_shards, propose_verdict
 
 RULES = """
 policy: p
@@ -118,15 +118,17 @@ def test_a_shard_without_a_digest_is_passed_over():
 
 def test_proposals_are_written_once_and_hold_when_accepted(tmp_path):
     """Night after night the same verdict adds nothing; a verdict that proposes nothing still makes the list."""
-    make(tmp_path / "m", ROWS)
-    manifest = load_manifest(tmp_path / "m")
+    rows = {"m": ROWS, "later": [*ROWS, row(3)]}
+    ids = {name: make(tmp_path / name, of_name) for name, of_name in rows.items()}
+    manifest, later = (load_manifest(tmp_path / name) for name in rows)
     path = tmp_path / "q.jsonl"
-    write_proposals(path, verdict(), manifest, AUTHOR)
+    propose_verdict(path, verdict(subject=ids["m"]), manifest, AUTHOR)
     assert path.read_bytes() == b""
     assert read(path).entries == ()
-    change, _ = write_proposals(path, verdict(case("dups", 1), case("drift", 1)), manifest, AUTHOR)
+    judged = verdict(case("dups", 1), case("drift", 1), subject=ids["m"])
+    change, _ = propose_verdict(path, judged, manifest, AUTHOR)
     assert len(change.added) == 2
-    again, _ = write_proposals(path, verdict(case("dups", 1), subject="sha256:" + "2" * 64), manifest, AUTHOR)
+    again, _ = propose_verdict(path, verdict(case("dups", 1), subject=ids["later"]), later, AUTHOR)
     assert (again.added, again.known) == ((), change.added[:1])
     assert not load_quarantine(path).holds(sha256=digest(1))
     accept(path, None, AUTHOR)
@@ -141,8 +143,8 @@ def test_the_gate_says_what_it_proposed_and_what_not(tmp_path):
     judged = verdict(case("dups", 1), case("dups", 2), subject=identity)
     path = tmp_path / "q.jsonl"
     first = propose_shards(path, judged, tmp_path / "m")
-    assert first.startswith(f"quarantine: 1 proposal added to {path}\n  nothing is held back yet: ")
-    assert "would be held back too: train/1.jsonl" in first
+    assert first.startswith(f"quarantine: 1 proposal added to {path}\n  nothing is left out yet: ")
+    assert "would be left out too: train/1.jsonl" in first
     again = propose_shards(path, judged, tmp_path / "m")
     assert "0 proposals added" in again
     assert f"that leak: dataaudit quarantine apply {path} --manifest {tmp_path / 'm'} --out DIR --documents" in again

@@ -148,7 +148,7 @@ def test_random_letters_are_odd_data_are_proposed_and_hold_nothing_back(bad, tmp
     options = ["--run", str(bad.folder / "run"), "--manifest", str(bad.folder / "m"), "--who", "ana@example.org"]
     done = CliRunner().invoke(quarantine, ["propose", str(file), *options])
     assert done.exit_code == 0, done.output
-    assert "1 entry added, proposed: nothing is held back yet" in done.output
+    assert "1 entry added, proposed: nothing is left out yet" in done.output
     folded = fold(read(file).entries, today())
     (entry,) = [record.entry for record in folded.records if record.standing == Standing.PROPOSED]
     assert entry.target.uri == f"p{BAD:03d}.jsonl"
