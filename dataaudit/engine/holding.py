@@ -1,16 +1,17 @@
-"""What a quarantine list holds back in a build: whole shards, and single documents of the others.
+"""What a quarantine list leaves out of a build: whole shards, and single documents of the others.
 
 A shard goes by the sha256 of its bytes, which the probe gives, or by the digest of its rows, which only reading it
 gives: one that was packed anew is read once, and then left out as if it had not been there. A document goes by the
 digests of its shard and its row, as the shard stands on disk; once the rows of a shard have changed, its row means
-another document, so the entry holds nothing back and is said to be stale.
+another document, so the entry leaves nothing out and is said to be stale.
 
-What is held back enters no stage. It stays in the digest of the shard's rows and in its number of records: these are
+What is left out enters no stage. It stays in the digest of the shard's rows and in its number of records: these are
 what the list, and the next build, know the shard by.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -46,15 +47,8 @@ class Holding:
     """Digest of the rows, documents and bad records of shards that were read, by ordinal."""
 
     def applied(self, planned: PlannedShard, stages: Sequence[Stage], identities: Mapping[str, str]) -> PlannedShard:
-        """Return a shard as it is read under the list.
-
-        Args:
-            planned: The shard, planned without a list.
-            stages: All stages.
-            identities: Of the stages by name, as of :func:`dataaudit.engine.keys.stage_identity`.
-        """
-        row = self._row(planned)
-        digests = digests_of(row)
+        """Return a shard as it is read under the list."""
+        digests = digests_of(self._row(planned))
         if digests and self.quarantine.holds(**digests):
             return replace(planned, parts=(), reason=Reason.QUARANTINE_LIST, place="", stages=())
         rows = self._rows(planned)
@@ -70,12 +64,7 @@ class Holding:
         return replace(planned, parts=tuple(parts))
 
     def uncounted(self, plan: Plan, progress: Progress) -> ScanUnits:
-        """Return a unit for each part of which only reading says how many records it has, and that has to be known.
-
-        Args:
-            plan: All shards, planned without a list and for no stage.
-            progress: Where to report.
-        """
+        """Return a unit for each part of which only reading says how many records it has, and that has to be known."""
         asked = [place for place in range(len(plan)) if plan.reason(place) is None and self._rows(plan[place])]
         return missing_units(plan, self.store, progress, fresh=False, of=np.array(asked, dtype=np.int64))
 
@@ -94,20 +83,17 @@ class Holding:
 
     def identities(self) -> tuple[HeldBack, ...]:
         """Return what is in force: a shard once, and the rows of one together."""
-        found: dict[tuple[str, str], set[int] | None] = {}
-        for entry in self.quarantine.entries:
-            target = entry.target
+        found: dict[tuple[str, str], set[int | None]] = {}
+        for target in (entry.target for entry in self.quarantine.entries):
             assert target is not None
-            name = target.sha256 or "", target.rows_digest or ""
-            if target.row is None:
-                found[name] = None
-            elif (rows := found.setdefault(name, set())) is not None:
-                rows.add(target.row)
+            found.setdefault((target.sha256 or "", target.rows_digest or ""), set()).add(target.row)
         return tuple(
             HeldBack(
-                sha256=stored or None, rows_digest=digest or None, rows=None if rows is None else tuple(sorted(rows))
+                sha256=stored or None,
+                rows_digest=digest or None,
+                rows=None if None in rows else tuple(sorted(row for row in rows if row is not None)),
             )
-            for (stored, digest), rows in sorted(found.items(), key=lambda item: item[0])
+            for (stored, digest), rows in sorted(found.items())
         )
 
     def record(self) -> QuarantineRecord:
@@ -128,11 +114,7 @@ class Holding:
         return self.quarantine.rows(**digests) if digests else frozenset()
 
     def _records(self, part: PlannedPart) -> int:
-        """Return the records of a part, 0 for one that was not read.
-
-        Raises:
-            DamagedEntryError: It was read, but what that showed is damaged.
-        """
+        """Return the records of a part, 0 for one that was not read."""
         if not self.store.has(READING, part.reading_key):
             return 0
         damage = Damage(self.store)
@@ -145,31 +127,25 @@ class Holding:
 
 
 def check_splits(shards: Iterable[PlannedShard]) -> None:
-    """Refuse a list that leaves nothing of a split: its numbers would be gone without a word.
-
-    Raises:
-        ConfigError: Every shard of a split is held back.
-    """
-    held: dict[str, list[bool]] = {}
+    """Refuse a list that leaves nothing of a split: its numbers would be gone without a word."""
+    total: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
     for one in shards:
-        held.setdefault(one.shard.split, []).append(one.reason == Reason.QUARANTINE_LIST)
-    for split, found in held.items():
-        if all(found):
-            raise _vanished(split, plural(len(found), "shard"))
+        total[one.shard.split] += 1
+        gone[one.shard.split] += one.reason == Reason.QUARANTINE_LIST
+    for split, number in gone.items():
+        if number == total[split]:
+            raise _vanished(split, plural(number, "shard"))
 
 
 def check_documents(shards: Iterable[GatheredShard]) -> None:
-    """Refuse a list that leaves no document of a split.
-
-    Raises:
-        ConfigError: Every document of the shards of a split is held back.
-    """
-    held: dict[str, int] = {}
-    left: dict[str, int] = {}
+    """Refuse a list that leaves no document of a split."""
+    gone: Counter[str] = Counter()
+    left: Counter[str] = Counter()
     for shard in shards:
-        held[shard.split] = held.get(shard.split, 0) + shard.held_back
-        left[shard.split] = left.get(shard.split, 0) + shard.documents
-    for split, number in held.items():
+        gone[shard.split] += shard.held_back
+        left[shard.split] += shard.documents
+    for split, number in gone.items():
         if number and not left[split]:
             raise _vanished(split, plural(number, "document"))
 

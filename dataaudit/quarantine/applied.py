@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,7 +57,6 @@ def read_applied(folder: Path) -> AppliedFolder:
         raise QuarantineError(
             f"{folder} is no folder of `quarantine apply`: {RECORD} cannot be read: {error.strerror}", _AGAIN
         ) from None
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     try:
         record = orjson.loads(data)
         schema, choice = record["schema"], record["documents"]
@@ -76,7 +74,7 @@ def read_applied(folder: Path) -> AppliedFolder:
     return AppliedFolder(
         manifest=manifest,
         quarantine=quarantine,
-        digest=digest,
+        digest=digest_of_file(data),
         excluded=_excluded(folder, lines),
         lacks=lacks,
         documents=_documents(folder, table),
@@ -89,12 +87,14 @@ def digest_of_file(data: bytes) -> str:
 
 
 def _checked(folder: Path, digests: Mapping[str, str]) -> tuple[bytes, bytes]:
-    """Hold every file of a folder against the record; return what is read of them.
-
-    Raises:
-        QuarantineDamaged: One is absent, another one, or no regular file; or there is one that the record has not.
-    """
-    there = _files(folder)
+    """Compare every file of a folder with the record; return what is read of them."""
+    there = set()
+    for path in folder.rglob("*"):
+        mode, name = path.lstat().st_mode, str(path.relative_to(folder))
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise _damaged(folder, name, f"expected a file, found {kind_of(mode)}")
+        if stat.S_ISREG(mode) and name != RECORD:
+            there.add(name)
     for name in sorted({*digests, EXCLUDED, DOCUMENTS} - there):
         raise _damaged(folder, name, "it is absent")
     for name in sorted(there - digests.keys()):
@@ -110,24 +110,6 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> tuple[bytes, bytes]:
         if name in {EXCLUDED, DOCUMENTS}:
             read[name] = data
     return read[EXCLUDED], read[DOCUMENTS]
-
-
-def _files(folder: Path) -> set[str]:
-    """Return the names of what lies in a folder and its folders, but for the record; a link is no file of ours.
-
-    Raises:
-        QuarantineDamaged: There is a link, or something else that is no file.
-    """
-    found = set()
-    for above, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            path = Path(above) / name
-            mode = path.lstat().st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-                raise _damaged(folder, str(path.relative_to(folder)), f"expected a file, found {kind_of(mode)}")
-            if stat.S_ISREG(mode):
-                found.add(str(path.relative_to(folder)))
-    return found - {RECORD}
 
 
 def _excluded(folder: Path, data: bytes) -> tuple[tuple[str, str, str], ...]:

@@ -64,11 +64,7 @@ class Request:
     on: dt.date | None = None
 
     def __post_init__(self) -> None:
-        """Check the options.
-
-        Raises:
-            ConfigError: One is unknown, or goes only with another one.
-        """
+        """Check the options."""
         _check_names(self.formats, "format", list(FORMATS))
         if not 0 <= self.ngram_score <= 1:
             raise ConfigError(f"13-gram score: expected 0 to 1, found {self.ngram_score:g}")
@@ -137,11 +133,7 @@ class Located:
 
 
 def _locate(shards: Sequence[Shard], roots: Mapping[str, str]) -> dict[str, list[Located]]:
-    """Return the files of kept shards by split, given its root; splits that are streamed are left out.
-
-    Raises:
-        ConfigError: A URI leaves its root, or a split's name cannot be a file's.
-    """
+    """Return the files of kept shards by split, given its root; splits that are streamed are left out."""
     found: dict[str, list[Located]] = {}
     for shard in shards:
         split, root = shard.row["split"], roots[shard.row["split"]]
@@ -205,11 +197,7 @@ def _breaks(path: str) -> bool:
 
 
 def _refuse(name: str, paths: Paths, wrong: Callable[[str], bool]) -> None:
-    """Refuse names that a format cannot hold: left out in silence they would be lost, written they would be others.
-
-    Raises:
-        ConfigError: There are some.
-    """
+    """Refuse names that a format cannot hold: left out in silence they would be lost, written they would be others."""
     found = [path for of_split in paths.values() for path in of_split if wrong(path)]
     if found:
         lines = [f"  - {path}" for path in found[:_NAMED]]
@@ -365,11 +353,7 @@ def _record(applied: Applied) -> dict[str, Any]:
 
 
 def _check_target(target: Path) -> None:
-    """Refuse to replace a folder that is not one of ours alone.
-
-    Raises:
-        ConfigError: It is a file or a link, or holds other things.
-    """
+    """Refuse to replace a folder that is not one of ours alone."""
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ConfigError(f"{target}: expected a folder, found a file or a link", "Name a new folder.")
     found = {path.name for path in target.iterdir()} if target.is_dir() else set()

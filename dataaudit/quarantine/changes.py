@@ -83,11 +83,7 @@ class _Draft:
 
 
 def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.date | None = None) -> Change:
-    """Leave shards or documents out, through the day ``until``; the list is made when there is none.
-
-    Raises:
-        QuarantineError: The list cannot be written, or the fields are no entry.
-    """
+    """Leave shards or documents out, through the day ``until``; the list is made when there is none."""
     last = _last_day(until, author)
 
     def decide(draft: _Draft) -> None:
@@ -113,9 +109,6 @@ def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Chang
     A target that is left out or proposed for the same reason already is not proposed again, nor one whose proposal was
     lifted (or accepted, and that lifted) with the same finding: somebody has seen it. One whose entry is over by its
     day is.
-
-    Raises:
-        QuarantineError: As of :func:`add`.
     """
 
     def decide(draft: _Draft) -> None:
@@ -142,11 +135,7 @@ def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Chang
 
 
 def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.date | None = None) -> Change:
-    """Put proposals in force, through the day ``until``: those that people name, or every open proposal.
-
-    Raises:
-        QuarantineError: A name means no proposal, or several things, or the last day is over.
-    """
+    """Put proposals in force, through the day ``until``: those that people name, or every open proposal."""
     last = _last_day(until, author)
 
     def decide(draft: _Draft) -> None:
@@ -170,9 +159,6 @@ def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Chang
 
     A name is what people write: a target stands for all its open entries, the beginning of an id for an entry or for
     a line that cannot be read.
-
-    Raises:
-        QuarantineError: A name means nothing in the list, or several things.
     """
 
     def decide(draft: _Draft) -> None:
@@ -207,11 +193,7 @@ def _change(path: Path, author: Author, decide: Callable[[_Draft], None], *, cre
 
 
 def _last_day(until: dt.date | None, author: Author) -> str | None:
-    """Return a last day as it is written.
-
-    Raises:
-        QuarantineError: It is over.
-    """
+    """Return a last day as it is written."""
     if until is not None and until < author.today:
         raise QuarantineError(
             f"an entry until {until} would be over already: today is {author.today}", "Name a later day."

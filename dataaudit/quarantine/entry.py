@@ -88,11 +88,7 @@ class Target:
     """URI of the shard, relative to the root of the split."""
 
     def __post_init__(self) -> None:
-        """Check that it names one thing.
-
-        Raises:
-            ValueError: It does not.
-        """
+        """Check that it names one thing."""
         if self.sha256 is None and self.rows_digest is None:
             raise ValueError("a target needs sha256 or rows_digest")
         if (self.row is None) != (self.kind == "shard"):
@@ -175,11 +171,7 @@ class Entry:
     """For people."""
 
     def __post_init__(self) -> None:
-        """Check that the fields fit the action.
-
-        Raises:
-            ValueError: They do not.
-        """
+        """Check that the fields fit the action."""
         if (self.target is None) != (self.action == Action.LIFT):
             raise ValueError("add and propose have a target, a lift has none")
         if (self.lifts is None) == (self.action == Action.LIFT):
@@ -205,11 +197,7 @@ class Entry:
 
 
 def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) -> Entry:
-    """Return an entry with its id; ``fields`` are the others of :class:`Entry`, None where there is no value.
-
-    Raises:
-        ValueError: The fields contradict each other, or a text is too long or not Unicode.
-    """
+    """Return an entry with its id; ``fields`` are the others of :class:`Entry`, None where there is no value."""
     stamp = when.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     evidence = fields.pop("evidence", None)
     fields["evidence"] = None if evidence == NO_EVIDENCE else evidence
@@ -225,11 +213,7 @@ def make_entry(action: Action, *, who: str, when: dt.datetime, **fields: Any) ->
 
 
 def read_entry(line: bytes) -> Entry:
-    """Return the entry of a line; its id is not checked against its content.
-
-    Raises:
-        ValidationError: It is none.
-    """
+    """Return the entry of a line; its id is not checked against its content."""
     return _adapter().validate_json(line, strict=True)
 
 
@@ -319,11 +303,7 @@ class Contents:
         return tuple(sorted({entry.id for entry in self.entries}))
 
     def check(self, where: str) -> None:
-        """Refuse a file with lines that cannot be read.
-
-        Raises:
-            QuarantineDamaged: It has some.
-        """
+        """Refuse a file with lines that cannot be read."""
         if self.bad:
             lines = [f"  line {line.number} ({line.code}), {line.id[7:19]}: {line.says}" for line in self.bad]
             raise QuarantineDamaged(
@@ -332,11 +312,7 @@ class Contents:
             )
 
     def check_lines(self, pinned: Iterable[str], where: str, what: str) -> None:
-        """Refuse a file that lacks lines which something pins: ``what``, for messages, as ``where`` the file is.
-
-        Raises:
-            QuarantineDamaged: Some are not there.
-        """
+        """Refuse a file that lacks lines which something pins: ``what``, for messages, as ``where`` the file is."""
         if gone := sorted(set(pinned).difference(self.lines)):
             raise QuarantineDamaged(
                 _listed(f"{where}: {len(gone)} line(s) are lost that {what} names", [f"  {name}" for name in gone]),
@@ -348,9 +324,6 @@ class Contents:
 
         The pinned ids stand in ``run``, outside of the manifest's id; what the build left out stands in the core, and
         is looked for by digest as well.
-
-        Raises:
-            QuarantineDamaged: Some are not there.
         """
         seen, what = manifest.run.quarantine, f"{what} {manifest.id[:19]}"
         self.check_lines(() if seen is None else seen.lines, where, what)
@@ -374,11 +347,7 @@ def _listed(title: str, lines: list[str]) -> str:
 
 
 def parse(data: bytes, where: str) -> Contents:
-    """Return what a file's bytes hold; ``where`` is its name, for messages.
-
-    Raises:
-        QuarantineError: A line is of another version: what it means cannot be known.
-    """
+    """Return what a file's bytes hold; ``where`` is its name, for messages."""
     entries: list[Entry] = []
     bad: list[BadLine] = []
     lines = data.split(b"\n")
@@ -422,11 +391,7 @@ def _read(line: bytes, number: int, where: str, *, last: bool) -> Entry | BadLin
 
 
 def _diagnose(line: bytes, number: int, where: str, error: ValidationError, *, last: bool) -> BadLine:
-    """Say what is wrong with a line that is no entry.
-
-    Raises:
-        QuarantineError: It is of another version.
-    """
+    """Say what is wrong with a line that is no entry."""
     try:
         plain = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -459,9 +424,6 @@ def _is_its_own(entry: Entry, line: bytes) -> bool:
     A canonical line without its id is the canonical content, so cutting the id out saves writing it anew. Inside of
     a string the quotes of this pattern would be escaped, so it can only be the field. A line that comes out as it went
     in has no key twice; any other is read key by key.
-
-    Raises:
-        _KeyTwiceError: A key is there twice.
     """
     try:
         if orjson.dumps(orjson.loads(line), option=orjson.OPT_SORT_KEYS) == line:

@@ -108,11 +108,7 @@ def _absent(path: Path) -> QuarantineError:
 
 
 def _append(descriptor: int, path: Path, before: bytes, entries: Sequence[Entry], *, locked: bool) -> None:
-    """Write lines in one go and wait for the disk.
-
-    Raises:
-        OSError: They could not be written; with a lock, what was written of them is taken back.
-    """
+    """Write lines in one go and wait for the disk."""
     data = b"".join(entry.line + b"\n" for entry in entries)
     if before and not before.endswith(b"\n"):
         data = b"\n" + data
@@ -307,9 +303,6 @@ def find_records(names: Sequence[str], folded: Folded) -> list[Record]:
     """Return the records that names mean, each once, in the file's order.
 
     A name of a target means all its open entries, or, when none is open, all that it ever had.
-
-    Raises:
-        QuarantineError: A name means nothing, or the beginning of several ids.
     """
     chosen = {record.entry.id for name in names for record in _find(name, folded)}
     return [record for record in folded.records if record.entry.id in chosen]

@@ -118,11 +118,7 @@ def _copies(row: dict[str, Any], shards: pa.Table) -> list[str]:
 
 
 def _numbers(metric: str | None) -> list[str]:
-    """Return the column of a metric.
-
-    Raises:
-        ConfigError: No column of that name holds numbers that may stand in a list.
-    """
+    """Return the column of a metric."""
     if metric is None:
         return []
     from dataaudit.manifest.tables import TABLES
@@ -222,10 +218,6 @@ def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author
     """Append the proposals of a verdict to a list; return what was appended or there already, and what is proposed.
 
     The list is made when there is none, and empty when nothing is proposed.
-
-    Raises:
-        QuarantineError: The list cannot be written.
-        ManifestError: The manifest cannot be read, or is not the one that was judged.
     """
     if manifest.id != verdict.subject.id:
         raise ManifestError(
@@ -239,12 +231,7 @@ def propose_verdict(path: Path, verdict: Verdict, manifest: Manifest, by: Author
 
 
 def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
-    """Append the proposals of a verdict on the manifest in a folder to a list; return what was done, for people.
-
-    Raises:
-        QuarantineError: The list cannot be written.
-        ManifestError: The manifest cannot be read, or is another one by now.
-    """
+    """Append the proposals of a verdict on the manifest in a folder to a list; return what was done, for people."""
     change, found = propose_verdict(path, verdict, load_manifest(folder), author(None, None))
     lines = [f"quarantine: {plural(len(change.added), 'proposal')} added to {path}"]
     if change.known:

@@ -40,9 +40,6 @@ def released(manifest: Manifest, quarantine: Quarantine) -> Released:
 
     What the build left out, by ``core.quarantine``, is not released. A row that the build did not name and that is no
     document (a bad record) cannot be told from one that is, and counts.
-
-    Raises:
-        ManifestError: The table of shards cannot be read.
     """
     left_out = rows_left_out(manifest)
     shards, documents = [], []
@@ -88,11 +85,7 @@ def held_against(
 
 
 def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
-    """Return what a signed verdict pins of lists.
-
-    Raises:
-        QuarantineError: It pins them in another form, so what it saw is not known.
-    """
+    """Return what a signed verdict pins of lists."""
     lists = said.facts.get(LISTS, ())
     try:
         return tuple(ListSeen(digest=str(one["digest"]), lines=tuple(map(str, one["lines"]))) for one in lists)
@@ -103,12 +96,7 @@ def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
 
 
 def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) -> Contents:
-    """Read a list that has to have every line which the build of a manifest and a signed verdict saw in it.
-
-    Raises:
-        QuarantineDamaged: Lines of it cannot be read, or are lost.
-        QuarantineError: There is no such list, or it is of another version.
-    """
+    """Read a list that has to have every line which the build of a manifest and a signed verdict saw in it."""
     contents = read(path)
     contents.check(str(path))
     if manifest is not None:
@@ -119,13 +107,7 @@ def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) ->
 
 
 def check_verdict(contents: Contents, verdict: Path, where: Path) -> None:
-    """Refuse a list that lacks lines which a ``gate.json`` pins: it is not signed, but can only name more lines.
-
-    Raises:
-        QuarantineDamaged: Some are not there.
-        QuarantineError: It was given without a list.
-        ManifestError: It cannot be read.
-    """
+    """Refuse a list that lacks lines which a ``gate.json`` pins: it is not signed, but can only name more lines."""
     lists = read_verdict(verdict).quarantine_lists
     if not lists:
         raise QuarantineError(

@@ -1,4 +1,4 @@
-"""Which shards of a manifest a loader may open, and which of their rows it skips: a list held against the manifest.
+"""Which shards of a manifest a loader may open, and which of their rows it skips: a list compared with the manifest.
 
 A document-level drop list holds, in this order:
 
@@ -17,7 +17,7 @@ data. Held-out documents are dropped only when an entry names them, or when aske
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -33,20 +33,9 @@ from dataaudit.manifest.tables import field as column
 from dataaudit.quarantine.entry import Entry
 from dataaudit.quarantine.list import Quarantine
 
-COLUMNS = [
-    "shard",
-    "split",
-    "uri",
-    "size",
-    "sha256",
-    "rows_digest",
-    "status",
-    "reason",
-    "rows",
-    "documents",
-    "bad_records",
-    "tokens",
-]
+_DIGESTS = ["sha256", "rows_digest"]
+_COUNTS = ["rows", "documents", "bad_records", "tokens"]
+COLUMNS = ["shard", "split", "uri", "size", *_DIGESTS, "status", "reason", *_COUNTS]
 QUARANTINED = "quarantined"
 CHANGED = "changed"
 UNREAD = "unread"
@@ -64,7 +53,7 @@ class Shard:
     reasons: tuple[str, ...]
     """Codes: of the entries, or of why it was not read."""
     entries: tuple[Entry, ...]
-    """The entries that hold it back, or that name it under another digest."""
+    """The entries that leave it out, or that name it under another digest."""
 
     @property
     def kept(self) -> bool:
@@ -93,7 +82,7 @@ class Selection:
     shards: tuple[Shard, ...]
     """Every shard, in the manifest's order."""
     stale: tuple[Stale, ...]
-    """Entries listed under another digest: the shard has changed since, so they do not hold it back."""
+    """Entries listed under another digest: the shard has changed since, so they do not leave it out."""
     unmatched: tuple[Entry, ...]
     """Entries in force that have nothing to do with this manifest."""
 
@@ -113,46 +102,40 @@ def select(
 ) -> Selection:
     """Decide about every shard of a manifest.
 
-    A shard goes by its digests: one that was packed anew is held back still, one whose rows have changed is not; the
-    entry is then named as stale. What the build could not read was not audited, so it is left out too.
-
-    Args:
-        manifest: A loaded manifest.
-        quarantine: The entries in force.
-        exclude_changed: Leave out changed shards that an entry names.
-        keep_unread: Keep shards that the build did not read.
+    A shard goes by its digests: one that was packed anew is left out still, one whose rows have changed is not (but
+    for ``exclude_changed``); the entry is then named as stale. What the build could not read was not audited, so it is
+    left out too, but for ``keep_unread``.
 
     Raises:
         ManifestError: The table of shards cannot be read.
     """
     rows = manifest.table("shards", COLUMNS).to_pylist()
-    matched: set[str] = set()
-    held: list[tuple[Entry, ...]] = []
-    for row in rows:
-        digests = digests_of(row)
-        whole = quarantine.shard_entries(**digests) if digests else ()
-        single = quarantine.document_entries(**row_digests_of(row)) if digests else ()
-        matched.update(entry.id for entry in (*whole, *single))
-        held.append(whole)
-    stale, unmatched = _leftover(
-        quarantine.entries, matched, {(row["split"], row["uri"]): row["shard"] for row in rows}
-    )
+    numbers = {(row["split"], row["uri"]): row["shard"] for row in rows}
+    whole = [quarantine.shard_entries(**digests) if (digests := digests_of(row)) else () for row in rows]
+    single = [quarantine.document_entries(**row_digests_of(row)) if digests_of(row) else () for row in rows]
+    matched = {entry.id for found in (*whole, *single) for entry in found}
+    stale, unmatched = [], []
     changed: dict[int, list[Entry]] = {}
-    for one in stale:
-        if one.entry.target is not None and one.entry.target.kind == "shard":
-            changed.setdefault(one.shard, []).append(one.entry)
+    for entry in quarantine.entries:
+        target = entry.target
+        if entry.id in matched or target is None:
+            continue
+        number = numbers.get((target.split or "", target.uri or ""))
+        if number is None:
+            unmatched.append(entry)
+            continue
+        stale.append(Stale(shard=number, entry=entry))
+        if target.kind == "shard":
+            changed.setdefault(number, []).append(entry)
     shards = []
-    for row, entries in zip(rows, held, strict=True):
-        if entries:
-            shard = Shard(row=row, why=QUARANTINED, reasons=_codes(entries), entries=entries)
-        elif row["status"] in _NOT_READ and not keep_unread:
-            shard = Shard(row=row, why=UNREAD, reasons=(row["reason"],), entries=())
-        elif exclude_changed and row["shard"] in changed:
-            others = tuple(changed[row["shard"]])
-            shard = Shard(row=row, why=CHANGED, reasons=_codes(others), entries=others)
-        else:
-            shard = Shard(row=row, why="", reasons=(), entries=())
-        shards.append(shard)
+    for row, entries in zip(rows, whole, strict=True):
+        why, left_by = (QUARANTINED, entries) if entries else ("", ())
+        if not entries and row["status"] in _NOT_READ and not keep_unread:
+            why = UNREAD
+        elif not entries and exclude_changed and row["shard"] in changed:
+            why, left_by = CHANGED, tuple(changed[row["shard"]])
+        reasons = (row["reason"],) if why == UNREAD else tuple(sorted({entry.reason for entry in left_by}))
+        shards.append(Shard(row=row, why=why, reasons=reasons, entries=left_by))
     return Selection(shards=tuple(shards), stale=tuple(stale), unmatched=tuple(unmatched))
 
 
@@ -174,26 +157,6 @@ def row_digests_of(row: dict[str, Any]) -> dict[str, str]:
     if row["bad_records"] and len(found) > 1:
         del found["rows_digest"]
     return found
-
-
-def _leftover(
-    entries: Iterable[Entry], matched: set[str], names: dict[tuple[str, str], int]
-) -> tuple[list[Stale], list[Entry]]:
-    stale, unmatched = [], []
-    for entry in entries:
-        target = entry.target
-        if entry.id in matched or target is None:
-            continue
-        shard = names.get((target.split or "", target.uri or ""))
-        if shard is None:
-            unmatched.append(entry)
-        else:
-            stale.append(Stale(shard=shard, entry=entry))
-    return stale, unmatched
-
-
-def _codes(entries: Iterable[Entry]) -> tuple[str, ...]:
-    return tuple(sorted({entry.reason for entry in entries}))
 
 
 Origin = Literal["clusters", "overlap", "findings"]
@@ -274,22 +237,16 @@ class _Work:
         return np.unique(np.concatenate([keys for found in self.reasons.values() for keys in found] or [_NONE]))
 
     def may_drop(self, shards: np.ndarray) -> np.ndarray:
-        """Tell which shards' documents are dropped by what was detected."""
-        told: np.ndarray = ~self.excluded[shards] & (~self.held_out[shards] | self.choice.held_out)
-        return told
+        """Return which shards' documents are dropped by what was detected."""
+        dropped: np.ndarray = ~self.excluded[shards] & (~self.held_out[shards] | self.choice.held_out)
+        return dropped
 
 
 _NONE = np.zeros(0, dtype=np.int64)
 
 
 def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, choice: Choice) -> Drops:
-    """Return the documents of the kept shards to skip.
-
-    Args:
-        manifest: The one that ``selection`` was made of.
-        selection: Which shards are kept.
-        quarantine: The entries in force.
-        choice: What else to drop.
+    """Return the documents of the kept shards to skip; ``selection`` and ``quarantine`` say which shards are kept.
 
     Raises:
         ManifestError: A table cannot be read.
@@ -339,19 +296,19 @@ def _entries(work: _Work, selection: Selection, quarantine: Quarantine, left_out
     beyond = 0
     for shard in selection.shards:
         digests = row_digests_of(shard.row) if shard.kept and digests_of(shard.row) else {}
-        gone = set[int]().union(*(left_out.get(digest, ()) for digest in digests.values()))
-        if gone := {row for row in gone - quarantine.rows(**digests) if row < shard.row["rows"]} if gone else gone:
-            rows = np.array(sorted(gone), np.int64)
-            work.drop(HELD_BACK, _keys(np.full(len(rows), shard.row["shard"], np.int64), rows))
-        for entry in quarantine.document_entries(**digests) if digests else ():
+        if not digests:
+            continue
+        by_reason: dict[str, set[int]] = {}
+        for entry in quarantine.document_entries(**digests):
             assert entry.target is not None
-            row = entry.target.row
-            assert row is not None
-            if row >= shard.row["rows"]:
-                beyond += 1
-            else:
-                keys = _keys(np.array([shard.row["shard"]], np.int64), np.array([row], np.int64))
-                work.drop(f"quarantine:{entry.reason}", keys)
+            assert entry.target.row is not None
+            by_reason.setdefault(f"quarantine:{entry.reason}", set()).add(entry.target.row)
+            beyond += entry.target.row >= shard.row["rows"]
+        gone = set[int]().union(*(left_out.get(digest, ()) for digest in digests.values()))
+        by_reason[HELD_BACK] = gone.difference(*by_reason.values())
+        for reason, found in by_reason.items():
+            rows = np.array(sorted(row for row in found if row < shard.row["rows"]), np.int64)
+            work.drop(reason, _keys(np.full(len(rows), shard.row["shard"], np.int64), rows))
     return beyond
 
 
