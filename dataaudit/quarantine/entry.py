@@ -430,9 +430,15 @@ def _is_its_own(entry: Entry, line: bytes) -> bool:
             cut = line.replace(b',"id":"%s"' % entry.id.encode(), b"", 1)
             if f"sha256:{hashlib.sha256(cut).hexdigest()}" == entry.id:
                 return True
-        return content_id(json.loads(line, object_pairs_hook=_unique)) == entry.id
+        return content_id(json.loads(line, object_pairs_hook=_unique, parse_int=_number)) == entry.id
     except ValueError:
         return False
+
+
+def _number(digits: str) -> float:
+    """Return a whole number, as a float from 2**53 on: canonical JSON writes those up to 1e21 without an exponent."""
+    found = int(digits)
+    return found if abs(found) < 1 << 53 else float(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import json
 import jsonschema
 import pytest
 import rfc8785
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from quarantine_made import NOW, digest, entry, target
@@ -96,6 +96,9 @@ def test_a_day_that_the_calendar_does_not_have_is_refused(until):
         entry(until=until)
 
 
+@example("a", "b", 2.0**64)
+@example("a", "b", -1e20)
+@example("a", "b", 2.0**53)
 @given(
     st.text(min_size=1, max_size=50), st.text(min_size=1, max_size=50), st.floats(allow_nan=False, allow_infinity=False)
 )
