@@ -149,33 +149,29 @@ def _locate(shards: Sequence[Shard], roots: Mapping[str, str]) -> dict[str, list
 
 
 Files = dict[str, bytes]
-Paths = Mapping[str, Sequence[str]]
-"""Of each split."""
+Located_ = Mapping[str, Sequence[Located]]
 
 
-def _path_lists(located: Mapping[str, Sequence[Located]]) -> Files:
+def _path_lists(located: Located_) -> Files:
     """Return ``<split>.txt``."""
-    paths = {split: [one.path for one in files] for split, files in located.items()}
-    _refuse("list", paths, _breaks)
-    return {f"{split}.txt": _lines(found) for split, found in paths.items()}
+    found = _paths("list", located, lambda one: one.path, _breaks)
+    return {f"{split}.txt": _lines(paths) for split, paths in found.items()}
 
 
-def _datatrove_lists(located: Mapping[str, Sequence[Located]]) -> Files:
+def _datatrove_lists(located: Located_) -> Files:
     """Return ``<split>.paths.txt``; datatrove strips each line and puts its ``data_folder`` before it."""
-    paths = {split: [one.relative for one in files] for split, files in located.items()}
-    _refuse("datatrove", paths, lambda path: path.strip() != path or _breaks(path))
-    return {f"{split}.paths.txt": _lines(found) for split, found in paths.items()}
+    found = _paths("datatrove", located, lambda one: one.relative, lambda path: path.strip() != path or _breaks(path))
+    return {f"{split}.paths.txt": _lines(paths) for split, paths in found.items()}
 
 
-def _hugging_face_files(located: Mapping[str, Sequence[Located]]) -> Files:
+def _hugging_face_files(located: Located_) -> Files:
     """Return ``data_files.json``; ``datasets`` takes every entry for a glob, and ``::`` for a chain of addresses."""
-    paths = {split: [one.path for one in files] for split, files in located.items()}
-    _refuse("hf", paths, lambda path: "::" in path)
-    escaped = {split: [_escape(path) for path in found] for split, found in paths.items()}
+    found = _paths("hf", located, lambda one: one.path, lambda path: "::" in path)
+    escaped = {split: [_escape(path) for path in paths] for split, paths in found.items()}
     return {"data_files.json": (json.dumps(escaped, indent=1, ensure_ascii=True) + "\n").encode()}
 
 
-FORMATS: Mapping[str, Callable[[Mapping[str, Sequence[Located]]], Files]] = {
+FORMATS: Mapping[str, Callable[[Located_], Files]] = {
     "list": _path_lists,
     "datatrove": _datatrove_lists,
     "hf": _hugging_face_files,
@@ -196,16 +192,23 @@ def _breaks(path: str) -> bool:
     return len(f"{path}.".splitlines()) > 1
 
 
-def _refuse(name: str, paths: Paths, wrong: Callable[[str], bool]) -> None:
-    """Refuse names that a format cannot hold: left out in silence they would be lost, written they would be others."""
-    found = [path for of_split in paths.values() for path in of_split if wrong(path)]
-    if found:
-        lines = [f"  - {path}" for path in found[:_NAMED]]
-        more = [f"  - and {len(found) - _NAMED} more"] if len(found) > _NAMED else []
+def _paths(
+    form: str, located: Located_, path_of: Callable[[Located], str], wrong: Callable[[str], bool]
+) -> dict[str, list[str]]:
+    """Return the paths of each split; names that a format cannot hold would be lost in silence, or become others.
+
+    Raises:
+        ConfigError: There are some.
+    """
+    found = {split: [path_of(one) for one in files] for split, files in located.items()}
+    if bad := [path for paths in found.values() for path in paths if wrong(path)]:
+        lines = [f"  - {path}" for path in bad[:_NAMED]]
+        more = [f"  - and {len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
         raise ConfigError(
-            "\n".join([f"the format {name} cannot hold {len(found)} of the names:", *lines, *more]),
+            "\n".join([f"the format {form} cannot hold {len(bad)} of the names:", *lines, *more]),
             "Rename the files and build again, or take another format.",
         )
+    return found
 
 
 def _excluded(shard: Shard) -> dict[str, Any]:
@@ -220,7 +223,7 @@ def _excluded(shard: Shard) -> dict[str, Any]:
     }
 
 
-def _wrong_files(located: Mapping[str, Sequence[Located]]) -> list[str]:
+def _wrong_files(located: Located_) -> list[str]:
     """Return the kept files on this machine that are absent or of another size than the manifest says."""
     wrong = []
     for one in (one for files in located.values() for one in files):

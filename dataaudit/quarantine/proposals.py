@@ -15,9 +15,8 @@ import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -143,19 +142,15 @@ _PASSED_OVER = {
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassedOver:
-    """A shard that broke a rule and is not proposed."""
+class PassedOver(NamedTuple):
+    """A shard, as ``split/uri``, that broke a rule and is not proposed; why is a key of ``_PASSED_OVER``."""
 
     name: str
-    """``split/uri``."""
     rule: str
     why: str
-    """A key of ``_PASSED_OVER``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposed:
+class Proposed(NamedTuple):
     """What a verdict proposes, by rule, then by shard; a shard that broke two rules is there twice."""
 
     requests: tuple[AddRequest, ...]

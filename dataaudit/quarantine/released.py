@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,21 +25,15 @@ _READ = frozenset({"ok", "partial"})
 _NAMED = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
-    """What is in the numbers of a manifest and on a list."""
+def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], list[str]]:
+    """Return what a manifest has in its numbers although a list leaves it out, in the manifest's order.
 
-    shards: tuple[str, ...]
-    """``split/uri`` of whole shards, in the manifest's order."""
-    documents: tuple[str, ...]
-    """``split/uri:row`` of documents of other shards, in the manifest's order."""
+    Shards as ``split/uri``, and documents of other shards as ``split/uri:row``. What the build left out, by
+    ``core.quarantine``, is not released. A row that the build did not name and that is no document (a bad record)
+    cannot be told from one that is, and counts.
 
-
-def released(manifest: Manifest, quarantine: Quarantine) -> Released:
-    """Return what a manifest has in its numbers although a list leaves it out.
-
-    What the build left out, by ``core.quarantine``, is not released. A row that the build did not name and that is no
-    document (a bad record) cannot be told from one that is, and counts.
+    Raises:
+        ManifestError: The table of shards cannot be read.
     """
     left_out = rows_left_out(manifest)
     shards, documents = [], []
@@ -55,7 +49,7 @@ def released(manifest: Manifest, quarantine: Quarantine) -> Released:
         gone = set[int]().union(*(left_out.get(digest, ()) for digest in by.values()))
         listed = {number for number in quarantine.rows(**by) if number < row["rows"]}
         documents += [f"{name}:{number}" for number in sorted(listed - gone)]
-    return Released(shards=tuple(shards), documents=tuple(documents))
+    return shards, documents
 
 
 def held_against(
@@ -80,7 +74,17 @@ def held_against(
             if one is not None:
                 together.check_seen(one, " and ".join(map(str, paths.values())), what)
     for path, contents, folded in lists:
-        _check_released(manifest, path, in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on))
+        listed = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
+        shards, documents = released(manifest, listed)
+        if names := [*shards, *documents]:
+            kinds = (("shard", shards), ("document", documents))
+            counted = " and ".join(plural(len(each), noun) for noun, each in kinds if each)
+            more = [f"  and {len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
+            title = f"{path} holds back {counted} that the manifest releases:"
+            raise ReleasedHeldBack(
+                "\n".join([title, *(f"  {clean(name)}" for name in names[:_NAMED]), *more]),
+                f"Build again with --quarantine {path}, or lift the entries.",
+            )
     return tuple(ListSeen(digest=contents.digest, lines=contents.lines) for _, contents, _ in lists)
 
 
@@ -121,19 +125,3 @@ def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what
     known = set(contents.lines)
     meant = max((one.lines for one in lists if one.lines), key=lambda lines: len(known.intersection(lines)), default=())
     contents.check_lines(meant, where, what)
-
-
-def _check_released(manifest: Manifest, path: Path, quarantine: Quarantine) -> None:
-    """Refuse a manifest that releases what a list leaves out."""
-    found = released(manifest, quarantine)
-    names = [*found.shards, *found.documents]
-    if not names:
-        return
-    kinds = (("shard", found.shards), ("document", found.documents))
-    counted = [plural(len(each), noun) for noun, each in kinds if each]
-    more = [f"  and {len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
-    title = f"{path} holds back {' and '.join(counted)} that the manifest releases:"
-    raise ReleasedHeldBack(
-        "\n".join([title, *(f"  {clean(name)}" for name in names[:_NAMED]), *more]),
-        f"Build again with --quarantine {path}, or lift the entries.",
-    )

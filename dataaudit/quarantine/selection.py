@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,12 +66,10 @@ class Shard:
         return f"{self.row['split']}/{self.row['uri']}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stale:
-    """An entry that names a shard of the manifest whose bytes and rows are others now."""
+class Stale(NamedTuple):
+    """An entry that names a shard of the manifest, by its ordinal, whose bytes and rows are others now."""
 
     shard: int
-    """Its ordinal."""
     entry: Entry
 
 
