@@ -12,9 +12,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.recomputed import Recomputed
+from dataaudit.metrics.recomputed import Check
 
 Population = Literal["all", "training", "held_out"]
 Shape = frozenset[str]
@@ -230,18 +229,6 @@ class MetricDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relation:
-    """Tables that determine numbers which stand elsewhere too."""
-
-    tables: tuple[str, ...]
-    """What the numbers are computed again from."""
-    metrics: tuple[str, ...]
-    """Metrics whose records are held against them."""
-    recompute: Callable[[Manifest], Recomputed]
-    """Computes them: records, columns of the shards, and sums of tables that have to agree."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
     """A family of metrics."""
 
@@ -272,5 +259,7 @@ class Family:
     """Part of the config that decides what its metrics mean."""
     detector: str = ""
     """Detector of its rows in the table of findings."""
-    relations: tuple[Relation, ...] = ()
-    """What of its numbers other tables determine: see :mod:`dataaudit.metrics.relations`."""
+    checked_with: tuple[str, ...] = ()
+    """Tables that determine numbers of it, or that its numbers determine."""
+    checks: tuple[Check, ...] = ()
+    """What of its numbers those tables determine: see :mod:`dataaudit.metrics.relations`."""

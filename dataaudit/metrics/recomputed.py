@@ -1,27 +1,30 @@
-"""Numbers that other tables determine, computed again from those tables alone.
+"""Consistency checks: which numbers of a manifest follow from which columns of which tables.
 
-The definition of a family lists its relations: which tables determine which records of ``metrics`` and which columns of
-``shards``. A manifest whose digests all fit may still contradict itself; then one of its tables was edited. What a
-whole corpus determines and no table holds (percentiles of density, drift from a reference that is not there,
-duplicates of a source) is in no relation.
+The definition of a family declares them. A manifest whose digests all fit may still contradict itself; then one of its
+tables was edited. What a whole corpus determines and no table has (percentiles of density, drift from a reference that
+is not there, duplicates of a source) is declared nowhere. No record, and no value, counts as 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.metric import Metric, Scope, count, ratio
+from dataaudit.manifest.metric import Scope
+from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics.unusual_language import COLUMN, COLUMNS, unusual_language_shares
 
 COUNTS = ("documents", "bytes", "tokens")
-TIERS = ("validated", "contextual", "pattern")
+LOST = ("quarantined", "skipped")
+PAIRED = ("left_shard", "left_row", "right_shard", "right_row")
 FAULTS = {
     "markup_lines": "text_lines",
     "markup_documents": "documents",
@@ -34,215 +37,308 @@ FAULTS = {
     },
 }
 """Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
-LOST = ("quarantined", "skipped")
-PAIRED = ("verified", "left_shard", "left_row", "right_shard", "right_row")
-Shards = list[dict[str, Any]]
+BY_SOURCE = "all, split, source, split and source"
+IS_DOCUMENT = pc.field("entity") == "document"
+"""Which rows of ``overlap`` are of held-out documents; others are of evaluation items."""
+_DIGITS = 1e-11
+"""Relative difference of two ways to compute a number that 12 digits are kept of."""
+_COLUMNS = {
+    "findings": ("detector", "class", "tier", "shard", "row", "reserved"),
+    "overlap": ("set", "item", "part", "tier", "rule", "shard", "row", "score", "score_without_common"),
+    "hotspot_members": ("hotspot", "shard", "row"),
+    "pairs": ("verified", *PAIRED),
+}
+"""Columns that are read of large tables; all of another."""
+_AS_SCOPE = {
+    "findings": {"class": "entity"},
+    "ledger": {"reason": "rule"},
+    "planned": {"reason": "rule"},
+    "overlap": {"part": "entity", "rule": "found_by"},
+}
+"""Columns that are named as the field of a scope that they are."""
+
+Shape = tuple[str, ...]
+"""Columns that numbers are counted by: fields of a scope, or a key of a table."""
+Numbers = Mapping[tuple[Any, ...], float]
+"""A number for each group: 0 for a group that is absent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
-    """What a record counts, its numerator where it is a share, is so much at least and at most."""
+class ManifestTables:
+    """ManifestTables of a manifest as quantities read them, each read once."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        """Read nothing yet."""
+        self.manifest = manifest
+        self._rows: dict[str, pa.Table] = {}
+        self._records: dict[str, MetricRows] = {}
+
+    def rows(self, name: str) -> pa.Table:
+        """Return a table: ``planned`` are all shards, ``shards`` those that were read, ``shards.x`` items of a list.
+
+        Rows that name a shard have its ``split``, its ``status`` and whether it is ``held_out`` too.
+        """
+        if name not in self._rows:
+            rows = self._read(name)
+            self._rows[name] = rows.rename_columns([_AS_SCOPE.get(name, {}).get(n, n) for n in rows.column_names])
+        return self._rows[name]
+
+    def _read(self, name: str) -> pa.Table:
+        column = name.partition(".")[2]
+        if column:
+            lists = self.rows("shards")[column].combine_chunks()
+            items = pa.Table.from_struct_array(pc.list_flatten(lists))
+            return _with(items, self.rows("shards").take(pc.list_parent_indices(lists)), "shard", "split")
+        if name == "shards":
+            return self.rows("planned").filter(~pc.field("status").isin(LOST))
+        if name == "planned":
+            rows = self.manifest.table("shards")
+            held_out = [split.name for split in self.manifest.core.splits if split.held_out]
+            is_held_out = pc.is_in(rows["split"], pa.array(held_out, pa.string()))
+            return rows.append_column("held_out", is_held_out).append_column("set", rows["split"])
+        rows = self.manifest.table(name, _COLUMNS.get(name))
+        if "shard" not in rows.column_names:
+            return rows
+        return _with(rows, self.rows("planned").take(rows["shard"]), "split", "status", "held_out")
+
+    def records(self, metric: str, stat: str, shape: Shape, scope: Mapping[str, str]) -> MetricRows:
+        """Return the records of a statistic whose scopes have the fields of a shape, and those of a scope."""
+        if metric not in self._records:
+            self._records[metric] = self.manifest.metric_rows().where(metric=metric)
+        return self._records[metric].where(stat=stat, **scope).shaped(*shape, *scope)
+
+
+def _with(rows: pa.Table, others: pa.Table, *names: str) -> pa.Table:
+    for name in names:
+        rows = rows.append_column(name, others[name])
+    return rows
+
+
+Quantity = Callable[[ManifestTables, Shape], Numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of each group of rows: how many there are, how many are different, or the sum of a column."""
+
+    table: str
+    column: str | Callable[[pa.Table], pa.ChunkedArray] = ""
+    where: pc.Expression | None = None
+    distinct: Shape = ()
+    """Columns whose different values are counted."""
+
+    def __call__(self, tables: ManifestTables, shape: Shape) -> Numbers:
+        """Return the numbers of groups that have rows."""
+        rows = tables.rows(self.table)
+        rows = rows if self.where is None else rows.filter(self.where)
+        if self.distinct:
+            rows = rows.group_by([*dict.fromkeys((*shape, *self.distinct))]).aggregate([])
+        if isinstance(self.column, str):
+            values = rows[self.column] if self.column else pa.chunked_array([np.ones(len(rows), np.int64)])
+        else:
+            values = self.column(rows)
+        groups = rows.select([*shape]).append_column("number", values).group_by([*shape])
+        summed = groups.aggregate([("number", "sum")])
+        keys = zip(*(summed[name].to_pylist() for name in shape), strict=True) if shape else [()]
+        return dict(zip(keys, (value or 0 for value in summed["number_sum"].to_pylist()), strict=False))
+
+
+def product(*names: str, scale: float = 1) -> Callable[[pa.Table], pa.ChunkedArray]:
+    """Return what multiplies columns, such as a share with what it is of, to a whole number."""
+    return lambda rows: pc.divide(pc.round(reduce(pc.multiply, (rows[name] for name in names), scale)), scale)
+
+
+def total(left: Quantity, right: Quantity, sign: int = 1) -> Quantity:
+    """Return the sum of two quantities, or the difference for a sign of -1."""
+
+    def added(tables: ManifestTables, shape: Shape) -> Numbers:
+        one, other = left(tables, shape), right(tables, shape)
+        return {key: one.get(key, 0) + sign * other.get(key, 0) for key in {**one, **other}}
+
+    return added
+
+
+def quotient(left: Quantity, right: Quantity, scale: float = 1) -> Quantity:
+    """Return a share; 0 of nothing is 0."""
+
+    def divided(tables: ManifestTables, shape: Shape) -> Numbers:
+        one, other = left(tables, shape), right(tables, shape)
+        return {key: value / other[key] * scale for key, value in one.items() if other.get(key)}
+
+    return divided
+
+
+def given(quantity: Quantity, condition: Quantity, value: float = 0) -> Quantity:
+    """Return a quantity where a condition is not 0, a value where it is."""
+
+    def chosen(tables: ManifestTables, shape: Shape) -> Numbers:
+        held = condition(tables, shape)
+        return {key: number if held.get(key) else value for key, number in quantity(tables, shape).items()}
+
+    return chosen
+
+
+def unlimited(quantity: Quantity) -> Quantity:
+    """Return that there is no limit where a quantity is not 0."""
+    return lambda tables, shape: {key: math.inf for key, number in quantity(tables, shape).items() if number}
+
+
+def recorded(metric: str, stat: str) -> Quantity:
+    """Return the values of the records of a statistic."""
+
+    def values(tables: ManifestTables, shape: Shape) -> Numbers:
+        rows = tables.records(metric, stat, shape, {})
+        return dict(zip(_keys(rows, shape), np.nan_to_num(rows.numbers("value")).tolist(), strict=True))
+
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What stands in a manifest, and between which numbers it has to lie."""
+
+    what: str
+    told: float
+    least: float
+    most: float
+
+    @property
+    def text(self) -> str:
+        """Return the contradiction in words; empty where there is none."""
+        if self.least - _DIGITS * abs(self.least) <= self.told <= self.most + _DIGITS * abs(self.most):
+            return ""
+        edge = "" if self.least == self.most else " at least" if self.told < self.least else " at most"
+        number = self.least if self.told < self.least else self.most
+        return f"{self.what} is {_shown(self.told)}, its tables determine {_shown(number)}{edge}"
+
+
+@dataclass(frozen=True, slots=True)
+class Agrees:
+    """Two quantities that are the same in every group."""
+
+    what: str
+    left: Quantity
+    right: Quantity
+    shapes: str = "all, split"
+    most_when: Callable[[Manifest], bool] = lambda _: True
+    """Whether the left may not be larger."""
+
+    def claims(self, tables: ManifestTables) -> Iterator[Claim]:
+        """Yield what has to hold."""
+        is_closed = self.most_when(tables.manifest)
+        for shape in shapes_of(self.shapes):
+            told, made = self.left(tables, shape), self.right(tables, shape)
+            for key in {**told, **made}:
+                least = made.get(key, 0)
+                what = f"{self.what}{_of(dict(zip(shape, key, strict=True)))}"
+                yield Claim(what, told.get(key, 0), least, least if is_closed else math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Follows:
+    """A statistic that follows from tables, in each scope of some shapes; its unit says what it is of the quantity."""
 
     metric: str
     stat: str
-    scope: Scope
-    least: int
-    most: int | None = None
-    """None where the tables do not tell: they list some of what was counted."""
+    value: Quantity | None = None
+    """What it counts: the numerator of a share. None where bounds alone are known."""
+    of: Quantity | None = None
+    """What it is a share of, or is counted among."""
+    shapes: str = "all, split"
+    least: Quantity | None = None
+    """The least that it counts, where that is another number than the value."""
+    most: Quantity | None = None
+    """The most that it counts, where that is another number than the value."""
+    scope: Mapping[str, str] = field(default_factory=dict)
+    """Fields that all of its scopes have, beside those of the shapes."""
+    drops: frozenset[str] = frozenset({"entity", "rule"})
+    """Fields that the denominator does not depend on."""
+    adds_up: bool = True
+    """Whether the numbers of all sources add up to it."""
+    when: Callable[[Manifest], bool] = lambda _: True
+    """Whether it follows at all."""
+    most_when: Callable[[Manifest], bool] = lambda _: True
+    """Whether the most is known."""
+
+    def claims(self, tables: ManifestTables) -> Iterator[Claim]:
+        """Yield what has to hold."""
+        for shape in shapes_of(self.shapes) if self.when(tables.manifest) else ():
+            yield from self._of_shape(tables, shape)
+            if self.value is not None and self.adds_up and "source" not in shape:
+                yield from self._of_sources(tables, shape)
+
+    def _of_shape(self, tables: ManifestTables, shape: Shape) -> Iterator[Claim]:
+        rows = tables.records(self.metric, self.stat, shape, self.scope)
+        values, denominators, shares = rows.numbers("value"), rows.numbers("denominator"), factors(rows)
+        columns = (np.nan_to_num(values).tolist(), denominators.tolist(), shares.tolist())
+        told = dict(zip(_keys(rows, shape), zip(*columns, strict=True), strict=True))
+        below, above = self.least or self.value, self.most or self.value
+        above = above if self.most_when(tables.manifest) else None
+        least, most = (quantity(tables, shape) if quantity else None for quantity in (below, above))
+        kept = tuple(name for name in shape if name not in self.drops)
+        places = [shape.index(name) for name in kept]
+        whole = None if self.of is None else self.of(tables, kept)
+        for key in dict.fromkeys((*(least or ()), *(most or ()), *told)):
+            name = f"{self.metric}.{self.stat}{_of({**dict(zip(shape, key, strict=True)), **self.scope})}"
+            value, denominator, share = told.get(key, (0.0, 0.0, 0.0))
+            edges = (0 if least is None else least.get(key, 0), math.inf if most is None else most.get(key, 0))
+            if self.value is None:
+                yield Claim(name, round(value * denominator * share) if share else value, *edges)
+                continue
+            among = None if whole is None else whole.get(tuple(key[place] for place in places), 0)
+            if share and among is not None:
+                edges = (edges[0] / among / share, edges[1] / among / share) if among else (0, 0)
+            yield Claim(name, value, *edges)
+            if among and value:
+                yield Claim(f"the denominator of {name}", denominator, among, among)
+
+    def _of_sources(self, tables: ManifestTables, shape: Shape) -> Iterator[Claim]:
+        """Yield that sources add up to what they are sources of, where there are records of sources."""
+        sums: dict[tuple[Any, ...], float] = {}
+        rows = tables.records(self.metric, self.stat, (*shape, "source"), self.scope)
+        for key, value in zip(_keys(rows, shape), numerators(rows), strict=True):
+            sums[key] = sums.get(key, 0) + value
+        rows = tables.records(self.metric, self.stat, shape, self.scope) if sums else rows.take(slice(0))
+        for key, value in zip(_keys(rows, shape), numerators(rows), strict=True):
+            if key in sums:
+                scope = _of({**dict(zip(shape, key, strict=True)), **self.scope})
+                yield Claim(f"what {self.metric}.{self.stat}{scope} counts of its sources", sums[key], value, value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recomputed:
-    """What some tables say of numbers that stand elsewhere too."""
-
-    records: list[Metric] = field(default_factory=list)
-    """Records as the tables determine them; their version is left out of account."""
-    columns: dict[str, list[float | int | None]] = field(default_factory=dict)
-    """Columns of ``shards``, a value for each row; None where nothing is determined."""
-    sums: list[tuple[str, float, float]] = field(default_factory=list)
-    """Two tables that have to agree: in words, and both numbers."""
-    undivided: set[str] = field(default_factory=set)
-    """Statistics whose records of sources do not add up to that of all."""
-    bounds: list[Bound] = field(default_factory=list)
-    """Numbers of which the tables tell the least, or the most, that they can be."""
-    open: set[str] = field(default_factory=set)
-    """Metrics of which there may be records that these tables do not determine."""
+def of_shard(column: str, right: Quantity, **more: Any) -> Agrees:
+    """Return that a column of ``shards`` is what a quantity is of each shard."""
+    return Agrees(f"shards: {column}", Number("shards", column), right, "shard", **more)
 
 
-def volumes(manifest: Manifest) -> Recomputed:
-    """Counts and shares of sources from ``sources``; that table from the sources of ``shards``."""
-    by_scope = totals(manifest.table("sources").to_pylist(), "source")
-    found = Recomputed()
-    for scope, own in by_scope.items():
-        found.records.extend([as_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
-        if scope.source is not None:
-            whole = by_scope[Scope(split=scope.split)]["tokens"]
-            found.records.append(as_ratio("source_mix_share", "share", own["tokens"], whole, scope))
-    declared = [*_declared(manifest)]
-    found.records.extend(declared)
-    told = len(manifest.metrics("source_mix_share", "declared"))
-    found.sums.append(("declared shares and those of the core's mixture", told, len(declared)))
-    shards = read_shards(manifest, "sources", *COUNTS)
-    _agree(found, "sources", by_scope, totals(_listed(shards, "sources"), "source"))
-    for name in COUNTS:
-        found.columns[name] = column_of(
-            manifest, {row["shard"]: sum(one[name] for one in row["sources"]) for row in shards}
-        )
-    return found
-
-
-def densities(manifest: Manifest) -> Recomputed:
-    """Bytes per token from ``sources``; those of shards from the sources of ``shards``."""
-    found = Recomputed()
-    for scope, own in totals(manifest.table("sources").to_pylist(), "source").items():
-        found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
-    shards = read_shards(manifest, "bytes", "tokens")
-    by_shard = {row["shard"]: row["bytes"] / row["tokens"] for row in shards if row["tokens"]}
-    found.columns["bytes_per_token"] = column_of(manifest, by_shard)
-    return found
-
-
-def languages(manifest: Manifest) -> Recomputed:
-    """Counts, density and shares of languages from ``languages``; their sums are those of other tables."""
-    rows = manifest.table("languages").to_pylist()
-    by_language, whole = totals(rows, "language"), totals(rows, "source")
-    found = Recomputed()
-    for scope, own in by_language.items():
-        if scope.language is None:
-            continue
-        found.records.extend([as_count(name, "count", own[name], scope, own["documents"]) for name in COUNTS])
-        found.records.append(as_ratio("bytes_per_token", "ratio", own["bytes"], own["tokens"], scope))
-        total = by_language[Scope(split=scope.split)]["tokens"]
-        found.records.append(as_ratio("language_share", "share", own["tokens"], total, scope))
-    for scope, own in totals(rows, "source", "language").items():
-        if scope.source is not None and scope.language is not None:
-            total = whole[Scope(split=scope.split, source=scope.source)]["tokens"]
-            found.records.append(as_ratio("language_share", "share", own["tokens"], total, scope))
-    _agree(found, "languages", whole, totals(manifest.table("sources").to_pylist(), "source"))
-    shards = [row for row in read_shards(manifest, "languages") if row["languages"] is not None]
-    _agree(found, "languages", by_language, totals(_listed(shards, "languages"), "language"))
-    table = manifest.table("shards", [*COLUMNS, COLUMN])
-    found.columns[COLUMN] = [None if math.isnan(one) else one for one in unusual_language_shares(table).tolist()]
-    return found
-
-
-def lengths(manifest: Manifest) -> Recomputed:
-    """Percentiles of length and the longest document from ``lengths``, where its buckets are single values."""
-    rows = manifest.table("lengths").to_pylist()
-    found = Recomputed(undivided={"p1", "p5", "p25", "p50", "p75", "p95", "p99", "max"})
-    groups: dict[Scope, list[dict[str, Any]]] = {}
-    for row in rows:
-        for scope in _scopes(row, "source"):
-            groups.setdefault(scope, []).append(row)
-    for scope, own in groups.items():
-        if any(row["low"] != row["high"] for row in own):
-            found.open.add("seq_len_p50_p95")
-            continue
-        own.sort(key=lambda row: int(row["low"]))
-        documents = sum(row["documents"] for row in own)
-        stats = {f"p{percent}": -(-percent * documents // 100) for percent in (1, 5, 25, 50, 75, 95, 99)}
-        for stat, rank in {**stats, "max": documents}.items():
-            value = _at_rank(own, max(1, rank))
-            found.records.append(as_number("seq_len_p50_p95", stat, value, scope, documents))
-    sizes = {scope: sum(row["documents"] for row in own) for scope, own in groups.items()}
-    for scope, counts in totals(manifest.table("sources").to_pylist(), "source").items():
-        words = f"documents of lengths and of sources, {_words(scope)}"
-        found.sums.append((words, sizes.get(scope, 0), counts["documents"]))
-    return found
-
-
-def rejections(manifest: Manifest) -> Recomputed:
-    """What quality rules would reject, of all and of a split, from the counts of ``shards``."""
-    shards = [row for row in read_shards(manifest, "split", "documents", "filters") if row["filters"] is not None]
-    found, sums, documents = Recomputed(), dict[Scope, int](), dict[str | None, int]()
-    for row in shards:
-        for split in (None, row["split"]):
-            documents[split] = documents.get(split, 0) + row["documents"]
-            for one in row["filters"]:
-                scope = Scope(split=split, rule=one["rule"] or None)
-                sums[scope] = sums.get(scope, 0) + one["documents"]
-    for scope, value in sums.items():
-        found.records.append(as_ratio("filter_reject_rate", "rate", value, documents[scope.split], scope))
-    return found
-
-
-def faults(manifest: Manifest) -> Recomputed:
-    """Encoding faults of all and of a split, from the counts of ``shards``."""
-    shards = read_shards(manifest, "text_lines", "documents", "bytes", *FAULTS)
-    found = Recomputed()
-    for scope, rows in of_splits([row for row in shards if row["text_lines"] is not None]).items():
-        is_blank = not any(row["text_lines"] for row in rows)
-        for stat, of in FAULTS.items():
-            value, whole = (sum(row[name] or 0 for row in rows) for name in (stat, of))
-            whole = 0 if is_blank and stat != "wordless_documents" else whole
-            found.records.append(as_ratio("encoding_faults", stat, value, whole, scope))
-    return found
-
-
-def screened(manifest: Manifest) -> Recomputed:
-    """What the toxicity screen could judge and what it says, of all and of a split, from ``shards``."""
-    shards = read_shards(manifest, "split", "documents", "toxicity_screened", "toxicity_screen")
-    found = Recomputed(undivided={"screen"})
-    for scope, rows in of_splits(shards).items():
-        judged, documents = (sum(row[name] or 0 for row in rows) for name in ("toxicity_screened", "documents"))
-        found.records.append(as_ratio("data_toxicity_rate", "screened_share", judged, documents, scope))
-        millionths = sum(
-            round((row["toxicity_screen"] or 0) * (row["toxicity_screened"] or 0) * 1_000_000) for row in rows
-        )
-        if judged:
-            found.records.append(as_number("data_toxicity_rate", "screen", millionths / 1e6 / judged, scope, judged))
-    return found
-
-
-def secrets(manifest: Manifest) -> Recomputed:
-    """Secrets of all, of a split and of a shard, by entity and tier, from ``findings``."""
-    found, by_shard = _findings(manifest, "secrets", "secret_hit_rate", "secrets")
-    found.columns["secret_hits"] = column_of(manifest, {shard: own["", ""]["hits"] for shard, own in by_shard.items()})
-    found.columns["secrets_validated"] = column_of(
-        manifest, {shard: own["", TIERS[0]]["hits"] for shard, own in by_shard.items()}
+def keeps(kind: str) -> tuple[Agrees, Agrees]:
+    """Return that every cluster keeps a document, and no more than one."""
+    groups, kept = pc.field("kind") == kind, pc.field("kept")
+    clusters = Number("clusters", "", groups, ("cluster",))
+    return (
+        Agrees("documents that clusters keep and clusters", Number("clusters", "", groups & kept), clusters, "all"),
+        Agrees("clusters that keep a document", Number("clusters", "", groups & kept, ("cluster",)), clusters, "all"),
     )
+
+
+Check = Follows | Agrees
+
+
+def factors(rows: MetricRows) -> np.ndarray:
+    """float64[n]: what a value times its denominator is multiplied by, to be what is counted; 0 for counts."""
+    shares = rows.among("unit", ["bytes/token", "ratio"]).astype(np.float64)
+    return np.where(rows.among("unit", ["hits per million tokens"]), 1e-6, shares)
+
+
+def numerators(rows: MetricRows) -> list[float]:
+    """Return what records count, also where it is shown as a share."""
+    shares = factors(rows)
+    whole = np.where(shares > 0, rows.numbers("denominator") * shares, 1)
+    found: list[float] = np.rint(np.nan_to_num(rows.numbers("value")) * whole).tolist()
     return found
 
 
-def personal_data(manifest: Manifest) -> Recomputed:
-    """Personal data of all, of a split and of a shard, by entity and tier, from ``findings``."""
-    found, by_shard = _findings(manifest, "pii", "pii_hit_rate", "pii")
-    tokens = {row["shard"]: row["tokens"] for row in read_shards(manifest, "tokens")}
-    found.columns["pii_documents"] = column_of(
-        manifest, {shard: own["", ""]["documents"] for shard, own in by_shard.items()}
-    )
-    found.columns["pii_hits"] = column_of(
-        manifest,
-        {shard: own["", ""]["hits"] / tokens[shard] * 1e6 for shard, own in by_shard.items() if tokens.get(shard)},
-    )
-    return found
-
-
-def unread(manifest: Manifest) -> Recomputed:
-    """Bytes that were not read, from ``ledger`` and the sizes of ``shards``."""
-    shards = manifest.table("shards", ["shard", "split", "size", "status", "reason", "bad_records"]).to_pylist()
-    shards = [row for row in shards if row["reason"] != HELD_BACK]
-    planned, lost = sum(row["size"] for row in shards), {row["shard"]: row for row in shards if row["status"] in LOST}
-    by_reason, bad, read = dict[str, int](), dict[int, int](), {row["shard"] for row in shards}
-    for row in manifest.table("ledger").to_pylist():
-        if row["shard"] not in lost and row["shard"] in read:
-            by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + row["bytes"]
-            bad[row["shard"]] = bad.get(row["shard"], 0) + row["records"]
-    for row in lost.values():
-        by_reason[row["reason"]] = by_reason.get(row["reason"], 0) + row["size"]
-    found, metric = Recomputed(), "coverage_unread_bytes"
-    found.records.append(as_count(metric, "bytes", sum(by_reason.values()), Scope(), planned))
-    found.records.extend(
-        [as_count(metric, "bytes", value, Scope(rule=name), planned) for name, value in by_reason.items()]
-    )
-    for scope, rows in of_splits(shards).items():
-        value = sum(row["size"] for row in rows if row["status"] in LOST)
-        found.records.append(as_count(metric, "shard_bytes", value, scope, planned))
-    for row in shards:
-        if row["shard"] not in lost:
-            words = f"bad records of shard {row['shard']} and of ledger"
-            found.sums.append((words, row["bad_records"], bad.get(row["shard"], 0)))
-    return found
+def shapes_of(words: str) -> list[Shape]:
+    """Return the fields of each of ``all, split, split and source``."""
+    return [() if word == "all" else tuple(word.split(" and ")) for word in words.split(", ")]
 
 
 def held_back(row: Mapping[str, Any]) -> dict[str, int]:
@@ -252,186 +348,15 @@ def held_back(row: Mapping[str, Any]) -> dict[str, int]:
     return {"shards": 0, "documents": row["rows"] - row["documents"] - row["bad_records"]}
 
 
-def held_back_shards(manifest: Manifest) -> Recomputed:
-    """What the quarantine list of the build held back, from ``shards``; none where the core names nothing in force."""
-    columns = ["split", "status", "reason", "rows", "documents", "bad_records"]
-    shards = manifest.table("shards", columns).to_pylist()
-    found = Recomputed()
-    for scope, rows in of_splits(shards).items():
-        counts = [held_back(row) for row in rows] if manifest.core.quarantine else []
-        for stat in ("shards", "documents"):
-            value = sum(one[stat] for one in counts)
-            found.records.append(as_count("held_back_shards", stat, value, scope, 0))
-    return found
+def _keys(rows: MetricRows, shape: Shape) -> list[tuple[Any, ...]]:
+    columns = [rows.column(f"scope.{name}").listed() for name in shape]
+    return [*zip(*columns, strict=True)] if columns else [()] * len(rows)
 
 
-def token_counts(manifest: Manifest) -> Recomputed:
-    """Tokens of ``histogram`` are those of ``sources``, of all and of a split: its sources may be folded."""
-    table = manifest.table("histogram")
-    sums = table.group_by(["split"]).aggregate([("count", "sum")]).to_pylist()
-    counted = totals([row | {"count": row["count_sum"]} for row in sums], sums=("count",))
-    found = Recomputed()
-    for scope, own in totals(manifest.table("sources").to_pylist()).items():
-        told = counted.get(scope, {"count": 0})["count"]
-        found.sums.append((f"tokens of histogram and of sources, {_words(scope)}", told, own["tokens"]))
-    return found
+def _of(scope: Mapping[str, Any]) -> str:
+    names = [name for name in (*Scope.__slots__, *scope) if name in scope]
+    return f" of {', '.join(f'{name} {scope[name]}' for name in dict.fromkeys(names))}" if scope else ""
 
 
-def _declared(manifest: Manifest) -> Iterator[Metric]:
-    """Yield the declared shares of the sources of each training split, from the core."""
-    weights = {source: entry["weight"] for source, entry in manifest.core.mixture.items() if "weight" in entry}
-    whole = sum(weights.values())
-    for split in manifest.core.splits:
-        for source, weight in weights.items() if whole and not split.held_out else ():
-            yield as_number("source_mix_share", "declared", weight / whole, Scope(split=split.name, source=source), 0)
-
-
-def _findings(
-    manifest: Manifest, detector: str, metric: str, column: str
-) -> tuple[Recomputed, dict[int, dict[tuple[str, str], dict[str, int]]]]:
-    """Return counts by entity and tier, the empty name for all, of scopes; and those of each shard that was read."""
-    shards = read_shards(manifest, "split", "documents", "tokens", column)
-    by_shard = {row["shard"]: _no_findings() for row in shards if row[column] is not None}
-    table = manifest.table("findings", ["detector", "class", "tier", "shard", "row", "reserved"])
-    table = table.filter(pc.and_(pc.equal(table["detector"], detector), pc.not_equal(table["tier"], "judged")))
-    for entity in ("class", ""):
-        for tier in ("tier", ""):
-            names = [name for name in ("shard", entity, tier) if name]
-            hits = table.group_by([*names, "reserved"]).aggregate([("row", "count"), ("row", "count_distinct")])
-            for row in hits.to_pylist():
-                key = (row["class"] if entity else "", row["tier"] if tier else "")
-                own = by_shard.setdefault(row["shard"], _no_findings()).setdefault(key, _none())
-                if row["reserved"]:
-                    own["reserved"] += row["row_count"]
-                else:
-                    own["hits"], own["documents"] = row["row_count"], row["row_count_distinct"]
-    found = Recomputed()
-    for scope, rows in of_splits(shards).items():
-        added: dict[tuple[str, str], dict[str, int]] = _no_findings()
-        for row in rows:
-            for key, own in by_shard.get(row["shard"], {}).items():
-                held = added.setdefault(key, _none())
-                for name, value in own.items():
-                    held[name] += value
-        documents, tokens = (sum(row[name] for row in rows) for name in ("documents", "tokens"))
-        for (entity, tier), own in added.items():
-            named = Scope(split=scope.split, entity=entity or None)
-            prefix = f"{tier}_" if tier else ""
-            found.records.extend(_of_findings(metric, prefix, own, named, documents, tokens))
-    found.sums.extend(
-        (
-            f"{column} of shard {row['shard']} and of findings: {key}",
-            told.get(key, 0),
-            by_shard[row["shard"]].get(key, _none())["hits"],
-        )
-        for row in shards
-        if row[column] is not None
-        for told in [{(one["entity"], one["tier"]): one["hits"] for one in row[column]}]
-        for key in {*told, *(key for key in by_shard[row["shard"]] if all(key))}
-        if by_shard[row["shard"]].get(key, _none())["hits"] or key in told
-    )
-    return found, by_shard
-
-
-def _of_findings(
-    metric: str, prefix: str, own: Mapping[str, int], scope: Scope, documents: int, tokens: int
-) -> Iterator[Metric]:
-    if metric == "pii_hit_rate":
-        if tokens:
-            yield as_number(metric, f"{prefix}hits", own["hits"] / tokens * 1e6, scope, tokens)
-        yield as_ratio(metric, f"{prefix}documents", own["documents"], documents, scope)
-    else:
-        yield as_count(metric, f"{prefix}hits", own["hits"], scope, documents)
-        yield as_count(metric, f"{prefix}documents", own["documents"], scope, documents)
-    if not prefix:
-        yield as_count(metric, "reserved", own["reserved"], scope, documents)
-
-
-def _none() -> dict[str, int]:
-    return {"hits": 0, "documents": 0, "reserved": 0}
-
-
-def _no_findings() -> dict[tuple[str, str], dict[str, int]]:
-    return {("", tier): _none() for tier in ("", *TIERS)}
-
-
-def read_shards(manifest: Manifest, *columns: str) -> Shards:
-    """Return some columns of the shards that were read."""
-    names = list(dict.fromkeys(("shard", "split", "status", *columns)))
-    return [row for row in manifest.table("shards", names).to_pylist() if row["status"] not in LOST]
-
-
-def column_of(manifest: Manifest, values: Mapping[int, float | int]) -> list[float | int | None]:
-    """Return a column of ``shards``: the value of each shard, None without one."""
-    return [values.get(shard) for shard in range(manifest.core.tables["shards"].rows)]
-
-
-def of_splits(shards: Shards) -> dict[Scope, Shards]:
-    """Return the shards of everything and of each split."""
-    found: dict[Scope, Shards] = {Scope(): shards}
-    for row in shards:
-        found.setdefault(Scope(split=row["split"]), []).append(row)
-    return found
-
-
-def _listed(shards: Shards, column: str) -> Shards:
-    """Return the items of a column of lists, with their split."""
-    return [one | {"split": row["split"]} for row in shards for one in row[column]]
-
-
-def _scopes(row: Mapping[str, Any], *names: str) -> Iterator[Scope]:
-    """Yield the scopes that a row counts in: with and without its split, and with and without each further name."""
-    for split in (None, row["split"]):
-        for chosen in range(1 << len(names)):
-            yield Scope(split=split, **{name: row[name] for place, name in enumerate(names) if chosen >> place & 1})
-
-
-def totals(rows: Shards, *names: str, sums: tuple[str, ...] = COUNTS) -> dict[Scope, dict[str, int]]:
-    """Return the sums of some columns, of every scope that a row counts in."""
-    found: dict[Scope, dict[str, int]] = {Scope(): dict.fromkeys(sums, 0)}
-    for row in rows:
-        for scope in _scopes(row, *names):
-            own = found.setdefault(scope, dict.fromkeys(sums, 0))
-            for name in sums:
-                own[name] += row[name]
-    return found
-
-
-def _agree(
-    found: Recomputed, table: str, left: Mapping[Scope, Mapping[str, int]], right: Mapping[Scope, Mapping[str, int]]
-) -> None:
-    """Add that two ways to count the same scopes agree."""
-    none = dict.fromkeys(COUNTS, 0)
-    for scope in {**left, **right}:
-        for name in COUNTS:
-            words = f"{name} of {table} and of what it adds up, {_words(scope)}"
-            found.sums.append((words, left.get(scope, none)[name], right.get(scope, none)[name]))
-
-
-def _at_rank(rows: Shards, rank: int) -> int:
-    """Return the value of the document of a rank, from 1, of rows in order of their value."""
-    seen = 0
-    for row in rows:
-        seen += row["documents"]
-        if seen >= rank:
-            return int(row["low"])
-    return 0
-
-
-def _words(scope: Scope) -> str:
-    return ", ".join(f"{name} {value}" for name, value in scope.as_dict().items()) or "all"
-
-
-def as_count(metric: str, stat: str, value: int, scope: Scope, n: int) -> Metric:
-    """Return a count as the tables determine it."""
-    return count(metric, stat, value, scope=scope, unit="", n=n, version="")
-
-
-def as_ratio(metric: str, stat: str, value: int, whole: int, scope: Scope) -> Metric:
-    """Return a share as the tables determine it."""
-    return ratio(metric, stat, value, whole, scope=scope, unit="", version="")
-
-
-def as_number(metric: str, stat: str, value: float, scope: Scope, whole: int) -> Metric:
-    """Return another number as the tables determine it."""
-    return Metric(metric=metric, stat=stat, scope=scope, unit="", value=value, n=whole, denominator=whole, version="")
+def _shown(value: float) -> str:
+    return f"{value:.12g}"

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.metrics import recomputed_leaks
 from dataaudit.metrics.documents import listed
 from dataaudit.metrics.family import (
     Broken,
     Counted,
     Family,
     MetricDefinition,
-    Relation,
     ShardStatistic,
     Tables,
     statistics,
 )
-from dataaudit.metrics.overlap.evidence import documents_with_text_of, matches_of
+from dataaudit.metrics.overlap.evidence import documents_with_text_of, lists_all_items, matches_of
+from dataaudit.metrics.recomputed import (
+    IS_DOCUMENT,
+    Check,
+    Follows,
+    ManifestTables,
+    Number,
+    Numbers,
+    Shape,
+    of_shard,
+    unlimited,
+)
 
 METRIC = "benchmark_contamination"
 _PARTS = "set and entity"
@@ -33,6 +44,30 @@ def _evidence(case: Broken, tables: Tables) -> tuple[str, Mapping[int, int]]:
 def _documents(case: Broken, tables: Tables) -> pa.Table:
     found = matches_of(case, tables, tables.sets)
     return listed(found["shard"], found["row"], found["tier"])
+
+
+def _checks() -> Iterator[Check]:
+    is_item = ~IS_DOCUMENT
+    seen = Number("shards", "documents", pc.field("contaminated").is_valid())
+    yield Follows(METRIC, "train_documents", Number("shards", "contaminated"), seen, scope={"rule": "similar"})
+    yield of_shard("contaminated", Number("overlap", "", is_item, ("shard", "row")), most_when=lists_all_items)
+    yield Follows(METRIC, "items", _items, _items, "set")
+    matches = Number("overlap", "", is_item, ("item", "entity", "shard", "row"))
+    yield Follows(METRIC, "matches", least=matches, most=unlimited(matches), shapes="set")
+    alone, beside = pc.field("found_by") == "alone", pc.field("found_by") == "context"
+    counted = ~(alone | ((pc.field("entity") == "question") & beside))
+    for tier, rows in {"verbatim": is_item & (pc.field("tier") == "verbatim"), "similar": is_item}.items():
+        found, items = Number("overlap", "", rows, ("shard", "row")), Number("overlap", "", rows & counted, ("item",))
+        shapes = "all, split, set" if tier == "verbatim" else "set"
+        for bound in (
+            Follows(METRIC, "train_documents", shapes=shapes, least=found, most=found),
+            Follows(METRIC, "rate", shapes="set and entity", least=items, most=unlimited(found)),
+        ):
+            yield replace(bound, scope={"rule": tier}, most_when=lists_all_items)
+
+
+def _items(tables: ManifestTables, _: Shape) -> Numbers:
+    return {(one.name,): one.items for one in tables.manifest.core.protected}
 
 
 FAMILY = Family(
@@ -85,12 +120,7 @@ FAMILY = Family(
         ),
     ),
     stage_name="overlap",
-    relations=(
-        Relation(
-            tables=("overlap", "shards"),
-            metrics=(METRIC,),
-            recompute=recomputed_leaks.evaluation_items,
-        ),
-    ),
+    checked_with=("overlap", "shards"),
+    checks=tuple(_checks()),
     shown="dataaudit.metrics.contamination.facts:SHOWN",
 )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import pyarrow.compute as pc
+
 from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     Broken,
     Counted,
     Family,
     MetricDefinition,
-    Relation,
     ShardStatistic,
     Tables,
     statistics,
 )
+from dataaudit.metrics.recomputed import LOST, Follows, Number, held_back, of_shard, total
 
 METRIC = "coverage_unread_bytes"
 HELD = "held_back_shards"
@@ -41,12 +42,12 @@ def _unread(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     """Count the bytes of each shard that were not read; of ``bytes`` also those of bad records in shards that were."""
     names = ("split", "size", "status", "reason")
     splits, sizes, statuses, reasons = (tables.shards[name].to_pylist() for name in names)
-    lost = [status in recomputed.LOST and reasons[shard] != HELD_BACK for shard, status in enumerate(statuses)]
+    lost = [status in LOST and reasons[shard] != HELD_BACK for shard, status in enumerate(statuses)]
     counts = {shard: sizes[shard] for shard, is_lost in enumerate(lost) if is_lost}
     if case.stat == "bytes":
         for row in tables.table("ledger").to_pylist():
             shard, reason = row["shard"], row["reason"]
-            if statuses[shard] not in recomputed.LOST and case.scope.rule in {None, reason}:
+            if statuses[shard] not in LOST and case.scope.rule in {None, reason}:
                 counts[shard] = counts.get(shard, 0) + row["bytes"]
     kept = (shard for shard in counts if not lost[shard] or case.scope.rule in {None, reasons[shard]})
     own = {shard: counts[shard] for shard in kept if case.scope.split in {None, splits[shard]} and counts[shard] > 0}
@@ -56,10 +57,16 @@ def _unread(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
 def _held_back(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     """Return the shards that the list of the build held back, or held documents of back."""
     rows = [row for row in tables.table("shards").to_pylist() if case.scope.split in {None, row["split"]}]
-    counts = {row["shard"]: recomputed.held_back(row)[case.stat] for row in rows}
+    counts = {row["shard"]: held_back(row)[case.stat] for row in rows}
     noun = "held back" if case.stat == "shards" else "documents held back"
     return noun, {shard: number for shard, number in counts.items() if number}
 
+
+_IS_READ, _IS_LISTED = ~pc.field("status").isin(LOST), pc.field("rule") == HELD_BACK
+_LOST_BYTES = Number("planned", "size", ~_IS_READ & ~_IS_LISTED)
+_PLANNED = Number("planned", "size", ~_IS_LISTED)
+_UNREAD = total(_LOST_BYTES, Number("ledger", "bytes", _IS_READ))
+_ACCOUNTED = total(Number("shards", "documents"), Number("shards", "bad_records"))
 
 FAMILY = Family(
     name="coverage",
@@ -92,12 +99,12 @@ FAMILY = Family(
         ),
     ),
     shown="dataaudit.metrics.coverage.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("ledger", "shards"),
-            metrics=(METRIC,),
-            recompute=recomputed.unread,
-        ),
-        Relation(tables=("shards",), metrics=(HELD,), recompute=recomputed.held_back_shards),
+    checked_with=("ledger", "shards"),
+    checks=(
+        Follows(METRIC, "bytes", _UNREAD, _PLANNED, "all, rule"),
+        Follows(METRIC, "shard_bytes", _LOST_BYTES, _PLANNED, drops=frozenset({"split"})),
+        of_shard("bad_records", Number("ledger", "records", _IS_READ)),
+        Follows(HELD, "shards", Number("planned", "", ~_IS_READ & _IS_LISTED)),
+        Follows(HELD, "documents", total(Number("shards", "rows"), _ACCOUNTED, -1)),
     ),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed
-from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, Relation, ShardStatistic, statistics
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics.recomputed import Agrees, Number
 
 METRIC = "token_kl_drift"
 
@@ -30,11 +30,6 @@ FAMILY = Family(
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
     shown="dataaudit.metrics.drift.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("histogram", "sources"),
-            metrics=(METRIC,),
-            recompute=recomputed.token_counts,
-        ),
-    ),
+    checked_with=("histogram", "sources"),
+    checks=(Agrees("tokens of histogram", Number("histogram", "count"), Number("sources", "tokens")),),
 )

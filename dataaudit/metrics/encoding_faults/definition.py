@@ -5,19 +5,18 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     SOURCES,
     Broken,
     Counted,
     Family,
     MetricDefinition,
-    Relation,
     ShardStatistic,
     Tables,
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
+from dataaudit.metrics.recomputed import FAULTS, Follows, Number, given
 
 METRIC = "encoding_faults"
 NO_WORDS = "no_words"
@@ -48,6 +47,13 @@ def _counted(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     return COMPARED.get(case.stat, f"{unit} of {kind}"), {shard: values[shard] for shard in kept.nonzero()[0].tolist()}
 
 
+def _share(stat: str, of: str) -> Follows:
+    """A split without a line of text has no share but that of documents without words."""
+    searched = pc.field("text_lines").is_valid()
+    value, whole, lines = (Number("shards", name, searched) for name in (stat, of, "text_lines"))
+    return Follows(METRIC, stat, value, whole if stat == "wordless_documents" else given(whole, lines))
+
+
 FAMILY = Family(
     name="encoding_faults",
     metrics=(
@@ -55,11 +61,11 @@ FAMILY = Family(
             name=METRIC,
             statistics=tuple(
                 one
-                for stat, of in recomputed.FAULTS.items()
+                for stat, of in FAULTS.items()
                 for one in statistics(METRIC, stat, "ratio", SOURCES, draws="documents" if of == "documents" else "")
             ),
             reading=8,
-            evidence=Counted(count=_counted, columns=tuple(recomputed.FAULTS)),
+            evidence=Counted(count=_counted, columns=tuple(FAULTS)),
             area="encoding",
         ),
     ),
@@ -72,6 +78,7 @@ FAMILY = Family(
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",
     shown="dataaudit.metrics.encoding_faults.facts:SHOWN",
-    relations=(Relation(tables=("shards",), metrics=(METRIC,), recompute=recomputed.faults),),
+    checked_with=("shards",),
+    checks=tuple(_share(*names) for names in FAULTS.items()),
     looked_for=True,
 )

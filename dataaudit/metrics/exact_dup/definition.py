@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed_copies
+import pyarrow.compute as pc
+
 from dataaudit.metrics.documents import of_clusters
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
     MetricDefinition,
-    Relation,
     ShardColumn,
     ShardStatistic,
     statistics,
 )
+from dataaudit.metrics.recomputed import Follows, Number, keeps, of_shard, quotient, total
+
+_IS_EXACT = pc.field("kind") == "exact"
+_MEMBERS, _COPIES = Number("clusters", "", _IS_EXACT), Number("clusters", "", _IS_EXACT & ~pc.field("kept"))
+_CLUSTERS, _DOCUMENTS = Number("clusters", "", _IS_EXACT, ("cluster",)), Number("shards", "documents")
 
 FAMILY = Family(
     name="exact_dup",
@@ -43,12 +48,12 @@ FAMILY = Family(
     link="dataaudit.metrics.exact_dup.link:exact_duplicates",
     by_split=("exact_dup",),
     shown="dataaudit.metrics.exact_dup.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("clusters", "shards"),
-            metrics=("exact_dup_rate",),
-            recompute=recomputed_copies.exact_duplicates,
-        ),
+    checked_with=("clusters", "shards"),
+    checks=(
+        *(Follows("exact_dup_rate", stat, _COPIES, _DOCUMENTS) for stat in ("rate", "documents")),
+        Follows("exact_dup_rate", "within_split_rate", total(_MEMBERS, _CLUSTERS, -1), _DOCUMENTS, "split"),
+        of_shard("exact_dup_rate", quotient(_COPIES, _DOCUMENTS)),
+        *keeps("exact"),
     ),
     looked_for=True,
 )

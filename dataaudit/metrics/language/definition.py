@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     LANGUAGE_DETECTION,
     Family,
     MetricDefinition,
-    Relation,
     ShardStatistic,
     statistics,
 )
+from dataaudit.metrics.recomputed import (
+    BY_SOURCE,
+    COUNTS,
+    Agrees,
+    Follows,
+    ManifestTables,
+    Number,
+    Numbers,
+    Shape,
+    of_shard,
+)
+from dataaudit.metrics.unusual_language import COLUMN, unusual_language_shares
 
 METRIC = "language_share"
 _DETECTORS = ("combined", "pycld2", "fasttext")
@@ -20,6 +31,19 @@ _DETECTORS = ("combined", "pycld2", "fasttext")
 
 def _decided_by(stat: str) -> Collection[str]:
     return (LANGUAGE_DETECTION, *_DETECTORS) if stat == "detector_agreement" else (LANGUAGE_DETECTION,)
+
+
+_BY_LANGUAGE = "language, split and language"
+_SHARES = f"{_BY_LANGUAGE}, source and language, split and source and language"
+
+
+def _of(name: str) -> Number:
+    return Number("languages", name)
+
+
+def _unusual(tables: ManifestTables, _: Shape) -> Numbers:
+    shares = unusual_language_shares(tables.rows("planned"))
+    return {(shard,): share for shard, share in enumerate(shares.tolist()) if not math.isnan(share)}
 
 
 FAMILY = Family(
@@ -59,12 +83,17 @@ FAMILY = Family(
     stage_name="language",
     tables={"languages": "languages"},
     shown="dataaudit.metrics.language.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("languages", "sources", "shards"),
-            metrics=("language_share", "documents", "bytes", "tokens", "bytes_per_token"),
-            recompute=recomputed.languages,
+    checked_with=("languages", "sources", "shards"),
+    checks=(
+        *(Follows(name, "count", _of(name), _of("documents"), _BY_LANGUAGE) for name in COUNTS),
+        Follows("bytes_per_token", "ratio", _of("bytes"), _of("tokens"), _BY_LANGUAGE),
+        Follows(METRIC, "share", _of("tokens"), _of("tokens"), _SHARES, drops=frozenset({"language"})),
+        *(
+            Agrees(f"{name} of languages and {table}", _of(name), Number(table, name), shapes)
+            for name in COUNTS
+            for table, shapes in (("sources", BY_SOURCE), ("shards.languages", f"all, split, {_BY_LANGUAGE}"))
         ),
+        of_shard(COLUMN, _unusual),
     ),
     looked_for=True,
 )

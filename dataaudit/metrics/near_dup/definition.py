@@ -2,20 +2,84 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed_copies, recomputed_leaks
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from dataaudit.metrics.documents import near_duplicates, of_clusters
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
     MetricDefinition,
-    Relation,
     ShardColumn,
     ShardStatistic,
     statistics,
 )
+from dataaudit.metrics.recomputed import (
+    BY_SOURCE,
+    PAIRED,
+    Agrees,
+    Follows,
+    ManifestTables,
+    Number,
+    Numbers,
+    Shape,
+    keeps,
+    recorded,
+    total,
+)
 
 _RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
 _EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates", but="no_words")
+
+_IS_NEAR = pc.field("kind") == "near"
+_NEAR, _CLUSTERS = Number("near_sources", "documents"), Number("clusters", "", _IS_NEAR, ("cluster",))
+_WORDED = total(Number("sources", "documents"), recorded(_RATE, "no_words"), -1)
+_SEARCHED = total(Number("shards", "documents"), Number("shards", "no_words"), -1)
+_SHOWN = total(recorded(_RATE, "verified_pairs"), recorded(_RATE, "same_words"))
+
+
+def _near(shards: pa.Table) -> pa.ChunkedArray:
+    worded = pc.subtract(shards["documents"], pc.fill_null(shards["no_words"], 0))
+    return pc.round(pc.multiply(shards["near_dup_rate"], worded))
+
+
+def _sizes_of(tables: ManifestTables) -> Counter[int]:
+    return Counter(int(size) for size in Number("clusters", "", _IS_NEAR)(tables, ("cluster",)).values())
+
+
+def _largest(tables: ManifestTables, _: Shape) -> Numbers:
+    return {(): max(_sizes_of(tables), default=0)}
+
+
+def _sizes(tables: ManifestTables, _: Shape) -> Numbers:
+    """Return how many clusters have 2, 3 to 4, 5 to 8 documents and so on."""
+    found = Counter[tuple[str]]()
+    for size, number in _sizes_of(tables).items():
+        high = 1 << (size - 1).bit_length()
+        found[f"documents={high // 2 + 1}-{high}" if size > 2 else "documents=2",] += number
+    return found
+
+
+def _paired(tables: ManifestTables, shape: Shape) -> Numbers:
+    """Return the held-out documents that are in a verified pair with a training document."""
+    splits, is_held_out = (tables.rows("planned")[name].to_pylist() for name in ("split", "held_out"))
+    paired = set[tuple[int, int]]()
+    pairs = tables.rows("pairs").filter(pc.field("verified"))
+    for *left, right, row in zip(*(pairs[name].to_pylist() for name in PAIRED), strict=True):
+        if is_held_out[left[0]] != is_held_out[right]:
+            paired.add((left[0], left[1]) if is_held_out[left[0]] else (right, row))
+    return Counter((splits[shard],)[: len(shape)] for shard, _ in paired)
+
+
+def _joined(tables: ManifestTables, shape: Shape) -> Numbers:
+    """Return the held-out documents that are in a cluster with a training document."""
+    rows = tables.rows("clusters").filter(_IS_NEAR)
+    trained = rows.filter(~pc.field("held_out"))["cluster"].unique()
+    joined = rows.filter(pc.field("held_out")).filter(pc.field("cluster").isin(trained))
+    return Counter((split,)[: len(shape)] for split in joined["split"].to_pylist())
+
 
 FAMILY = Family(
     name="near_dup",
@@ -71,17 +135,18 @@ FAMILY = Family(
     by_split=("near_dup",),
     harmless=frozenset({"signatures", "checked_pairs", "recall_documents"}),
     shown="dataaudit.metrics.near_dup.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("near_sources", "clusters", "pairs", "sources", "shards"),
-            metrics=(_RATE, _COMPONENT),
-            recompute=recomputed_copies.near_duplicates,
-        ),
-        Relation(
-            tables=("pairs", "clusters", "shards"),
-            metrics=("train_val_overlap",),
-            recompute=recomputed_leaks.near_leaks,
-        ),
+    checked_with=("near_sources", "clusters", "pairs", "sources", "shards"),
+    checks=(
+        *(Follows(_RATE, stat, _NEAR, _WORDED, BY_SOURCE) for stat in ("documents", "rate")),
+        Agrees("documents without words", Number("shards", "no_words"), recorded(_RATE, "no_words")),
+        Agrees("near-duplicates of shards and of near_sources", Number("shards", _near), _NEAR),
+        Follows(_COMPONENT, "rate", Number("clusters", "", _IS_NEAR & ~pc.field("kept")), _SEARCHED),
+        Follows(_RATE, "clusters", _CLUSTERS, Number("shards", "documents"), "all"),
+        Follows(_RATE, "largest_cluster", _largest, Number("shards", "documents"), "all"),
+        Follows(_RATE, "clusters_by_size", _sizes, _CLUSTERS, "rule"),
+        Agrees("verified pairs and same words", _SHOWN, Number("pairs", "", pc.field("verified")), "all"),
+        *keeps("near"),
+        Follows("train_val_overlap", "near_dup", least=_paired, most=_joined, shapes="all, set"),
     ),
     looked_for=True,
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.metrics import recomputed_leaks
+from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.documents import listed
 from dataaudit.metrics.family import (
     SOURCES,
@@ -15,12 +17,12 @@ from dataaudit.metrics.family import (
     Counted,
     Family,
     MetricDefinition,
-    Relation,
     ShardStatistic,
     Tables,
     statistics,
 )
-from dataaudit.metrics.overlap.evidence import documents_with_text_of, matches_of, near_copies
+from dataaudit.metrics.overlap.evidence import documents_with_text_of, lists_all_documents, matches_of, near_copies
+from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Follows, Number, of_shard, unlimited
 
 METRIC = "train_val_overlap"
 
@@ -42,6 +44,38 @@ def _documents(case: Broken, tables: Tables) -> pa.Table:
 
 _HELD_OUT = {"population": "held_out", "sources_of": "training"}
 _WITH_SOURCES = _HELD_OUT | {"headline": True, "absent_is_zero": frozenset({"source"})}
+
+
+def _checks() -> Iterator[Check]:
+    own, by = pc.field("score_without_common") > 0, pc.field("found_by")
+    seen = Number("shards", "documents", pc.field("held_out_copies").is_valid())
+    yield Follows(METRIC, "train_documents", Number("shards", "held_out_copies"), seen)
+    copies = Number("overlap", "", IS_DOCUMENT & own & by.isin(["span", "whole", "edited"]), ("shard", "row"))
+    yield of_shard("held_out_copies", copies, most_when=lists_all_documents)
+    held_out = Number("shards", "documents", pc.field("held_out"))
+    yield Follows(METRIC, "documents", held_out, held_out, "all, set", when=_all_looked_for)
+    for suffix, rows in (("", IS_DOCUMENT), ("_without_common", IS_DOCUMENT & own)):
+        leaked = (by == "whole") | ((by == "ngram") & (pc.field(f"score{suffix}") >= 0.5))
+        whole, edited, passages = (_items(rows & rule) for rule in (leaked, by == "edited", by == "span"))
+        words, most = _items(rows & (by == "span"), _passage_words), None if suffix else unlimited(passages)
+        yield Follows(METRIC, f"ngram{suffix}", shapes="all, set", least=whole)
+        for stat, least, limit in (("span", words, most), ("edited", edited, edited)):
+            bound = Follows(METRIC, f"{stat}{suffix}", shapes="all, set", least=least, most=limit)
+            yield replace(bound, most_when=lists_all_documents)
+
+
+def _items(rows: pc.Expression, column: str | Callable[[pa.Table], pa.ChunkedArray] = "") -> Number:
+    return Number("overlap", column, rows, ("set", "item"))
+
+
+def _passage_words(rows: pa.Table) -> pa.ChunkedArray:
+    """A copied passage has 50 words at least."""
+    return pa.chunked_array([np.full(len(rows), 50)])
+
+
+def _all_looked_for(manifest: Manifest) -> bool:
+    return all(record.method != "sampled" for record in manifest.metrics(METRIC))
+
 
 FAMILY = Family(
     name="overlap",
@@ -89,12 +123,7 @@ FAMILY = Family(
     by_split=("documents", "sets"),
     harmless=frozenset({"max_rows", "max_grams"}),
     shown="dataaudit.metrics.overlap.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("shards", "overlap"),
-            metrics=(METRIC,),
-            recompute=recomputed_leaks.held_out_leaks,
-        ),
-    ),
+    checked_with=("shards", "overlap"),
+    checks=tuple(_checks()),
     looked_for=True,
 )

@@ -8,7 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.family import Broken, Tables
+from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, ManifestTables
 
 _COPIED = ("span", "whole")
 _RULES = {
@@ -74,3 +76,25 @@ def shards_with(shards: pa.Table, source: str) -> np.ndarray:
     held = np.zeros(shards.num_rows, dtype=bool)
     held[parents[pc.equal(pc.struct_field(flat, "source"), source).to_numpy()]] = True
     return held
+
+
+@once
+def lists_all_documents(manifest: Manifest) -> bool:
+    """Return whether every match of held-out documents is listed."""
+    return _lists_all(manifest, IS_DOCUMENT)
+
+
+@once
+def lists_all_items(manifest: Manifest) -> bool:
+    """Return whether every match of evaluation items is listed."""
+    return _lists_all(manifest, ~IS_DOCUMENT)
+
+
+def _lists_all(manifest: Manifest, which: pc.Expression) -> bool:
+    """Return whether no item has as many matches as are listed, and no shard was left unread."""
+    tables = ManifestTables(manifest)
+    if tables.rows("planned").filter(pc.field("status").isin(LOST)).num_rows:
+        return False
+    most = next((stage.parameters.get("max_rows") for stage in manifest.core.stages if stage.name == "overlap"), None)
+    listed = tables.rows("overlap").filter(which).group_by(["set", "item", "entity"]).aggregate([([], "count_all")])
+    return isinstance(most, int) and (pc.max(listed["count_all"]).as_py() or 0) < most

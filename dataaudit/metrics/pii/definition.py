@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.documents import of_findings
 from dataaudit.metrics.family import (
     CLASSES,
     Family,
     MetricDefinition,
-    Relation,
     ShardColumn,
     ShardStatistic,
     statistics,
 )
-from dataaudit.metrics.findings import pattern_statistics
+from dataaudit.metrics.findings import own_findings, own_hits, pattern_checks, pattern_statistics
+from dataaudit.metrics.recomputed import Number, of_shard, quotient
 
 METRIC = "pii_hit_rate"
 DETECTOR, ANALYZER = "pii", "presidio"
@@ -80,12 +79,11 @@ FAMILY = Family(
     by_split=("found", "strata"),
     config="pii",
     shown="dataaudit.metrics.pii.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("findings", "shards"),
-            metrics=(METRIC,),
-            recompute=recomputed.personal_data,
-        ),
+    checked_with=("findings", "shards"),
+    checks=(
+        *pattern_checks(METRIC, DETECTOR, "tokens", "pii"),
+        of_shard("pii_documents", Number("findings", "", own_findings(DETECTOR), ("shard", "row"))),
+        of_shard("pii_hits", quotient(own_hits(DETECTOR), Number("shards", "tokens"), 1e6)),
     ),
     looked_for=True,
 )

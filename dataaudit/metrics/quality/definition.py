@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.family import (
     RULES,
     Broken,
     Counted,
     Family,
     MetricDefinition,
-    Relation,
     ShardStatistic,
     Tables,
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
+from dataaudit.metrics.recomputed import Follows, Number, product
 
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
@@ -42,6 +41,9 @@ def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     return "documents that a quality rule rejects", dict(counts)
 
 
+_SEEN = Number("shards", "documents", pc.field("filters").is_valid())
+_REJECTED = Number("shards", product("filter_reject_rate", "documents"))
+
 FAMILY = Family(
     name="quality",
     metrics=(
@@ -66,12 +68,10 @@ FAMILY = Family(
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
     shown="dataaudit.metrics.quality.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("shards",),
-            metrics=(METRIC,),
-            recompute=recomputed.rejections,
-        ),
+    checked_with=("shards",),
+    checks=(
+        Follows(METRIC, "rate", _REJECTED, _SEEN),
+        Follows(METRIC, "rate", Number("shards.filters", "documents"), _SEEN, "rule, split and rule"),
     ),
     looked_for=True,
 )

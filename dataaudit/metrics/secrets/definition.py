@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.documents import of_findings
-from dataaudit.metrics.family import Family, MetricDefinition, Relation, ShardColumn, ShardStatistic
-from dataaudit.metrics.findings import pattern_statistics
+from dataaudit.metrics.family import Family, MetricDefinition, ShardColumn, ShardStatistic
+from dataaudit.metrics.findings import TIERS, own_hits, pattern_checks, pattern_statistics
+from dataaudit.metrics.recomputed import of_shard
 
 METRIC = "secret_hit_rate"
 DETECTOR = "secrets"
@@ -57,12 +57,11 @@ FAMILY = Family(
     link="dataaudit.metrics.secrets.link:secret_findings",
     by_split=("found",),
     shown="dataaudit.metrics.secrets.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("findings", "shards"),
-            metrics=(METRIC,),
-            recompute=recomputed.secrets,
-        ),
+    checked_with=("findings", "shards"),
+    checks=(
+        *pattern_checks(METRIC, DETECTOR, "documents", "secrets"),
+        of_shard("secret_hits", own_hits(DETECTOR)),
+        of_shard("secrets_validated", own_hits(DETECTOR, TIERS[0])),
     ),
     looked_for=True,
 )

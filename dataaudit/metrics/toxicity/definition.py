@@ -6,7 +6,6 @@ from collections.abc import Collection
 
 import pyarrow as pa
 
-from dataaudit.metrics import recomputed
 from dataaudit.metrics.documents import of_judge
 from dataaudit.metrics.family import (
     CLASSES,
@@ -16,12 +15,12 @@ from dataaudit.metrics.family import (
     Broken,
     Family,
     MetricDefinition,
-    Relation,
     ShardColumn,
     ShardStatistic,
     Tables,
     statistics,
 )
+from dataaudit.metrics.recomputed import Follows, Number, product
 
 METRIC = "data_toxicity_rate"
 SCREEN = "dataaudit-screen"
@@ -39,6 +38,9 @@ def _documents(case: Broken, tables: Tables) -> pa.Table | None:
     """The screen keeps no rows, only a mean of each shard."""
     return None if case.stat in _SCREENED else of_judge(case, tables, patterns=_OTHERS)
 
+
+_JUDGED = Number("shards", "toxicity_screened")
+_ESTIMATE = Number("shards", product("toxicity_screen", "toxicity_screened", scale=1e6))
 
 FAMILY = Family(
     name="toxicity",
@@ -81,12 +83,10 @@ FAMILY = Family(
     by_split=("strata", "scores"),
     config="toxicity",
     shown="dataaudit.metrics.toxicity.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("shards",),
-            metrics=(METRIC,),
-            recompute=recomputed.screened,
-        ),
+    checked_with=("shards",),
+    checks=(
+        Follows(METRIC, "screened_share", _JUDGED, Number("shards", "documents")),
+        Follows(METRIC, "screen", _ESTIMATE, _JUDGED, adds_up=False),
     ),
     looked_for=True,
 )

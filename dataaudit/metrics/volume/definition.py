@@ -2,8 +2,35 @@
 
 from __future__ import annotations
 
-from dataaudit.metrics import recomputed
-from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, Relation, ShardStatistic, statistics
+from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
+from dataaudit.metrics.recomputed import (
+    BY_SOURCE,
+    COUNTS,
+    Agrees,
+    Follows,
+    ManifestTables,
+    Number,
+    Numbers,
+    Shape,
+    of_shard,
+)
+
+_DOCUMENTS, _TOKENS = Number("sources", "documents"), Number("sources", "tokens")
+_SOURCE = frozenset({"source"})
+
+
+def _listed(name: str) -> Number:
+    return Number("shards.sources", name)
+
+
+def _declared(tables: ManifestTables, _: Shape) -> Numbers:
+    """Return the declared shares of the sources of each training split."""
+    core = tables.manifest.core
+    weights = {source: entry["weight"] for source, entry in core.mixture.items() if "weight" in entry}
+    whole = sum(weights.values())
+    splits = [split.name for split in core.splits if whole and not split.held_out]
+    return {(split, source): weight / whole for split in splits for source, weight in weights.items()}
+
 
 FAMILY = Family(
     name="volume",
@@ -60,11 +87,15 @@ FAMILY = Family(
     by_split=("volume", "encoding"),
     tables={"sources": "volume"},
     shown="dataaudit.metrics.volume.facts:SHOWN",
-    relations=(
-        Relation(
-            tables=("sources", "shards"),
-            metrics=("documents", "bytes", "tokens", "source_mix_share"),
-            recompute=recomputed.volumes,
+    checked_with=("sources", "shards"),
+    checks=(
+        *(Follows(name, "count", Number("sources", name), _DOCUMENTS, BY_SOURCE) for name in COUNTS),
+        Follows("source_mix_share", "share", _TOKENS, _TOKENS, "source, split and source", drops=_SOURCE),
+        Follows("source_mix_share", "declared", _declared, shapes="split and source"),
+        *(
+            Agrees(f"{name} of sources and of shards", Number("sources", name), _listed(name), BY_SOURCE)
+            for name in COUNTS
         ),
+        *(of_shard(name, _listed(name)) for name in COUNTS),
     ),
 )
