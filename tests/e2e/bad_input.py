@@ -464,7 +464,7 @@ SEVERE = [
         title="an Arrow buffer that claims terabytes",
         path="plain/claim.arrow",
         make=raw(claiming(arrow(pa.table({"text": TEXTS[:300]}), compression="zstd"))),
-        code="expansion_too_large",
+        code="corrupt_arrow",
         place="record batch 0",
     ),
     Case(
