@@ -20,7 +20,7 @@ from dataaudit.corpus.readers.part import END, Part, PartStats, ReadRequest
 from dataaudit.corpus.shards import Compression
 from dataaudit.manifest.formats import FORMATS
 
-READER_VERSION = "4"
+READER_VERSION = "5"
 __all__ = [
     "END",
     "READER_VERSION",

@@ -77,11 +77,6 @@ class Encoder:
         self._sample_one_in = sample_one_in
         self._seed = seed
 
-    @property
-    def is_fast(self) -> bool:
-        """False where every document goes to the reference."""
-        return self._fast is not None
-
     def encode(self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64]) -> TokenBatch:
         """Encode each document by itself.
 

@@ -19,8 +19,6 @@ from dataaudit.guarded import Guarded
 
 ANALYZER_VERSION = "1"
 """Changes when the same document may be shown to the analyzer in another way."""
-NER_ENTITIES = ("LOCATION", "NRP", "ORGANIZATION", "PERSON")
-"""What only a model of language can find."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +52,7 @@ class AnalyzerModel:
     labels: tuple[tuple[str, str], ...]
     """Labels of the model and what they mean, sorted."""
     entities: tuple[str, ...]
-    """What can be found, sorted; those of :data:`NER_ENTITIES` among them that the model can find."""
+    """What can be found, sorted; names, places and organizations among them where the model can find them."""
     recognizers: tuple[str, ...]
     """presidio's recognizers that take part, by class name, sorted."""
     registry: Registry

@@ -127,7 +127,6 @@ def _is_putty(block: str, lines: list[str]) -> bool:
 
 
 INTEGER = 0x02
-BITS = 0x03
 OCTETS = 0x04
 OBJECT = 0x06
 SEQUENCE = 0x30

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from dataaudit.detectors.patterns.entity import Entity, Rule
+from dataaudit.detectors.patterns.entity import Entity
 from dataaudit.detectors.patterns.written import Names, codes, parse_layer, parser
 from dataaudit.errors import ConfigError
 from dataaudit.yamlfile import explain, load_yaml
@@ -133,11 +133,6 @@ def _mark_value(pattern: str) -> str:
 
 def _entity_name(plugin: str) -> str:
     return "OTHER_" + _CAMEL.sub("_", plugin.removesuffix("Detector")).upper()
-
-
-def rules_of(entities: tuple[Entity, ...]) -> tuple[Rule, ...]:
-    """Return the rules that came from the library."""
-    return tuple(rule for one in entities for rule in one.rules if rule.name.startswith("detect-secrets "))
 
 
 _LONGEST = 44
