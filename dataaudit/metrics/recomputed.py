@@ -64,7 +64,7 @@ Numbers = Mapping[tuple[Any, ...], float]
 
 
 class ManifestTables:
-    """ManifestTables of a manifest as quantities read them, each read once."""
+    """Tables of a manifest as quantities read them, each read once."""
 
     def __init__(self, manifest: Manifest) -> None:
         """Read nothing yet."""
@@ -87,7 +87,7 @@ class ManifestTables:
         if column:
             lists = self.rows("shards")[column].combine_chunks()
             items = pa.Table.from_struct_array(pc.list_flatten(lists))
-            return _with(items, self.rows("shards").take(pc.list_parent_indices(lists)), "shard", "split")
+            return _with(items, self.rows("shards"), pc.list_parent_indices(lists), "shard", "split")
         if name == "shards":
             return self.rows("planned").filter(~pc.field("status").isin(LOST))
         if name == "planned":
@@ -98,7 +98,7 @@ class ManifestTables:
         rows = self.manifest.table(name, _COLUMNS.get(name))
         if "shard" not in rows.column_names:
             return rows
-        return _with(rows, self.rows("planned").take(rows["shard"]), "split", "status", "held_out")
+        return _with(rows, self.rows("planned"), rows["shard"], "split", "status", "held_out")
 
     def records(self, metric: str, stat: str, shape: Shape, scope: Mapping[str, str]) -> MetricRows:
         """Return the records of a statistic whose scopes have the fields of a shape, and those of a scope."""
@@ -107,9 +107,9 @@ class ManifestTables:
         return self._records[metric].where(stat=stat, **scope).shaped(*shape, *scope)
 
 
-def _with(rows: pa.Table, others: pa.Table, *names: str) -> pa.Table:
+def _with(rows: pa.Table, shards: pa.Table, of: pa.Array | pa.ChunkedArray, *names: str) -> pa.Table:
     for name in names:
-        rows = rows.append_column(name, others[name])
+        rows = rows.append_column(name, shards[name].take(of))
     return rows
 
 
@@ -198,16 +198,18 @@ class Claim:
 
     what: str
     told: float
+    """NaN where there is no record, or no value: it counts as 0."""
     least: float
     most: float
 
     @property
     def text(self) -> str:
         """Return the contradiction in words; empty where there is none."""
-        if self.least - _DIGITS * abs(self.least) <= self.told <= self.most + _DIGITS * abs(self.most):
+        told = 0 if math.isnan(self.told) else self.told
+        if self.least - _DIGITS * abs(self.least) <= told <= self.most + _DIGITS * abs(self.most):
             return ""
-        edge = "" if self.least == self.most else " at least" if self.told < self.least else " at most"
-        number = self.least if self.told < self.least else self.most
+        edge = "" if self.least == self.most else " at least" if told < self.least else " at most"
+        number = self.least if told < self.least else self.most
         return f"{self.what} is {_shown(self.told)}, its tables determine {_shown(number)}{edge}"
 
 
@@ -269,7 +271,7 @@ class Follows:
     def _of_shape(self, tables: ManifestTables, shape: Shape) -> Iterator[Claim]:
         rows = tables.records(self.metric, self.stat, shape, self.scope)
         values, denominators, shares = rows.numbers("value"), rows.numbers("denominator"), factors(rows)
-        columns = (np.nan_to_num(values).tolist(), denominators.tolist(), shares.tolist())
+        columns = (values.tolist(), denominators.tolist(), shares.tolist())
         told = dict(zip(_keys(rows, shape), zip(*columns, strict=True), strict=True))
         below, above = self.least or self.value, self.most or self.value
         above = above if self.most_when(tables.manifest) else None
@@ -279,16 +281,16 @@ class Follows:
         whole = None if self.of is None else self.of(tables, kept)
         for key in dict.fromkeys((*(least or ()), *(most or ()), *told)):
             name = f"{self.metric}.{self.stat}{_of({**dict(zip(shape, key, strict=True)), **self.scope})}"
-            value, denominator, share = told.get(key, (0.0, 0.0, 0.0))
+            value, denominator, share = told.get(key, (math.nan, 0.0, 0.0))
             edges = (0 if least is None else least.get(key, 0), math.inf if most is None else most.get(key, 0))
             if self.value is None:
-                yield Claim(name, round(value * denominator * share) if share else value, *edges)
+                yield Claim(name, np.rint(value * denominator * share) if share else value, *edges)
                 continue
             among = None if whole is None else whole.get(tuple(key[place] for place in places), 0)
             if share and among is not None:
                 edges = (edges[0] / among / share, edges[1] / among / share) if among else (0, 0)
             yield Claim(name, value, *edges)
-            if among and value:
+            if among and value and not math.isnan(value):
                 yield Claim(f"the denominator of {name}", denominator, among, among)
 
     def _of_sources(self, tables: ManifestTables, shape: Shape) -> Iterator[Claim]:
@@ -359,4 +361,4 @@ def _of(scope: Mapping[str, Any]) -> str:
 
 
 def _shown(value: float) -> str:
-    return f"{value:.12g}"
+    return "absent" if math.isnan(value) else f"{value:.12g}"
