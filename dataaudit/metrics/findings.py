@@ -46,25 +46,24 @@ def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws =
     )
 
 
-def own_findings(detector: str, tier: str = "") -> pc.Expression:
-    """Return which rows of ``findings`` a detector's patterns found, of a tier or of all, reserved values aside."""
-    found = (pc.field("detector") == detector) & (pc.field("tier") != "judged") & ~pc.field("reserved")
-    return found & (pc.field("tier") == tier) if tier else found
-
-
-def own_hits(detector: str, tier: str = "") -> Number:
-    """Return how many rows those are."""
-    return Number("findings", "", own_findings(detector, tier))
+def found_of(detector: str, column: str, tier: str = "", *, reserved: bool = False, of_entity: bool = False) -> Number:
+    """Return the hits or documents that a detector's patterns found: of a tier or all, reserved values or others."""
+    rows = (pc.field("detector") == detector) & (pc.field("tier") == tier) & (pc.field("reserved") == reserved)
+    return Number("found", column, rows & ((pc.field("entity") != "") == of_entity))
 
 
 def pattern_checks(metric: str, detector: str, among: str, column: str) -> Iterator[Check]:
     """Yield that the statistics of findings, and a column of lists of shards, follow from the rows of ``findings``."""
-    documents, shapes = Number("shards", "documents"), "all, split, entity, split and entity"
-    reserved = (pc.field("detector") == detector) & (pc.field("tier") != "judged") & pc.field("reserved")
-    yield Follows(metric, "reserved", Number("findings", "", reserved), documents, shapes)
-    for tier in ("", *TIERS):
-        prefix, rows = f"{tier}_" if tier else "", own_findings(detector, tier)
-        yield Follows(metric, f"{prefix}hits", own_hits(detector, tier), Number("shards", among), shapes)
-        yield Follows(metric, f"{prefix}documents", Number("findings", "", rows, ("shard", "row")), documents, shapes)
-    hits = Number(f"shards.{column}", "hits")
-    yield Agrees(f"hits of shards: {column}", hits, own_hits(detector), "shard and entity and tier")
+    documents, hits = Number("shards", "documents"), Number("shards", among)
+    for of_entity, shapes in ((False, "all, split"), (True, "entity, split and entity")):
+        reserved = found_of(detector, "hits", reserved=True, of_entity=of_entity)
+        yield Follows(metric, "reserved", reserved, documents, shapes)
+        for tier in ("", *TIERS):
+            prefix = f"{tier}_" if tier else ""
+            for name, whole in (("hits", hits), ("documents", documents)):
+                yield Follows(
+                    metric, f"{prefix}{name}", found_of(detector, name, tier, of_entity=of_entity), whole, shapes
+                )
+    kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
+    found = Number("found", "hits", (pc.field("detector") == detector) & kinds)
+    yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), found, "shard and entity and tier")

@@ -75,7 +75,8 @@ class ManifestTables:
     def rows(self, name: str) -> pa.Table:
         """Return a table: ``planned`` are all shards, ``shards`` those that were read, ``shards.x`` items of a list.
 
-        Rows that name a shard have its ``split``, its ``status`` and whether it is ``held_out`` too.
+        ``found`` are the hits and documents of each shard that patterns found, by entity and tier and, where these are
+        empty, of all. Rows that name a shard have its ``split``, its ``status`` and whether it is ``held_out`` too.
         """
         if name not in self._rows:
             rows = self._read(name)
@@ -88,6 +89,8 @@ class ManifestTables:
             lists = self.rows("shards")[column].combine_chunks()
             items = pa.Table.from_struct_array(pc.list_flatten(lists))
             return _with(items, self.rows("shards"), pc.list_parent_indices(lists), "shard", "split")
+        if name == "found":
+            return _by_kind(self.rows("findings").filter(pc.field("tier") != "judged"))
         if name == "shards":
             return self.rows("planned").filter(~pc.field("status").isin(LOST))
         if name == "planned":
@@ -105,6 +108,19 @@ class ManifestTables:
         if metric not in self._records:
             self._records[metric] = self.manifest.metric_rows().where(metric=metric)
         return self._records[metric].where(stat=stat, **scope).shaped(*shape, *scope)
+
+
+def _by_kind(findings: pa.Table) -> pa.Table:
+    parts, keys = [], ["detector", "shard", "split", "reserved"]
+    for empty in ([], ["tier"], ["entity"], ["entity", "tier"]):
+        kinds = [name for name in ("entity", "tier") if name not in empty]
+        part = findings.group_by([*keys, *kinds]).aggregate([("row", "count"), ("row", "count_distinct")])
+        for name in empty:
+            part = part.append_column(name, pa.repeat("", len(part)))
+        parts.append(part.select([*keys, "entity", "tier", "row_count", "row_count_distinct"]))
+    return pa.concat_tables(parts, promote_options="permissive").rename_columns(
+        [*keys, "entity", "tier", "hits", "documents"]
+    )
 
 
 def _with(rows: pa.Table, shards: pa.Table, of: pa.Array | pa.ChunkedArray, *names: str) -> pa.Table:

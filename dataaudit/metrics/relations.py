@@ -36,9 +36,10 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
         if not _runs(family, ran):
             texts += _without_stage(manifest, family, ran, metrics)
             continue
-        own = {metric.name for metric in family.metrics}
+        every = {check.metric for check in family.checks if isinstance(check, Follows)}
+        every |= {metric.name for metric in family.metrics}
         for check in family.checks:
-            about = {check.metric} if isinstance(check, Follows) else own
+            about = {check.metric} if isinstance(check, Follows) else every
             if metrics is None or not about.isdisjoint(metrics):
                 texts += [text for claim in check.claims(tables) if (text := claim.text)]
     return found + [Problem("contradiction", text) for text in texts]

@@ -13,7 +13,7 @@ from dataaudit.metrics.family import (
     ShardStatistic,
     statistics,
 )
-from dataaudit.metrics.findings import own_findings, own_hits, pattern_checks, pattern_statistics
+from dataaudit.metrics.findings import found_of, pattern_checks, pattern_statistics
 from dataaudit.metrics.recomputed import Number, of_shard, quotient
 
 METRIC = "pii_hit_rate"
@@ -82,8 +82,8 @@ FAMILY = Family(
     checked_with=("findings", "shards"),
     checks=(
         *pattern_checks(METRIC, DETECTOR, "tokens", "pii"),
-        of_shard("pii_documents", Number("findings", "", own_findings(DETECTOR), ("shard", "row"))),
-        of_shard("pii_hits", quotient(own_hits(DETECTOR), Number("shards", "tokens"), 1e6)),
+        of_shard("pii_documents", found_of(DETECTOR, "documents")),
+        of_shard("pii_hits", quotient(found_of(DETECTOR, "hits"), Number("shards", "tokens"), 1e6)),
     ),
     looked_for=True,
 )

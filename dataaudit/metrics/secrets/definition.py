@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataaudit.metrics.documents import of_findings
 from dataaudit.metrics.family import Family, MetricDefinition, ShardColumn, ShardStatistic
-from dataaudit.metrics.findings import TIERS, own_hits, pattern_checks, pattern_statistics
+from dataaudit.metrics.findings import TIERS, found_of, pattern_checks, pattern_statistics
 from dataaudit.metrics.recomputed import of_shard
 
 METRIC = "secret_hit_rate"
@@ -60,8 +60,8 @@ FAMILY = Family(
     checked_with=("findings", "shards"),
     checks=(
         *pattern_checks(METRIC, DETECTOR, "documents", "secrets"),
-        of_shard("secret_hits", own_hits(DETECTOR)),
-        of_shard("secrets_validated", own_hits(DETECTOR, TIERS[0])),
+        of_shard("secret_hits", found_of(DETECTOR, "hits")),
+        of_shard("secrets_validated", found_of(DETECTOR, "hits", TIERS[0])),
     ),
     looked_for=True,
 )
