@@ -28,6 +28,7 @@ from dataaudit.metrics.recomputed import (
     Numbers,
     Shape,
     of_shard,
+    recorded,
     unlimited,
 )
 
@@ -66,8 +67,9 @@ def _checks() -> Iterator[Check]:
             yield replace(bound, scope={"rule": tier}, most_when=lists_all_items)
 
 
-def _items(tables: ManifestTables, _: Shape) -> Numbers:
-    return {(one.name,): one.items for one in tables.manifest.core.protected}
+def _items(tables: ManifestTables, shape: Shape) -> Numbers:
+    items = {(one.name,): one.items for one in tables.manifest.core.protected}
+    return {key: items.get(key, 0) for key in recorded(METRIC, "items")(tables, shape)}
 
 
 FAMILY = Family(

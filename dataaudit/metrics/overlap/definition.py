@@ -74,7 +74,9 @@ def _passage_words(rows: pa.Table) -> pa.ChunkedArray:
 
 
 def _all_looked_for(manifest: Manifest) -> bool:
-    return all(record.method != "sampled" for record in manifest.metrics(METRIC))
+    """Return whether every held-out document was looked for in training data, of which some was read."""
+    copies = manifest.table("shards", ["held_out_copies"])["held_out_copies"]
+    return copies.null_count < len(copies) and all(record.method != "sampled" for record in manifest.metrics(METRIC))
 
 
 FAMILY = Family(
