@@ -306,7 +306,7 @@ class Follows:
             if share and among is not None:
                 edges = (edges[0] / among / share, edges[1] / among / share) if among else (0, 0)
             yield Claim(name, value, *edges)
-            if among and value and not math.isnan(value):
+            if among and not math.isnan(value):
                 yield Claim(f"the denominator of {name}", denominator, among, among)
 
     def _of_sources(self, tables: ManifestTables, shape: Shape) -> Iterator[Claim]:
