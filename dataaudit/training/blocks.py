@@ -28,8 +28,8 @@ from dataaudit.render.line import Line, Name, decimal, join, say, share, spell
 from dataaudit.render.plot import plot_lines
 from dataaudit.render.terminal import page, parts_of, prose, section, terminal_width
 from dataaudit.report.outliers import LIMIT_SD
+from dataaudit.robust import LEAST_STEPS
 from dataaudit.text import plural
-from dataaudit.training.alarm_rate import LEAST_STEPS
 from dataaudit.training.evidence_blocks import evidence_blocks
 from dataaudit.training.findings import (
     Attribution,

@@ -32,11 +32,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dataaudit.robust import SIGMA, Ints, Mask, pairs_of, robust_line, student_quantile
 from dataaudit.training.direct_comparison import CHECKPOINTS
-from dataaudit.training.replay import Ints, Mask, Replay, Trained, first_reads, read_by, replaced
+from dataaudit.training.replay import Replay, Trained, first_reads, read_by, replaced
 from dataaudit.training.replay_findings import ContagionOutcome
-from dataaudit.training.spikes import FLOOR, K, pairs_of, robust_line
-from dataaudit.vitals.tails import student_quantile
+from dataaudit.training.spikes import FLOOR, K
 
 BEFORE = 8
 """Steps before an episode from which on the arms differ; the lag of the event test."""
@@ -49,7 +49,6 @@ LEAST_LINE = 10
 DRAWS = 3
 MOST_STEPS = 48
 """Steps after the branch at most."""
-_SIGMA = 1.4826
 
 Arm = Literal["A", "B", "C", "D"]
 
@@ -346,7 +345,7 @@ class _Course:
             return _Lead(value=math.nan, slope=math.nan, band=math.nan, last=math.nan)
         at = np.arange(1 - len(values), 1, dtype=np.float64)
         slope, value, spread = robust_line(at, np.array(values), pairs_of(len(values)))
-        band = K * _SIGMA * max(spread, FLOOR * abs(value))
+        band = K * SIGMA * max(spread, FLOOR * abs(value))
         return _Lead(value=value, slope=max(0.0, slope), band=band, last=values[-1])
 
     def arm(

@@ -27,11 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.training.predicted_losses import variance_between
-from dataaudit.training.replay import MATCHED, Floats, Ints, Mask, Matched, Replay, first_reads
+from dataaudit.robust import Floats, Ints, Mask, student_quantile, variance_between
+from dataaudit.training.replay import MATCHED, Matched, Replay, first_reads
 from dataaudit.training.replay_findings import DirectOutcome, DirectReason
 from dataaudit.training.residual_outliers import LEAST_DOCUMENTS
-from dataaudit.vitals.tails import student_quantile
 
 CHECKPOINTS = 3
 """Least checkpoints before exposure."""

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.peers import COLUMNS, Peers, robust
-from dataaudit.training.accounting import Account, Floats, Ints, Mask, Stretches
+from dataaudit.robust import Floats, Ints, Mask
+from dataaudit.training.accounting import Account, Stretches
 from dataaudit.training.deciding import Unit, sorted_parts, unit_rows
 from dataaudit.training.findings import Document, Place, ShardMetric, Share, number
 from dataaudit.training.run_data import Data

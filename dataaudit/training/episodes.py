@@ -6,17 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.text import plural
-from dataaudit.training.accounting import (
-    Account,
-    Floats,
-    Ints,
-    Stretches,
-    fit,
-    healthy_units,
-    step_weights,
-    trend,
-)
+from dataaudit.training.accounting import Account, Stretches, fit, healthy_units, step_weights, trend
 from dataaudit.training.curve import Flagged, ranks_at
 from dataaudit.training.deciding import Decision, decide, decide_not_finite, healthy_like
 from dataaudit.training.direct_comparison import LEAST_UNITS as LEAST_COMPARED

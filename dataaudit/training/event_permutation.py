@@ -22,9 +22,9 @@ from math import lgamma
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from dataaudit.training.exposure import Exposure, Ints, Mask
+from dataaudit.robust import Floats, Ints, Mask
+from dataaudit.training.exposure import Exposure
 
 LAG = 8
 """Steps before an episode in which what was read counts."""
@@ -32,7 +32,6 @@ ORDERS = 999
 """Orders that are drawn, or shifts at most."""
 ALPHA = 0.05
 LISTED = 20
-Floats = npt.NDArray[np.float64]
 Null = Literal["redrawn", "shifted"]
 
 

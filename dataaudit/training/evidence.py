@@ -10,8 +10,9 @@ import numpy as np
 import orjson
 import pyarrow.compute as pc
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.accounting import Floats, Ints, block_of, shard_of
+from dataaudit.training.accounting import block_of, shard_of
 from dataaudit.training.curve import curve_of, judge_run
 from dataaudit.training.event_permutation import LAG, EventTest, alpha_of_look, event_test
 from dataaudit.training.expected_curve import collapse, scaling_law

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from dataaudit.robust import Ints
+
 Moves = Literal["documents", "rows"]
 
 

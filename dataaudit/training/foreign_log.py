@@ -14,8 +14,8 @@ from dataaudit.render.blocks import Block, Column, Prose, Table, numbers
 from dataaudit.render.line import decimal
 from dataaudit.render.plot import plot_lines
 from dataaudit.render.terminal import page, parts_of, section, terminal_width
+from dataaudit.robust import Floats, Ints
 from dataaudit.text import plural
-from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.attribution import detector_of
 from dataaudit.training.blocks import false_alarms
 from dataaudit.training.curve import Flagged, Judged, judge

@@ -18,12 +18,13 @@ import pyarrow.compute as pc
 
 from dataaudit.errors import ConfigError, DataAuditError
 from dataaudit.manifest.place import find_place
+from dataaudit.robust import Ints
 from dataaudit.runlog.format import RUN_FILE
 from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
 from dataaudit.training.direct_comparison import ALPHA, Direct, direct
 from dataaudit.training.event_permutation import alpha_of_look
 from dataaudit.training.findings import Attribution, Episode, number
-from dataaudit.training.replay import Candidates, Ints, Replay, first_reads, read_by
+from dataaudit.training.replay import Candidates, Replay, first_reads, read_by
 from dataaudit.training.replay_findings import (
     ArmFound,
     ArmMean,

@@ -16,8 +16,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.curve import Curve, curve_of
 from dataaudit.training.findings import number
 from dataaudit.training.run_findings import (

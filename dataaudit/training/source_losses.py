@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import WINDOW_STEPS
-from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.findings import MovedTax, SourceLoss, SourceLosses, number
 from dataaudit.training.spikes import SpikeDetector
 

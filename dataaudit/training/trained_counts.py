@@ -8,14 +8,12 @@ ranks add up.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from dataaudit.robust import Ints
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns
 from dataaudit.training.stretch_losses import IGNORED
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS
-
-Ints = npt.NDArray[np.int64]
 
 LEAST_STEPS = 64
 """Steps between two writings, at least; later on a sixteenth of the run's steps, so that rows do not grow with them."""

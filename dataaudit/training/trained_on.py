@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from dataaudit.diff.drifts import OTHER, Histogram
 from dataaudit.divergence import NULL_FACTOR, clump_size, divergences, kl_null_of_passes
 from dataaudit.manifest.load import Manifest
+from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.findings import number
 from dataaudit.training.run_facts import Series, told_of
 from dataaudit.training.run_findings import (

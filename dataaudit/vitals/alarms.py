@@ -21,14 +21,14 @@ from typing import Any, Self
 
 import numpy as np
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.vitals.always import Always
 from dataaudit.vitals.baseline import RATE, Baseline, Key
 from dataaudit.vitals.deviations import Deviations
 from dataaudit.vitals.incidents import Incidents
 from dataaudit.vitals.schedule import Schedule
 from dataaudit.vitals.shares import Shares
-from dataaudit.vitals.surprise import JUDGED_FROM, Ints, Surprises, how_judged
-from dataaudit.vitals.tails import Floats
+from dataaudit.vitals.surprise import JUDGED_FROM, Surprises, how_judged
 from dataaudit.vitals.thresholds import THRESHOLDS, Finding, Watched, few, finite
 
 NON_FINITE = "nan_inf_events"

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from dataaudit.robust import SIGMA, Floats, row_medians
 from dataaudit.vitals.baseline import Key
-from dataaudit.vitals.tails import Floats
 
 FOLD = 4.0
 WINDOW = 32
@@ -129,8 +129,8 @@ class Always:
         look = np.flatnonzero(new & known)
         if len(look):
             recent = self._recent[:, look]
-            middle = np.nanmedian(recent, axis=0)
-            spread = 1.4826 * np.nanmedian(np.abs(recent - middle), axis=0)
+            middle = row_medians(recent.T)
+            spread = SIGMA * row_medians(np.abs(recent - middle).T)
             rates = self._rates[:, look]
             far_rates = (
                 np.nanmax(np.abs(rates - now), axis=0) if not math.isnan(now) and not np.isnan(rates).all() else 0.0

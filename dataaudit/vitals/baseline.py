@@ -29,29 +29,31 @@ from dataclasses import asdict, dataclass
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.runlog.reader import RunLog
-from dataaudit.vitals.tails import (
-    AVERAGED,
+from dataaudit.robust import (
+    SIGMA,
     Floats,
+    Ints,
     correlation_times,
     heavy_tail,
     light_tail,
+    row_medians,
     sidak_limit,
     sidak_limit_of_means,
     tail_index,
 )
+from dataaudit.runlog.reader import RunLog
 
-Ints = npt.NDArray[np.int64]
 Trend = Literal["level", "trajectory"]
 """One median; medians of parts of a run, lines in between."""
 
 RATE = 1e-4
 """False alarms a step, of a whole metric."""
+AVERAGED = 16
+"""Measured values whose mean is looked at."""
 PERSISTENCE = 3
 """Measured values, one after the other, that have to be out on one side."""
 FARTHEST_OF_MEAN = 8.0
@@ -70,8 +72,6 @@ LOGARITHMS = frozenset({"grad_norm", "update_to_weight", "grad_to_weight"})
 KNOTS = 16
 """Parts of a trajectory."""
 _FOLDS = 8
-_SIGMA = 1.4826
-"""Standard deviation / median absolute deviation of a normal distribution."""
 
 
 class Key(NamedTuple):
@@ -382,7 +382,7 @@ def _measure(
             tails = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
         bounds = (
             sidak_limit(effective[fit], correlated[fit], rate / 2, persistence),
-            sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, knots=len(at)),
+            sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, averaged=AVERAGED, knots=len(at)),
         )
         ways: tuple[tuple[Literal["each", "mean"], int], ...] = (("each", persistence), ("mean", AVERAGED))
         jumps, drifts = (
@@ -425,9 +425,9 @@ def _knots(places: Floats, trend: Trend) -> Floats:
 def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
     """Return float64[knots, series] of values float64[series, n]."""
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
-        return np.tile(_median(values), (len(at), 1))
+        return np.tile(row_medians(values), (len(at), 1))
     part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
-    medians = np.stack([_median(values[:, part == one]) for one in range(KNOTS)])
+    medians = np.stack([row_medians(values[:, part == one]) for one in range(KNOTS)])
     return _filled(medians, at)
 
 
@@ -454,27 +454,16 @@ def _floors(levels: Floats, *, log: bool) -> Floats:
     if log:
         return np.full(levels.shape[1], FLOOR)
     size = np.abs(levels).max(0, initial=0.0)
-    common = float(_median(np.where(np.isfinite(size), size, np.nan)[None])[0])
+    common = float(row_medians(np.where(np.isfinite(size), size, np.nan)[None])[0])
     return FLOOR * np.where(size > 0, size, common if common > 0 else 1.0)
 
 
 def _scales(rest: Floats, floor: Floats) -> Floats:
     """Return float64[series]: 1.4826 MAD; the standard deviation where half are equal; at least the floor."""
-    spread = _SIGMA * _median(np.abs(rest))
+    spread = SIGMA * row_medians(np.abs(rest))
     number = np.maximum(np.count_nonzero(~np.isnan(rest), axis=1), 1)
     deviation = np.sqrt(np.nansum(rest**2, axis=1) / number)
     return np.fmax(np.where(spread > 0, spread, deviation), np.where(np.isnan(floor), FLOOR, floor))
-
-
-def _median(values: Floats) -> Floats:
-    """Return the medians of the numbers of each row, float64[series]; NaN where there are none."""
-    if not values.shape[1]:
-        return np.full(len(values), np.nan)
-    ordered = np.sort(values, axis=1)
-    number = np.count_nonzero(~np.isnan(values), axis=1)
-    low = np.take_along_axis(ordered, np.maximum((number - 1) // 2, 0)[:, None], 1)[:, 0]
-    high = np.take_along_axis(ordered, np.minimum(number // 2, values.shape[1] - 1)[:, None], 1)[:, 0]
-    return np.where(number > 0, (low + high) / 2, np.nan)
 
 
 def _calibrated(

@@ -27,6 +27,8 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
+from dataaudit.robust import spread
+
 SHARE = 1 / 8
 """Of one pass over all elements, that is read in a step at most."""
 BARE = 16
@@ -221,9 +223,9 @@ class Budget:
     def _decide(self, step: int, *, early: bool) -> dict[str, Any] | None:
         costs = np.array(self._costs)
         middle = float(np.median(costs))
-        spread = 1.4826 * float(np.median(np.abs(costs - middle)))
-        cost = float(np.clip(costs, middle - 3 * spread, middle + 3 * spread).mean())
-        error = 1.2533 * spread / math.sqrt(len(costs))
+        wide = spread(costs, middle)
+        cost = float(np.clip(costs, middle - 3 * wide, middle + 3 * wide).mean())
+        error = 1.2533 * wide / math.sqrt(len(costs))
         limit = self.preset.percent / 100
         share = cost * self._measured_share(self.every)
         to = self.every

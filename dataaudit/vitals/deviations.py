@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.vitals.baseline import ESTIMATES, FARTHEST_OF_MEAN, LOGARITHMS, Baseline, Key, Runs, logarithm
-from dataaudit.vitals.surprise import SHARES, Ints
-from dataaudit.vitals.tails import Floats
+from dataaudit.vitals.surprise import SHARES
 
 _CALM = 0.5
 """Share of the limit within which a series is inside again."""

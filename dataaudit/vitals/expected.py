@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from dataaudit.robust import Floats, Ints
 
 RATE_MEMORY = np.array([16.0, 128.0])
 """Steps that the moving averages of the rate look back."""

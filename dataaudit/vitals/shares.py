@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.vitals.baseline import Key
+from dataaudit.robust import Floats, Ints, of_each
+from dataaudit.vitals.baseline import AVERAGED, Key
 from dataaudit.vitals.expected import Covariates
 from dataaudit.vitals.rates import LEAST_STEPS, RateLaw, scatter
-from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Ints, how_judged
-from dataaudit.vitals.tails import AVERAGED, Floats, of_each
+from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, how_judged
 
 LEARNT = 256
 """Values that a law is learnt from."""

@@ -20,12 +20,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.vitals.baseline import Key
+from dataaudit.robust import Floats, Ints, of_each, student_quantile
+from dataaudit.vitals.baseline import AVERAGED, Key
 from dataaudit.vitals.expected import FOLLOWED, Covariates, Expected
-from dataaudit.vitals.tails import AVERAGED, of_each, student_quantile
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 JUDGED_FROM = 64
 """Values from which on a series is judged."""

@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dataaudit.robust import Floats
 from dataaudit.vitals.baseline import Key
-from dataaudit.vitals.tails import Floats
 
 MOST_AT_ONCE = 32
 """Alarms that a step raises of a metric and rule, the farthest out of them; the last one counts the others."""

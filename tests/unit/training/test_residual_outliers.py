@@ -13,7 +13,6 @@ from dataaudit.training.accounting import Stretches
 from dataaudit.training.residual_outliers import (
     Documents,
     document_residuals,
-    fit_tail,
     residual_test,
 )
 
@@ -201,23 +200,6 @@ def test_what_predicts_a_loss_is_taken_away():
     assert len(true) == len(documents.mean)
     assert np.corrcoef(true, documents.mean)[0, 1] > 0.6
     assert abs(np.mean(documents.mean)) < 0.05
-
-
-def test_a_fitted_tail_tells_the_true_one_and_a_bad_fit_is_refused():
-    random = np.random.default_rng(8)
-    drawn = np.sort(random.exponential(size=5_000))
-    tail = fit_tail(drawn, random)
-    told = tail.beyond(np.array([12.0, 14.0]))
-    assert 0.1 < told[0] / np.exp(-12) < 10
-    assert 0 < told[1] < told[0]
-    steps = np.sort(np.round(random.exponential(size=5_000)))  # a ladder is no such tail
-    assert fit_tail(steps, random) is None
-
-
-def test_a_tail_that_ends_is_fitted_by_one_that_does_not():
-    random = np.random.default_rng(9)
-    tail = fit_tail(np.sort(random.uniform(size=5_000) ** 0.2), random)
-    assert tail is None or tail.beyond(np.array([5.0]))[0] > 0
 
 
 def burst(random, stretches, *, shard, steps, share=0.4, above=3.0):
