@@ -15,7 +15,8 @@ from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.robust import Floats, Ints, Mask
 from dataaudit.training.accounting import Account, Stretches
 from dataaudit.training.deciding import Unit, sorted_parts, unit_rows
-from dataaudit.training.findings import Document, Place, ShardMetric, Share, number
+from dataaudit.training.findings import Document, Place, ShardMetric, Share
+from dataaudit.training.replay_findings import number
 from dataaudit.training.run_data import Data
 
 LISTED = 20

@@ -14,7 +14,8 @@ from dataaudit.training.deciding import Decision, decide, decide_not_finite, hea
 from dataaudit.training.direct_comparison import LEAST_UNITS as LEAST_COMPARED
 from dataaudit.training.direct_comparison import one_sided
 from dataaudit.training.episode_tables import Tables, shard_metrics
-from dataaudit.training.findings import Episode, Found, Rarity, Span, number
+from dataaudit.training.findings import Episode, Found, Rarity, Span
+from dataaudit.training.replay_findings import number
 from dataaudit.training.run_data import Data
 from dataaudit.training.spikes import WINDOW
 

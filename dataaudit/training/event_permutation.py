@@ -16,15 +16,16 @@ statistic of each order (Westfall & Young 1993, step-down). p = (1 + orders as e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import lgamma
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from dataaudit.robust import Floats, Ints, Mask
 from dataaudit.training.exposure import Exposure
+from dataaudit.training.findings import EventTestFound, Followed
+from dataaudit.training.replay_findings import number, numbered
 
 LAG = 8
 """Steps before an episode in which what was read counts."""
@@ -32,39 +33,6 @@ ORDERS = 999
 """Orders that are drawn, or shifts at most."""
 ALPHA = 0.05
 LISTED = 20
-Null = Literal["redrawn", "shifted"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnitEvents:
-    """How often episodes followed upon a unit."""
-
-    unit: int
-    """As ``Exposure.units`` has it."""
-    episodes: int
-    expected: float
-    """Mean over the orders."""
-    p: float
-    """Family-wise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventTest:
-    """What the test says."""
-
-    null: Null
-    episodes: int
-    steps: int
-    """That were looked at."""
-    orders: int
-    smallest_p: float
-    """That could have been reached."""
-    tested: int
-    """Units."""
-    not_identifiable: Ints
-    """Units that were read in one stretch."""
-    units: tuple[UnitEvents, ...]
-    """Those with the smallest p, :data:`LISTED` at most."""
 
 
 def alpha_of_look(look: int, alpha: float = ALPHA) -> float:
@@ -82,7 +50,10 @@ def event_test(
     lag: int = LAG,
     orders: int = ORDERS,
     seed: int = 0,
-) -> EventTest:
+    look: int = 1,
+    own_data: int = 0,
+    named: Callable[[int], dict[str, Any]] = numbered,
+) -> EventTestFound:
     """Test all units.
 
     Args:
@@ -94,23 +65,49 @@ def event_test(
         lag: Steps before an episode that count.
         orders: Orders to draw.
         seed: Of these draws: the same log gives the same p.
+        look: Which look at the run this is.
+        own_data: Episodes that are left out, since the data of their own steps may be behind them.
+        named: Returns what names a unit, as ``Exposure.units`` has it.
     """
     random = np.random.Generator(np.random.PCG64([seed, len(exposure), len(onsets)]))
     onsets = np.unique(onsets)
     if random_order:
         draws = _redrawn(exposure, onsets, flagged, lag, orders, random)
         apart = np.zeros(0, np.int64)
-        number = orders
     else:
         offsets = _offsets(_phases(exposure.steps, phases), onsets, orders, random)
         draws = (
             _together(exposure.held_by(np.flatnonzero(_inside(exposure, one))) for one in windows)
             for windows in _shifted(exposure.steps, onsets, phases, offsets, lag)
         )
-        apart = _in_one_stretch(exposure, lag)
-        number = len(offsets) - 1
+        apart = read_without_a_gap(exposure, lag)
     counts = [_without(one, apart) for one in draws]
-    return _judged(exposure, counts, len(onsets), apart, number, "redrawn" if random_order else "shifted")
+    tested, alpha = len(exposure.units) - len(apart), alpha_of_look(look)
+    units = tuple(
+        Followed(**named(int(exposure.units[one])), episodes=count, expected=round(expected, 6), p=round(p, 12))
+        for one, count, expected, p in _followed(exposure, counts, len(onsets))
+    )
+    reason: Literal["", "own_data", "not_identifiable"] = (
+        "not_identifiable" if not tested else "" if len(onsets) else "own_data"
+    )
+    follows = any(one.p <= alpha for one in units)
+    return EventTestFound(
+        outcome="not_evaluated" if reason else "follows" if follows else "no_more_than_chance",
+        reason=reason,
+        null="redrawn" if random_order else "shifted",
+        lag=lag,
+        episodes=len(onsets),
+        own_data=own_data,
+        first_step=exposure.first_step,
+        last_step=exposure.first_step + exposure.steps - 1,
+        orders=len(counts) - 1,
+        smallest_p=number(1 / len(counts)),
+        look=look,
+        alpha=alpha,
+        tested=tested,
+        not_identifiable=len(apart),
+        units=units,
+    )
 
 
 Counts = tuple[Ints, Ints]
@@ -205,8 +202,8 @@ def _shifted(steps: int, onsets: Ints, phases: Sequence[int], offsets: Ints, lag
         yield windows
 
 
-def _in_one_stretch(exposure: Exposure, lag: int) -> Ints:
-    """Return the units all of whose items follow each other with no gap wider than the lag."""
+def read_without_a_gap(exposure: Exposure, lag: int = LAG) -> Ints:
+    """Return the places of units all of whose items follow each other with no gap wider than the lag."""
     item = np.repeat(np.arange(len(exposure)), np.diff(exposure.pointers))
     first, last = exposure.item_first[item], exposure.item_last[item]
     order = np.lexsort((first, exposure.members))
@@ -221,7 +218,8 @@ def _without(counts: Counts, units: Ints) -> Counts:
     return counts[0][kept], counts[1][kept]
 
 
-def _judged(exposure: Exposure, counts: list[Counts], episodes: int, apart: Ints, orders: int, null: Null) -> EventTest:
+def _followed(exposure: Exposure, counts: list[Counts], episodes: int) -> Iterator[tuple[int, int, float, float]]:
+    """Yield the places of units with the smallest p, episodes that followed upon them and by chance would, and p."""
     number = len(counts)
     unit = np.concatenate([one[0] for one in counts])
     count = np.concatenate([one[1] for one in counts])
@@ -230,26 +228,13 @@ def _judged(exposure: Exposure, counts: list[Counts], episodes: int, apart: Ints
     statistic = _tail(count, mean[unit] / max(1, episodes), episodes)
     mine = order == 0
     ranked = np.flatnonzero(mine)[np.argsort(-statistic[mine], kind="stable")][:LISTED]
-    found, worst, left = [], 0.0, np.ones(len(unit), dtype=bool)
+    worst, left = 0.0, np.ones(len(unit), dtype=bool)
     for place in ranked.tolist():
         most = np.full(number, -np.inf)
         np.maximum.at(most, order[left], statistic[left])
         worst = max(worst, float((most >= statistic[place] * (1 - 1e-12)).sum()) / number)
         left &= unit != unit[place]
-        held = int(unit[place])
-        found.append(
-            UnitEvents(unit=int(exposure.units[held]), episodes=int(count[place]), expected=float(mean[held]), p=worst)
-        )
-    return EventTest(
-        null=null,
-        episodes=episodes,
-        steps=exposure.steps,
-        orders=orders,
-        smallest_p=1 / number,
-        tested=len(exposure.units) - len(apart),
-        not_identifiable=exposure.units[apart],
-        units=tuple(found),
-    )
+        yield int(unit[place]), int(count[place]), float(mean[unit[place]]), worst
 
 
 def _tail(count: Ints, chance: Floats, episodes: int) -> Floats:

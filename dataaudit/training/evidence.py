@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,21 +15,18 @@ from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.accounting import block_of, shard_of
 from dataaudit.training.curve import curve_of, judge_run
-from dataaudit.training.event_permutation import LAG, EventTest, alpha_of_look, event_test
+from dataaudit.training.event_permutation import LAG, alpha_of_look, event_test
 from dataaudit.training.expected_curve import collapse, scaling_law
 from dataaudit.training.exposure import exposure_of
 from dataaudit.training.findings import (
     Collapse,
     Episode,
     EventTestFound,
-    Followed,
-    Odd,
     ResidualTestFound,
     ScalingLaw,
     SourceLosses,
-    number,
 )
-from dataaudit.training.residual_outliers import POOLED, RUN_WIDE, document_residuals, residual_test
+from dataaudit.training.residual_outliers import POOLED, document_residuals, residual_test
 from dataaudit.training.run_data import Data
 from dataaudit.training.source_losses import source_curves, source_losses
 
@@ -68,29 +66,15 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
         return untested.model_copy(update={"reason": "no_episode", "first_step": first, "last_step": last})
     onsets, own_data = onsets[inside & counted], int((inside & ~np.array(counted)).sum())
     phases = [at - first for at in _phases(data)]
-    found = event_test(exposure, onsets, flagged, random_order=bool(run.order), phases=phases)
-    look = _look(data, last)
-    alpha = alpha_of_look(look)
-    reason: Literal["", "own_data", "not_identifiable"] = (
-        "not_identifiable" if not found.tested else "" if len(onsets) else "own_data"
-    )
-    follows = any(one.p <= alpha for one in found.units)
-    return EventTestFound(
-        outcome="not_evaluated" if reason else "follows" if follows else "no_more_than_chance",
-        reason=reason,
-        null=found.null,
-        lag=LAG,
-        episodes=found.episodes,
+    return event_test(
+        exposure,
+        onsets,
+        flagged,
+        random_order=bool(run.order),
+        phases=phases,
+        look=_look(data, last),
         own_data=own_data,
-        first_step=first,
-        last_step=last,
-        orders=found.orders,
-        smallest_p=number(found.smallest_p),
-        look=look,
-        alpha=alpha,
-        tested=found.tested,
-        not_identifiable=len(found.not_identifiable),
-        units=_followed(data, found),
+        named=lambda unit: _named(data, shard_of(unit), block_of(unit)) if unit >= 0 else _named(data, -1 - unit),
     )
 
 
@@ -102,55 +86,17 @@ def _steps_read(data: Data) -> tuple[Ints, Ints]:
     return step.astype(np.int64), targets.astype(np.int64)
 
 
-def _followed(data: Data, found: EventTest) -> tuple[Followed, ...]:
-    return tuple(
-        Followed(
-            **(_named(data, shard_of(one.unit), block_of(one.unit)) if one.unit >= 0 else _named(data, -1 - one.unit)),
-            episodes=one.episodes,
-            expected=round(one.expected, 6),
-            p=round(one.p, 12),
-        )
-        for one in found.units
-    )
-
-
 def residual_tests_of(data: Data) -> tuple[ResidualTestFound, ...]:
     """Test which blocks, and which shards, are odd by their losses; the steps of episodes are among them."""
-    epoch = _epochs(data)
-    return tuple(_residual_test(data, epoch, shards=shards) for shards in (False, True))
-
-
-def _residual_test(data: Data, epoch: Ints, *, shards: bool) -> ResidualTestFound:
-    rows = data.log.run.block_rows
-    kind: Literal["block", "shard"] = "shard" if shards else "block"
-    found = residual_test(document_residuals(data.stretches, epoch, rows, shards=shards))
-    units = tuple(
-        Odd(
-            **_tested(data, one.unit, shards=shards),
-            documents=one.documents,
-            mean=round(one.mean, 9),
-            distance=round(one.distance, 6),
-            p=one.p,
-            fitted=one.fitted,
-            overlap=round(one.overlap, 6),
-            outlier=one.discovered,
+    epoch, rows = _epochs(data), data.log.run.block_rows
+    kinds: tuple[Literal["block", "shard"], ...] = ("block", "shard")
+    return tuple(
+        residual_test(
+            document_residuals(data.stretches, epoch, rows, shards=kind == "shard"),
+            kind=kind,
+            named=partial(_tested, data, shards=kind == "shard"),
         )
-        for one in found.units
-    )
-    odd = any(one.outlier for one in units)
-    return ResidualTestFound(
-        kind=kind,
-        outcome="outlier_shard" if odd else "none" if found.tested else "not_evaluated",
-        tested=found.tested,
-        too_small=found.too_small,
-        pooled=found.pooled,
-        run_p=found.run_p,
-        limit=RUN_WIDE,
-        steps_left_out=found.steps_left_out,
-        documents=found.documents,
-        beside=round(found.beside, 9),
-        left_out=found.left_out,
-        units=units,
+        for kind in kinds
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 DirectOutcome = Literal["outlier_data", "unlike_others", "not_odd", "undecided", "not_evaluated"]
 DirectReason = Literal["", "checkpoints", "suspects", "controls"]
+Arm = Literal["A", "B", "C", "D"]
 ContagionOutcome = Literal[
     "not_contagious",
     "state_dependent",
@@ -19,11 +21,13 @@ ContagionOutcome = Literal[
 ]
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
+    """What is serialised as it is, and never changed."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class Unit(_Model):
+class Unit(Model):
     """A block or a shard."""
 
     name: str = Field(description="`split/uri` of the shard.")
@@ -32,7 +36,17 @@ class Unit(_Model):
     last_row: int | None = Field(description="Last row of a block.")
 
 
-class DirectFound(_Model):
+def number(value: float) -> float | None:
+    """Return a number with twelve digits after the point, None for what is not finite: JSON has no NaN."""
+    return round(float(value), 12) if math.isfinite(value) else None
+
+
+def numbered(unit: int) -> dict[str, Any]:
+    """Return what names a unit of no manifest: its number stands for the shard."""
+    return {"name": str(unit), "shard": unit, "first_row": None, "last_row": None}
+
+
+class DirectFound(Model):
     """Whether the suspects are odd data: scored by models that had read neither them nor the controls."""
 
     outcome: DirectOutcome
@@ -63,10 +77,10 @@ class DirectFound(_Model):
     alpha: float = Field(description="Up to which p * among is called odd.")
 
 
-class ArmFound(_Model):
+class ArmFound(Model):
     """One repetition of an arm."""
 
-    arm: Literal["A", "B", "C", "D"]
+    arm: Arm
     checkpoint: int = Field(description="Step of the checkpoint that it went on from.")
     draw: int | None = Field(description="Which draw of controls stood in for the suspects; null: the suspects.")
     rise: float | None = Field(description="Of these documents' loss above its line, nats/token; null: not finite.")
@@ -75,17 +89,17 @@ class ArmFound(_Model):
     losses: tuple[float | None, ...] = Field(description="At the branch and after each step, nats/token.")
 
 
-class ArmMean(_Model):
+class ArmMean(Model):
     """The repetitions of an arm together."""
 
-    arm: Literal["A", "B", "C", "D"]
+    arm: Arm
     repetitions: int
     spikes: int
     rise: float | None = Field(description="Mean rise in bands.")
     interval: tuple[float, float] | None = Field(description="95 % interval of it; null: one repetition.")
 
 
-class ContagionFound(_Model):
+class ContagionFound(Model):
     """Whether training on the suspects raises the loss of other documents."""
 
     outcome: ContagionOutcome
@@ -109,7 +123,7 @@ class Suspect(Unit):
     contagion: ContagionFound | None = Field(description="Null: no episode reads it.")
 
 
-class ReplayFound(_Model):
+class ReplayFound(Model):
     """What the run says when parts of it are done again."""
 
     run: str = Field(description="sha256 of the log's run.json, which says what the run was made of.")

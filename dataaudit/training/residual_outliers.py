@@ -23,7 +23,9 @@ An odd unit is a finding to look at. Boilerplate and repeats are odd and harmles
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -39,7 +41,9 @@ from dataaudit.robust import (
     weighted_median,
 )
 from dataaudit.training.accounting import Stretches
+from dataaudit.training.findings import Odd, ResidualTestFound
 from dataaudit.training.predicted_losses import FAR, predicted_away
+from dataaudit.training.replay_findings import numbered
 
 RUN_WIDE = 0.005
 """Up to which the smallest p, over all units of the run, names any."""
@@ -66,49 +70,6 @@ DEALT = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OddUnit:
-    """A unit, how far it is off, and how often chance does as much."""
-
-    unit: int
-    """As ``Stretches.units`` has it."""
-    documents: int
-    mean: float
-    """Mean residual, nats/token."""
-    distance: float
-    """In its standard deviations, random effect and chance together."""
-    p: float
-    fitted: bool
-    """Whether p is of a fitted tail."""
-    overlap: float
-    """Share of it that was read in steps of a far unit of another shard."""
-    discovered: bool
-    """Whether it is named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualTest:
-    """What the test says of the units of one size."""
-
-    tested: int
-    """Units, each by itself or pooled."""
-    too_small: int
-    """Units that are not tested: too few documents, or too few others to compare with, pooled or not."""
-    pooled: int
-    """Tested ones that were too small, and were pooled with others of their shard or source."""
-    run_p: float
-    """The smallest p, over all units of both sizes."""
-    steps_left_out: int
-    """Steps that say nothing of single units: their common part is far off, or far units are most of them."""
-    documents: int
-    beside: float
-    """What a nat of the stretch before adds to the next one in the row."""
-    left_out: int
-    """Stretches behind one of another block that is itself far off."""
-    units: tuple[OddUnit, ...]
-    """Those with the smallest p, 20 at most; all that were discovered among them, up to 200."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
     """Residuals of documents."""
 
@@ -132,12 +93,20 @@ class Documents:
     """Units that were never read beside another."""
 
 
-def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
+def residual_test(
+    documents: Documents,
+    *,
+    seed: int = 0,
+    kind: Literal["block", "shard"] = "block",
+    named: Callable[[int], dict[str, Any]] = numbered,
+) -> ResidualTestFound:
     """Test all units of one size.
 
     Args:
         documents: Of :func:`document_residuals`.
         seed: Of the dealing: the same log gives the same p.
+        kind: What the units are.
+        named: Returns what names a unit, as ``Stretches.units`` has it.
     """
     random = np.random.Generator(np.random.PCG64([seed, len(documents.unit)]))
     units, inverse, sizes = np.unique(documents.unit, return_inverse=True, return_counts=True)
@@ -171,25 +140,28 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     overlap, _ = group_means(member, documents.overlap[kept], precision, number)
     order = np.lexsort((-np.abs(distance), p))
     shown = order[: max(20, min(200, int(discovered.sum())))]
-    return ResidualTest(
+    return ResidualTestFound(
+        kind=kind,
+        outcome="outlier_shard" if discovered[shown].any() else "none" if own else "not_evaluated",
         tested=own,
         too_small=len(np.unique(documents.own)) - own + documents.alone,
         pooled=len(np.unique(documents.own[kept][documents.own[kept] != documents.unit[kept]])),
         run_p=run_p,
+        limit=RUN_WIDE,
         steps_left_out=documents.steps_left_out,
         documents=len(kept),
-        beside=documents.beside,
+        beside=round(documents.beside, 9),
         left_out=documents.left_out,
         units=tuple(
-            OddUnit(
-                unit=int(units[tested][one]),
+            Odd(
+                **named(int(units[tested][one])),
                 documents=int(sizes[tested][one]),
-                mean=float(average[one]),
-                distance=float(distance[one]),
+                mean=round(float(average[one]), 9),
+                distance=round(float(distance[one]), 6),
                 p=float(p[one]),
                 fitted=bool(fitted[one]),
-                overlap=float(overlap[one]),
-                discovered=bool(discovered[one]),
+                overlap=round(float(overlap[one]), 6),
+                outlier=bool(discovered[one]),
             )
             for one in shown.tolist()
         ),

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.reader import RunLog
 from dataaudit.training.curve import Curve, curve_of
-from dataaudit.training.findings import number
+from dataaudit.training.replay_findings import number
 from dataaudit.training.run_findings import (
     Clipping,
     HeldOut,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from dataaudit.training.replay_findings import Model
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Clipping(_Model):
+class Clipping(Model):
     """How many updates were clipped."""
 
     updates: int = Field(description="Applied updates whose norm is known.")
@@ -22,7 +20,7 @@ class Clipping(_Model):
     max_norm: float = Field(description="To which gradients are clipped now.")
 
 
-class MixedPrecision(_Model):
+class MixedPrecision(Model):
     """What the scaler of a run in mixed precision did."""
 
     loss_scale: float = Field(description="The newest.")
@@ -31,7 +29,7 @@ class MixedPrecision(_Model):
     newest_overflow_rate: float = Field(description="The same of the newest 1,000 steps.")
 
 
-class ValidationPoint(_Model):
+class ValidationPoint(Model):
     """A loss on held-out data."""
 
     step: int
@@ -40,7 +38,7 @@ class ValidationPoint(_Model):
     train_val_gap: float | None = Field(description="val_loss - train_loss_ema.")
 
 
-class HeldOut(_Model):
+class HeldOut(Model):
     """Losses on one set of held-out data."""
 
     name: str = Field(description="Of the set; empty where there is one.")
@@ -51,7 +49,7 @@ class HeldOut(_Model):
     )
 
 
-class Straggler(_Model):
+class Straggler(Model):
     """The rank that works longest before ranks meet."""
 
     ratio: float = Field(description="`straggler_ratio`: median seconds of the slowest rank / median over ranks.")
@@ -61,7 +59,7 @@ class Straggler(_Model):
     ranks: int
 
 
-class Times(_Model):
+class Times(Model):
     """Where the time of the newest 1,000 steps went, by the hosts' clocks."""
 
     steps: int
@@ -78,7 +76,7 @@ class Times(_Model):
     straggler: Straggler | None
 
 
-class RunFacts(_Model):
+class RunFacts(Model):
     """What a run did, from its log alone."""
 
     tokens_seen: int = Field(description="Targets that were trained on, of all ranks, exact.")
@@ -96,7 +94,7 @@ class RunFacts(_Model):
 Mark = Literal["", "beyond", "perhaps", "unknown"]
 
 
-class SourceTrained(_Model):
+class SourceTrained(Model):
     """What was trained on of a source."""
 
     source: str
@@ -114,7 +112,7 @@ class SourceTrained(_Model):
     over: bool = Field(description="Passes are more than 5 % above the declared epochs.")
 
 
-class TokenDrift(_Model):
+class TokenDrift(Model):
     """How far the tokens that were trained on are from those that were audited (`token_kl_drift`)."""
 
     source: str = Field(description="Empty: all of them.")
@@ -127,7 +125,7 @@ class TokenDrift(_Model):
     mark: Mark = Field(description="`beyond`: kl > 0.05 and beyond chance; `perhaps`: > 0.05, as chance could give.")
 
 
-class LanguageTrained(_Model):
+class LanguageTrained(Model):
     """Estimated share of a language."""
 
     language: str
@@ -137,7 +135,7 @@ class LanguageTrained(_Model):
     corpus_share: float = Field(description="Of the tokens of the opened shards.")
 
 
-class LengthsTrained(_Model):
+class LengthsTrained(Model):
     """Lengths and padding of what was trained on, beside those of the documents."""
 
     tokens: int = Field(description="Targets of the segments that were counted, documents begun among them.")
@@ -155,7 +153,7 @@ class LengthsTrained(_Model):
     audited_pad_fraction: dict[str, float] = Field(description="By way of batching, at the same context length.")
 
 
-class TrainedOn(_Model):
+class TrainedOn(Model):
     """What a run was really trained on, against its manifest."""
 
     tokens: int

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import WINDOW_STEPS
-from dataaudit.training.findings import MovedTax, SourceLoss, SourceLosses, number
+from dataaudit.training.findings import MovedTax, SourceLoss, SourceLosses
+from dataaudit.training.replay_findings import number
 from dataaudit.training.spikes import SpikeDetector
 
 MOST_WINDOWS = 400

@@ -21,7 +21,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.findings import number
+from dataaudit.training.replay_findings import number
 from dataaudit.training.run_facts import Series, told_of
 from dataaudit.training.run_findings import (
     LanguageTrained,
