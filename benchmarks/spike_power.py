@@ -36,9 +36,8 @@ from spike_rules import RULES, alarms
 
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.training.attribution import attribute
-from dataaudit.training.event_permutation import alpha_of_look, event_test, read_without_a_gap
+from dataaudit.training.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
 from dataaudit.training.evidence import event_test_of
-from dataaudit.training.exposure import exposure_of
 from dataaudit.training.findings import Attribution, EventTestFound
 from dataaudit.training.residual_outliers import residual_test
 from dataaudit.training.spikes import GAP

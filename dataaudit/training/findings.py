@@ -8,8 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from dataaudit.errors import ExitCode
-from dataaudit.training.replay_findings import Model, Proposal, ReplayFound, Unit
-from dataaudit.training.run_findings import RunFacts, TrainedOn
+from dataaudit.training.replay_findings import Model, Proposal, ReplayFound, RunFacts, TrainedOn, Unit
 
 SCHEMA_NAME: Final = "dataaudit-attribution"
 SCHEMA_VERSION: Final = 1

@@ -17,12 +17,11 @@ from dataaudit.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.robust import Floats, Ints
 from dataaudit.text import plural
 from dataaudit.training.attribution import detector_of
-from dataaudit.training.blocks import false_alarms
+from dataaudit.training.blocks import false_alarms, none_seen
 from dataaudit.training.curve import Flagged, Judged, judge
 from dataaudit.training.findings import Detector
 from dataaudit.training.loss_table import read_losses
 from dataaudit.training.replay_findings import number
-from dataaudit.training.visibility import none_seen
 
 _SHOWN = 20
 _UNTOLD = (

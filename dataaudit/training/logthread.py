@@ -23,13 +23,11 @@ from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.composition import Segments
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.gpu_use import GpuUse
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
-from dataaudit.training.profiling import Window, fractions
+from dataaudit.training.profiling import GpuUse, Window, fractions
 from dataaudit.training.scan import StepDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
-from dataaudit.training.token_check import moved_row
-from dataaudit.training.trained_counts import TrainedCounts, repeated_targets
+from dataaudit.training.trained_counts import TrainedCounts, moved_row, repeated_targets
 
 BATCH_STEPS = 256
 """Steps that are written at once,"""

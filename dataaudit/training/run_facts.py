@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.reader import RunLog
 from dataaudit.training.curve import Curve, curve_of
-from dataaudit.training.replay_findings import number
-from dataaudit.training.run_findings import (
+from dataaudit.training.replay_findings import (
     Clipping,
     HeldOut,
     MixedPrecision,
@@ -28,6 +27,7 @@ from dataaudit.training.run_findings import (
     Straggler,
     Times,
     ValidationPoint,
+    number,
 )
 
 BETA = 0.99

@@ -21,16 +21,16 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.replay_findings import number
-from dataaudit.training.run_facts import Series, told_of
-from dataaudit.training.run_findings import (
+from dataaudit.training.replay_findings import (
     LanguageTrained,
     LengthsTrained,
     Mark,
     SourceTrained,
     TokenDrift,
     TrainedOn,
+    number,
 )
+from dataaudit.training.run_facts import Series, told_of
 
 POINTS = 0.02
 """Distance from the declared share from which on a source is off."""

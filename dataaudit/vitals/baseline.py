@@ -23,10 +23,11 @@ persistence never reach its limit.
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import orjson
@@ -219,8 +220,9 @@ def baseline_of(
     places = steps / total if total else steps.astype(np.float64)
     at = _knots(places, trend)
     metrics = np.array([key.metric for key in keys], object)
-    parts: list[_Part] = []
-    order: list[Ints] = []
+    levels, limits = np.empty((len(at), len(keys))), {}
+    (scale, effective), counts = np.empty((2, len(keys))), np.empty(len(keys), np.int64)
+    reasons = np.empty(len(keys), object)
     for metric in sorted(set(metrics)):
         chosen = np.flatnonzero(metrics == metric)
         log = metric in LOGARITHMS
@@ -228,10 +230,10 @@ def baseline_of(
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)
         own = logarithm(own[:, seen]) if log else own[:, seen]
-        parts.append(_measure(own, places[seen], at, trend, log, rate, persistence))
-        order.append(chosen)
-    place = np.argsort(np.concatenate(order))
-    reasons = [reason for part in parts for reason in part.reasons]
+        found = _measure(own, places[seen], at, trend, log, rate, persistence)
+        levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = found
+        if limit is not None:
+            limits[metric] = limit
     return Baseline(
         keys=keys,
         first=int(steps[0]),
@@ -239,12 +241,12 @@ def baseline_of(
         steps=len(steps),
         total=total,
         at=at,
-        levels=np.ascontiguousarray(np.concatenate([part.levels for part in parts], axis=1)[:, place]),
-        scale=np.concatenate([part.scale for part in parts])[place],
-        values=np.concatenate([part.values for part in parts])[place],
-        effective=np.concatenate([part.effective for part in parts])[place],
-        reasons=tuple(reasons[one] for one in place),
-        limits={keys[chosen[0]].metric: part.limits for chosen, part in zip(order, parts, strict=True) if part.limits},
+        levels=levels,
+        scale=scale,
+        values=counts,
+        effective=effective,
+        reasons=tuple(reasons.tolist()),
+        limits=limits,
         rate=rate,
         persistence=persistence,
     )
@@ -295,6 +297,23 @@ def baseline_of_run(
     return baseline_of(keys, steps, values, trend="trajectory", total=total, rate=rate, persistence=persistence)
 
 
+class Arrays:
+    """What keeps its arrays in a checkpoint, in plain types."""
+
+    ARRAYS: ClassVar[tuple[str, ...]]
+    """Their names."""
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {name: base64.b64encode(getattr(self, name).tobytes()).decode() for name in self.ARRAYS}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        for name in self.ARRAYS:
+            held = getattr(self, name)
+            held[...] = np.frombuffer(base64.b64decode(state[name]), held.dtype).reshape(held.shape)
+
+
 def logarithm(values: Floats) -> Floats:
     """Return logarithms, -inf for what has none; NaN stays NaN."""
     with np.errstate(divide="ignore"):
@@ -336,22 +355,10 @@ class Runs:
         return np.maximum(far, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """The baseline of one metric."""
-
-    levels: Floats
-    scale: Floats
-    values: Ints
-    effective: Floats
-    reasons: list[str]
-    limits: tuple[Limit, Limit] | None
-
-
 def _measure(
     values: Floats, places: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
-) -> _Part:
-    """Return the baseline of a metric.
+) -> tuple[Floats, Floats, Ints, Floats, list[str], tuple[Limit, Limit] | None]:
+    """Return the levels, scales, numbers of values and of independent ones, reasons and limits of a metric.
 
     Args:
         values: float64[series, n], in logarithms where the metric is.
@@ -397,14 +404,7 @@ def _measure(
             for (over, many), seen, bound in zip(ways, tails, bounds, strict=True)
         )
         limits = (jumps, drifts)
-    return _Part(
-        levels=levels,
-        scale=np.where(fit, scale, np.nan),
-        values=number.astype(np.int64),
-        effective=effective,
-        reasons=reasons,
-        limits=limits,
-    )
+    return levels, np.where(fit, scale, np.nan), number, effective, reasons, limits
 
 
 def _reason(number: int, effective: float) -> str:

@@ -8,8 +8,7 @@ import pyarrow.compute
 import pytest
 from lanes import thinned
 
-from dataaudit.training.event_permutation import alpha_of_look, event_test, read_without_a_gap
-from dataaudit.training.exposure import exposure_of
+from dataaudit.training.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
 
 BLOCK_ROWS, SHARDS, DOCUMENTS = 4, 6, 40
 
@@ -145,9 +144,9 @@ def test_the_smallest_p_is_said_and_never_undercut():
     exposure = exposed(table, steps, targets)
     onsets = np.array([12])
     whole = event_test(exposure, onsets, onsets, random_order=False, lag=2)
-    assert whole.smallest_p == 1 / len(steps)  # every shift there is
+    assert whole.smallest_p == pytest.approx(1 / len(steps))  # every shift there is
     short = event_test(exposure, onsets, onsets, random_order=False, lag=2, phases=(8, 20))
-    assert short.smallest_p == 1 / 12  # within the episode's phase alone
+    assert short.smallest_p == pytest.approx(1 / 12)  # within the episode's phase alone
     both = event_test(exposure, np.array([5, 30]), onsets, random_order=False, lag=2, phases=(10,), orders=99)
     assert both.smallest_p == 1 / 100
     for found in (whole, short, both):

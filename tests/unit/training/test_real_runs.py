@@ -16,8 +16,7 @@ from lanes import thinned
 
 from dataaudit.training.attribution import attribute
 from dataaudit.training.curve import judge
-from dataaudit.training.event_permutation import event_test
-from dataaudit.training.exposure import exposure_of
+from dataaudit.training.event_permutation import event_test, exposure_of
 from dataaudit.training.residual_outliers import residual_test
 
 ROOT = Path(__file__).parents[3]

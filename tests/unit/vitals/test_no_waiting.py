@@ -13,7 +13,8 @@ import vitals_models as made  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import attention_pass, noise, norms, taps, updates  # noqa: E402
+from dataaudit.vitals import attention_pass, noise, norms, taps  # noqa: E402
+from dataaudit.vitals import weights as updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
