@@ -44,6 +44,8 @@ _SCALES = np.exp(np.linspace(-1.6, 1.2, 57))
 _POINTS = 31
 _NORMAL = np.array([NormalDist().inv_cdf((place + 0.5) / _POINTS) for place in range(_POINTS)])
 """Equally likely points of the normal distribution."""
+_CHECKS = 99
+"""Samples that a fit is compared with."""
 _LARGEST = 0.05
 """Share of the largest values that a tail is continued from."""
 _LEAST_LARGEST = 10
@@ -323,22 +325,22 @@ class FittedTail:
         return self.share * _survival(np.maximum(values - self.threshold, 0.0), self.scale, self.shape)
 
 
-def fit_tail(ascending: Floats, random: np.random.Generator, most: int = 250, checks: int = 99) -> FittedTail | None:
+def fit_tail(ascending: Floats, random: np.random.Generator) -> FittedTail | None:
     """Fit the largest values by probability-weighted moments; None where no number of them from 250 to 50 fits.
 
     A fit holds if its Anderson-Darling distance is not among the largest twentieth of those of samples drawn from it
     (Hosking & Wallis 1987; Knijnenburg et al. 2009).
     """
-    for number in range(min(most, len(ascending) // 4), 49, -50):
+    for number in range(min(250, len(ascending) // 4), 49, -50):
         threshold = float(ascending[-number - 1] + ascending[-number]) / 2
         excess = ascending[-number:] - threshold
         scale, shape = _moments(excess)
         own = _anderson_darling(excess, scale, shape)
         worse = 0
-        for _ in range(checks):
+        for _ in range(_CHECKS):
             drawn = np.sort(_quantile(random.random(number), scale, shape))
             worse += _anderson_darling(drawn, *_moments(drawn)) >= own
-        if worse + 1 > 0.05 * (checks + 1):
+        if worse + 1 > 0.05 * (_CHECKS + 1):
             return FittedTail(threshold=threshold, share=number / len(ascending), scale=scale, shape=shape)
     return None
 

@@ -60,7 +60,6 @@ def direct(
     among: int = 1,
     exclude: Ints | None = None,
     first: Ints | None = None,
-    alpha: float = ALPHA,
     seed: int = 0,
 ) -> DirectFound:
     """Test whether the documents of one unit are odd beside those of other units.
@@ -72,7 +71,6 @@ def direct(
         among: Units among which this one was named for being the worst; 1 when it was named in advance.
         exclude: Further documents that may be no controls: those of other suspects' shards.
         first: Of :func:`first_reads` up to the newest checkpoint, where it is known already.
-        alpha: Up to which ``p * among`` is called odd.
         seed: Of the draw of control units and documents.
     """
     random = np.random.Generator(np.random.PCG64([seed, len(suspects), 1]))
@@ -81,10 +79,10 @@ def direct(
         first = first_reads(replay, max(replay.checkpoints, default=0))
     chosen = _chosen(replay, suspects, units, exclude, first, random)
     if chosen is None:
-        return DirectFound(outcome="not_evaluated", reason="checkpoints", among=among, alpha=alpha)
+        return DirectFound(outcome="not_evaluated", reason="checkpoints", matched=MATCHED[0], among=among, alpha=ALPHA)
     matched, checkpoints, own, controls, unmatched = chosen
     strata = documents.strata(matched)
-    known: dict[str, Any] = {"among": among, "alpha": alpha, "checkpoints": checkpoints}
+    known: dict[str, Any] = {"among": among, "alpha": ALPHA, "checkpoints": checkpoints}
     known |= {"unmatched": unmatched, "matched": matched}
     if len(own) < LEAST_DOCUMENTS:
         return DirectFound(outcome="not_evaluated", reason="suspects", **known)
@@ -100,7 +98,7 @@ def direct(
     unit = np.concatenate([np.zeros(len(own), np.int64), 1 + np.searchsorted(names, units[controls])])
     found = compare_units(losses, unit, strata[everyone])
     outcome: DirectOutcome = "not_odd" if abs(found.distances[0]) <= FAR else "undecided"
-    if found.p * among <= alpha:
+    if found.p * among <= ALPHA:
         outcome = "outlier_data" if matched == MATCHED[0] else "unlike_others"
     low, high = found.interval
     return DirectFound(

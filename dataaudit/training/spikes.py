@@ -140,15 +140,10 @@ class SpikeDetector:
         """Healthy steps that k can follow from."""
         return len(self._past)
 
-    def alarm_rates(self, k: float | None = None) -> tuple[AlarmRate, AlarmRate] | None:
-        """Return how often a healthy curve leaves the band above and below; None with too few healthy steps.
-
-        Args:
-            k: Of the band; the detector's own when None.
-        """
+    def alarm_rates(self) -> tuple[AlarmRate, AlarmRate] | None:
+        """Return how often a healthy curve leaves the band above and below; None with too few healthy steps."""
         tails = self._tails()
-        width = self.k if k is None else k
-        return None if tails is None else (tails[0].rate(width), tails[1].rate(width))
+        return None if tails is None else (tails[0].rate(self.k), tails[1].rate(self.k))
 
     def _learn(self, step: int, distance: float) -> None:
         """Keep a healthy distance, and let k follow from them in its turn."""

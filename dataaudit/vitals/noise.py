@@ -1,14 +1,10 @@
 """How noisy gradients are, from norms alone: noise scale, signal to noise, how well directions agree.
 
-Gradients g_i of W micro-batches (or workers) with b_i tokens each scatter around the true gradient G:
-E|g_i|² = G² + S/b_i, S the trace of the covariance of one token's gradient, tokens taken as independent. Their mean
-is g = Σ w_i g_i, Σ w_i = 1. With a = Σ w_i/b_i and c = Σ w_i²/b_i, on average (arXiv 1812.06162,
-appendix A):
+Gradients g_i of W micro-batches (or workers) scatter around the true gradient G: E|g_i|² = G² + S, S the trace of the
+covariance of one micro-batch's gradient. Their mean g has E|g|² = G² + S/W (arXiv 1812.06162, appendix A).
 
-    Σ w_i |g_i|² = G² + a·S,   |g|² = G² + c·S.
-
-B_simple = S / G² is the batch size, in tokens, at which noise and signal are alike. Both are averaged over steps before
-they are divided: a mean of ratios is neither.
+B_simple = S / G² is the batch size, in micro-batches, at which noise and signal are alike. Both are averaged over steps
+before they are divided: a mean of ratios is neither.
 
 An estimate of G² may be negative, where noise hides the gradient. It goes into the averages as it is (clipping it would
 bias them); where the average itself is not positive, B_simple is NaN, not measured, and its interval has no upper end.
@@ -29,24 +25,12 @@ _Z = 1.959963984540054
 """Of a normal distribution, 95 % lie within it."""
 
 
-def signal_and_noise(
-    squares: torch.Tensor,
-    square_of_mean: torch.Tensor,
-    sizes: torch.Tensor | None = None,
-    weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return estimates without bias of G² and of S, from one step; nothing waits for a device.
+def signal_and_noise(squares: torch.Tensor, square_of_mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return estimates without bias of G² and of S, float64 scalars, from one step; nothing waits for a device.
 
     Args:
         squares: |g_i|², float[W], W at least 2.
-        square_of_mean: |Σ w_i g_i|², a scalar.
-        sizes: b_i, tokens of each micro-batch, float[W]; None: the micro-batch is the unit.
-        weights: w_i, float[W], their sum 1. None: in proportion to the sizes, as a mean over tokens has them. A loop
-            that divides each micro-batch's mean loss by W has 1/W.
-
-    Returns:
-        G² and S, float64 scalars. S is in units of a token, or of a micro-batch where no sizes are given. Either may be
-        negative.
+        square_of_mean: |Σ g_i / W|², a scalar.
 
     Raises:
         ValueError: Fewer than two gradients: noise cannot be told from signal.
@@ -54,10 +38,8 @@ def signal_and_noise(
     if len(squares) < 2:
         raise ValueError("signal_and_noise: two gradients or more are needed")
     squares, mean = squares.double(), square_of_mean.double()
-    b = torch.ones_like(squares) if sizes is None else sizes.to(squares)
-    w = b / b.sum() if weights is None else weights.to(squares)
-    small = (w * squares).sum()
-    a, c = (w / b).sum(), (w * w / b).sum()
+    w = torch.full_like(squares, 1 / len(squares))
+    small, a, c = (w * squares).sum(), w.sum(), (w * w).sum()
     return (a * mean - c * small) / (a - c), (small - mean) / (a - c)
 
 
