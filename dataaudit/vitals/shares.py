@@ -24,7 +24,7 @@ scattered steps, widens r. So the law of few healthy steps is wide. Of fewer tha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -32,8 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.robust import Floats, Ints, of_each
-from dataaudit.vitals.baseline import AVERAGED, Arrays, Key
-from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Covariates, how_judged
+from dataaudit.vitals.baseline import AVERAGED, Key
+from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge, how_judged
 
 LEAST_STEPS = 10
 """Healthy steps that a law is learnt from."""
@@ -170,7 +170,7 @@ def _rises(first: np.ndarray, steps: np.ndarray) -> np.ndarray:
     return found
 
 
-class Shares(Arrays):
+class Shares(Judge):
     """Judges shares and counts against their own past.
 
     Args:
@@ -180,10 +180,9 @@ class Shares(Arrays):
     Attributes:
         places: int64[n]: places of the series that are shares.
         open: bool[n]: which are out.
-        others: Series that others judge at the same rate.
     """
 
-    ARRAYS = ("_counts", "_trials", "_steps", "_values", "_age", "_moved", "_scatter", "_limits", "open")
+    ARRAYS = ("_counts", "_trials", "_steps", "values", "_age", "_moved", "_scatter", "_limits", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
         self.places = np.array([one for one, key in enumerate(keys) if how_judged(key) == "share"], np.int64)
@@ -193,12 +192,12 @@ class Shares(Arrays):
         self._whole = np.array([keys[one].metric == "dead_neuron_count" for one in self.places], bool)
         """Which are counts, not shares."""
         self._alike = np.unique(names, return_inverse=True)[1] if number else np.zeros(0, np.int64)
-        self.rate, self.others, self.known = rate, 0, Covariates()
+        super().__init__(rate)
         self.open = np.zeros(number, bool)
         self._counts, self._trials = np.zeros((2, _RING, number), np.float32)
         """k and n of the last values, in a ring."""
         self._steps = np.zeros((_RING, number), np.int64)
-        self._values = np.zeros(number, np.int64)
+        self.values = np.zeros(number, np.int64)
         self._age = np.full(number, _REFIT)
         """Values since the law was learnt."""
         self._moved = np.zeros(number)
@@ -230,16 +229,16 @@ class Shares(Arrays):
         new = np.flatnonzero(np.isfinite(values) & (n >= 1))
         if not len(new):
             return np.zeros(0, np.int64)
-        at = self._values[new] % _RING
+        at = self.values[new] % _RING
         counts = np.round(values[new] * np.where(self._whole[new], 1, n[new]))
         self._counts[at, new] = np.clip(counts, 0, n[new])
         self._trials[at, new] = n[new]
         self._steps[at, new] = step
-        self._values[new] += 1
+        self.values[new] += 1
         self._age[new] += 1
         moved = float(np.abs(self.known.x[0] - self.known.x[1:-1]).max())
         stale = moved > self._moved[new] + _STALE
-        due = new[((self._age[new] >= _REFIT) | stale) & (self._values[new] >= JUDGED_FROM)]
+        due = new[((self._age[new] >= _REFIT) | stale) & (self.values[new] >= JUDGED_FROM)]
         for one in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.places) // _REFIT)].tolist():
             self._learn(one, moved)
         jumps, drifts = self._beyond(new)
@@ -255,22 +254,12 @@ class Shares(Arrays):
         jumps = bool(self._beyond(np.array([own]))[0].all())
         low, high, of = self._limits[0 if jumps else 1, own].tolist()
         times = of if self._whole[own] and jumps else of / AVERAGED if self._whole[own] else 1.0
-        values = PERSISTENCE if jumps else AVERAGED
-        return {
-            "rule": "jump" if jumps else "drift",
-            "first_step": int(self._steps[(self._values[own] - values) % _RING, own]),
-            "low": low * times,
-            "high": high * times,
-            "over": "each" if jumps else "mean",
-            "values": values,
-            "baseline": None,
-            "family": self._family,
-            "false_alarm_rate": self.rate,
-        }
+        first = int(self._steps[(self.values[own] - (PERSISTENCE if jumps else AVERAGED)) % _RING, own])
+        return self.alarm(first, low * times, high * times, jumps=jumps)
 
     def why(self, places: Sequence[int]) -> str:
         """Return why some series are not judged; empty where they have few values."""
-        values = self._values[[self._place[one] for one in places]]
+        values = self.values[[self._place[one] for one in places]]
         if not values.any():
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
@@ -279,27 +268,9 @@ class Shares(Arrays):
         """Take that the run went back."""
         self.open[:] = False
 
-    def state(self) -> dict[str, Any]:
-        """Return all that it knows, in plain types."""
-        return {**super().state(), "known": self.known.state()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self.known.load(state["known"])
-        super().load(state)
-
-    @property
-    def ready(self) -> int:
-        """How many series have enough values."""
-        return int(np.count_nonzero(self._values >= JUDGED_FROM))
-
-    @property
-    def _family(self) -> int:
-        return max(self.ready + self.others, 1)
-
     def _newest(self, ring: np.ndarray, own: Ints, number: int) -> np.ndarray:
         """Return the newest values of some series, float[number, own], the newest first."""
-        found: np.ndarray = ring[(self._values[own] - 1 - np.arange(number)[:, None]) % _RING, own]
+        found: np.ndarray = ring[(self.values[own] - 1 - np.arange(number)[:, None]) % _RING, own]
         return found
 
     def _beyond(self, own: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -321,10 +292,10 @@ class Shares(Arrays):
 
     def _learn(self, own: int, moved: float) -> None:
         """Learn the law of a series, of its values and of their sums."""
-        number = min(int(self._values[own]), _RING)
+        number = min(int(self.values[own]), _RING)
         rings = (self._newest(one, np.array([own]), number) for one in (self._counts, self._trials))
         k, n = (one[AVERAGED:, 0].astype(np.float64) for one in rings)
-        memory, tail = _memory(k / n), of_each(self.rate / 3, self._family) / 2
+        memory, tail = _memory(k / n), of_each(self.rate / 3, self.family) / 2
         times = 1 + (INDEPENDENT - 1) * (1 - memory)
         sums = [one[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for one in (k, n)]
         ways = ((k, n, tail ** (1 / times), (1 - memory) / (1 + memory)), (*sums, tail, 1.0))

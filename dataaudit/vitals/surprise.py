@@ -280,7 +280,57 @@ def how_judged(key: Key) -> str:
     return _OTHERS.get(key.metric, "another statistic of the metric is judged")
 
 
-class Surprises(Arrays):
+class Judge(Arrays):
+    """Judges series against their own past, at a rate of false alarms that is one for all who judge.
+
+    Args:
+        rate: False alarms a step, of all series together.
+
+    Attributes:
+        others: Series that others judge at the same rate.
+        values: int64[series]: values that each had.
+    """
+
+    values: Ints
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.others, self.known = rate, 0, Covariates()
+
+    @property
+    def ready(self) -> int:
+        """How many series have enough values."""
+        return int(np.count_nonzero(self.values >= JUDGED_FROM))
+
+    @property
+    def family(self) -> int:
+        """Series that the rate is of."""
+        return max(self.ready + self.others, 1)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {**super().state(), "known": self.known.state()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        super().load(state)
+        self.known.load(state["known"])
+
+    def alarm(self, first_step: int, low: float, high: float, *, jumps: bool) -> dict[str, Any]:
+        """Return what a series left: where it began, and the band."""
+        return {
+            "rule": "jump" if jumps else "drift",
+            "first_step": first_step,
+            "low": low,
+            "high": high,
+            "over": "each" if jumps else "mean",
+            "values": PERSISTENCE if jumps else AVERAGED,
+            "baseline": None,
+            "family": self.family,
+            "false_alarm_rate": self.rate,
+        }
+
+
+class Surprises(Judge):
     """Judges series against their own past.
 
     Args:
@@ -290,7 +340,6 @@ class Surprises(Arrays):
     Attributes:
         places: int64[judged]: places of the series that can be judged.
         open: bool[judged]: which are out.
-        others: Series that others judge at the same rate.
     """
 
     ARRAYS = ("_recent", "_steps", "_expected", "_mean", "_spread", "_doubtful", "open")
@@ -304,7 +353,8 @@ class Surprises(Arrays):
         self._place[self.places] = np.arange(number)
         updates = np.array([keys[one].metric == "update_to_weight" for one in self.places], bool)
         self.expected = Expected(np.where(updates, 1.0, np.nan))
-        self.rate, self.others, self.known = rate, 0, Covariates()
+        super().__init__(rate)
+        self.values = self.expected.count
         self.open = np.zeros(number, bool)
         self._recent, self._expected = np.zeros((2, AVERAGED, number))
         """float64[AVERAGED, series]: the newest error first, in scales; what was expected."""
@@ -325,7 +375,7 @@ class Surprises(Arrays):
     @property
     def limits(self) -> tuple[float, float]:
         """The limits of jumps and drifts."""
-        family = self._family
+        family = self.family
         if family not in self._limits:
             tail = of_each(self.rate / 3, family)
             self._limits = {
@@ -376,26 +426,8 @@ class Surprises(Arrays):
         jumps, middle = bool(self._jumps[own]), float(self._expected[at, own])
         means = np.sqrt(np.maximum(self._spread[0, own], _VARIANCES[0]))
         reach = float(self.expected.scale[own] * (self.limits[0] if jumps else self.limits[1] * means))
-        return {
-            "rule": "jump" if jumps else "drift",
-            "first_step": int(self._steps[at, own]),
-            "low": self._back(place, middle - reach),
-            "high": self._back(place, middle + reach),
-            "over": "each" if jumps else "mean",
-            "values": PERSISTENCE if jumps else AVERAGED,
-            "baseline": None,
-            "family": self._family,
-            "false_alarm_rate": self.rate,
-        }
-
-    @property
-    def ready(self) -> int:
-        """How many series have enough values."""
-        return int(np.count_nonzero(self.expected.count >= JUDGED_FROM))
-
-    @property
-    def _family(self) -> int:
-        return max(self.ready + self.others, 1)
+        low, high = self._back(place, middle - reach), self._back(place, middle + reach)
+        return self.alarm(int(self._steps[at, own]), low, high, jumps=jumps)
 
     def _transformed(self, held: Floats) -> Floats:
         found = np.full(len(held), np.nan)
@@ -423,12 +455,11 @@ class Surprises(Arrays):
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
-        return {**super().state(), "expected": self.expected.state(), "known": self.known.state()}
+        return {**super().state(), "expected": self.expected.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.expected.load(state["expected"])
-        self.known.load(state["known"])
         super().load(state)
 
     def _far(self, phi: Floats, new: npt.NDArray[np.bool_]) -> Floats:

@@ -35,7 +35,7 @@ from torch import nn
 from dataaudit.errors import ConfigError
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
-from dataaudit.vitals.noise import gsnr_adam_proxy
+from dataaudit.vitals.micro_batches import gsnr_adam_proxy
 from dataaudit.vitals.norms import norm, pieces, std
 from dataaudit.vitals.structure import Structure, parameters_of
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from vitals_models import leave  # noqa: E402
 
-from dataaudit.vitals.noise import (  # noqa: E402
+from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
     direction_consistency,
