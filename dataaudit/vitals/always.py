@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -99,17 +99,18 @@ class Finding(NamedTuple):
     detail: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """A fixed threshold from the literature."""
 
     metric: str
-    above: bool
-    """Whether it is a value above it that is warned of; below it otherwise."""
     value: float
     source: str
+    _: KW_ONLY
     stats: frozenset[str] = frozenset()
     """Statistics that it holds for; empty: all."""
+    above: bool = True
+    """Whether it is a value above it that is warned of; below it otherwise."""
     steady_only: bool = False
     """Whether it holds outside of warm-up and decay of the learning rate alone."""
 
@@ -120,42 +121,15 @@ class Threshold:
 
 _LOWER_BOUNDS = frozenset({"sampled", "lower"})
 _WHOLE_LAYERS = frozenset({"all", "others"})
+_RATIO = "rule of thumb: about 1e-3 is healthy"
 THRESHOLDS = (
+    Threshold("max_attn_logit", 100.0, "QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
     Threshold(
-        metric="max_attn_logit",
-        above=True,
-        value=100.0,
-        stats=_LOWER_BOUNDS,
-        source="QK-clip acts at 100: Kimi K2, arXiv 2507.20534",
+        "max_attn_logit", 1000.0, "above 1000 runs became unstable: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS
     ),
-    Threshold(
-        metric="max_attn_logit",
-        above=True,
-        value=1000.0,
-        stats=_LOWER_BOUNDS,
-        source="above 1000 runs became unstable: Kimi K2, arXiv 2507.20534",
-    ),
-    Threshold(
-        metric="update_to_weight",
-        above=True,
-        value=1e-2,
-        stats=_WHOLE_LAYERS,
-        source="rule of thumb: about 1e-3 is healthy",
-    ),
-    Threshold(
-        metric="update_to_weight",
-        above=False,
-        value=1e-4,
-        stats=_WHOLE_LAYERS,
-        steady_only=True,
-        source="rule of thumb: about 1e-3 is healthy",
-    ),
-    Threshold(
-        metric="gradient_spike_score",
-        above=True,
-        value=2.0,
-        source="rule of thumb: twice the average of earlier norms",
-    ),
+    Threshold("update_to_weight", 1e-2, _RATIO, stats=_WHOLE_LAYERS),
+    Threshold("update_to_weight", 1e-4, _RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
+    Threshold("gradient_spike_score", 2.0, "rule of thumb: twice the average of earlier norms"),
 )
 
 
