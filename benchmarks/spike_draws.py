@@ -10,7 +10,7 @@ import pyarrow as pa
 from spike_corpus import shuffle_buffer
 from spike_logs import BLOCK_ROWS, Log
 
-from dataaudit.training.exposure import Exposure, exposure_of
+from dataaudit.training.event_permutation import Exposure, exposure_of
 from dataaudit.training.residual_outliers import Documents
 from dataaudit.training.spikes import GAP
 

@@ -36,9 +36,8 @@ from spike_rules import RULES, alarms
 
 from dataaudit.kernels.intervals import clopper_pearson
 from dataaudit.training.attribution import attribute
-from dataaudit.training.event_permutation import alpha_of_look, event_test
+from dataaudit.training.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
 from dataaudit.training.evidence import event_test_of
-from dataaudit.training.exposure import exposure_of
 from dataaudit.training.findings import Attribution, EventTestFound
 from dataaudit.training.residual_outliers import residual_test
 from dataaudit.training.spikes import GAP
@@ -295,7 +294,7 @@ def residual_part(logs: dict[str, Log], given: Namespace) -> None:
                     random = np.random.default_rng([trial, blocks, times])
                     base = clean[times][trial % len(clean[times])]
                     made, chosen = planted_among(base, bad, blocks, documents, prose, random)
-                    odd = [one.unit for one in residual_test(made, seed=trial).units if one.discovered]
+                    odd = [one.shard for one in residual_test(made, seed=trial).units if one.outlier]
                     found += int(np.isin(chosen, odd).sum())
                 cells.append(share(found, rounds * blocks))
             row(fault, order, len(bad.unit), *cells)
@@ -335,8 +334,8 @@ def event_part(logs: dict[str, Log], given: Namespace) -> None:
                     said = event_test(
                         exposure, onsets, flagged, random_order=order == "shuffled", orders=199, seed=trial
                     )
-                    found += any(one.unit in (unit, -1 - (unit >> 40)) and one.p <= 0.05 for one in said.units)
-                    untested += unit in said.not_identifiable
+                    found += any(one.shard in (unit, -1 - (unit >> 40)) and one.p <= 0.05 for one in said.units)
+                    untested += unit in exposure.units[read_without_a_gap(exposure)]
                 cells.append(share(found, trials) + (f" ({untested} not identifiable)" if untested else ""))
             row(order, f"{chance:g}", *cells)
 
@@ -359,7 +358,7 @@ def uniform_part(logs: dict[str, Log], given: Namespace) -> None:
             made = relabelled(log, np.random.default_rng(one), within_source=True)
             said = residual_test(made.documents(), seed=one)
             tested += said.tested
-            outliers += any(unit.discovered for unit in said.units)
+            outliers += any(unit.outlier for unit in said.units)
             counts.update(level for level in levels for unit in said.units if unit.p <= level)
         cells = [f"{counts[level] / tested:.4f}" for level in levels]
         row("masked" if masked else "packed", f"{tested:,}", *cells, share(outliers, given.relabelings))
@@ -405,7 +404,7 @@ def discoveries_part(logs: dict[str, Log], given: Namespace) -> None:
             bad, found, wrong = pooled(faulty), 0, []
             for one in range(rounds):
                 made = many_blocks(clean, bad, np.random.default_rng(one), whole=name == "whole blocks")
-                said = [unit.unit for unit in residual_test(made, seed=one).units if unit.discovered]
+                said = [unit.shard for unit in residual_test(made, seed=one).units if unit.outlier]
                 found += sum(1 for unit in said if unit < 20)
                 wrong.append(sum(1 for unit in said if unit >= 20) / max(1, len(said)))
             row(name, fault, rounds, share(found, 20 * rounds), f"{np.mean(wrong):.3f}")

@@ -218,8 +218,7 @@ def reconstruct(
 
     from dataaudit import text as t
     from dataaudit.training.loss_table import read_losses
-    from dataaudit.training.orders.batches import parse_steps
-    from dataaudit.training.orders.choice import Choice
+    from dataaudit.training.orders.choice import Choice, parse_steps
     from dataaudit.training.orders.reconstruct import reconstruct as run
     from dataaudit.training.orders.reconstruct import reconstructed_text
 

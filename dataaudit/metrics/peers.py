@@ -10,13 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.robust import SIGMA, spread
+
 COLUMNS = ("split", "sources")
 """Columns of the table of shards that tell which shards are peers."""
 LEAST_PEERS, LEAST_OF_SOURCE = 5, 3
 """Shards below which there is no usual spread, and below which a source has no usual value of its own."""
 _FEW = 20
 """Shards below which the spread of a group is no less than that of all shards about the medians of their groups."""
-_TO_SD = 1.4826
 _FLOOR = 0.02
 """Least robust sd as a part of the median: in an even source a tenth of other text, as Markdown, is no oddity."""
 
@@ -80,7 +81,7 @@ class Peers:
             mine = few & (self.splits == split)
             others = away[(self.splits == split) & ~np.isnan(away)]
             enough = len(others) + 1 >= LEAST_PEERS
-            spreads[mine] = np.maximum(spreads[mine], _TO_SD * float(np.median(others)) if enough else np.nan)
+            spreads[mine] = np.maximum(spreads[mine], SIGMA * float(np.median(others)) if enough else np.nan)
         medians[np.isnan(spreads)] = np.nan
         if documents is not None:
             some = np.maximum(documents, 1)
@@ -103,4 +104,4 @@ def robust(values: npt.ArrayLike) -> tuple[float, float]:
     """Return median and robust sd, 1.4826 times the median absolute deviation, at least 2 % of the median."""
     given = np.asarray(values, dtype=np.float64)
     median = float(np.median(given))
-    return median, max(_TO_SD * float(np.median(np.abs(given - median))), _FLOOR * abs(median))
+    return median, max(spread(given, median), _FLOOR * abs(median))

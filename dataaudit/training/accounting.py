@@ -19,13 +19,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dataaudit.training.spikes import WINDOW, pairs_of, robust_line
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from dataaudit.robust import Floats, Ints, Mask, pairs_of, robust_line, weighted_median
+from dataaudit.training.spikes import WINDOW
 
 SHRINK = 20.0
 """Healthy stretches at which half of an offset is believed."""
@@ -98,23 +94,6 @@ def grouped(units: Ints, weights: Floats, residuals: Floats) -> Groups:
     weight = _added(inverse, weights, len(unit))
     total = _added(inverse, weights * residuals, len(unit))
     return Groups(unit=unit, weight=weight, mean=total / weight, inverse=inverse)
-
-
-def weighted_median(values: Floats, weights: Floats) -> float:
-    """Return the value that half of the weight lies below; the middle of two where it is just half.
-
-    Args:
-        values: float64[n], n > 0.
-        weights: float64[n], positive.
-    """
-    order = np.argsort(values, kind="stable")
-    below = np.cumsum(weights[order])
-    half = below[-1] / 2
-    place = int(np.searchsorted(below, half * (1 - 1e-12)))
-    last = len(values) - 1
-    if math.isclose(below[place], half, rel_tol=1e-9) and place < last:
-        return float(values[order[place]] + values[order[place + 1]]) / 2
-    return float(values[order[min(place, last)]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

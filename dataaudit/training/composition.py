@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dataaudit.training.accounting import SHRINK, Floats, Ints
+from dataaudit.robust import Floats, Ints
+from dataaudit.training.accounting import SHRINK
 
 CAP = 3.0
 """Standard deviations of a document that it counts for at most where these are learnt."""

@@ -28,15 +28,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from dataaudit.robust import SIGMA, Ints, Mask, pairs_of, robust_line, student_quantile
 from dataaudit.training.direct_comparison import CHECKPOINTS
-from dataaudit.training.replay import Ints, Mask, Replay, Trained, first_reads, read_by, replaced
-from dataaudit.training.replay_findings import ContagionOutcome
-from dataaudit.training.spikes import FLOOR, K, pairs_of, robust_line
-from dataaudit.vitals.tails import student_quantile
+from dataaudit.training.replay import Replay, Trained, first_reads, read_by, replaced
+from dataaudit.training.replay_findings import Arm, ArmFound, ArmMean, ContagionFound, ContagionOutcome, number
+from dataaudit.training.spikes import FLOOR, K
 
 BEFORE = 8
 """Steps before an episode from which on the arms differ; the lag of the event test."""
@@ -49,9 +49,6 @@ LEAST_LINE = 10
 DRAWS = 3
 MOST_STEPS = 48
 """Steps after the branch at most."""
-_SIGMA = 1.4826
-
-Arm = Literal["A", "B", "C", "D"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,61 +63,6 @@ class Recorded:
     """Further numbers by name and step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArmRun:
-    """One repetition of an arm."""
-
-    arm: Arm
-    checkpoint: int
-    """Whose model it went on from."""
-    draw: int | None
-    """Which controls were drawn; None: the suspects themselves."""
-    rise: float
-    """Nats/token."""
-    band: float
-    """Up to which that is no spike."""
-    losses: tuple[float, ...]
-    """Of the held documents: at the branch and after each step."""
-
-    @property
-    def spike(self) -> bool:
-        """Whether it left the band."""
-        return not self.rise <= self.band
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contagion:
-    """What the arms say."""
-
-    outcome: ContagionOutcome
-    detail: str = ""
-    """Why nothing is decided, or what differs, in words."""
-    branch: int | None = None
-    """Last step before the arms differ."""
-    last: int | None = None
-    """Last step of the arms, as the run counts."""
-    suspects: int = 0
-    """Suspect documents that these steps read."""
-    held: int = 0
-    reproduced: int = 0
-    """Steps whose loss was the log's, bit by bit."""
-    arms: tuple[ArmRun, ...] = ()
-
-    def rises(self, arm: Arm) -> tuple[float, tuple[float, float] | None] | None:
-        """Return the mean rise of an arm in bands and its 95 % interval over its repetitions; None if it was not run.
-
-        The interval is Student's; None of fewer than two.
-        """
-        found = np.array([one.rise / one.band for one in self.arms if one.arm == arm])
-        if not len(found):
-            return None
-        middle = float(found.mean())
-        if len(found) < 2 or not np.isfinite(found).all():
-            return middle, None
-        half = student_quantile(0.025, len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
-        return middle, (middle - half, middle + half)
-
-
 def contagion(
     replay: Replay,
     recorded: Recorded,
@@ -132,7 +74,7 @@ def contagion(
     exclude: Ints | None = None,
     first: Ints | None = None,
     seed: int = 0,
-) -> Contagion:
+) -> ContagionFound:
     """Train the four arms.
 
     Args:
@@ -172,12 +114,24 @@ def contagion(
     arms = [] if course.differs else _arms(course, plan, begin, range(branch + 1, last + 1), draws)
     known["reproduced"] = course.equal
     if course.differs:
-        return Contagion(outcome="not_reproduced", detail=course.differs, **known)
+        return ContagionFound(outcome="not_reproduced", detail=course.differs, **known)
     outcome, detail = decide(arms)
     if plan.unlike and len(arms) > 1:
         others = "some controls are of another source or language, since too few of the suspects' own are free"
         detail = f"{detail}; {others}" if detail else others
-    return Contagion(outcome=outcome, detail=detail, arms=tuple(arms), **known)
+    means = tuple(_mean(arm, rises, [one for one in arms if one.arm == arm]) for arm, rises in course.rises.items())
+    return ContagionFound(outcome=outcome, detail=detail, arms=means, runs=tuple(arms), **known)
+
+
+def _mean(arm: Arm, rises: Sequence[float], runs: Sequence[ArmFound]) -> ArmMean:
+    """Return the mean rise of an arm, in bands, and Student's 95 % interval over its repetitions; of one, none."""
+    found = np.array(rises)
+    middle, interval = float(found.mean()), None
+    if len(found) > 1 and np.isfinite(found).all():
+        half = student_quantile(0.025, len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
+        interval = (round(middle - half, 12), round(middle + half, 12))
+    spikes = sum(one.spike for one in runs)
+    return ArmMean(arm=arm, repetitions=len(found), spikes=spikes, rise=number(middle), interval=interval)
 
 
 def _begin(checkpoints: Sequence[int], branch: int) -> int | None:
@@ -195,7 +149,7 @@ def _other_documents(recorded: Recorded, met: Mapping[int, Ints]) -> str:
     return ""
 
 
-def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) -> list[ArmRun]:
+def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) -> list[ArmFound]:
     """Train the arms, as far as they are needed; nothing where the first one is not the run."""
     replay = course.replay
     branch = steps[0] - 1
@@ -223,7 +177,7 @@ def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) ->
     return arms
 
 
-def decide(arms: Sequence[ArmRun]) -> tuple[ContagionOutcome, str]:
+def decide(arms: Sequence[ArmFound]) -> tuple[ContagionOutcome, str]:
     """Return what arms mean, and why nothing where they mean nothing."""
     spikes = {arm: [one.spike for one in arms if one.arm == arm] for arm in ("A", "B", "C", "D")}
     few = len(spikes["C"])
@@ -240,8 +194,8 @@ def decide(arms: Sequence[ArmRun]) -> tuple[ContagionOutcome, str]:
     return next(((outcome, detail) for holds, outcome, detail in rules if holds), mixed)
 
 
-def _untold(detail: str, **known: Any) -> Contagion:
-    return Contagion(outcome="not_evaluated", detail=detail, **known)
+def _untold(detail: str, **known: Any) -> ContagionFound:
+    return ContagionFound(outcome="not_evaluated", detail=detail, **known)
 
 
 def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -> list[int]:
@@ -331,6 +285,8 @@ class _Course:
         self.replay, self._held, self._recorded = replay, held, recorded
         self._weights = replay.documents.tokens[held] / replay.documents.tokens[held].sum()
         self.equal, self.differs = 0, ""
+        self.rises: dict[Arm, list[float]] = {}
+        """Of each repetition of an arm, in bands."""
 
     def lead(self, checkpoint: int, branch: int, *, checked: bool = False) -> _Lead:
         """Go from a checkpoint to a branch by the run's own batches; the newest steps give the line."""
@@ -346,7 +302,7 @@ class _Course:
             return _Lead(value=math.nan, slope=math.nan, band=math.nan, last=math.nan)
         at = np.arange(1 - len(values), 1, dtype=np.float64)
         slope, value, spread = robust_line(at, np.array(values), pairs_of(len(values)))
-        band = K * _SIGMA * max(spread, FLOOR * abs(value))
+        band = K * SIGMA * max(spread, FLOOR * abs(value))
         return _Lead(value=value, slope=max(0.0, slope), band=band, last=values[-1])
 
     def arm(
@@ -358,7 +314,7 @@ class _Course:
         steps: Sequence[tuple[int, Any]],
         *,
         checked: bool = False,
-    ) -> ArmRun:
+    ) -> ArmFound:
         """Train on steps and say how far the held documents' loss rises."""
         values = []
         for step, batches in steps:
@@ -369,8 +325,16 @@ class _Course:
         found = np.array(values)
         above = found - lead.value - lead.slope * np.arange(1, len(found) + 1)
         rise = math.inf if not np.isfinite(above).all() else float(above.max(initial=-math.inf))
-        losses = (lead.last, *values)
-        return ArmRun(arm=arm, checkpoint=checkpoint, draw=draw, rise=rise, band=lead.band, losses=losses)
+        self.rises.setdefault(arm, []).append(rise / lead.band)
+        return ArmFound(
+            arm=arm,
+            checkpoint=checkpoint,
+            draw=draw,
+            rise=number(rise),
+            band=number(lead.band),
+            spike=not rise <= lead.band,
+            losses=tuple(map(number, (lead.last, *values))),
+        )
 
     def _score(self) -> float:
         return float(np.dot(self._weights, self.replay.score(self._held)))

@@ -11,9 +11,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.robust import AlarmRate, Floats, Ints, Mask
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.accounting import Floats, Ints, Mask
-from dataaudit.training.alarm_rate import AlarmRate
 from dataaudit.training.composition import Segments
 from dataaudit.training.scan import StepDetector
 from dataaudit.training.spikes import GAP, SpikeDetector, Verdict

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dataaudit.robust import Floats, Ints, Mask
 from dataaudit.text import plural
-from dataaudit.training.accounting import Account, Floats, Ints, Mask, Part, Stretches, block_of, shard_of, step_weights
+from dataaudit.training.accounting import Account, Part, Stretches, block_of, shard_of, step_weights
 from dataaudit.training.findings import Reason
 
 HALF = 0.5

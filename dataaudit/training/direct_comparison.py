@@ -27,11 +27,10 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.training.predicted_losses import variance_between
-from dataaudit.training.replay import MATCHED, Floats, Ints, Mask, Matched, Replay, first_reads
-from dataaudit.training.replay_findings import DirectOutcome, DirectReason
+from dataaudit.robust import Floats, Ints, Mask, student_quantile, variance_between
+from dataaudit.training.replay import MATCHED, Matched, Replay, first_reads
+from dataaudit.training.replay_findings import DirectFound, DirectOutcome, number
 from dataaudit.training.residual_outliers import LEAST_DOCUMENTS
-from dataaudit.vitals.tails import student_quantile
 
 CHECKPOINTS = 3
 """Least checkpoints before exposure."""
@@ -53,43 +52,6 @@ _FARTHEST = 10.0
 """Standard deviations for which the smallest p that controls can give is stated, of a unit that is no farther."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Direct:
-    """What the direct test says of one unit."""
-
-    outcome: DirectOutcome
-    reason: DirectReason = ""
-    """Why nothing is said: too few checkpoints before exposure, suspect documents, or control units."""
-    checkpoints: tuple[int, ...] = ()
-    documents: int = 0
-    """Suspect documents that were scored."""
-    unmatched: int = 0
-    """Suspect documents without controls."""
-    matched: Matched = MATCHED[0]
-    """What controls have in common with them."""
-    units: int = 0
-    """Control units."""
-    effect: float = math.nan
-    """Mean loss of the suspects less that of matched controls, nats/token."""
-    interval: tuple[float, float] = (math.nan, math.nan)
-    """95 % interval of it, over draws of control units and checkpoints."""
-    by_checkpoint: tuple[float, ...] = ()
-    """The effect at each checkpoint."""
-    p: float = math.nan
-    """Two-sided, of a unit that was named in advance."""
-    smallest_p: float = math.nan
-    """Of a unit that is ten standard deviations off, or as far as this one is: these controls give no smaller one."""
-    usual: float = math.nan
-    """Nats/token from the controls' middle within which 95 % of units like them lie."""
-    among: int = 1
-    """Units among which it was named."""
-
-    @property
-    def adjusted(self) -> float:
-        """``p`` times the units among which it was named, 1 at most."""
-        return min(1.0, self.p * self.among)
-
-
 def direct(
     replay: Replay,
     suspects: Ints,
@@ -98,9 +60,8 @@ def direct(
     among: int = 1,
     exclude: Ints | None = None,
     first: Ints | None = None,
-    alpha: float = ALPHA,
     seed: int = 0,
-) -> Direct:
+) -> DirectFound:
     """Test whether the documents of one unit are odd beside those of other units.
 
     Args:
@@ -110,7 +71,6 @@ def direct(
         among: Units among which this one was named for being the worst; 1 when it was named in advance.
         exclude: Further documents that may be no controls: those of other suspects' shards.
         first: Of :func:`first_reads` up to the newest checkpoint, where it is known already.
-        alpha: Up to which ``p * among`` is called odd.
         seed: Of the draw of control units and documents.
     """
     random = np.random.Generator(np.random.PCG64([seed, len(suspects), 1]))
@@ -119,16 +79,17 @@ def direct(
         first = first_reads(replay, max(replay.checkpoints, default=0))
     chosen = _chosen(replay, suspects, units, exclude, first, random)
     if chosen is None:
-        return Direct(outcome="not_evaluated", reason="checkpoints", among=among)
+        return DirectFound(outcome="not_evaluated", reason="checkpoints", matched=MATCHED[0], among=among, alpha=ALPHA)
     matched, checkpoints, own, controls, unmatched = chosen
     strata = documents.strata(matched)
-    known: dict[str, Any] = {"among": among, "checkpoints": checkpoints, "unmatched": unmatched, "matched": matched}
+    known: dict[str, Any] = {"among": among, "alpha": ALPHA, "checkpoints": checkpoints}
+    known |= {"unmatched": unmatched, "matched": matched}
     if len(own) < LEAST_DOCUMENTS:
-        return Direct(outcome="not_evaluated", reason="suspects", **known)
+        return DirectFound(outcome="not_evaluated", reason="suspects", **known)
     own = random.permutation(own)[:MOST_DOCUMENTS]
     names = np.unique(units[controls])
     if len(names) < LEAST_UNITS:
-        return Direct(outcome="not_evaluated", reason="controls", units=len(names), documents=len(own), **known)
+        return DirectFound(outcome="not_evaluated", reason="controls", units=len(names), documents=len(own), **known)
     everyone = np.concatenate([own, controls])
     losses = np.empty((len(checkpoints), len(everyone)))
     for place, checkpoint in enumerate(checkpoints):
@@ -137,18 +98,19 @@ def direct(
     unit = np.concatenate([np.zeros(len(own), np.int64), 1 + np.searchsorted(names, units[controls])])
     found = compare_units(losses, unit, strata[everyone])
     outcome: DirectOutcome = "not_odd" if abs(found.distances[0]) <= FAR else "undecided"
-    if found.p * among <= alpha:
+    if found.p * among <= ALPHA:
         outcome = "outlier_data" if matched == MATCHED[0] else "unlike_others"
-    return Direct(
+    low, high = found.interval
+    return DirectFound(
         outcome=outcome,
         documents=len(own),
         units=len(names),
-        effect=found.effect,
-        interval=found.interval,
-        by_checkpoint=found.by_checkpoint,
+        effect=number(found.effect),
+        interval=(round(low, 12), round(high, 12)),
+        by_checkpoint=tuple(round(one, 12) for one in found.by_checkpoint),
         p=found.p,
         smallest_p=found.smallest_p,
-        usual=found.usual,
+        usual=number(found.usual),
         **known,
     )
 

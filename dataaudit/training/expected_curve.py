@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.training.accounting import Floats, Ints, Mask
+from dataaudit.robust import SIGMA, Floats, Ints, Mask, spread
 from dataaudit.training.curve import Curve
 from dataaudit.training.findings import Collapse, ScalingLaw
 
@@ -30,7 +30,6 @@ _BINS = 200
 _EXPONENTS = np.geomspace(0.02, 2.0, 60)
 _HUBER = 1.345
 _ROUNDS = 20
-_SIGMA = 1.4826
 _EARLIER = 20
 """Earlier times at most."""
 
@@ -77,7 +76,7 @@ def _fitted(time: Floats, value: Floats, weight: Floats, exponents: Floats) -> P
         through = (factor * shape * value).sum(axis=1) / (factor * shape**2).sum(axis=1)
         second, first = np.where(first < 0, through, second), np.maximum(first, 0.0)
         off = np.abs(value - first[:, None] - second[:, None] * shape) * np.sqrt(weight)
-        scale = np.maximum(_SIGMA * np.median(off, axis=1), 1e-12)
+        scale = np.maximum(SIGMA * np.median(off, axis=1), 1e-12)
         factor = weight * np.minimum(1.0, _HUBER * scale[:, None] / np.maximum(off, 1e-300))
     best = int(np.argmin(off.sum(axis=1)))
     return PowerLaw(float(first[best]), float(second[best]), float(exponents[best]))
@@ -159,14 +158,13 @@ def collapse(
         return None
     scale = float(np.median(mine[past] / theirs[past]))
     off = (mine / scale - theirs) / last
-    spread = _SIGMA * float(np.median(np.abs(off[past] - np.median(off[past]))))
     return Collapse(
         reference=name,
         manifest=manifest,
         progress=round(progress, 9),
         scale=round(scale, 9),
         residual=round(float(np.mean(off[newest])), 9),
-        spread=round(spread, 9),
+        spread=round(spread(off[past]), 9),
     )
 
 

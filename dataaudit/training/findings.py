@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dataaudit.errors import ExitCode
-from dataaudit.training.replay_findings import Proposal, ReplayFound, Unit
-from dataaudit.training.run_findings import RunFacts, TrainedOn
+from dataaudit.training.replay_findings import Model, Proposal, ReplayFound, RunFacts, TrainedOn, Unit
 
 SCHEMA_NAME: Final = "dataaudit-attribution"
 SCHEMA_VERSION: Final = 1
@@ -35,18 +33,14 @@ MISSING_LIMIT = 0.01
 that lack as much."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class SchemaId(_Model):
+class SchemaId(Model):
     """Name and version of the form."""
 
     name: Literal["dataaudit-attribution"] = SCHEMA_NAME
     version: Literal[1] = SCHEMA_VERSION
 
 
-class AlarmRate(_Model):
+class AlarmRate(Model):
     """Clusters of flags a step on a healthy curve."""
 
     value: float = Field(description="Median of the posterior.")
@@ -54,14 +48,14 @@ class AlarmRate(_Model):
     high: float = Field(description="Upper end.")
 
 
-class Visible(_Model):
+class Visible(Model):
     """A rise that is seen in half of the cases where it comes."""
 
     steps: int = Field(description="For how many steps the loss is up.")
     rise: float = Field(description="By how much in the mean, nats/token.")
 
 
-class Detector(_Model):
+class Detector(Model):
     """What a spike is."""
 
     by: Literal["composition", "loss"] = Field(
@@ -85,7 +79,7 @@ class Detector(_Model):
     gap: int = Field(description="Steps that may lie between flagged steps of one episode.")
 
 
-class Change(_Model):
+class Change(Model):
     """What changed in the run besides its losses; a fact and no cause."""
 
     kind: Literal["learning_rate", "batch", "clipping", "skipped_updates"]
@@ -97,7 +91,7 @@ class Change(_Model):
     after: float = Field(description="The same in these steps; skipped updates: how many.")
 
 
-class Span(_Model):
+class Span(Model):
     """Steps that were flagged, and not divided among documents."""
 
     first_step: int
@@ -105,7 +99,7 @@ class Span(_Model):
     flagged: int = Field(description="Steps of these that were flagged.")
 
 
-class Share(_Model):
+class Share(Model):
     """What a shard, a block, a source or a document adds to an episode."""
 
     name: str = Field(description="`split/uri` of a shard, or name of a source; empty for merged segments.")
@@ -124,7 +118,7 @@ class Share(_Model):
     share: float | None = Field(description="The same as a share of the excess.")
 
 
-class Place(_Model):
+class Place(Model):
     """Where a document was in a batch."""
 
     step: int
@@ -142,7 +136,7 @@ class Document(Share):
     places: tuple[Place, ...] = Field(description="The first ones.")
 
 
-class Rarity(_Model):
+class Rarity(Model):
     """How often healthy steps had as much."""
 
     as_high: int = Field(description="Units with a mean residual as high.")
@@ -164,7 +158,7 @@ class Found(Share):
     rarity: Rarity | None
 
 
-class ShardMetric(_Model):
+class ShardMetric(Model):
     """A metric of the shard in the manifest, beside those of all shards of its split."""
 
     metric: str
@@ -173,7 +167,7 @@ class ShardMetric(_Model):
     deviations: float | None = Field(description="Distance from the median in robust standard deviations.")
 
 
-class Episode(_Model):
+class Episode(Model):
     """Flagged steps that follow each other."""
 
     kind: Literal["loss_spike", "level_shift", "not_finite"]
@@ -205,7 +199,7 @@ class Episode(_Model):
     metrics: tuple[ShardMetric, ...] = Field(default=(), description="Of the shard that was found.")
 
 
-class Behind(_Model):
+class Behind(Model):
     """A shard that accounts for the excess of episodes, over the whole run."""
 
     name: str = Field(description="`split/uri` of the shard.")
@@ -221,7 +215,7 @@ class Followed(Unit):
     p: float = Field(description="Family-wise p-value, over all blocks and shards (Westfall & Young).")
 
 
-class EventTestFound(_Model):
+class EventTestFound(Model):
     """Whether episodes follow upon blocks more often than by chance."""
 
     outcome: Literal["follows", "no_more_than_chance", "not_evaluated"]
@@ -268,7 +262,7 @@ class Odd(Unit):
     )
 
 
-class ResidualTestFound(_Model):
+class ResidualTestFound(Model):
     """Which blocks, or shards, are odd by their losses over the whole run."""
 
     kind: Literal["block", "shard"]
@@ -287,7 +281,7 @@ class ResidualTestFound(_Model):
     units: tuple[Odd, ...] = Field(description="The 20 with the smallest p; all outliers, up to 200.")
 
 
-class MovedTax(_Model):
+class MovedTax(Model):
     """Windows that follow each other in which what a source costs left its band."""
 
     first_step: int
@@ -297,7 +291,7 @@ class MovedTax(_Model):
     band: float | None = Field(description="Mean half width of the band.")
 
 
-class SourceLoss(_Model):
+class SourceLoss(Model):
     """Losses of a source over the run (`loss_by_source`, `source_loss_tax`)."""
 
     source: str
@@ -310,7 +304,7 @@ class SourceLoss(_Model):
     taxes: tuple[float | None, ...] = Field(description="By window.")
 
 
-class SourceLosses(_Model):
+class SourceLosses(Model):
     """Losses by source and window of the whole run, exact."""
 
     window_steps: int
@@ -318,7 +312,7 @@ class SourceLosses(_Model):
     sources: tuple[SourceLoss, ...]
 
 
-class ScalingLaw(_Model):
+class ScalingLaw(Model):
     """How far the newest steps are off what a power law through the steps before predicts (`scaling_law_residual`)."""
 
     first_step: int = Field(description="First step of the fit: after the warm-up of the learning rate, where known.")
@@ -332,7 +326,7 @@ class ScalingLaw(_Model):
     )
 
 
-class Collapse(_Model):
+class Collapse(Model):
     """How far the newest steps are off the course of a healthy run (`collapse_residual`)."""
 
     reference: str = Field(description="Name of the reference run's folder.")
@@ -343,7 +337,7 @@ class Collapse(_Model):
     spread: float = Field(description="Robust standard deviation of the same in the past that the scale is of.")
 
 
-class Attribution(_Model):
+class Attribution(Model):
     """The whole of ``attribution.json``."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
@@ -414,11 +408,6 @@ def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) 
     if episodes or (judged and missing):
         return int(ExitCode.NOT_EVALUATED)
     return int(ExitCode.PASS if judged else ExitCode.NOTHING_EVALUATED)
-
-
-def number(value: float) -> float | None:
-    """Return a number with twelve digits after the point, None for what is not finite: JSON has no NaN."""
-    return round(float(value), 12) if math.isfinite(value) else None
 
 
 def attribution_schema() -> dict[str, Any]:

@@ -14,14 +14,14 @@ from dataaudit.render.blocks import Block, Column, Prose, Table, numbers
 from dataaudit.render.line import decimal
 from dataaudit.render.plot import plot_lines
 from dataaudit.render.terminal import page, parts_of, section, terminal_width
+from dataaudit.robust import Floats, Ints
 from dataaudit.text import plural
-from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.attribution import detector_of
-from dataaudit.training.blocks import false_alarms
+from dataaudit.training.blocks import false_alarms, none_seen
 from dataaudit.training.curve import Flagged, Judged, judge
-from dataaudit.training.findings import Detector, number
+from dataaudit.training.findings import Detector
 from dataaudit.training.loss_table import read_losses
-from dataaudit.training.visibility import none_seen
+from dataaudit.training.replay_findings import number
 
 _SHOWN = 20
 _UNTOLD = (

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from dataaudit.robust import Floats, Ints, spread
 
 MOST_BINS = 120
 """Columns of a picture; a column is the mean of the steps that share it."""
 LEAST_VALUES = 8
 """Values of a series from which on a change in it is looked for."""
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -89,8 +87,7 @@ def changes(grid: Grid) -> list[Change]:
             continue
         cut = _cut(held)
         before, after = float(np.median(held[:cut])), float(np.median(held[cut:]))
-        scale = 1.4826 * float(np.median(np.abs(held[:cut] - before)))
-        scale = max(scale, 0.01 * float(np.median(np.abs(held))), 1e-12)
+        scale = max(spread(held[:cut], before), 0.01 * float(np.median(np.abs(held))), 1e-12)
         step = int(grid.steps[known[cut]])
         found.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
     return sorted(found, key=lambda one: (-one.score, one.row))

@@ -23,13 +23,11 @@ from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.composition import Segments
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.gpu_use import GpuUse
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
-from dataaudit.training.profiling import Window, fractions
+from dataaudit.training.profiling import GpuUse, Window, fractions
 from dataaudit.training.scan import StepDetector
 from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
-from dataaudit.training.token_check import moved_row
-from dataaudit.training.trained_counts import TrainedCounts, repeated_targets
+from dataaudit.training.trained_counts import TrainedCounts, moved_row, repeated_targets
 
 BATCH_STEPS = 256
 """Steps that are written at once,"""
@@ -428,10 +426,7 @@ def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
 def step_segments(step: Step) -> Segments | None:
     """Return the scored segments of a step as its log has them; None where less than half of its targets has a loss."""
     held = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
-    targets = sum(
-        int(array_of(one.tags)[..., TARGETS][array_of(one.tags)[..., SHARD] != UNUSED].sum()) for one in step.batches
-    )
-    if not held or 2 * _scored(step)[0] < targets:
+    if not held or 2 * _scored(step)[0] < _targets(step)[0]:
         return None
     columns = {name: np.concatenate([np.asarray(one[name]) for one in held]) for name in Segments._fields}
     kept = (columns["targets"] > 0) & np.isfinite(columns["loss"])

@@ -27,10 +27,11 @@ from torch.nn import functional
 
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
+from dataaudit.robust import Floats, Ints
 from dataaudit.training.documents import Documents
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.random_state import random_state, set_random_state, untouched
-from dataaudit.training.replay import Batch, Candidates, Floats, Ints, Trained, candidates_of
+from dataaudit.training.replay import Batch, Candidates, Trained, candidates_of
 
 _SCORED_ROWS = 16
 _UNKNOWN = frozenset({"", "und"})

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.regular import open_regular
-from dataaudit.training.accounting import Floats, Ints
+from dataaudit.robust import Floats, Ints
 from dataaudit.yamlfile import nearest
 
 STEP = ("step", "iteration", "iter", "global_step", "_step", "train/global_step", "trainer/global_step", "iter_num")

@@ -31,20 +31,17 @@ import numpy as np
 from dataaudit import __version__
 from dataaudit.errors import ConfigError, TagsError
 from dataaudit.guarded import Guarded
-from dataaudit.pending import Pending
+from dataaudit.pending import Pending, scalar
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
-from dataaudit.training.profiling import Profiled
+from dataaudit.training.profiling import Profiled, StepClock
 from dataaudit.training.random_state import untouched
 from dataaudit.training.run_start import Begun, Order, begin_run, check_arguments, detector_of, process_of
-from dataaudit.training.scalars import scalar
-from dataaudit.training.step_clock import StepClock
 from dataaudit.training.stretch_losses import hidden_losses, stretch_loss_sums, token_losses
-from dataaudit.training.token_check import MOVED, check_batch
-from dataaudit.training.trained_counts import TrainedCounts
+from dataaudit.training.trained_counts import MOVED, TrainedCounts, check_batch
 
 if TYPE_CHECKING:
     import torch

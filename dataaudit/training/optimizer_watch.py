@@ -15,8 +15,7 @@ import numpy as np
 
 from dataaudit.errors import ConfigError
 from dataaudit.guarded import Guarded
-from dataaudit.pending import Pending
-from dataaudit.training.scalars import scalar
+from dataaudit.pending import Pending, scalar
 
 if TYPE_CHECKING:
     import torch

@@ -37,7 +37,7 @@ from dataaudit.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.blocks import LIMITS, answer, behind_lines
-from dataaudit.training.evidence_blocks import evidence_blocks
+from dataaudit.training.evidence_blocks import evidence_blocks, proposed, replay_blocks
 from dataaudit.training.findings import Attribution
 from dataaudit.training.grids import Change, Grid, changes, grids_of
 from dataaudit.training.incident_blocks import (
@@ -48,11 +48,9 @@ from dataaudit.training.incident_blocks import (
     incidents_of,
     marks_of,
 )
-from dataaudit.training.loss_section import MOST_POINTS, loss_section
-from dataaudit.training.replay_blocks import proposed, replay_blocks
+from dataaudit.training.loss_section import MOST_POINTS, loss_section, run_section, trained_section
 from dataaudit.training.run_blocks import run_points
 from dataaudit.training.run_facts import run_facts
-from dataaudit.training.run_sections import run_section, trained_section
 
 HEADS = (
     ("max_attn_logit", "sampled", "Largest attention logit"),

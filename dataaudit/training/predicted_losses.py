@@ -12,13 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from dataaudit.robust import EXACT_SIGMA, Floats, Ints, Mask, group_means, group_medians, spread, variance_between
 from dataaudit.training.accounting import Stretches
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 FAR = 4.0
 """Robust standard deviations at which residuals are cut off, and beyond which a unit is far."""
@@ -32,9 +28,6 @@ _SHRINK = 20.0
 """Stretches at which half of a source's own movement is believed."""
 _AROUND = 25
 """Steps on either side whose common parts a step's is compared with."""
-_MEDIAN_OF_SQUARES = 0.454936423119572
-"""Of a standard normal variable."""
-_NORMAL_MAD = 1.4826022185056018
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,41 +93,11 @@ def precisions(loss: Floats, targets: Ints) -> Floats:
     for one in np.unique(bins).tolist():
         inside = loss[bins == one]
         if len(inside) >= 20:
-            variance[one] = max(spread(inside) ** 2, 1e-12)
+            variance[one] = max(spread(inside, sigma=EXACT_SIGMA) ** 2, 1e-12)
     known = np.flatnonzero(np.isfinite(variance))
     filled = np.interp(np.arange(_BINS), known, variance[known]) if len(known) else np.ones(_BINS)
     found: Floats = 1 / np.minimum.accumulate(filled)[bins]
     return found
-
-
-def averaged(code: Ints, values: Floats, weights: Floats, size: int) -> tuple[Floats, Floats]:
-    """Return weighted means by code, and the sums of the weights."""
-    total = np.bincount(code, weights, minlength=size).astype(np.float64, copy=False)
-    mean = np.bincount(code, weights * values, minlength=size).astype(np.float64, copy=False)
-    return np.divide(mean, total, out=np.zeros(size), where=total > 0), total
-
-
-def spread(values: Floats) -> float:
-    """Return the robust standard deviation."""
-    return _NORMAL_MAD * float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
-
-
-def variance_between(mean: Floats, precision: Floats) -> float:
-    """Return the variance of true means for which the median of squared standardised ones is a normal's."""
-    if len(mean) < 2:
-        return 0.0
-    squares, chance = mean**2, 1 / precision
-
-    def median(between: float) -> float:
-        return float(np.median(squares / (between + chance)))
-
-    if median(0.0) <= _MEDIAN_OF_SQUARES:
-        return 0.0
-    low, high = 0.0, float(squares.max()) / _MEDIAN_OF_SQUARES
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if median(middle) > _MEDIAN_OF_SQUARES else (low, middle)
-    return high
 
 
 def _swept(
@@ -148,7 +111,9 @@ def _swept(
         for place, code in enumerate(codes):
             size = int(code.max(initial=0)) + 1
             part = (
-                averaged(code, _cut(rest), weight * ~far, size)[0] if sweep else _medians(code[~far], rest[~far], size)
+                group_means(code, _cut(rest), weight * ~far, size)[0]
+                if sweep
+                else group_medians(code[~far], rest[~far], size)
             )
             rest -= part[code]
             common += part if place == 0 else 0.0
@@ -167,7 +132,7 @@ def _swept(
 def _movement(window: Ints, moved: Ints, values: Floats, weight: Floats) -> Floats:
     """Return the variance by which sources move in the window of each stretch, by itself, the next and the last."""
     code, first = np.unique(moved, return_index=True)
-    mean, precision = averaged(np.searchsorted(code, moved), values, weight, len(code))
+    mean, precision = group_means(np.searchsorted(code, moved), values, weight, len(code))
     at = window[first]
     found = np.zeros(int(window.max(initial=0)) + 1)
     for one in np.unique(at).tolist():
@@ -177,7 +142,7 @@ def _movement(window: Ints, moved: Ints, values: Floats, weight: Floats) -> Floa
 
 
 def _cut(rest: Floats) -> Floats:
-    bound = FAR * spread(rest)
+    bound = FAR * spread(rest, sigma=EXACT_SIGMA)
     return np.clip(rest, -bound, bound)
 
 
@@ -198,7 +163,7 @@ def _far(rest: Floats, weight: Floats, units: Ints) -> Mask:
     """Return which stretches are of a unit that is far off, beside all units."""
     _, code = np.unique(units, return_inverse=True)
     code = code.ravel()
-    mean, precision = averaged(code, rest, weight, int(code.max(initial=0)) + 1)
+    mean, precision = group_means(code, rest, weight, int(code.max(initial=0)) + 1)
     known = precision > 0
     between = variance_between(mean[known], precision[known])
     distance = np.abs(mean) / np.sqrt(between + 1 / np.maximum(precision, 1e-300))
@@ -211,7 +176,7 @@ def _up(common: Floats) -> Mask:
         return np.zeros(len(common), dtype=bool)
     padded = np.pad(common, _AROUND, mode="reflect")
     off = common - np.median(np.lib.stride_tricks.sliding_window_view(padded, 2 * _AROUND + 1), axis=1)
-    return np.abs(off) > FAR * max(spread(off), 1e-12)
+    return np.abs(off) > FAR * max(spread(off, sigma=EXACT_SIGMA), 1e-12)
 
 
 def _of_others(step: Ints, shard: Ints, far: Mask, steps: int) -> Mask:
@@ -220,16 +185,4 @@ def _of_others(step: Ints, shard: Ints, far: Mask, steps: int) -> Mask:
     np.minimum.at(low, step[far], shard[far])
     np.maximum.at(high, step[far], shard[far])
     found: Mask = (high[step] >= 0) & ((low[step] != shard) | (high[step] != shard))
-    return found
-
-
-def _medians(code: Ints, values: Floats, size: int) -> Floats:
-    order = np.lexsort((values, code))
-    ends = np.cumsum(np.bincount(code, minlength=size))
-    starts = np.concatenate([[0], ends[:-1]])
-    there = ends > starts
-    low, high = starts + (ends - starts - 1) // 2, starts + (ends - starts) // 2
-    sorted_values = values[order]
-    found = np.zeros(size)
-    found[there] = (sorted_values[low[there]] + sorted_values[high[there]]) / 2
     return found

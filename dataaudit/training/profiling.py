@@ -1,26 +1,139 @@
-"""How much of a step goes into computing and into talking to other ranks: sampled windows of torch's profiler.
+"""Where the time of a step goes: the host's clock, how busy its GPU is, and sampled windows of torch's profiler.
 
 A window is one step. ``comm_time_frac`` is the part of it in which a collective was under way, ``compute_time_frac``
 that in which an operator, or a kernel of the device, was; both may be at once, and what is left is neither: Python, the
 loader. A profiled step is slower, and on a GPU it waits for the device twice, so windows are asked for, and few.
+
+NVIDIA's management library (``nvidia-ml-py``) says how busy a GPU is and how much of its memory is used. Seconds are
+read from a clock that no one sets, and go to the log alone: nothing that must be reproducible depends on
+them. On a GPU they are the host's: a wait that the device's queue hides is counted.
 """
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from dataaudit.guarded import Guarded
 
+T = TypeVar("T")
+SECONDS = 10.0
+"""Between two looks."""
 _KERNELS = frozenset({"kernel", "concurrent_kernel"})
 _COLLECTIVES = ("gloo:", "mpi:")
 _OPERATORS = ("aten::", "Optimizer.step#")
 Intervals = npt.NDArray[np.int64]
+
+
+class StepClock:
+    """Times the steps of one process.
+
+    Args:
+        ranks: Of the run; with several, the time before they meet is kept.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._offset = time.time() - time.perf_counter()
+        self._end = time.perf_counter()
+        self._since = self._end
+        self._waited = 0.0
+        self._known = False
+        self._batch = self._end
+        self._first = True
+
+    def loader(self, batches: Iterable[T]) -> Iterator[T]:
+        """Yield the batches of a loader; what it takes until one is there is what the loop waits."""
+        source = iter(batches)
+        while True:
+            began = time.perf_counter()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            self.waited(time.perf_counter() - began)
+            yield batch
+
+    def waited(self, seconds: float) -> None:
+        """Add to what the loop waited in this step."""
+        self._waited += seconds
+        self._known = True
+
+    def arrived(self) -> None:
+        """Mark that a batch is there: the loop waited since the last step, or batch, ended."""
+        self.waited(time.perf_counter() - self._since)
+
+    def batch(self) -> None:
+        """Mark that a batch is handed over, after its forward pass."""
+        self._batch = self._since = time.perf_counter()
+
+    def end_step(self) -> tuple[float, dict[str, float]]:
+        """Return when the step ended, seconds since 1970, and its numbers; the first step has none."""
+        now = time.perf_counter()
+        numbers = {}
+        if not self._first:
+            numbers["step_time"] = _short(now - self._end)
+            if self._known:
+                numbers["dataloader_wait"] = _short(self._waited)
+            if self._ranks > 1:
+                numbers["rank_time"] = _short(max(0.0, self._batch - self._end))
+        self._first = False
+        self._end = self._since = self._batch = now
+        self._waited, self._known = 0.0, False
+        return self._offset + now, numbers
+
+
+def _short(seconds: float) -> float:
+    """Return seconds with the digits of a float32, which take half the room in the log."""
+    return float(np.float32(seconds))
+
+
+class GpuUse:
+    """Looks at the process's current GPU now and then; does nothing where none is used.
+
+    Nothing is imported for it but ``pynvml``: whether torch uses a GPU is asked of torch where the loop has loaded it.
+    """
+
+    def __init__(self) -> None:
+        self.device = 0
+        """Number of the GPU among those that the process sees; a thread of its own would ask for another one."""
+        self.missing = ""
+        """Why nothing is seen although a GPU is used."""
+        self._next = 0.0
+        self._library: Any = None
+        self._handle: Any = None
+
+    def look(self) -> dict[str, float]:
+        """Return ``gpu_util`` (share of the last sampling period) and ``gpu_mem_used`` (bytes) if it is time."""
+        now = time.monotonic()
+        torch = sys.modules.get("torch")
+        if self.missing or now < self._next or torch is None or not torch.cuda.is_initialized():
+            return {}
+        self._next = now + SECONDS
+        with Guarded() as call:
+            if self._handle is None:
+                self._open(torch)
+            use = self._library.nvmlDeviceGetUtilizationRates(self._handle)
+            memory = self._library.nvmlDeviceGetMemoryInfo(self._handle)
+            return {"gpu_util": use.gpu / 100, "gpu_mem_used": float(memory.used)}
+        if call.kind in ("ImportError", "ModuleNotFoundError"):
+            self.missing = "pip install nvidia-ml-py"
+        else:
+            self.missing = f"NVML does not answer ({call.kind})"
+        return {}
+
+    def _open(self, torch: Any) -> None:
+        import pynvml
+
+        pynvml.nvmlInit()
+        uuid = torch.cuda.get_device_properties(self.device).uuid
+        self._library, self._handle = pynvml, pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
 
 
 @dataclass(slots=True)

@@ -18,8 +18,8 @@ from dataaudit.quarantine.selection import COLUMNS
 from dataaudit.regular import read_regular
 from dataaudit.render.line import spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.training.evidence_blocks import proposed
 from dataaudit.training.findings import Attribution
-from dataaudit.training.replay_blocks import proposed
 from dataaudit.training.replay_findings import Proposal
 
 _COMPARATORS: dict[str, Comparator] = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}

@@ -15,12 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.errors import ConfigError
+from dataaudit.robust import Floats, Ints, Mask
 from dataaudit.training.documents import Documents
 from dataaudit.training.tags import OFFSET, ROW, SHARD, START
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Batch = Mapping[str, Any]
 """``input_ids`` and ``labels``, integers [B, T], and ``tags``, int64[B, K, 7]: arrays or tensors; anything beside."""
 NEVER = np.iinfo(np.int64).max

@@ -18,22 +18,14 @@ import pyarrow.compute as pc
 
 from dataaudit.errors import ConfigError, DataAuditError
 from dataaudit.manifest.place import find_place
+from dataaudit.robust import Ints
 from dataaudit.runlog.format import RUN_FILE
-from dataaudit.training.contagion import BEFORE, Contagion, Recorded, contagion
-from dataaudit.training.direct_comparison import ALPHA, Direct, direct
+from dataaudit.training.contagion import BEFORE, Recorded, contagion
+from dataaudit.training.direct_comparison import ALPHA, direct
 from dataaudit.training.event_permutation import alpha_of_look
-from dataaudit.training.findings import Attribution, Episode, number
-from dataaudit.training.replay import Candidates, Ints, Replay, first_reads, read_by
-from dataaudit.training.replay_findings import (
-    ArmFound,
-    ArmMean,
-    ContagionFound,
-    DirectFound,
-    Proposal,
-    ReplayFound,
-    Suspect,
-    Unit,
-)
+from dataaudit.training.findings import Attribution, Episode
+from dataaudit.training.replay import Candidates, Replay, first_reads, read_by
+from dataaudit.training.replay_findings import Proposal, ReplayFound, Suspect, Unit
 from dataaudit.training.run_data import Data
 
 MOST_SUSPECTS = 8
@@ -207,8 +199,8 @@ def _looked_at(
             named_by=one.by,
             documents=len(suspects),
             episode=episode,
-            direct=_direct(tested),
-            contagion=None if arms is None else _contagion(arms),
+            direct=tested,
+            contagion=arms,
         )
 
 
@@ -255,63 +247,6 @@ def recorded_of(data: Data, documents: Candidates) -> Recorded:
         loss=dict(zip(steps["step"].to_pylist(), steps["user_loss"].to_pylist(), strict=True)),
         documents={int(one): np.unique(met[met >= 0]) for one, met in zip(names, held, strict=True)},
         values=numbers,
-    )
-
-
-def _direct(found: Direct) -> DirectFound:
-    evaluated = found.outcome != "not_evaluated"
-    low, high = found.interval
-    return DirectFound(
-        outcome=found.outcome,
-        reason=found.reason,
-        checkpoints=found.checkpoints,
-        documents=found.documents,
-        unmatched=found.unmatched,
-        matched=found.matched,
-        units=found.units,
-        effect=number(found.effect),
-        interval=(round(low, 12), round(high, 12)) if evaluated else None,
-        by_checkpoint=tuple(round(one, 12) for one in found.by_checkpoint),
-        p=found.p if evaluated else None,
-        smallest_p=found.smallest_p if evaluated else None,
-        usual=number(found.usual),
-        among=found.among,
-        alpha=ALPHA,
-    )
-
-
-def _contagion(found: Contagion) -> ContagionFound:
-    means = []
-    for arm in ("A", "B", "C", "D"):
-        runs = [one for one in found.arms if one.arm == arm]
-        rises = found.rises(arm)
-        if rises is not None:
-            interval = None if rises[1] is None else (round(rises[1][0], 12), round(rises[1][1], 12))
-            spikes = sum(one.spike for one in runs)
-            means.append(
-                ArmMean(arm=arm, repetitions=len(runs), spikes=spikes, rise=number(rises[0]), interval=interval)
-            )
-    return ContagionFound(
-        outcome=found.outcome,
-        detail=found.detail,
-        branch=found.branch,
-        last=found.last,
-        suspects=found.suspects,
-        held=found.held,
-        reproduced=found.reproduced,
-        arms=tuple(means),
-        runs=tuple(
-            ArmFound(
-                arm=one.arm,
-                checkpoint=one.checkpoint,
-                draw=one.draw,
-                rise=number(one.rise),
-                band=number(one.band),
-                spike=one.spike,
-                losses=tuple(number(loss) for loss in one.losses),
-            )
-            for one in found.arms
-        ),
     )
 
 

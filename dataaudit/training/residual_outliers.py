@@ -23,16 +23,27 @@ An odd unit is a finding to look at. Boilerplate and repeats are odd and harmles
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from dataaudit.training.accounting import Stretches, weighted_median
-from dataaudit.training.predicted_losses import FAR, averaged, predicted_away, spread, variance_between
-
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+from dataaudit.robust import (
+    EXACT_SIGMA,
+    Floats,
+    Ints,
+    Mask,
+    fit_tail,
+    group_means,
+    spread,
+    variance_between,
+    weighted_median,
+)
+from dataaudit.training.accounting import Stretches
+from dataaudit.training.findings import Odd, ResidualTestFound
+from dataaudit.training.predicted_losses import FAR, predicted_away
+from dataaudit.training.replay_findings import numbered
 
 RUN_WIDE = 0.005
 """Up to which the smallest p, over all units of the run, names any."""
@@ -59,49 +70,6 @@ DEALT = 200_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OddUnit:
-    """A unit, how far it is off, and how often chance does as much."""
-
-    unit: int
-    """As ``Stretches.units`` has it."""
-    documents: int
-    mean: float
-    """Mean residual, nats/token."""
-    distance: float
-    """In its standard deviations, random effect and chance together."""
-    p: float
-    fitted: bool
-    """Whether p is of a fitted tail."""
-    overlap: float
-    """Share of it that was read in steps of a far unit of another shard."""
-    discovered: bool
-    """Whether it is named."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResidualTest:
-    """What the test says of the units of one size."""
-
-    tested: int
-    """Units, each by itself or pooled."""
-    too_small: int
-    """Units that are not tested: too few documents, or too few others to compare with, pooled or not."""
-    pooled: int
-    """Tested ones that were too small, and were pooled with others of their shard or source."""
-    run_p: float
-    """The smallest p, over all units of both sizes."""
-    steps_left_out: int
-    """Steps that say nothing of single units: their common part is far off, or far units are most of them."""
-    documents: int
-    beside: float
-    """What a nat of the stretch before adds to the next one in the row."""
-    left_out: int
-    """Stretches behind one of another block that is itself far off."""
-    units: tuple[OddUnit, ...]
-    """Those with the smallest p, 20 at most; all that were discovered among them, up to 200."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Documents:
     """Residuals of documents."""
 
@@ -125,12 +93,20 @@ class Documents:
     """Units that were never read beside another."""
 
 
-def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
+def residual_test(
+    documents: Documents,
+    *,
+    seed: int = 0,
+    kind: Literal["block", "shard"] = "block",
+    named: Callable[[int], dict[str, Any]] = numbered,
+) -> ResidualTestFound:
     """Test all units of one size.
 
     Args:
         documents: Of :func:`document_residuals`.
         seed: Of the dealing: the same log gives the same p.
+        kind: What the units are.
+        named: Returns what names a unit, as ``Stretches.units`` has it.
     """
     random = np.random.Generator(np.random.PCG64([seed, len(documents.unit)]))
     units, inverse, sizes = np.unique(documents.unit, return_inverse=True, return_counts=True)
@@ -145,11 +121,11 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     member, of = place[inverse[kept]], group[tested]
     number = int(tested.sum())
     mean, precision = documents.mean[kept], documents.precision[kept]
-    first, weight = averaged(member, mean, precision, number)
-    usual, _ = averaged(documents.source[kept], mean, precision, int(documents.source.max(initial=0)) + 1)
+    first, weight = group_means(member, mean, precision, number)
+    usual, _ = group_means(documents.source[kept], mean, precision, int(documents.source.max(initial=0)) + 1)
     mean = mean - _of_units(usual, source[tested], first, weight)[documents.source[kept]]
-    average, weight = averaged(member, mean, precision, number)
-    unknown, _ = averaged(member, documents.unknown[kept], precision, number)
+    average, weight = group_means(member, mean, precision, number)
+    unknown, _ = group_means(member, documents.unknown[kept], precision, number)
     chance = 1 / np.maximum(weight, 1e-300)
     by_source = _effects(average, 1 / (chance + unknown), of)
     effect, widest = by_source[of] + unknown, by_source.max() + unknown
@@ -161,28 +137,31 @@ def residual_test(documents: Documents, *, seed: int = 0) -> ResidualTest:
     run_p = min(1.0, FAMILIES * max(1, number) * float(beside_all.min(initial=1.0)))
     discovered = _discovered(beside_all)
     own = len(np.unique(documents.own[kept]))
-    overlap, _ = averaged(member, documents.overlap[kept], precision, number)
+    overlap, _ = group_means(member, documents.overlap[kept], precision, number)
     order = np.lexsort((-np.abs(distance), p))
     shown = order[: max(20, min(200, int(discovered.sum())))]
-    return ResidualTest(
+    return ResidualTestFound(
+        kind=kind,
+        outcome="outlier_shard" if discovered[shown].any() else "none" if own else "not_evaluated",
         tested=own,
         too_small=len(np.unique(documents.own)) - own + documents.alone,
         pooled=len(np.unique(documents.own[kept][documents.own[kept] != documents.unit[kept]])),
         run_p=run_p,
+        limit=RUN_WIDE,
         steps_left_out=documents.steps_left_out,
         documents=len(kept),
-        beside=documents.beside,
+        beside=round(documents.beside, 9),
         left_out=documents.left_out,
         units=tuple(
-            OddUnit(
-                unit=int(units[tested][one]),
+            Odd(
+                **named(int(units[tested][one])),
                 documents=int(sizes[tested][one]),
-                mean=float(average[one]),
-                distance=float(distance[one]),
+                mean=round(float(average[one]), 9),
+                distance=round(float(distance[one]), 6),
                 p=float(p[one]),
                 fitted=bool(fitted[one]),
-                overlap=float(overlap[one]),
-                discovered=bool(discovered[one]),
+                overlap=round(float(overlap[one]), 6),
+                outlier=bool(discovered[one]),
             )
             for one in shown.tolist()
         ),
@@ -235,8 +214,8 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
     key = np.stack([held.shard, held.row])
     documents, inverse = np.unique(key, axis=1, return_inverse=True)
     inverse = inverse.ravel()
-    mean, precision = averaged(inverse, rest, weight, documents.shape[1])
-    overlap, _ = averaged(inverse, found.overlap.astype(np.float64), weight, documents.shape[1])
+    mean, precision = group_means(inverse, rest, weight, documents.shape[1])
+    overlap, _ = group_means(inverse, found.overlap.astype(np.float64), weight, documents.shape[1])
     first = np.zeros(documents.shape[1], dtype=np.int64)
     first[inverse[::-1]] = np.arange(len(inverse))[::-1]
     known = precision > 0
@@ -253,12 +232,12 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
         left_out=int(behind.sum()),
         overlap=overlap[known],
         steps_left_out=found.steps_left_out,
-        unknown=averaged(inverse, found.unknown, weight, documents.shape[1])[0][known],
+        unknown=group_means(inverse, found.unknown, weight, documents.shape[1])[0][known],
         alone=len(np.setdiff1d(units, unit)),
     )
 
 
-def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, npt.NDArray[np.bool_]]:
+def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, Mask]:
     """Take away what the stretch before in the row adds; say which stand behind a far one of another block."""
     same = np.ones(max(0, len(rest) - 1), dtype=bool)
     for name in ("step", "rank", "micro_batch", "batch_row"):
@@ -269,7 +248,7 @@ def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tupl
     far = np.zeros(len(rest), dtype=bool)
     if len(pairs) < 100:
         return rest, 0.0, far
-    bound = FAR * spread(rest)
+    bound = FAR * spread(rest, sigma=EXACT_SIGMA)
     before, after = np.clip(rest[pairs], -bound, bound), np.clip(rest[pairs + 1], -bound, bound)
     weights = weight[pairs + 1]
     # Less the mean of their step, n residuals have a correlation of -1 / (n - 1) with each other.
@@ -313,14 +292,14 @@ def _dealt(
         to = np.empty_like(member)
         for places in held:
             to[places] = random.permutation(places)
-        found[one], weight = averaged(member, mean[to], precision[to], units)
+        found[one], weight = group_means(member, mean[to], precision[to], units)
         chance[one] = 1 / np.maximum(weight, 1e-300)
     return found, chance
 
 
 def _p_values(
     distance: Floats, stratum: Ints, dealt: Floats, chance: Floats, effect: Floats, random: np.random.Generator
-) -> tuple[Floats, npt.NDArray[np.bool_]]:
+) -> tuple[Floats, Mask]:
     """Return p of each unit, and whether it is of a fitted tail, beside dealt ones whose tails are as heavy."""
     p, drawn = np.ones(len(distance)), {}
     for freedom, narrower in FREEDOMS:
@@ -341,75 +320,7 @@ def _p_values(
     return p, fitted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FittedTail:
-    """A generalised Pareto tail."""
-
-    threshold: float
-    share: float
-    """Of the values beyond it."""
-    scale: float
-    shape: float
-    """From 0 on, so that no p is 0."""
-
-    def beyond(self, values: Floats) -> Floats:
-        """Return the probability of values as large."""
-        return self.share * _survival(np.maximum(values - self.threshold, 0.0), self.scale, self.shape)
-
-
-def fit_tail(ascending: Floats, random: np.random.Generator, most: int = 250, checks: int = 99) -> FittedTail | None:
-    """Fit the largest values by probability-weighted moments; None where no number of them from 250 to 50 fits.
-
-    A fit holds if its Anderson-Darling distance is not among the largest twentieth of those of samples drawn from it
-    (Hosking & Wallis 1987; Knijnenburg et al. 2009).
-    """
-    for number in range(min(most, len(ascending) // 4), 49, -50):
-        threshold = float(ascending[-number - 1] + ascending[-number]) / 2
-        excess = ascending[-number:] - threshold
-        scale, shape = _moments(excess)
-        own = _anderson_darling(excess, scale, shape)
-        worse = 0
-        for _ in range(checks):
-            drawn = np.sort(_quantile(random.random(number), scale, shape))
-            worse += _anderson_darling(drawn, *_moments(drawn)) >= own
-        if worse + 1 > 0.05 * (checks + 1):
-            return FittedTail(threshold=threshold, share=number / len(ascending), scale=scale, shape=shape)
-    return None
-
-
-def _moments(excess: Floats) -> tuple[float, float]:
-    """Return scale and shape, from 0 to 0.5, of ascending excesses."""
-    number = len(excess)
-    first = float(excess.mean())
-    second = float(np.dot(1 - (np.arange(1, number + 1) - 0.35) / number, excess)) / number
-    shape = 2 - first / max(first - 2 * second, 1e-300)
-    shape = min(max(shape, 0.0), 0.5)
-    return first * (1 - shape), shape
-
-
-def _survival(excess: Floats, scale: float, shape: float) -> Floats:
-    if shape < 1e-9:
-        return np.exp(-excess / scale)
-    found: Floats = (1 + shape * excess / scale) ** (-1 / shape)
-    return found
-
-
-def _quantile(uniform: Floats, scale: float, shape: float) -> Floats:
-    if shape < 1e-9:
-        return -scale * np.log1p(-uniform)
-    found: Floats = scale * ((1 - uniform) ** -shape - 1) / shape
-    return found
-
-
-def _anderson_darling(ascending: Floats, scale: float, shape: float) -> float:
-    survival = np.clip(_survival(ascending, scale, shape), 1e-300, 1.0)
-    number = len(ascending)
-    odd = 2 * np.arange(1, number + 1) - 1
-    below = np.log(np.clip(1 - survival, 1e-300, 1.0))
-    return -number - float(np.dot(odd, below + np.log(survival[::-1]))) / number
-
-
-def _discovered(p: Floats) -> npt.NDArray[np.bool_]:
+def _discovered(p: Floats) -> Mask:
     """Return which are named, by Holm's steps; the other size may have as many units."""
     ranked = np.sort(p)
     adjusted = FAMILIES * ranked * np.arange(len(p), 0, -1)

@@ -22,7 +22,7 @@ from dataaudit.render.blocks import (
 from dataaudit.render.line import Interval, Line, Name, decimal, join, nats, say, share, size
 from dataaudit.text import plural
 from dataaudit.training.findings import Attribution
-from dataaudit.training.run_findings import (
+from dataaudit.training.replay_findings import (
     HeldOut,
     LanguageTrained,
     LengthsTrained,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.training.accounting import Mask
+from dataaudit.robust import Mask
 from dataaudit.training.curve import GRADIENT, Curve, judge, series_of
 from dataaudit.training.findings import Change, Episode, Span
 from dataaudit.training.spikes import GAP

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from dataaudit.errors import ManifestMismatch, RunLogError
 from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.robust import Ints
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.text import plural
-from dataaudit.training.accounting import Ints, Stretches
+from dataaudit.training.accounting import Stretches
 from dataaudit.training.curve import Curve, Judged, Missing, curve_of, judge_run, missing_of, open_ranks
 from dataaudit.training.deciding import Unit
 

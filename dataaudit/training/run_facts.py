@@ -16,11 +16,10 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.accounting import Floats, Ints
 from dataaudit.training.curve import Curve, curve_of
-from dataaudit.training.findings import number
-from dataaudit.training.run_findings import (
+from dataaudit.training.replay_findings import (
     Clipping,
     HeldOut,
     MixedPrecision,
@@ -28,6 +27,7 @@ from dataaudit.training.run_findings import (
     Straggler,
     Times,
     ValidationPoint,
+    number,
 )
 
 BETA = 0.99

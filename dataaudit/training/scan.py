@@ -19,22 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.training.accounting import Floats
-from dataaudit.training.alarm_rate import LEAST_STEPS, AlarmRate, Tail, tail_of
+from dataaudit.robust import LEAST_STEPS, SIGMA, AlarmRate, Floats, Tail, median_of, tail_of
 from dataaudit.training.composition import Composition, Segments
-from dataaudit.training.spikes import (
-    AGAIN,
-    FLOOR,
-    GAP,
-    LEVEL_AFTER,
-    PAST,
-    SIGMA,
-    WINDOW,
-    Kind,
-    SpikeDetector,
-    Verdict,
-    median_of,
-)
+from dataaudit.training.spikes import AGAIN, FLOOR, GAP, LEVEL_AFTER, PAST, WINDOW, Kind, SpikeDetector, Verdict
 
 SCALES = (1, 5, 10, 20)
 """Steps whose distances are added up."""

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from dataaudit.training.alarm_rate import LEAST_STEPS, AlarmRate, Tail, tail_of
+from dataaudit.robust import LEAST_STEPS, SIGMA, AlarmRate, Tail, pairs_of, robust_line, tail_of
 
 WINDOW = 50
 """Values that a line is fitted to; until there are as many, nothing is flagged."""
@@ -37,8 +36,6 @@ LEVEL_AFTER = 50
 the new level begins with these very values, and nothing passes unseen in between."""
 FLOOR = 1e-3
 """Least median distance from the line: a share of the curve's level; of logarithms, that distance itself."""
-SIGMA = 1.4826
-"""Standard deviation / median absolute deviation of a normal distribution."""
 
 Kind = Literal["", "quiet", "loss_spike", "loss_dip", "level_shift", "not_finite"]
 """Nothing; too few values; above the band; below it; flagged for so long that it is the level now; NaN or infinite."""
@@ -143,15 +140,10 @@ class SpikeDetector:
         """Healthy steps that k can follow from."""
         return len(self._past)
 
-    def alarm_rates(self, k: float | None = None) -> tuple[AlarmRate, AlarmRate] | None:
-        """Return how often a healthy curve leaves the band above and below; None with too few healthy steps.
-
-        Args:
-            k: Of the band; the detector's own when None.
-        """
+    def alarm_rates(self) -> tuple[AlarmRate, AlarmRate] | None:
+        """Return how often a healthy curve leaves the band above and below; None with too few healthy steps."""
         tails = self._tails()
-        width = self.k if k is None else k
-        return None if tails is None else (tails[0].rate(width), tails[1].rate(width))
+        return None if tails is None else (tails[0].rate(self.k), tails[1].rate(self.k))
 
     def _learn(self, step: int, distance: float) -> None:
         """Keep a healthy distance, and let k follow from them in its turn."""
@@ -232,36 +224,3 @@ class SpikeDetector:
             expected = max(expected, min(seen, there))
         floor = FLOOR if self.log else FLOOR * abs(expected)
         return {"expected": expected, "slope": slope, "limit": self.k * SIGMA * max(spread, floor), "k": self.k}
-
-
-Pairs = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
-
-
-def pairs_of(number: int) -> Pairs:
-    """Return the earlier and the later one of all pairs of some values."""
-    earlier, later = np.triu_indices(number, 1)
-    return earlier, later
-
-
-def robust_line(steps: npt.NDArray[Any], values: npt.NDArray[Any], pairs: Pairs) -> tuple[float, float, float]:
-    """Return slope and value at 0 of the line of Theil and Sen, and the median distance from it.
-
-    Args:
-        steps: float64[n], distinct.
-        values: float64[n]
-        pairs: All pairs of n.
-    """
-    earlier, later = pairs
-    slope = median_of((values[later] - values[earlier]) / (steps[later] - steps[earlier]))
-    rest = values - slope * steps
-    middle = median_of(rest)
-    return slope, middle, median_of(np.abs(rest - middle))
-
-
-def median_of(values: np.ndarray) -> float:
-    """Return the median; np.median takes twice as long for as few."""
-    half = len(values) // 2
-    if len(values) % 2:
-        return float(np.partition(values, half)[half])
-    middle = np.partition(values, (half - 1, half))
-    return float(middle[half - 1] + middle[half]) / 2

@@ -18,19 +18,19 @@ import pyarrow.compute as pc
 from dataaudit.diff.drifts import OTHER, Histogram
 from dataaudit.divergence import NULL_FACTOR, clump_size, divergences, kl_null_of_passes
 from dataaudit.manifest.load import Manifest
+from dataaudit.robust import Floats, Ints
 from dataaudit.runlog.format import WINDOW_STEPS
 from dataaudit.runlog.reader import RunLog
-from dataaudit.training.accounting import Floats, Ints
-from dataaudit.training.findings import number
-from dataaudit.training.run_facts import Series, told_of
-from dataaudit.training.run_findings import (
+from dataaudit.training.replay_findings import (
     LanguageTrained,
     LengthsTrained,
     Mark,
     SourceTrained,
     TokenDrift,
     TrainedOn,
+    number,
 )
+from dataaudit.training.run_facts import Series, told_of
 
 POINTS = 0.02
 """Distance from the declared share from which on a source is off."""

@@ -5,21 +5,34 @@
 - *collapse*: attention of a head, or of half the heads of a layer, has next to no entropy, and had a fourfold;
 - *dead*: half or more of the units of an MLP are silent;
 - *frozen*: weights of a layer are not moved in two of its turns, at a rate above 0, by updates that were not skipped;
-- *state*: an optimizer's state is not finite.
+- *state*: an optimizer's state is not finite;
+- *rate*: the learning rate leaves its schedule: it is three times as large a step later, or a third.
+
+A value beyond a threshold of the literature is warned of, once until it is healthy again.
 """
 
 from __future__ import annotations
 
-import base64
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from dataaudit.vitals.baseline import Key
-from dataaudit.vitals.tails import Floats
+from dataaudit.robust import SIGMA, Floats, row_medians
+from dataaudit.vitals.baseline import Arrays, Key
 
+TIMES = 3.0
+"""How many times the rate of the step before leaves the schedule, or what part of it."""
+_SAME = 1.05
+"""How far apart two rates or two steps of a rate may be that are called the same."""
+MOST_AT_ONCE = 32
+"""Alarms that a step raises of a metric and rule, the farthest out of them; the last one counts the others."""
+_CLEAR = 0.8
+"""Share of a threshold below which a warning is over."""
 FOLD = 4.0
 WINDOW = 32
 """Values of a series whose median is compared with."""
@@ -35,10 +48,168 @@ DEAD_SHARE = 0.5
 TURNS = 2
 """Turns of a layer, one after the other, in which its weights were not moved."""
 _AMOUNTS = frozenset({"activation_mean_abs", "residual_rms", "layer_std", "grad_norm", "update_to_weight"})
-_ARRAYS = ("_recent", "_rates", "_row", "_zeros", "open")
 
 
-class Always:
+class Schedule:
+    """Follows the rate of a run, step by step.
+
+    A warm-up or a decay explains it where the rate moved the same way a step before, by a third as much or more; so
+    does a restart, which returns from a decay to a peak that the run had, and a change as large as an earlier one that
+    was reported.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._rise = self._peak = 0.0
+        self._known: list[float] = []
+        """Ratios that were reported."""
+
+    def see(self, rate: float) -> dict[str, float] | None:
+        """Take a step's rate; return what left the schedule: the rates of both steps and their ratio."""
+        if not 0 <= rate < float("inf"):
+            return None
+        before, rise = self._before, self._rise
+        self._before, self._rise = rate, rate - before
+        peak, self._peak = self._peak, max(self._peak, rate)
+        if before <= 0 or (rate < TIMES * before and rate * TIMES > before):
+            return None
+        ratio = rate / before
+        goes_on = 0 < (rate - before) / rise <= TIMES if rise else False
+        restarts = rate > before and peak / _SAME <= rate <= peak * _SAME and before < peak / TIMES
+        explained = restarts or (goes_on and (rate < before or before >= peak))
+        if explained or any(one / _SAME <= ratio <= one * _SAME for one in self._known):
+            return None
+        self._known = [*self._known[-15:], ratio]
+        self._rise = 0.0
+        return {"value": rate, "before": before, "times": ratio}
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {"before": self._before, "rise": self._rise, "peak": self._peak, "known": list(self._known)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        self._before, self._rise, self._peak = (float(state[name]) for name in ("before", "rise", "peak"))
+        self._known = [float(one) for one in state["known"]]
+
+
+class Finding(NamedTuple):
+    """An event of the run log."""
+
+    kind: Literal["alarm", "warning", "coverage"]
+    detail: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A fixed threshold from the literature."""
+
+    metric: str
+    value: float
+    source: str
+    _: KW_ONLY
+    stats: frozenset[str] = frozenset()
+    """Statistics that it holds for; empty: all."""
+    above: bool = True
+    """Whether it is a value above it that is warned of; below it otherwise."""
+    steady_only: bool = False
+    """Whether it holds outside of warm-up and decay of the learning rate alone."""
+
+    def holds_for(self, key: Key) -> bool:
+        """Return whether a series is measured against it."""
+        return key.metric == self.metric and (not self.stats or key.stat in self.stats)
+
+
+_LOWER_BOUNDS = frozenset({"sampled", "lower"})
+_WHOLE_LAYERS = frozenset({"all", "others"})
+_RATIO = "rule of thumb: about 1e-3 is healthy"
+THRESHOLDS = (
+    Threshold("max_attn_logit", 100.0, "QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
+    Threshold(
+        "max_attn_logit", 1000.0, "above 1000 runs became unstable: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS
+    ),
+    Threshold("update_to_weight", 1e-2, _RATIO, stats=_WHOLE_LAYERS),
+    Threshold("update_to_weight", 1e-4, _RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
+    Threshold("gradient_spike_score", 2.0, "rule of thumb: twice the average of earlier norms"),
+)
+
+
+class Watched:
+    """The series that a threshold holds for, and which of them were warned of."""
+
+    def __init__(self, threshold: Threshold, keys: Sequence[Key]) -> None:
+        self.threshold = threshold
+        self.places = np.array([one for one, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
+        self.open = np.zeros(len(self.places), bool)
+
+    def see(
+        self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool, warms: bool = False
+    ) -> list[dict[str, Any]]:
+        """Return the warnings of a step.
+
+        Args:
+            keys: Of all series.
+            held: float64[series]
+            said: bool[series]: which were warned of by a threshold farther off; those of this one are added.
+            steady: Whether the learning rate neither warms up nor decays.
+            warms: Whether it warms up: then one series is warned of, and no other one while it does.
+        """
+        threshold = self.threshold
+        values = held[self.places]
+        if threshold.above:
+            beyond, over = values > threshold.value, values < _CLEAR * threshold.value
+        else:
+            beyond, over = values < threshold.value, values > threshold.value / _CLEAR
+        if threshold.steady_only and not steady:
+            return []
+        new = beyond & ~self.open
+        raised = np.flatnonzero(new & ~said[self.places])
+        said[self.places[new]] = True
+        quiet = warms and self.open.any()
+        self.open = self.open | beyond if warms else (self.open | beyond) & ~over
+        found = [
+            {
+                **keys[self.places[one]]._asdict(),
+                "value": finite(float(values[one])),
+                "rule": "limit",
+                "threshold": threshold.value,
+                "source": threshold.source,
+            }
+            for one in ([] if quiet else raised)
+        ]
+        return few(found, most=1) if warms else few(found)
+
+
+def few(details: Sequence[dict[str, Any]], most: int = MOST_AT_ONCE) -> list[dict[str, Any]]:
+    """Return alarms or warnings of a step: of each metric and rule the farthest out, in their own order.
+
+    The last of a metric and rule says how many others there were.
+    """
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for one in details:
+        groups.setdefault((one["metric"], one["rule"]), []).append(one)
+    found = []
+    for own in groups.values():
+        kept = sorted(sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most])
+        chosen = [own[at] for at in kept]
+        if len(own) > most:
+            chosen[-1] = {**chosen[-1], "others": len(own) - most}
+        found += chosen
+    return found
+
+
+def _farness(detail: dict[str, Any]) -> float:
+    """Return how far a value is from what would have been fine, in multiples of it."""
+    value = abs(detail["value"])
+    limit = abs(detail.get("threshold", detail.get("high" if detail["value"] > detail.get("high", 0) else "low", 0.0)))
+    return abs(float(np.log((value + 1e-12) / (limit + 1e-12))))
+
+
+def finite(value: float) -> float:
+    """Return a value as JSON can say it: the largest number in place of an infinite one."""
+    return max(-sys.float_info.max, min(value, sys.float_info.max))
+
+
+class Always(Arrays):
     """Rules without a baseline.
 
     Args:
@@ -48,6 +219,8 @@ class Always:
     Attributes:
         open: bool[series]: what was raised, and is not over.
     """
+
+    ARRAYS = ("_recent", "_rates", "_row", "_zeros", "open")
 
     def __init__(self, keys: Sequence[Key], units: Mapping[int, int]) -> None:
         number = len(keys)
@@ -103,16 +276,6 @@ class Always:
         """Forget what came later: the run went back."""
         self.open[:], self._row[:], self._zeros[:] = False, 0, 0
 
-    def state(self) -> dict[str, Any]:
-        """Return all that it knows, in plain types."""
-        return {name: base64.b64encode(getattr(self, name).tobytes()).decode() for name in _ARRAYS}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        for name in _ARRAYS:
-            kept = getattr(self, name)
-            kept[...] = np.frombuffer(base64.b64decode(state[name]), kept.dtype).reshape(kept.shape)
-
     def _folds(self, held: Floats, rate: float, low: Floats, high: Floats, rule: Any) -> tuple[Any, Any]:
         """Return which amounts are far from their own recent median, and which came back."""
         places = self._amounts
@@ -129,8 +292,8 @@ class Always:
         look = np.flatnonzero(new & known)
         if len(look):
             recent = self._recent[:, look]
-            middle = np.nanmedian(recent, axis=0)
-            spread = 1.4826 * np.nanmedian(np.abs(recent - middle), axis=0)
+            middle = row_medians(recent.T)
+            spread = SIGMA * row_medians(np.abs(recent - middle).T)
             rates = self._rates[:, look]
             far_rates = (
                 np.nanmax(np.abs(rates - now), axis=0) if not math.isnan(now) and not np.isnan(rates).all() else 0.0

@@ -23,35 +23,38 @@ persistence never reach its limit.
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.runlog.reader import RunLog
-from dataaudit.vitals.tails import (
-    AVERAGED,
+from dataaudit.robust import (
+    SIGMA,
     Floats,
+    Ints,
     correlation_times,
     heavy_tail,
     light_tail,
+    row_medians,
     sidak_limit,
     sidak_limit_of_means,
     tail_index,
 )
+from dataaudit.runlog.reader import RunLog
 
-Ints = npt.NDArray[np.int64]
 Trend = Literal["level", "trajectory"]
 """One median; medians of parts of a run, lines in between."""
 
 RATE = 1e-4
 """False alarms a step, of a whole metric."""
+AVERAGED = 16
+"""Measured values whose mean is looked at."""
 PERSISTENCE = 3
 """Measured values, one after the other, that have to be out on one side."""
 FARTHEST_OF_MEAN = 8.0
@@ -70,8 +73,6 @@ LOGARITHMS = frozenset({"grad_norm", "update_to_weight", "grad_to_weight"})
 KNOTS = 16
 """Parts of a trajectory."""
 _FOLDS = 8
-_SIGMA = 1.4826
-"""Standard deviation / median absolute deviation of a normal distribution."""
 
 
 class Key(NamedTuple):
@@ -219,8 +220,9 @@ def baseline_of(
     places = steps / total if total else steps.astype(np.float64)
     at = _knots(places, trend)
     metrics = np.array([key.metric for key in keys], object)
-    parts: list[_Part] = []
-    order: list[Ints] = []
+    levels, limits = np.empty((len(at), len(keys))), {}
+    (scale, effective), counts = np.empty((2, len(keys))), np.empty(len(keys), np.int64)
+    reasons = np.empty(len(keys), object)
     for metric in sorted(set(metrics)):
         chosen = np.flatnonzero(metrics == metric)
         log = metric in LOGARITHMS
@@ -228,10 +230,10 @@ def baseline_of(
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)
         own = logarithm(own[:, seen]) if log else own[:, seen]
-        parts.append(_measure(own, places[seen], at, trend, log, rate, persistence))
-        order.append(chosen)
-    place = np.argsort(np.concatenate(order))
-    reasons = [reason for part in parts for reason in part.reasons]
+        found = _measure(own, places[seen], at, trend, log, rate, persistence)
+        levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = found
+        if limit is not None:
+            limits[metric] = limit
     return Baseline(
         keys=keys,
         first=int(steps[0]),
@@ -239,12 +241,12 @@ def baseline_of(
         steps=len(steps),
         total=total,
         at=at,
-        levels=np.ascontiguousarray(np.concatenate([part.levels for part in parts], axis=1)[:, place]),
-        scale=np.concatenate([part.scale for part in parts])[place],
-        values=np.concatenate([part.values for part in parts])[place],
-        effective=np.concatenate([part.effective for part in parts])[place],
-        reasons=tuple(reasons[one] for one in place),
-        limits={keys[chosen[0]].metric: part.limits for chosen, part in zip(order, parts, strict=True) if part.limits},
+        levels=levels,
+        scale=scale,
+        values=counts,
+        effective=effective,
+        reasons=tuple(reasons.tolist()),
+        limits=limits,
         rate=rate,
         persistence=persistence,
     )
@@ -295,6 +297,23 @@ def baseline_of_run(
     return baseline_of(keys, steps, values, trend="trajectory", total=total, rate=rate, persistence=persistence)
 
 
+class Arrays:
+    """What keeps its arrays in a checkpoint, in plain types."""
+
+    ARRAYS: ClassVar[tuple[str, ...]]
+    """Their names."""
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it knows, in plain types."""
+        return {name: base64.b64encode(getattr(self, name).tobytes()).decode() for name in self.ARRAYS}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        for name in self.ARRAYS:
+            held = getattr(self, name)
+            held[...] = np.frombuffer(base64.b64decode(state[name]), held.dtype).reshape(held.shape)
+
+
 def logarithm(values: Floats) -> Floats:
     """Return logarithms, -inf for what has none; NaN stays NaN."""
     with np.errstate(divide="ignore"):
@@ -336,22 +355,10 @@ class Runs:
         return np.maximum(far, 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """The baseline of one metric."""
-
-    levels: Floats
-    scale: Floats
-    values: Ints
-    effective: Floats
-    reasons: list[str]
-    limits: tuple[Limit, Limit] | None
-
-
 def _measure(
     values: Floats, places: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
-) -> _Part:
-    """Return the baseline of a metric.
+) -> tuple[Floats, Floats, Ints, Floats, list[str], tuple[Limit, Limit] | None]:
+    """Return the levels, scales, numbers of values and of independent ones, reasons and limits of a metric.
 
     Args:
         values: float64[series, n], in logarithms where the metric is.
@@ -382,7 +389,7 @@ def _measure(
             tails = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
         bounds = (
             sidak_limit(effective[fit], correlated[fit], rate / 2, persistence),
-            sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, knots=len(at)),
+            sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, averaged=AVERAGED, knots=len(at)),
         )
         ways: tuple[tuple[Literal["each", "mean"], int], ...] = (("each", persistence), ("mean", AVERAGED))
         jumps, drifts = (
@@ -397,14 +404,7 @@ def _measure(
             for (over, many), seen, bound in zip(ways, tails, bounds, strict=True)
         )
         limits = (jumps, drifts)
-    return _Part(
-        levels=levels,
-        scale=np.where(fit, scale, np.nan),
-        values=number.astype(np.int64),
-        effective=effective,
-        reasons=reasons,
-        limits=limits,
-    )
+    return levels, np.where(fit, scale, np.nan), number, effective, reasons, limits
 
 
 def _reason(number: int, effective: float) -> str:
@@ -425,9 +425,9 @@ def _knots(places: Floats, trend: Trend) -> Floats:
 def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
     """Return float64[knots, series] of values float64[series, n]."""
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
-        return np.tile(_median(values), (len(at), 1))
+        return np.tile(row_medians(values), (len(at), 1))
     part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
-    medians = np.stack([_median(values[:, part == one]) for one in range(KNOTS)])
+    medians = np.stack([row_medians(values[:, part == one]) for one in range(KNOTS)])
     return _filled(medians, at)
 
 
@@ -454,27 +454,16 @@ def _floors(levels: Floats, *, log: bool) -> Floats:
     if log:
         return np.full(levels.shape[1], FLOOR)
     size = np.abs(levels).max(0, initial=0.0)
-    common = float(_median(np.where(np.isfinite(size), size, np.nan)[None])[0])
+    common = float(row_medians(np.where(np.isfinite(size), size, np.nan)[None])[0])
     return FLOOR * np.where(size > 0, size, common if common > 0 else 1.0)
 
 
 def _scales(rest: Floats, floor: Floats) -> Floats:
     """Return float64[series]: 1.4826 MAD; the standard deviation where half are equal; at least the floor."""
-    spread = _SIGMA * _median(np.abs(rest))
+    spread = SIGMA * row_medians(np.abs(rest))
     number = np.maximum(np.count_nonzero(~np.isnan(rest), axis=1), 1)
     deviation = np.sqrt(np.nansum(rest**2, axis=1) / number)
     return np.fmax(np.where(spread > 0, spread, deviation), np.where(np.isnan(floor), FLOOR, floor))
-
-
-def _median(values: Floats) -> Floats:
-    """Return the medians of the numbers of each row, float64[series]; NaN where there are none."""
-    if not values.shape[1]:
-        return np.full(len(values), np.nan)
-    ordered = np.sort(values, axis=1)
-    number = np.count_nonzero(~np.isnan(values), axis=1)
-    low = np.take_along_axis(ordered, np.maximum((number - 1) // 2, 0)[:, None], 1)[:, 0]
-    high = np.take_along_axis(ordered, np.minimum(number // 2, values.shape[1] - 1)[:, None], 1)[:, 0]
-    return np.where(number > 0, (low + high) / 2, np.nan)
 
 
 def _calibrated(

@@ -2,8 +2,8 @@
 
 *Rotation.* Layers are packed, in order, into slots that read at most an eighth of all elements each; a slot is looked
 at every so many steps, then the next one. A layer that is larger than an eighth is a slot of its own, and as many slots
-after it are empty as bring the mean down to an eighth again. :func:`rotation_steps` says within how many steps every
-layer is measured. What is due follows from the step alone, so a run that goes on measures what it would have measured.
+after it are empty as bring the mean down to an eighth again. What is due follows from the step alone, so a run that
+goes on measures what it would have measured.
 
 *Budget.* What measuring costs is taken from the times of steps with and without it: each step of the rarer kind is
 compared with the median of the newest of the other. One step in 16 is left bare where every step would be measured:
@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, Self
 
 import numpy as np
+
+from dataaudit.robust import spread
 
 SHARE = 1 / 8
 """Of one pass over all elements, that is read in a step at most."""
@@ -95,24 +97,6 @@ def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
             slot = []
         slot.append(layer)
     return (*slots, *_slots(slot, elements, room))
-
-
-def rotation_steps(elements: Sequence[int], every: int) -> int:
-    """Return within how many steps every layer is measured, while the cadence stays as it is."""
-    slots = len(rotation(elements))
-    return slots * every if every > 1 else slots + -(-slots // (BARE - 1))
-
-
-def plan(step: int, elements: Sequence[int], every: int, escalation: Escalation | None = None) -> tuple[int, ...]:
-    """Return the layers that are measured at a step; none: it is a bare one.
-
-    Args:
-        step: From 1.
-        elements: Of each layer, what measuring it reads; positive.
-        every: Steps between two slots.
-        escalation: The latest one.
-    """
-    return _planned(step, rotation(elements), len(elements), every, escalation)
 
 
 class Budget:
@@ -221,9 +205,9 @@ class Budget:
     def _decide(self, step: int, *, early: bool) -> dict[str, Any] | None:
         costs = np.array(self._costs)
         middle = float(np.median(costs))
-        spread = 1.4826 * float(np.median(np.abs(costs - middle)))
-        cost = float(np.clip(costs, middle - 3 * spread, middle + 3 * spread).mean())
-        error = 1.2533 * spread / math.sqrt(len(costs))
+        wide = spread(costs, middle)
+        cost = float(np.clip(costs, middle - 3 * wide, middle + 3 * wide).mean())
+        error = 1.2533 * wide / math.sqrt(len(costs))
         limit = self.preset.percent / 100
         share = cost * self._measured_share(self.every)
         to = self.every
@@ -308,16 +292,11 @@ class Cadence:
         self.budget = Budget(preset if isinstance(preset, Preset) else PRESETS[preset], sparse=adapt)
         self._escalation: Escalation | None = None
 
-    @property
-    def rotation_steps(self) -> int:
-        """Steps within which every layer is measured, at the present cadence."""
-        return rotation_steps(self._elements, self.budget.every)
-
     def due(self, step: int) -> tuple[int, ...]:
         """Return the layers that are measured at a step: all at the first one, which counts in no cost."""
         if step == 1 and self.budget.starting:
             return tuple(range(len(self._elements)))
-        return _planned(step, self._rotation, len(self._elements), self.budget.every, self._escalation, self._ahead)
+        return plan(step, self._rotation, len(self._elements), self.budget.every, self._escalation, self._ahead)
 
     def looks(self, step: int) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
@@ -404,9 +383,15 @@ def _turn(step: int, every: int) -> int:
     return step - step // BARE if every == 1 else step // every
 
 
-def _planned(
-    step: int, slots: Sequence[tuple[int, ...]], layers: int, every: int, escalation: Escalation | None, ahead: int = 0
+def plan(
+    step: int,
+    slots: Sequence[tuple[int, ...]],
+    layers: int,
+    every: int,
+    escalation: Escalation | None = None,
+    ahead: int = 0,
 ) -> tuple[int, ...]:
+    """Return which of the layers are measured at a step, from 1; none: it is a bare one."""
     due: tuple[int, ...] = ()
     if _looks(step + ahead, every):
         due = slots[_turn(step + ahead, every) % len(slots)]

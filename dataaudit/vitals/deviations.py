@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.vitals.baseline import ESTIMATES, FARTHEST_OF_MEAN, LOGARITHMS, Baseline, Key, Runs, logarithm
-from dataaudit.vitals.surprise import SHARES, Ints
-from dataaudit.vitals.tails import Floats
+from dataaudit.robust import Floats, Ints
+from dataaudit.vitals.baseline import ESTIMATES, FARTHEST_OF_MEAN, LOGARITHMS, Arrays, Baseline, Key, Runs, logarithm
+from dataaudit.vitals.surprise import SHARES
 
 _CALM = 0.5
 """Share of the limit within which a series is inside again."""
 _FARTHEST = 1e300
 
 
-class Deviations:
+class Deviations(Arrays):
     """Judges series against a baseline.
 
     Args:
@@ -28,6 +28,8 @@ class Deviations:
     Raises:
         ValueError: The baseline is by position and the length of this run is not known.
     """
+
+    ARRAYS = ("open", "_calm", "_began", "_inside")
 
     def __init__(self, keys: Sequence[Key], baseline: Baseline, total: int) -> None:
         if baseline.total and not total:
@@ -112,11 +114,9 @@ class Deviations:
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows but the baseline, in plain types."""
-        names = ("open", "_calm", "_began", "_inside")
-        return {**{name: getattr(self, name).tolist() for name in names}, "recent": self._runs.recent.tolist()}
+        return {**super().state(), "recent": self._runs.recent.tolist()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
-        for name in ("open", "_calm", "_began", "_inside"):
-            getattr(self, name)[:] = state[name]
+        super().load(state)
         self._runs.recent[:] = np.array(state["recent"], np.float64)

@@ -1,19 +1,30 @@
-"""Norms of the gradients of a step's micro-batches, and of what they add up to: what noise scales are made of.
+"""How noisy gradients are, from norms of a step's micro-batches: noise scale, signal to noise, how directions agree.
 
-A micro-batch is a backward pass. Torch's engine numbers them, so that nobody has to say when one begins.
+A micro-batch is a backward pass. Torch's engine numbers them, so that nobody has to say when one begins. Gradients g_i
+of W micro-batches (or workers) scatter around the true gradient G: E|g_i|² = G² + S, S the trace of the covariance of
+one micro-batch's gradient. Their mean g has E|g|² = G² + S/W (arXiv 1812.06162, appendix A).
+
+B_simple = S / G² is the batch size, in micro-batches, at which noise and signal are alike. Both are averaged over steps
+before they are divided: a mean of ratios is neither.
+
+An estimate of G² may be negative, where noise hides the gradient. It goes into the averages as it is (clipping it would
+bias them); where the average itself is not positive, B_simple is NaN, not measured, and its interval has no upper end.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from dataaudit.vitals.hooks import Hook, nothing
-from dataaudit.vitals.noise import GradientNorms, NoiseScale, direction_consistency, gsnr, signal_and_noise
 from dataaudit.vitals.norms import norm
 
+_STATE = ("weight", "squared_weight", "g2", "s", "g2_g2", "g2_s", "s_s")
+_Z = 1.959963984540054
+"""Of a normal distribution, 95 % lie within it."""
 _TASK = "_current_graph_task_id"
 _ENGINE = importlib.import_module("torch._C")
 _FEW = 16
@@ -29,6 +40,257 @@ STATS = (
     ("grad_noise_scale", "low"),
     ("grad_noise_scale", "high"),
 )
+
+
+def signal_and_noise(squares: torch.Tensor, square_of_mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return estimates without bias of G² and of S, float64 scalars, from one step; nothing waits for a device.
+
+    Args:
+        squares: |g_i|², float[W], W at least 2.
+        square_of_mean: |Σ g_i / W|², a scalar.
+
+    Raises:
+        ValueError: Fewer than two gradients: noise cannot be told from signal.
+    """
+    if len(squares) < 2:
+        raise ValueError("signal_and_noise: two gradients or more are needed")
+    squares, mean = squares.double(), square_of_mean.double()
+    w = torch.full_like(squares, 1 / len(squares))
+    small, a, c = (w * squares).sum(), w.sum(), (w * w).sum()
+    return (a * mean - c * small) / (a - c), (small - mean) / (a - c)
+
+
+def gsnr(squares: torch.Tensor, square_of_mean: torch.Tensor) -> torch.Tensor:
+    """Return the signal over the noise of a micro-batch's gradient, all coordinates together, a float64 scalar.
+
+    Over coordinates, the sum of squared means less their noise, over the sum of variances: of equal micro-batches it is
+    1/B_simple in units of a micro-batch. Negative where noise hides the gradient; NaN without noise.
+
+    Args:
+        squares: |g_i|², float[W], W at least 2.
+        square_of_mean: |Σ g_i / W|², a scalar.
+    """
+    squares, mean = squares.double(), square_of_mean.double()
+    count = len(squares)
+    variance = (squares.sum() - count * mean) / (count - 1)
+    return _over(mean - variance / count, variance)
+
+
+def direction_consistency(squares: torch.Tensor, square_of_mean: torch.Tensor) -> torch.Tensor:
+    """Return the mean cosine of pairs of gradients, weighted by their norms, a float64 scalar of -1/(W-1) to 1.
+
+    (W²|g|² - Σ|g_i|²) / (W (W-1)) is the mean inner product of a pair; it is divided by the mean of |g_i|². Of equal
+    micro-batches of b tokens it is G² / (G² + S/b), with the estimates of that step.
+
+    Args:
+        squares: |g_i|², float[W], W at least 2.
+        square_of_mean: |Σ g_i / W|², a scalar.
+    """
+    squares, mean = squares.double(), square_of_mean.double()
+    count = len(squares)
+    inner = (count * count * mean - squares.sum()) / (count * (count - 1))
+    return _over(inner, squares.mean())
+
+
+def gsnr_adam_proxy(
+    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor], step: torch.Tensor, betas: tuple[float, float]
+) -> torch.Tensor:
+    """Return a proxy of the signal over the noise of a whole batch's gradient, from Adam's moments; a float64 scalar.
+
+    Were gradients of all steps drawn alike, m² would hold G² and a share r of the variance, v both in full:
+    (Σm² - r·Σv) / (Σv - Σm²), moments corrected for their start, r = (1-β₁)(1+β₁ᵗ) / ((1+β₁)(1-β₁ᵗ)). They are not so
+    drawn, and the two moments look back over different spans: it is a proxy, to be compared with itself. NaN at the
+    first step.
+
+    Args:
+        first: exp_avg of some parameters.
+        second: exp_avg_sq of the same.
+        step: Of the optimizer's state, t, a scalar.
+        betas: Of the optimizer's group.
+    """
+    steps = step.double()
+    decayed = betas[0] ** steps
+    share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))
+    m = torch.stack([norm(one) for one in first]).double().square().sum()
+    v = torch.stack([one.sum(dtype=torch.float32) for one in second]).double().sum()
+    m, v = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps)
+    later = torch.zeros_like(m) + steps > 1  # steps may lie on the host, and a copy would be waited for
+    return torch.where(later, _over(m - share * v, v - m), torch.nan)
+
+
+class NoiseScale:
+    """B_simple over steps: moving averages of S and of G², on the device, and an interval of 95 %.
+
+    The averages are corrected for their start. The interval is Fieller's, of the ratio of two means, with the variances
+    and the covariance that steps within the averages' span show; it takes them as independent and their truth as
+    standing still. A step whose numbers are not finite (a skipped step) is left out.
+
+    Args:
+        decay: Of the averages: they look back over about (1 + decay) / (1 - decay) steps.
+        device: Of the state.
+
+    Raises:
+        ValueError: A decay that is not between 0 and 1.
+    """
+
+    def __init__(self, decay: float = 0.95, device: torch.device | str = "cpu") -> None:
+        if not 0 < decay < 1:
+            raise ValueError("NoiseScale: decay: between 0 and 1")
+        self.decay = decay
+        self._state = torch.zeros(len(_STATE), dtype=torch.float64, device=device)
+        self._decays = torch.full_like(self._state, decay)
+        self._decays[1] = decay * decay
+
+    def update(self, g2: torch.Tensor, s: torch.Tensor) -> None:
+        """Take in a step's estimates, scalars of :func:`signal_and_noise`; nothing waits for the device."""
+        one = torch.ones_like(g2)
+        seen = torch.stack([one, one * (1 - self.decay), g2, s, g2 * g2, g2 * s, s * s]).to(self._state)
+        moved = self._decays * self._state + (1 - self.decay) * seen
+        self._state.copy_(torch.where(seen.isfinite().all(), moved, self._state))
+
+    @property
+    def g2(self) -> torch.Tensor:
+        """Average of G², a float64 scalar; NaN before the first step."""
+        return _over(self._state[2], self._state[0])
+
+    @property
+    def s(self) -> torch.Tensor:
+        """Average of S, a float64 scalar; NaN before the first step."""
+        return _over(self._state[3], self._state[0])
+
+    @property
+    def b_simple(self) -> torch.Tensor:
+        """Return S / G², a float64 scalar, in the unit of S; NaN where the average of G² is not positive."""
+        return _over(self.s, self.g2)
+
+    @property
+    def gsnr(self) -> torch.Tensor:
+        """Return G² / S, a float64 scalar: of one unit of S; NaN where the average of S is not positive."""
+        return _over(self.g2, self.s)
+
+    def interval(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the ends of B_simple's interval of 95 %, float64 scalars.
+
+        The lower end is 0 where S cannot be told from 0, the upper one infinite where G² cannot; both are NaN before
+        the second step.
+        """
+        mean = self._state[2:] / self._state[0]
+        g2, s = mean[0], mean[1]
+        spread = self._state[1] / self._state[0] ** 2  # the sum of squared weights: 1 over the steps that count
+        of_mean = spread / (1 - spread)
+        g2_g2, g2_s, s_s = (mean[2] - g2 * g2) * of_mean, (mean[3] - g2 * s) * of_mean, (mean[4] - s * s) * of_mean
+        t2 = _student(1 / spread - 1).square()
+        a, b, c = g2 * g2 - t2 * g2_g2, g2 * s - t2 * g2_s, s * s - t2 * s_s
+        root = b + (b * b - a * c).clamp(min=0).sqrt()
+        known = self._state[0] > (1 - self.decay) * 1.5
+        low = torch.where((c > 0) & (s > 0), c / root, 0.0)
+        high = torch.where((a > 0) & (g2 > 0), root / a, torch.inf)
+        return torch.where(known, low, torch.nan), torch.where(known, high, torch.nan)
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the state as plain numbers; this waits for the device."""
+        return {"decay": self.decay, **dict(zip(_STATE, self._state.tolist(), strict=True))}
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Go on from a state.
+
+        Raises:
+            ValueError: It lacks a number, or is of another decay.
+        """
+        if not {"decay", *_STATE} <= set(state):
+            raise ValueError(f"NoiseScale: state lacks {', '.join(sorted({'decay', *_STATE} - set(state)))}")
+        if state["decay"] != self.decay:
+            raise ValueError(f"NoiseScale: state is of decay {state['decay']}, not {self.decay}")
+        self._state.copy_(torch.tensor([state[name] for name in _STATE], dtype=torch.float64))
+
+
+class GradientNorms:
+    """Squared norms of each micro-batch's own gradient, before it is added to what others left; no gradient is copied.
+
+    A hook on each leaf parameter is given the gradient of one backward pass, and writes its squared norm into a slot.
+    Under data parallelism of full replicas it is the worker's own, before it is reduced. The gradient is not touched.
+
+    A shared (tied) parameter is seen once, with the sum of its uses. Where a hook fires twice in a micro-batch (a
+    parameter used in two reentrant checkpoints, a graph run backward twice), it saw parts: its slot is NaN,
+    as :meth:`totals` is where hooks never fire (FSDP2 holds other tensors).
+
+    Norms are of what backward passes computed: a loss divided by W gives g_i / W, one scaled by a GradScaler its scale.
+
+    Args:
+        parameters: Leaf parameters that require gradients, all on one device.
+        micro_batches: How many slots each has.
+        failed: Called with an error's class, file and line where a hook raised; its slot says nothing.
+
+    Attributes:
+        slots: Float32[parameters, micro_batches]; NaN in columns that never began.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.nn.Parameter],
+        micro_batches: int,
+        failed: Callable[[str], None] = nothing,
+    ) -> None:
+        unique = list(dict.fromkeys(parameters))
+        self.slots = torch.full((len(unique), micro_batches), torch.nan, device=unique[0].device)
+        self._micro: int | None = None
+        self._fired: dict[int, set[int]] = {}
+        self._handles = [one.register_hook(Hook(self._sees(index), failed)) for index, one in enumerate(unique)]
+
+    def begin(self, micro_batch: int) -> None:
+        """Write what follows into the slots of a micro-batch, from 0; called before its backward pass."""
+        self.slots[:, micro_batch].zero_()
+        self._fired[micro_batch] = set()
+        self._micro = micro_batch
+
+    def pause(self) -> None:
+        """Write nothing until a micro-batch begins."""
+        self._micro = None
+
+    def clear(self) -> None:
+        """Forget what was written, and pause."""
+        self.slots.fill_(torch.nan)
+        self._fired.clear()
+        self._micro = None
+
+    def totals(self) -> torch.Tensor:
+        """Return |g_i|² over all parameters, float64[micro_batches]; NaN where it is not known."""
+        totals = self.slots.double().sum(0)
+        for micro in range(self.slots.shape[1]):
+            if not self._fired.get(micro):
+                totals[micro].fill_(torch.nan)
+        return totals
+
+    def close(self) -> None:
+        """Take the hooks off."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _sees(self, index: int) -> Callable[[torch.Tensor], None]:
+        def see(gradient: torch.Tensor) -> None:
+            if self._micro is None:
+                return
+            fired = self._fired[self._micro]
+            values = gradient.coalesce().values() if gradient.is_sparse else gradient
+            with torch.no_grad():
+                slot = self.slots[index, self._micro]
+                slot.fill_(torch.nan) if index in fired else slot.copy_(norm(values).square())
+            fired.add(index)
+
+        return see
+
+
+def _over(above: torch.Tensor, below: torch.Tensor) -> torch.Tensor:
+    return torch.where(below > 0, above / below, torch.nan)
+
+
+def _student(freedom: torch.Tensor) -> Any:
+    """Student's t of 95 %, from the normal's by the expansion of Cornish and Fisher: off by 1 % at 4 degrees."""
+    z = _Z
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 def why_not() -> str | None:

@@ -1,6 +1,6 @@
 """Shares and counts that leave the law of their own healthy steps: jumps and drifts, over all series of a model.
 
-A share is k of n (:mod:`dataaudit.vitals.rates`); n is handed over with it. Its law is learnt from the last
+A share is k of n; n is handed over with it. Its law is learnt from the last
 :data:`LEARNT` values before the newest 16. A *jump* is three values in a row beyond the law's limit on one side. A
 *drift* is a sum of 16 values, each cut off at its own limit, beyond the limit of such sums. The law of sums is learnt
 from sums of 16 values, so their dispersion contains what neighbours have in common. A series is judged from 64 values
@@ -8,24 +8,44 @@ on, its sums from ten on; not where its memory makes them worth fewer than 16 in
 
 Two things make a law wider. Series that are alike share the median of their dispersions, so a head that never had a
 dead row is not taken for one that cannot. And what moves the learning rate may move a share: by the power of a half.
+
+The law is beta-binomial, its dispersion taken from healthy steps. An outlier rate of a batch's row is k of n elements,
+a head's dead share k of n rows. Near 0 such a share has few values, and a band of a normal distribution says nothing:
+its lower end is negative, and its upper end is passed by a single element. Counts are also more scattered than a
+binomial's, since what makes one element an outlier makes its neighbours outliers, and batches differ.
+
+A step's probability is taken to be drawn from a beta distribution with mean m and variance m (1 - m) r. Then
+k is beta-binomial with variance n m (1 - m) (1 + (n - 1) r). Of healthy steps, m is the share of all counts with half
+a count added (Jeffreys), and r is what their scatter around it leaves beyond the binomial's, or 0. The scatter is taken
+at the upper end of what chance allows (95 %, by chi-square). What is not known of m, its own variance over so many
+scattered steps, widens r. So the law of few healthy steps is wide. Of fewer than :data:`LEAST_STEPS` there is none.
 """
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.vitals.baseline import Key
-from dataaudit.vitals.expected import Covariates
-from dataaudit.vitals.rates import LEAST_STEPS, RateLaw, scatter
-from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Ints, how_judged
-from dataaudit.vitals.tails import AVERAGED, Floats, of_each
+from dataaudit.robust import Floats, Ints, of_each
+from dataaudit.vitals.baseline import AVERAGED, Key
+from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge, how_judged
 
+LEAST_STEPS = 10
+"""Healthy steps that a law is learnt from."""
+_Z = 1.6448536269514722
+"""Of a normal distribution, 5 % lie above it."""
+_LEAST = 1e-9
+"""Of r: below, a beta-binomial is a binomial."""
+_CELLS = 1_024
+"""Counts that are looked at one by one; of more, cells of several."""
+_REACH = 60.0
+"""Standard deviations around the mean in which limits are looked for."""
+_SHIFT = np.arange(8.0)[:, None]
 LEARNT = 256
 """Values that a law is learnt from."""
 _REFIT = 32
@@ -39,10 +59,118 @@ _FEWER = 0.9
 """Share of the law's n below which a value is not judged."""
 _WORTH = 16.0
 """Independent values that a law's values have to be worth."""
-_ARRAYS = ("_counts", "_trials", "_steps", "_values", "_age", "_moved", "_scatter", "_limits", "open")
 
 
-class Shares:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateLaw:
+    """The law of a count of n, learnt from healthy steps."""
+
+    mean: float
+    """m, of 0 to 1, neither included."""
+    dispersion: float
+    """r, above 0 and below 1: the correlation of two elements of a step."""
+
+    @classmethod
+    def fit(
+        cls,
+        counts: Sequence[float] | np.ndarray,
+        trials: Sequence[float] | np.ndarray | float,
+        *,
+        least: float = 0.0,
+        moved: float = 0.0,
+        worth: float = 1.0,
+    ) -> Self:
+        """Return the law of some healthy steps.
+
+        Args:
+            counts: k of each step, float[steps]; a share times its n.
+            trials: n of each step, or of all.
+            least: Dispersion that is not gone below, such as that of series like it.
+            moved: Standard deviation of the logarithm of m since these steps.
+            worth: Independent steps that a step is worth.
+
+        Raises:
+            ValueError: There are fewer than :data:`LEAST_STEPS` steps, or a count lies outside of 0 to n.
+        """
+        k = np.asarray(counts, np.float64)
+        n = np.broadcast_to(np.asarray(trials, np.float64), k.shape)
+        if len(k) < LEAST_STEPS or not np.isfinite(k).all() or not ((k >= 0) & (k <= n) & (n >= 1)).all():
+            raise ValueError("a law of rates: expected counts from 0 to n of ten steps or more, n at least 1")
+        mean = (k.sum() + 0.5) / (n.sum() + 1)
+        within = max(scatter(k, n, worth), least)
+        of_mean = (n * (1 + (n - 1) * within)).sum() / n.sum() ** 2 / worth  # variance of m, over m (1 - m)
+        dispersion = within + of_mean + moved**2 * mean / (1 - mean)
+        return cls(mean=float(mean), dispersion=float(min(max(dispersion, _LEAST), 0.999)))
+
+    def log_pmf(self, trials: int, counts: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the probability of some counts, float64[counts]."""
+        total = (1 - self.dispersion) / self.dispersion
+        alpha, beta, rest = self.mean * total, (1 - self.mean) * total, trials - counts
+        found: np.ndarray = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
+        for one, steps in ((alpha, counts), (beta, rest)):
+            found += _rises(np.full_like(counts, one), steps)
+        found -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
+        return found
+
+    def limits(self, trials: int, alpha: float) -> tuple[int, int]:
+        """Return the lowest and the highest count that is no surprise; each is passed with probability alpha at most.
+
+        Of more counts than :data:`_CELLS` they are the outer ends of cells, an eighth of a standard deviation wide.
+
+        Args:
+            trials: n.
+            alpha: Of one end, above 0 and below 1.
+        """
+        n, m = trials, self.mean
+        reach = _REACH * (math.sqrt(n * m * (1 - m) * (1 + (n - 1) * self.dispersion)) + 1)
+        least, most = (0, n) if n < _CELLS else (max(0, int(n * m - reach)), min(n, int(n * m + reach) + 1))
+        width = -(-(most - least + 1) // _CELLS)
+        first = np.arange(least, most + 1, width, dtype=np.float64)
+        cells = np.exp(self.log_pmf(n, np.minimum(first + (width - 1) // 2, n))) * width
+        upper = np.minimum(np.cumsum(cells[::-1])[::-1], 1.0)  # P(K >= first)
+        passed = np.flatnonzero(upper <= alpha)
+        lower = np.flatnonzero(np.cumsum(cells) <= alpha)
+        return (
+            int(first[lower[-1]]) + width if len(lower) else least,
+            int(first[passed[0]]) - 1 if len(passed) else n,
+        )
+
+
+def scatter(counts: np.ndarray, trials: np.ndarray, worth: float = 1.0) -> float:
+    """Return the dispersion that counts show beyond the binomial's, at the upper end of what chance allows, or 0.
+
+    Args:
+        counts: k of each step, float[steps].
+        trials: n of each step, float[steps].
+        worth: Independent steps that a step is worth.
+    """
+    mean = (counts.sum() + 0.5) / (trials.sum() + 1)
+    variance = mean * (1 - mean)
+    pairs = (trials * (trials - 1)).sum() * variance
+    if not pairs:
+        return 0.0
+    freedom = max(worth * (len(counts) - 1), 2.0)
+    found = ((counts - trials * mean) ** 2).sum() * freedom / _low_end(freedom)
+    return float(min(max((found - (trials * variance).sum()) / pairs, 0.0), 0.99))
+
+
+def _low_end(freedom: float) -> float:
+    """Return the quantile of 5 % of a chi-square, by the cube of Wilson and Hilferty."""
+    part = 2 / (9 * freedom)
+    return float(freedom * (1 - part - _Z * math.sqrt(part)) ** 3)
+
+
+def _rises(first: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """Return log Γ(first + steps) - log Γ(first), by Stirling's series, without the cancellation of large ones."""
+    small = np.log1p(steps / (first + _SHIFT)).sum(0)
+    x = first + len(_SHIFT)
+    y = x + steps
+    found: np.ndarray = (x - 0.5) * np.log1p(steps / x) + steps * (np.log(y) - 1) - small
+    found += (1 / y - 1 / x) / 12 - (y**-3 - x**-3) / 360 + (y**-5 - x**-5) / 1260
+    return found
+
+
+class Shares(Judge):
     """Judges shares and counts against their own past.
 
     Args:
@@ -52,8 +180,9 @@ class Shares:
     Attributes:
         places: int64[n]: places of the series that are shares.
         open: bool[n]: which are out.
-        others: Series that others judge at the same rate.
     """
+
+    ARRAYS = ("_counts", "_trials", "_steps", "values", "_age", "_moved", "_scatter", "_limits", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
         self.places = np.array([one for one, key in enumerate(keys) if how_judged(key) == "share"], np.int64)
@@ -63,12 +192,12 @@ class Shares:
         self._whole = np.array([keys[one].metric == "dead_neuron_count" for one in self.places], bool)
         """Which are counts, not shares."""
         self._alike = np.unique(names, return_inverse=True)[1] if number else np.zeros(0, np.int64)
-        self.rate, self.others, self.known = rate, 0, Covariates()
+        super().__init__(rate)
         self.open = np.zeros(number, bool)
         self._counts, self._trials = np.zeros((2, _RING, number), np.float32)
         """k and n of the last values, in a ring."""
         self._steps = np.zeros((_RING, number), np.int64)
-        self._values = np.zeros(number, np.int64)
+        self.values = np.zeros(number, np.int64)
         self._age = np.full(number, _REFIT)
         """Values since the law was learnt."""
         self._moved = np.zeros(number)
@@ -100,16 +229,16 @@ class Shares:
         new = np.flatnonzero(np.isfinite(values) & (n >= 1))
         if not len(new):
             return np.zeros(0, np.int64)
-        at = self._values[new] % _RING
+        at = self.values[new] % _RING
         counts = np.round(values[new] * np.where(self._whole[new], 1, n[new]))
         self._counts[at, new] = np.clip(counts, 0, n[new])
         self._trials[at, new] = n[new]
         self._steps[at, new] = step
-        self._values[new] += 1
+        self.values[new] += 1
         self._age[new] += 1
         moved = float(np.abs(self.known.x[0] - self.known.x[1:-1]).max())
         stale = moved > self._moved[new] + _STALE
-        due = new[((self._age[new] >= _REFIT) | stale) & (self._values[new] >= JUDGED_FROM)]
+        due = new[((self._age[new] >= _REFIT) | stale) & (self.values[new] >= JUDGED_FROM)]
         for one in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.places) // _REFIT)].tolist():
             self._learn(one, moved)
         jumps, drifts = self._beyond(new)
@@ -125,22 +254,12 @@ class Shares:
         jumps = bool(self._beyond(np.array([own]))[0].all())
         low, high, of = self._limits[0 if jumps else 1, own].tolist()
         times = of if self._whole[own] and jumps else of / AVERAGED if self._whole[own] else 1.0
-        values = PERSISTENCE if jumps else AVERAGED
-        return {
-            "rule": "jump" if jumps else "drift",
-            "first_step": int(self._steps[(self._values[own] - values) % _RING, own]),
-            "low": low * times,
-            "high": high * times,
-            "over": "each" if jumps else "mean",
-            "values": values,
-            "baseline": None,
-            "family": self._family,
-            "false_alarm_rate": self.rate,
-        }
+        first = int(self._steps[(self.values[own] - (PERSISTENCE if jumps else AVERAGED)) % _RING, own])
+        return self.alarm(first, low * times, high * times, jumps=jumps)
 
     def why(self, places: Sequence[int]) -> str:
         """Return why some series are not judged; empty where they have few values."""
-        values = self._values[[self._place[one] for one in places]]
+        values = self.values[[self._place[one] for one in places]]
         if not values.any():
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
@@ -149,30 +268,9 @@ class Shares:
         """Take that the run went back."""
         self.open[:] = False
 
-    def state(self) -> dict[str, Any]:
-        """Return all that it knows, in plain types."""
-        arrays = {name: base64.b64encode(getattr(self, name).tobytes()).decode() for name in _ARRAYS}
-        return {**arrays, "known": self.known.state()}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
-        self.known.load(state["known"])
-        for name in _ARRAYS:
-            held = getattr(self, name)
-            held[...] = np.frombuffer(base64.b64decode(state[name]), held.dtype).reshape(held.shape)
-
-    @property
-    def ready(self) -> int:
-        """How many series have enough values."""
-        return int(np.count_nonzero(self._values >= JUDGED_FROM))
-
-    @property
-    def _family(self) -> int:
-        return max(self.ready + self.others, 1)
-
     def _newest(self, ring: np.ndarray, own: Ints, number: int) -> np.ndarray:
         """Return the newest values of some series, float[number, own], the newest first."""
-        found: np.ndarray = ring[(self._values[own] - 1 - np.arange(number)[:, None]) % _RING, own]
+        found: np.ndarray = ring[(self.values[own] - 1 - np.arange(number)[:, None]) % _RING, own]
         return found
 
     def _beyond(self, own: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -194,10 +292,10 @@ class Shares:
 
     def _learn(self, own: int, moved: float) -> None:
         """Learn the law of a series, of its values and of their sums."""
-        number = min(int(self._values[own]), _RING)
+        number = min(int(self.values[own]), _RING)
         rings = (self._newest(one, np.array([own]), number) for one in (self._counts, self._trials))
         k, n = (one[AVERAGED:, 0].astype(np.float64) for one in rings)
-        memory, tail = _memory(k / n), of_each(self.rate / 3, self._family) / 2
+        memory, tail = _memory(k / n), of_each(self.rate / 3, self.family) / 2
         times = 1 + (INDEPENDENT - 1) * (1 - memory)
         sums = [one[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for one in (k, n)]
         ways = ((k, n, tail ** (1 / times), (1 - memory) / (1 + memory)), (*sums, tail, 1.0))

@@ -39,7 +39,7 @@ from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
 from dataaudit.vitals.micro_batches import MicroBatches
-from dataaudit.vitals.replicas import loss_dispersion, parameter_checksum, ranks_that_differ
+from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
 from dataaudit.vitals.summary import (
@@ -50,7 +50,6 @@ from dataaudit.vitals.summary import (
     what_alarms,
     what_is_found,
 )
-from dataaudit.vitals.tying import Tying
 from dataaudit.vitals.watching import Taps
 from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from dataaudit.vitals.attention import ABSENT
-from dataaudit.vitals.hooks import Hook, Mark, nothing
-from dataaudit.vitals.replaced import mapping_of, replaced
+from dataaudit.vitals.hooks import Hook, Mark, mapping_of, nothing, replaced
 from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Structure, function_of
 from dataaudit.vitals.taps import (
     ACTIVATION_STATS,

@@ -25,8 +25,7 @@ from dataaudit.errors import TagsError
 from dataaudit.guarded import Guarded
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
-from dataaudit.training.loaders.passes import Passes, length_of, shuffles
-from dataaudit.training.loaders.ranks import agree
+from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles
 from dataaudit.training.monitor import TrainingMonitor
 
 _LOSS = "val_loss"

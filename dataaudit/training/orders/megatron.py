@@ -28,7 +28,8 @@ import numpy as np
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.regular import expect_regular, read_regular
-from dataaudit.training.orders.rows import Ints, MappedFiles, Order, Pieces, expanded
+from dataaudit.robust import Ints
+from dataaudit.training.orders.rows import MappedFiles, Order, Pieces, expanded
 
 _NAMED = 5
 

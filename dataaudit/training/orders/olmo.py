@@ -23,7 +23,8 @@ import numpy as np
 
 from dataaudit.errors import ConfigError
 from dataaudit.regular import expect_regular
-from dataaudit.training.orders.rows import Ints, MappedFiles, Pieces
+from dataaudit.robust import Ints
+from dataaudit.training.orders.rows import MappedFiles, Pieces
 
 _NAME = re.compile(
     r"global_indices(?:_chunk(?P<chunk>\d+))?_dataset_size(?P<size>\d+)"

@@ -28,8 +28,7 @@ from dataaudit.training.curve import judge
 from dataaudit.training.logthread import value_columns
 from dataaudit.training.loss_table import Losses
 from dataaudit.training.monitor import BLOCK_ROWS
-from dataaudit.training.orders.batches import Batch
-from dataaudit.training.orders.choice import Choice
+from dataaudit.training.orders.choice import Batch, Choice
 from dataaudit.training.orders.rows import MappedFiles, Order, stretches_of
 from dataaudit.training.orders.torchtitan import RankedOrder
 from dataaudit.training.shardtable import sources_of

@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from dataaudit.corpus.tokenfiles.maps import map_path, read_map
 from dataaudit.errors import ConfigError, ManifestMismatch
-
-Ints = npt.NDArray[np.int64]
+from dataaudit.robust import Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

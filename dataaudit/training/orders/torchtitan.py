@@ -19,7 +19,8 @@ from typing import Literal
 import numpy as np
 
 from dataaudit.errors import ConfigError
-from dataaudit.training.orders.rows import Ints, MappedFiles, Pieces, expanded
+from dataaudit.robust import Ints
+from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
 _SEED = 42
 

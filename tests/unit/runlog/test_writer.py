@@ -14,7 +14,7 @@ import pytest
 from lanes import thinned
 
 from dataaudit.errors import ConfigError, RunLogError
-from dataaudit.runlog import thinning
+from dataaudit.runlog import writer as thinning
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.parts import part_path, rank_folder, write_part
 from dataaudit.runlog.reader import load_run

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, thinned
 
-from dataaudit.training.accounting import Account, Stretches, fit, weighted_median
+from dataaudit.training.accounting import Account, Stretches, fit
 from dataaudit.training.curve import Curve, judge
 from dataaudit.training.deciding import healthy_like
 from dataaudit.training.episodes import Division
@@ -154,13 +154,6 @@ def test_it_is_what_the_slow_twin_has(seed, steps, number):
     rest = part.common + math.fsum(account.parts(part.common)[~own])
     assert part.held + rest == pytest.approx(account.excess, abs=1e-9)
     assert part.weight * part.mean + (1 - part.weight) * part.rest == pytest.approx(account.excess, abs=1e-9)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(-5, 5)), min_size=1, max_size=12))
-def test_the_weighted_median_is_that_of_values_repeated(pairs):
-    weights, values = (np.array(column, np.float64) for column in zip(*pairs, strict=True))
-    assert weighted_median(values, weights) == np.median(np.repeat(values, weights.astype(int)))
 
 
 def test_offsets_are_found_and_shrunk():

@@ -7,7 +7,7 @@ import pytest
 from lanes import examples
 from twins import alarm_rate as slow
 
-from dataaudit.training.alarm_rate import LEAST_STEPS, tail_of
+from dataaudit.robust import LEAST_STEPS, tail_of
 from dataaudit.training.spikes import AGAIN, K, SpikeDetector
 
 GAP = 10

@@ -36,8 +36,7 @@ from dataaudit.training.attribution import attribute
 from dataaudit.training.blocks import headline, render_text
 from dataaudit.training.curve import GAP, LAG
 from dataaudit.training.deciding import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
-from dataaudit.training.episode_tables import LISTED
-from dataaudit.training.episodes import HEALTHY_STEPS, LEAST_UNITS, RARE
+from dataaudit.training.episodes import HEALTHY_STEPS, LEAST_UNITS, LISTED, RARE
 from dataaudit.training.findings import MISSING_LIMIT, Attribution, Reason
 from dataaudit.training.logthread import BATCH_STEPS
 from dataaudit.training.run_data import load_data

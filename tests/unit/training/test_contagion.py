@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dataaudit.training.contagion import ArmRun, Recorded, contagion, decide
+from dataaudit.training.contagion import Recorded, contagion, decide
 from dataaudit.training.replay import Candidates, Trained, read_by, replaced
+from dataaudit.training.replay_findings import ArmFound
 from dataaudit.training.tags import empty_tags
 
 SIZE, CONTEXT = 8, 8
@@ -91,19 +92,20 @@ def test_every_outcome(by, outcome, arms):
     made = Made(by=by)
     found = contagion(made, recorded(made), made.suspects(), EPISODE)
     assert found.outcome == outcome
-    assert "".join(one.arm for one in found.arms) == arms
+    assert "".join(one.arm for one in found.runs) == arms
     assert (found.branch, found.last, found.suspects, found.held) == (86, 100, SIZE, 64)
     assert found.reproduced == 100 - 70
-    assert len({one.checkpoint for one in found.arms if one.arm in "CD"}) == arms.count("C")
+    assert len({one.checkpoint for one in found.runs if one.arm in "CD"}) == arms.count("C")
 
 
 def test_the_interval_is_over_draws_and_checkpoints():
     made = Made()
     found = contagion(made, recorded(made), made.suspects(), EPISODE)
-    middle, interval = found.rises("C")
-    assert interval[0] <= middle <= interval[1]
-    assert middle > 1
-    assert found.rises("A")[1] is None
+    arms = {one.arm: one for one in found.arms}
+    low, high = arms["C"].interval
+    assert low <= arms["C"].rise <= high
+    assert arms["C"].rise > 1
+    assert arms["A"].interval is None
 
 
 def test_a_run_that_differs_decides_nothing_and_says_what():
@@ -187,7 +189,7 @@ def test_too_few_other_checkpoints_are_inconclusive():
 def arms(**spikes):
     """Return runs of arms that have a spike or none: A="1", B="110"."""
     return [
-        ArmRun(arm=arm, checkpoint=0, draw=None, rise=float(one), band=0.5, losses=())
+        ArmFound(arm=arm, checkpoint=0, draw=None, rise=float(one), band=0.5, spike=one == "1", losses=())
         for arm, held in spikes.items()
         for one in held
     ]

@@ -16,8 +16,7 @@ from lanes import thinned
 
 from dataaudit.training.attribution import attribute
 from dataaudit.training.curve import judge
-from dataaudit.training.event_permutation import event_test
-from dataaudit.training.exposure import exposure_of
+from dataaudit.training.event_permutation import event_test, exposure_of
 from dataaudit.training.residual_outliers import residual_test
 
 ROOT = Path(__file__).parents[3]
@@ -69,7 +68,7 @@ class TestPlanted:
     @pytest.mark.parametrize("times", [4, 16])
     def test_larger_batches_hide_no_block_from_the_residual_test(self, study, times):
         log = study[0].load(RUNS / "random-bytes-buffered.npz").regrouped(times)
-        odd = {one.unit for one in residual_test(log.documents()).units if one.discovered}
+        odd = {one.shard for one in residual_test(log.documents()).units if one.outlier}
         assert {shard << 40 | block for shard, block in log.blocks} <= odd
 
     def test_a_jump_of_the_learning_rate_is_the_state(self, said):
@@ -120,7 +119,7 @@ def test_an_order_that_repeats_blames_no_neighbour_of_a_hard_block(study, seed):
     onsets = np.array([data.curve.step[one.first] for one in judged.spikes]) - 1
     blamed = event_test(exposure, onsets, flagged, random_order=False).units[0]
     assert blamed.p <= 0.025, "if all episodes counted, what is read before would be blamed"
-    assert (blamed.unit >> 40, blamed.unit & 0xFF) not in HARD
+    assert (blamed.shard >> 40, blamed.shard & 0xFF) not in HARD
 
 
 @pytest.mark.torch
@@ -134,7 +133,7 @@ def test_p_values_of_relabelled_documents_are_uniform(study, name):
         made = draws.relabelled(log, np.random.default_rng(one), within_source=True)
         found = residual_test(made.documents(), seed=one)
         tested += found.tested
-        outliers += any(unit.discovered for unit in found.units)
+        outliers += any(unit.outlier for unit in found.units)
         for level in counts:
             counts[level] += sum(unit.p <= level for unit in found.units)
     for level, count in counts.items():

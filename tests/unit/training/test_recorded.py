@@ -334,7 +334,7 @@ def test_a_step_of_the_schedule_at_a_resume_is_no_jump(rows, corpus, tmp_path):
 
 def test_what_a_loop_waits_for_its_loader_is_kept(rows, corpus, tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("dataaudit.training.step_clock.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("dataaudit.training.profiling.time.perf_counter", lambda: now[0])
 
     def slow():
         for step in range(5):

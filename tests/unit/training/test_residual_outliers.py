@@ -13,7 +13,6 @@ from dataaudit.training.accounting import Stretches
 from dataaudit.training.residual_outliers import (
     Documents,
     document_residuals,
-    fit_tail,
     residual_test,
 )
 
@@ -67,14 +66,14 @@ def test_few_discoveries_are_false_and_most_bad_blocks_are_found():
     random = np.random.default_rng(0)
     bad = random.choice(10_000, 20, replace=False)
     shown = residual_test(made_documents(random, blocks=10_000, bad=bad, shift=1.5), seed=0)
-    named = {one.unit for one in shown.units if one.discovered}
+    named = {one.shard for one in shown.units if one.outlier}
     assert len(named & set(bad.tolist())) >= 18
     false, share = 0, []
     for seed in range(thinned(60, 20)):
         random = np.random.default_rng(seed)
         bad = random.choice(2_000, 20, replace=False)
         found = residual_test(made_documents(random, blocks=2_000, bad=bad, shift=1.5), seed=seed)
-        named = {one.unit for one in found.units if one.discovered}
+        named = {one.shard for one in found.units if one.outlier}
         false = len(named - set(bad.tolist()))
         share.append(false / max(1, len(named)))
     assert np.mean(share) <= 0.05 + 4 * np.std(share) / np.sqrt(len(share))
@@ -83,16 +82,16 @@ def test_few_discoveries_are_false_and_most_bad_blocks_are_found():
 def test_blocks_that_are_lower_are_found_too():
     random = np.random.default_rng(4)
     found = residual_test(made_documents(random, bad=(7,), shift=-1.5))
-    assert found.units[0].unit == 7
+    assert found.units[0].shard == 7
     assert found.units[0].mean < -1
-    assert found.units[0].discovered
+    assert found.units[0].outlier
 
 
 def test_what_differs_by_itself_is_not_odd():
     """Blocks far apart by a random effect: none is called odd, though documents alone would say so of most."""
     random = np.random.default_rng(5)
     found = residual_test(made_documents(random, effect=2.0, noise=0.3))
-    assert not any(one.discovered for one in found.units)
+    assert not any(one.outlier for one in found.units)
 
 
 def test_small_units_and_sources_with_few_are_not_tested():
@@ -167,10 +166,10 @@ def test_a_bad_block_is_found_and_its_neighbours_are_not_accused():
         assert documents.beside == pytest.approx(0.3, abs=0.06)
         assert documents.left_out > 50
         found = residual_test(documents)
-        assert found.units[0].unit == 3 << 40 | 2
-        assert found.units[0].discovered
+        assert found.units[0].shard == 3 << 40 | 2
+        assert found.units[0].outlier
         means.append(found.units[0].mean)
-        false += sum(one.discovered for one in found.units[1:]) > 0
+        false += sum(one.outlier for one in found.units[1:]) > 0
     assert false <= most_of(worlds, 0.1)  # one of two discoveries is false in one run of ten, at most
     assert np.mean(means) == pytest.approx(3.0, rel=0.12)  # it lifts the means of its steps and its source a little
     shards = residual_test(document_residuals(stretches, epoch, BLOCK_ROWS, shards=True))
@@ -182,7 +181,7 @@ def test_with_a_mask_nothing_is_taken_from_neighbours():
     for world in range(worlds := thinned(40, 10)):
         documents = document_residuals(*made_stretches(np.random.default_rng(world), world=world), BLOCK_ROWS)
         assert abs(documents.beside) < 0.05
-        false += any(one.discovered for one in residual_test(documents).units)
+        false += any(one.outlier for one in residual_test(documents).units)
     assert false <= most_of(worlds, 0.05)
 
 
@@ -203,23 +202,6 @@ def test_what_predicts_a_loss_is_taken_away():
     assert abs(np.mean(documents.mean)) < 0.05
 
 
-def test_a_fitted_tail_tells_the_true_one_and_a_bad_fit_is_refused():
-    random = np.random.default_rng(8)
-    drawn = np.sort(random.exponential(size=5_000))
-    tail = fit_tail(drawn, random)
-    told = tail.beyond(np.array([12.0, 14.0]))
-    assert 0.1 < told[0] / np.exp(-12) < 10
-    assert 0 < told[1] < told[0]
-    steps = np.sort(np.round(random.exponential(size=5_000)))  # a ladder is no such tail
-    assert fit_tail(steps, random) is None
-
-
-def test_a_tail_that_ends_is_fitted_by_one_that_does_not():
-    random = np.random.default_rng(9)
-    tail = fit_tail(np.sort(random.uniform(size=5_000) ** 0.2), random)
-    assert tail is None or tail.beyond(np.array([5.0]))[0] > 0
-
-
 def burst(random, stretches, *, shard, steps, share=0.4, above=3.0):
     """Give a part of the stretches of some steps to one shard, with losses that are too high; return what is left."""
     inside = np.isin(stretches.step, steps) & (random.random(len(stretches)) < share)
@@ -231,7 +213,7 @@ def burst(random, stretches, *, shard, steps, share=0.4, above=3.0):
 def named(stretches, epoch, *, shards=False):
     """Return the units that are named."""
     found = residual_test(document_residuals(stretches, epoch, BLOCK_ROWS, shards=shards))
-    return {one.unit for one in found.units if one.discovered}, found
+    return {one.shard for one in found.units if one.outlier}, found
 
 
 def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
@@ -245,7 +227,7 @@ def test_what_stands_in_a_bad_shards_steps_is_not_pulled_down():
         names, found = named(stretches, epoch)
         known += len(names)
         false += len({one for one in names if one >> 40 != 7})
-        low += [one.mean for one in found.units if one.unit >> 40 != 7 and one.overlap > 0.5]
+        low += [one.mean for one in found.units if one.shard >> 40 != 7 and one.overlap > 0.5]
     assert known >= worlds
     assert false <= most_of(known, 0.05)
     assert np.mean(low) > -0.15 if low else True
@@ -293,7 +275,7 @@ def test_a_block_of_a_source_that_varies_little_is_no_more_odd_than_blocks_of_ot
         columns |= {name: np.zeros(2 * len(tight.unit)) for name in ("overlap", "unknown")}
         source = np.concatenate([tight.source, loose.source + 1])
         found = residual_test(replace(tight, source=source, **columns))
-        assert {one.unit for one in found.units if one.discovered} == odd
+        assert {one.shard for one in found.units if one.outlier} == odd
 
 
 def test_a_source_that_moves_accuses_no_shard_that_is_alone_in_its_time():

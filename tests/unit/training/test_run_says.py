@@ -15,10 +15,10 @@ from dataaudit.render.line import spell
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution import attribute, write_attribution
 from dataaudit.training.blocks import render_text
+from dataaudit.training.evidence_blocks import proposed
 from dataaudit.training.findings import behind_of
 from dataaudit.training.page import run_page
 from dataaudit.training.proposing import propose_run
-from dataaudit.training.replay_blocks import proposed
 from dataaudit.training.replay_findings import DirectFound, ReplayFound, Suspect
 from dataaudit.training.run_data import load_data
 

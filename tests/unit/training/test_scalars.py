@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dataaudit.errors import ConfigError
-from dataaudit.pending import Pending
+from dataaudit.pending import Pending, scalar
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
 from dataaudit.training.attribution import attribute
@@ -24,7 +24,6 @@ from dataaudit.training.optimizer_watch import OptimizerWatch
 from dataaudit.training.packing import PackedDocuments
 from dataaudit.training.page import run_page
 from dataaudit.training.run_data import load_data
-from dataaudit.training.scalars import scalar
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")
 pytestmark = pytest.mark.torch
@@ -116,7 +115,7 @@ class Broken(Pending):
 
 
 def test_a_number_that_fails_on_its_way_costs_itself_and_is_counted(corpus, tags, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dataaudit.training.scalars.Pending", Broken)
+    monkeypatch.setattr("dataaudit.pending.Pending", Broken)
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
         for step in range(6):
             monitor.batch(tags)

@@ -12,8 +12,8 @@ from dataaudit.runlog.format import SUMS
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution import attribute
 from dataaudit.training.blocks import render_text
+from dataaudit.training.evidence import MOST_WINDOWS, source_curves, source_losses
 from dataaudit.training.run_data import load_data
-from dataaudit.training.source_losses import MOST_WINDOWS, source_curves, source_losses
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.always import MOST_AT_ONCE, Finding
 from dataaudit.vitals.baseline import Key, baseline_of
-from dataaudit.vitals.thresholds import MOST_AT_ONCE, Finding
 
 HEADS = 96
 WINDOW = 300

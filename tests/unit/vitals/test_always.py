@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.always import SpikeScore
+from dataaudit.vitals.alarms import Alarms, Incidents
+from dataaudit.vitals.always import Schedule, SpikeScore
 from dataaudit.vitals.baseline import Key
-from dataaudit.vitals.incidents import Incidents
-from dataaudit.vitals.schedule import Schedule
 
 GRADIENT = Key("grad_norm", 1, -1, "at_step")
 MLP = Key("activation_mean_abs", 1, -1, "mlp")

@@ -17,7 +17,7 @@ from dataaudit.vitals.attention import (  # noqa: E402
     head_statistics,
     sample_rows,
 )
-from dataaudit.vitals.replaced import mapping_of, replaced  # noqa: E402
+from dataaudit.vitals.hooks import mapping_of, replaced  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

@@ -21,7 +21,6 @@ from dataaudit.vitals.baseline import (
     baseline_of,
     baseline_of_run,
 )
-from dataaudit.vitals.tails import student_quantile
 
 HEADS = 96
 
@@ -44,19 +43,6 @@ def healthy(kind: str, number: int, heads: int, seed: int) -> np.ndarray:
         for one in range(1, number):
             noise[one] += float(kind[2:]) * noise[one - 1]
     return 3 + 0.1 * noise
-
-
-@pytest.mark.parametrize(
-    ("tail", "freedom", "expected"),
-    [(0.05, 1, 6.313752), (0.025, 4, 2.776445), (0.0005, 4, 8.610302), (0.005, 30, 2.749996), (0.5, 7, 0.0)],
-)
-def test_quantiles_of_student_are_those_of_the_tables(tail, freedom, expected):
-    assert student_quantile(tail, freedom) == pytest.approx(expected, abs=2e-6)
-
-
-def test_a_tail_far_out_is_the_closed_form_of_two_degrees_of_freedom():
-    tail = 1e-9
-    assert student_quantile(tail, 2) == pytest.approx((1 - 2 * tail) * math.sqrt(2 / (4 * tail * (1 - tail))), rel=1e-9)
 
 
 def test_level_and_scale_are_median_and_mad_of_what_was_measured():

@@ -13,7 +13,8 @@ import vitals_models as made  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import attention_pass, noise, norms, taps, updates  # noqa: E402
+from dataaudit.vitals import attention_pass, micro_batches, norms, taps  # noqa: E402
+from dataaudit.vitals import weights as updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
@@ -171,7 +172,7 @@ def test_operators_run_on_a_device_that_is_not_there(watch, dtype, monkeypatch):
             updates.norms(optimizer, own)
             state_finite(optimizer, own, 3)
             moments = [optimizer.state[one]["exp_avg"] for one in own]
-            found = noise.gsnr_adam_proxy(moments, moments, optimizer.state[own[0]]["step"], (0.9, 0.99))
+            found = micro_batches.gsnr_adam_proxy(moments, moments, optimizer.state[own[0]]["step"], (0.9, 0.99))
             assert found.device == device
         with pytest.raises((RuntimeError, DataDependentOutputException)):
             held(2).sum().item()

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from vitals_models import leave  # noqa: E402
 
-from dataaudit.vitals.noise import (  # noqa: E402
+from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
     NoiseScale,
     direction_consistency,
@@ -41,23 +41,18 @@ def drawn(seed, sizes, dimension=50, noise=1.0):
     return truth + made.normal(size=(len(sizes), dimension)) * noise / np.sqrt(np.asarray(sizes))[:, None]
 
 
-def norms_of(gradients, weights=None):
-    weights = np.full(len(gradients), 1 / len(gradients)) if weights is None else weights
-    mean = weights @ gradients
+def norms_of(gradients):
+    mean = gradients.mean(0)
     return torch.tensor((gradients**2).sum(1)), torch.tensor(mean @ mean)
 
 
-@pytest.mark.parametrize("weighted", ["tokens", "alike"])
-def test_signal_and_noise_have_no_bias(weighted):
-    sizes = np.array([3.0, 1.0, 6.0, 2.0])
-    weights = sizes / sizes.sum() if weighted == "tokens" else np.full(4, 0.25)
+def test_signal_and_noise_have_no_bias():
     found = []
     for seed in range(3000):
-        squares, mean = norms_of(drawn(seed, sizes), weights)
-        given = None if weighted == "tokens" else torch.tensor(weights)
-        found.append([one.item() for one in signal_and_noise(squares, mean, torch.tensor(sizes), given)])
+        squares, mean = norms_of(drawn(seed, np.full(4, 3.0)))
+        found.append([one.item() for one in signal_and_noise(squares, mean)])
     mean, error = np.mean(found, 0), np.std(found, 0) / math.sqrt(len(found))
-    assert np.all(np.abs(mean - [1, 50]) < 4 * error), (mean, error)
+    assert np.all(np.abs(mean - [1, 50 / 3]) < 4 * error), (mean, error)
     assert error[0] < 0.1
     assert error[1] < 0.5
 
@@ -68,19 +63,17 @@ def test_equal_micro_batches_against_coordinates(seed):
     squares, mean = norms_of(gradients)
     with NoWaiting():
         g2, s = signal_and_noise(squares, mean)
-        per_token = signal_and_noise(squares, mean, torch.full((6,), 4.0))
         ratio, cosine = gsnr(squares, mean), direction_consistency(squares, mean)
     variance = gradients.var(0, ddof=1).sum()
     signal = (gradients.mean(0) ** 2).sum() - variance / 6
     assert s.item() == pytest.approx(variance, rel=1e-12)
     assert g2.item() == pytest.approx(signal, rel=1e-10)
-    assert per_token[1].item() == pytest.approx(4 * variance, rel=1e-12)
     assert ratio.item() == pytest.approx(signal / variance, rel=1e-10)
     pairs = [gradients[i] @ gradients[j] for i in range(6) for j in range(6) if i != j]
     assert cosine.item() == pytest.approx(np.mean(pairs) / (gradients**2).sum(1).mean(), rel=1e-10)
-    # identities: signal to noise is 1/B_simple, the cosine G² / (G² + S/b)
+    # identities: signal to noise is 1/B_simple, the cosine G² / (G² + S)
     assert ratio.item() == pytest.approx((g2 / s).item(), rel=1e-12)
-    assert cosine.item() == pytest.approx((per_token[0] / (per_token[0] + per_token[1] / 4)).item(), rel=1e-12)
+    assert cosine.item() == pytest.approx((g2 / (g2 + s)).item(), rel=1e-12)
 
 
 def test_what_cannot_be_told():

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="updates are of torch")
 from torch.profiler import ProfilerActivity, profile  # noqa: E402
 
 from dataaudit.vitals import norms as norms_  # noqa: E402
-from dataaudit.vitals import updates  # noqa: E402
+from dataaudit.vitals import weights as updates  # noqa: E402
 
 pytestmark = pytest.mark.torch
 SHAPES = [(9_000_001,), (2_048, 3_000), (3, 3_000_000), (2, 3, 1_500_000), (40, 40)]

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dataaudit.vitals.rates import RateLaw
+from dataaudit.vitals.shares import RateLaw
 
 
 def slowly(law, trials):

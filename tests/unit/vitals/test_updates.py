@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="updates are of torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals.updates import norms, norms_from_copies, why_not  # noqa: E402
+from dataaudit.vitals.weights import norms, norms_from_copies, why_not  # noqa: E402
 
 pytestmark = pytest.mark.torch
 OPTIMIZERS = {
