@@ -25,6 +25,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+LEAST_OTHERS = 20
+"""Values that a rank, and a tail beyond the largest, are taken of at least."""
+_TENTH = 10
 SIGMA = 1.4826
 """Standard deviation / median absolute deviation of a normal distribution."""
 EXACT_SIGMA = 1.4826022185056018
@@ -168,6 +171,25 @@ def median_of(values: np.ndarray) -> float:
 def of_each(rate: float, family: int) -> float:
     """Return the rate of each of a family of independent series that together have a rate (Sidak)."""
     return -math.expm1(math.log1p(-rate) / family)
+
+
+def one_sided(value: float, others: Floats) -> float:
+    """Return the chance of a value as large beside others of its kind: by rank, and by the tail beyond the largest.
+
+    Args:
+        value: What is asked about.
+        others: float64[n], n of :data:`LEAST_OTHERS` or more.
+    """
+    ordered = np.sort(others)[::-1]
+    number = len(ordered)
+    tail = max(5, number // _TENTH)
+    threshold = ordered[tail]
+    if not value > threshold:
+        return (1 + int((ordered >= value).sum())) / (1 + number)
+    total = float((ordered[:tail] - threshold).sum())
+    if total <= 0:
+        return 1 / (1 + number)
+    return (tail + 1) / (1 + number) * float((1 + (value - threshold) / total) ** (1 - tail))
 
 
 def student_quantile(tail: float, freedom: float) -> float:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.robust import Floats, Ints, Mask, student_quantile, variance_between
+from dataaudit.robust import LEAST_OTHERS, Floats, Ints, Mask, one_sided, student_quantile, variance_between
 from dataaudit.training.replay import MATCHED, Matched, Replay, first_reads
 from dataaudit.training.replay_findings import DirectFound, DirectOutcome, number
 from dataaudit.training.residual_outliers import LEAST_DOCUMENTS
@@ -35,8 +35,6 @@ from dataaudit.training.residual_outliers import LEAST_DOCUMENTS
 CHECKPOINTS = 3
 """Least checkpoints before exposure."""
 MOST_CHECKPOINTS = 5
-LEAST_UNITS = 20
-"""Control units below which nothing is said."""
 MOST_UNITS = 200
 MOST_DOCUMENTS = 48
 """Documents of a unit that are scored at most."""
@@ -46,7 +44,6 @@ ALPHA = 0.01
 """Up to which p, times the units it was named among, is called odd."""
 FAR = 3.0
 """Standard deviations of units like the controls from which on a unit is not usual."""
-_TAIL = 10
 _Z95 = 1.959963984540054
 _FARTHEST = 10.0
 """Standard deviations for which the smallest p that controls can give is stated, of a unit that is no farther."""
@@ -88,7 +85,7 @@ def direct(
         return DirectFound(outcome="not_evaluated", reason="suspects", **known)
     own = random.permutation(own)[:MOST_DOCUMENTS]
     names = np.unique(units[controls])
-    if len(names) < LEAST_UNITS:
+    if len(names) < LEAST_OTHERS:
         return DirectFound(outcome="not_evaluated", reason="controls", units=len(names), documents=len(own), **known)
     everyone = np.concatenate([own, controls])
     losses = np.empty((len(checkpoints), len(everyone)))
@@ -139,7 +136,7 @@ def _chosen(
             reached = len(own) >= max(LEAST_DOCUMENTS, unmatched), len(np.unique(units[controls]))
             if reached > most:
                 best, most = found, reached
-            if reached[0] and reached[1] >= LEAST_UNITS:
+            if reached[0] and reached[1] >= LEAST_OTHERS:
                 return (*found[:3], _drawn(controls, units, random), unmatched)
     return best
 
@@ -249,25 +246,6 @@ def _without_strata(losses: Floats, unit: Ints, strata: Ints, counted: Mask) -> 
 
 def _two_sided(value: float, others: Floats) -> float:
     return min(1.0, 2 * one_sided(value, others), 2 * one_sided(-value, -others))
-
-
-def one_sided(value: float, others: Floats) -> float:
-    """Return the chance of a value as large beside others of its kind: by rank, and by the tail beyond the largest.
-
-    Args:
-        value: What is asked about.
-        others: float64[n], n of :data:`LEAST_UNITS` or more.
-    """
-    ordered = np.sort(others)[::-1]
-    number = len(ordered)
-    tail = max(5, number // _TAIL)
-    threshold = ordered[tail]
-    if not value > threshold:
-        return (1 + int((ordered >= value).sum())) / (1 + number)
-    total = float((ordered[:tail] - threshold).sum())
-    if total <= 0:
-        return 1 / (1 + number)
-    return (tail + 1) / (1 + number) * float((1 + (value - threshold) / total) ** (1 - tail))
 
 
 def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:

@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.peers import COLUMNS, Peers, robust
-from dataaudit.robust import Floats, Ints, Mask
+from dataaudit.robust import LEAST_OTHERS, Floats, Ints, Mask, one_sided
 from dataaudit.text import plural
 from dataaudit.training.accounting import Account, Stretches, fit, healthy_units, step_weights, trend
 from dataaudit.training.curve import Flagged, ranks_at
 from dataaudit.training.deciding import Decision, Unit, decide, decide_not_finite, healthy_like, sorted_parts, unit_rows
-from dataaudit.training.direct_comparison import LEAST_UNITS as LEAST_COMPARED
-from dataaudit.training.direct_comparison import one_sided
 from dataaudit.training.findings import Document, Episode, Found, Place, Rarity, ShardMetric, Share, Span
 from dataaudit.training.replay_findings import number
 from dataaudit.training.run_data import Data
@@ -350,7 +348,7 @@ class Division:
         own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
         means, least = healthy_like(like.weight, like.mean, own, LEAST_UNITS)
         high, among = int((means >= decision.part.mean).sum()), len(means)
-        by_chance = min(1.0, among * one_sided(decision.part.mean, means)) if among >= LEAST_COMPARED else 1.0
+        by_chance = min(1.0, among * one_sided(decision.part.mean, means)) if among >= LEAST_OTHERS else 1.0
         return Rarity(as_high=high, among=among, least_weight=round(least, 12), by_chance=round(by_chance, 12))
 
     def _found(self, decision: Decision, tables: Tables, rarity: Rarity | None) -> Found:

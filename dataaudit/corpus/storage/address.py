@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 from urllib.parse import quote, unquote
 
 from dataaudit.addresses import CONTAINER_FIRST, WEB, is_host
@@ -274,3 +274,46 @@ def relative_to_top(path: str, tops: Mapping[str, str], kind: str) -> str:
     if kind:
         return relative_name(path, tops[kind])
     return os.path.relpath(path, tops[kind]) + ("/" if path.endswith("/") else "")
+
+
+Identity = tuple[int, int]
+"""Device and inode: what names a folder whatever path leads to it; (0, 0) where there is nothing of the kind."""
+
+
+class Folder(Protocol):
+    """A folder of this machine or of a store."""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree."""
+
+    @property
+    def address(self) -> str:
+        """Its path or address, by which its files can be opened."""
+
+    @property
+    def identity(self) -> Identity:
+        """Which folder it is."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing can be known of what it holds, not even whether a name is there."""
+
+    def entries(self) -> list[Entry] | None:
+        """Return all that it holds, by name; None when it cannot be listed."""
+
+    def named(self, name: str) -> list[Entry]:
+        """Return what it holds by that very name: nothing, an entry, in a store a file and a folder."""
+
+
+class Entry(NamedTuple):
+    """A file or folder in a folder."""
+
+    name: str
+    """Without what stands before it."""
+    folder: Folder | None = None
+    """The folder that it is; None for a file, and for what is neither."""
+    is_link: bool = False
+    """Whether a folder is a symbolic link to one."""
+    seen: RemoteStat | None = None
+    """What a store said of it."""

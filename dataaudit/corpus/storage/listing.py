@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from dataaudit.corpus.storage.address import RemoteStat
+from dataaudit.corpus.storage.address import Entry, Folder, Identity, RemoteStat
 from dataaudit.corpus.storage.own import own_files
 from dataaudit.corpus.storage.saved import STATE, saved_files
 
@@ -67,55 +67,6 @@ def is_no_data(name: str) -> bool:
 def has_glob(pattern: str) -> bool:
     """Tell whether a pattern holds a character that can match several names."""
     return not _GLOB.isdisjoint(pattern)
-
-
-Identity = tuple[int, int]
-"""Device and inode: what names a folder whatever path leads to it; (0, 0) where there is nothing of the kind."""
-
-
-class Folder(Protocol):
-    """A folder of this machine or of a store."""
-
-    @property
-    def prefix(self) -> str:
-        """What stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree."""
-        ...
-
-    @property
-    def address(self) -> str:
-        """Its path or address, by which its files can be opened."""
-        ...
-
-    @property
-    def identity(self) -> Identity:
-        """Which folder it is."""
-        ...
-
-    @property
-    def refused(self) -> bool:
-        """Whether nothing can be known of what it holds, not even whether a name is there."""
-        ...
-
-    def entries(self) -> list[Entry] | None:
-        """Return all that it holds, by name; None when it cannot be listed."""
-        ...
-
-    def named(self, name: str) -> list[Entry]:
-        """Return what it holds by that very name: nothing, an entry, in a store a file and a folder."""
-        ...
-
-
-class Entry(NamedTuple):
-    """A file or folder in a folder."""
-
-    name: str
-    """Without what stands before it."""
-    folder: Folder | None = None
-    """The folder that it is; None for a file, and for what is neither."""
-    is_link: bool = False
-    """Whether a folder is a symbolic link to one."""
-    seen: RemoteStat | None = None
-    """What a store said of it."""
 
 
 class Found(NamedTuple):

@@ -10,12 +10,12 @@ writes. Everything else in and below such a folder is read like any other file.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.corpus.storage.address import join
+from dataaudit.corpus.storage.address import Folder, join
 from dataaudit.corpus.storage.files import arrow_source, open_binary
 from dataaudit.corpus.storage.saved import INFO, SPLITS, STATE, is_state, read_small, small_json
 from dataaudit.errors import ManifestError, ManifestMismatch
@@ -25,9 +25,6 @@ from dataaudit.manifest.load import parse_pointer
 from dataaudit.manifest.replace import ATTESTATION, POINTER
 from dataaudit.manifest.stored import OBJECTS
 from dataaudit.manifest.tables import TABLES
-
-if TYPE_CHECKING:
-    from dataaudit.corpus.storage.listing import Folder
 
 INFOS = "dataset_infos.json"
 _INFO_KEYS = frozenset(

@@ -11,8 +11,17 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from dataaudit.corpus.storage.address import Access, Address, RemotePath, RemoteStat, name_of, parse_address
-from dataaudit.corpus.storage.listing import Entry, Identity, Lister, has_glob
+from dataaudit.corpus.storage.address import (
+    Access,
+    Address,
+    Entry,
+    Identity,
+    RemotePath,
+    RemoteStat,
+    name_of,
+    parse_address,
+)
+from dataaudit.corpus.storage.listing import Lister, has_glob
 from dataaudit.corpus.storage.remote import filesystem, name_in, patiently, stat_of, stat_remote
 from dataaudit.errors import ConfigError, StoreError
 from dataaudit.manifest.uri import encode_path
