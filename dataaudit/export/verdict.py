@@ -68,11 +68,11 @@ def judge_and_export(
         ManifestError: A manifest is absent or damaged.
         StoreError: sigstore's services do not answer.
     """
-    from dataaudit.gate.run import judge, read_policy
+    from dataaudit.gate.run import judge, policy_of
     from dataaudit.quarantine.released import held_against
 
     time = export_time(about.time)
-    rules = read_policy(policy)
+    rules = policy_of(policy)
     manifest = load_attested(folder, signer)
     older = None if baseline is None else load_attested(baseline, signer)
     day = dt.datetime.fromisoformat(time).date()

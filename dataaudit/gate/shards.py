@@ -14,10 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import UNREAD_STATES
-from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
-from dataaudit.gate.policy import Rule
+from dataaudit.gate.judge import FEW_SHARDS, Compared, case_of, excess, judge
+from dataaudit.gate.policy import COVERAGE, Rule
 from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK
@@ -177,19 +176,8 @@ def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
 
 
 def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
+    """Return the case of a shard, which shows no interval."""
     found = judge(rule, record, compared)
-    return Case(
-        rule=rule.name,
-        stat=statistic.stat,
-        scope=record.scope,
-        shard_uri=uri,
-        state=found.state,
-        reason=found.reason,
-        unit=record.unit,
-        value=record.value,
-        method=record.method,
-        denominator=record.denominator,
-        baseline=found.baseline,
-        baseline_denominator=0 if found.baseline is None else record.denominator,
-        judged=found.judged,
-    )
+    denominator = 0 if found.baseline is None else record.denominator
+    more = {"shard_uri": uri, "baseline_denominator": denominator, "low": None, "high": None, "confidence": None}
+    return case_of(rule, statistic.stat, record.scope, record, found, **more)

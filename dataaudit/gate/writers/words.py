@@ -6,9 +6,9 @@ from collections import Counter
 from functools import lru_cache
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.coverage import COVERAGE, UNKNOWN_BYTES
+from dataaudit.gate.judge import UNKNOWN_BYTES
 from dataaudit.gate.numbers import Numbers, evidence_count, number, numbers, with_unit
-from dataaudit.gate.policy import Rule
+from dataaudit.gate.policy import COVERAGE, Rule
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
 from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired, only_expired, skipped
