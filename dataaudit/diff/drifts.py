@@ -105,15 +105,10 @@ def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[
         return [_without((None, None), NO_HISTOGRAM, old.core.totals.tokens, new.core.totals.tokens)], 0
     biases = _biases(new) if old.id in new.core.parents and len(new.core.parents) == 1 else {}
     pieces = _pieces(old) | _pieces(new)
-    found, same = [], 0
-    for place in sorted(one.places | other.places, key=lambda at: (at[0] or "", at[1] or "")):
-        drift = _drift(place, one, other, biases, pieces)
-        if drift is None:
-            same += 1
-        else:
-            found.append(drift)
-    found.sort(key=_order)
-    return found, same
+    places = sorted(one.places | other.places, key=lambda at: (at[0] or "", at[1] or ""))
+    made = (_drift(place, one, other, biases, pieces) for place in places)
+    found = sorted((drift for drift in made if drift is not None), key=_order)
+    return found, len(places) - len(found)
 
 
 def _drift(
@@ -144,7 +139,6 @@ def _drift(
         by_chance=rounded(least_by_chance(was, now)) if bias is None else bias[0],
         by_chance_high=None if bias is None else bias[1],
         floor=bias is None,
-        reason="",
         top=tuple(_top(held.js_terms, held.kl_terms, was, now, pieces)),
     )
 
@@ -167,18 +161,7 @@ def _top(
 
 
 def _without(place: _Place, reason: str, old_tokens: int, new_tokens: int) -> Drift:
-    return Drift(
-        split=place[0],
-        source=place[1],
-        old_tokens=old_tokens,
-        new_tokens=new_tokens,
-        kl=None,
-        js=None,
-        by_chance=None,
-        by_chance_high=None,
-        floor=False,
-        reason=reason,
-    )
+    return Drift(split=place[0], source=place[1], old_tokens=old_tokens, new_tokens=new_tokens, reason=reason)
 
 
 def _biases(new: Manifest) -> dict[_Place, tuple[float, float]]:
