@@ -256,6 +256,12 @@ class _Policy(_Local):
 
 POLICY = _Policy(path_type=Path)
 
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
+)
 SCHEDULER = click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, such as tls://host:8786.")
 OPEN_SCHEDULER = click.option(
     "--open-scheduler",
@@ -280,6 +286,12 @@ SAMPLES_DIR = click.option(
     metavar="DIR",
     help="New folder for samples; it will hold parts of documents, for your eyes alone.",
 )
+
+
+def check_workers(workers: int | None, scheduler: str | None) -> None:
+    """Refuse workers beside a scheduler."""
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
 
 
 def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] | None:
