@@ -125,7 +125,7 @@ def build(
     if own_process:
         be_lean()
     from dataaudit import api
-    from dataaudit.report.summary import build_summary
+    from dataaudit.report.screen import build_summary
 
     check_workers(options["workers"], options["scheduler"])
     signing = signing_of(sign_it, key, identity)
