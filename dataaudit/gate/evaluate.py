@@ -245,9 +245,9 @@ def _shard_cases(rule: Rule, now: Facts) -> _Cases:
         known = statistic(one.metric, one.stat)
         whole = None if known is None else why_not_at_all(known, now, Scope())
         if whole is None:
-            own = judge_shards(rule, one, now.shards, now.held_out)
-            found.cases += own.cases
-            found.counts.update(own.counts)
+            cases, counts = judge_shards(rule, one, now.shards, now.held_out)
+            found.cases += cases
+            found.counts.update(counts)
             if found.counts[State.PASSED] and now.is_at_least(one.metric, one.stat, Scope()):
                 found.none_passes()
                 found.cases.append(case_of(rule, one.stat, Scope(), None, _NOT_SEARCHED))

@@ -7,7 +7,6 @@ that do not pass, and the one nearest to the limit, are made into records.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
@@ -33,17 +32,12 @@ def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:
     return tuple(one for one in SHARD_STATISTICS if one.metric == rule.metric and fnmatchcase(one.stat, rule.stat))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardCases:
-    """What became of a rule over shards."""
-
-    cases: list[Case]
-    """Those that do not pass, or the nearest to the limit; without fingerprints."""
-    counts: dict[State, int]
-
-
-def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> ShardCases:
+def judge_shards(
+    rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]
+) -> tuple[list[Case], dict[State, int]]:
     """Judge a statistic of every shard that was read; of coverage, of every shard.
+
+    Return the cases that do not pass, or the nearest to the limit, without fingerprints; and how many have each state.
 
     Args:
         rule: The rule.
@@ -76,8 +70,7 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     near = sorted(
         (case for case in cases if case.state == State.PASSED), key=lambda case: -excess(rule, case.judged or 0)
     )
-    cases = bad or near[:1] or cases[:1]
-    return ShardCases(cases=cases, counts={state: number for state, number in counts.items() if number})
+    return bad or near[:1] or cases[:1], {state: number for state, number in counts.items() if number}
 
 
 def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> pa.Table:
