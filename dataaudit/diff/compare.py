@@ -68,7 +68,7 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     return Difference(
         old=sides[0],
         new=sides[1],
-        equal=_equal(old, new),
+        equal=old.id == new.id or canonical_json(core_json(old.core)) == canonical_json(core_json(new.core)),
         descends=old.id in new.core.parents,
         proposal=propose(causes, *sides),
         unchanged_shards=sum(len(pair.old) for pair in pairs if pair.kind is None),
@@ -83,11 +83,6 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
         settings=settings(old, new),
         parents={"old": old.core.parents, "new": new.core.parents},
     )
-
-
-def _equal(old: Manifest, new: Manifest) -> bool:
-    """Return whether both are the same, also when they were written under two schema versions."""
-    return old.id == new.id or canonical_json(core_json(old.core)) == canonical_json(core_json(new.core))
 
 
 def _splits(table: pa.Table, rows: Sequence[np.ndarray]) -> set[str]:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.diff.difference import Drift, TokenShift
-from dataaudit.divergence import js_terms, kl_terms, pool_counts, smoothed
+from dataaudit.divergence import js_terms, kl_terms, pool_counts, smoothed, token_spans
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.metrics.comparable import OTHER_TOKENIZER
@@ -45,7 +43,7 @@ class Histogram:
         table = manifest.table("histogram")
         self._tokens = table["token"].to_numpy()
         self._counts = table["count"].to_numpy()
-        self._spans = _spans(table)
+        self._spans = token_spans(table)
         self.size = max(manifest.core.tokenizer.vocab_size, int(self._tokens.max(initial=-1)) + 1)
         self.places = _places(manifest)
         named = {place for place in self.places if None not in place}
@@ -58,7 +56,11 @@ class Histogram:
 
     def counts(self, place: _Place, size: int) -> np.ndarray | None:
         """Return int64[size] counts of a split (None: all) and source (None: all), or None without any."""
-        chosen = [span for key, span in self._spans.items() if _within(key, place)]
+        chosen = [
+            span
+            for (split, source), span in self._spans.items()
+            if place[0] in {None, split} and place[1] in {None, source}
+        ]
         if not chosen:
             return None
         total = np.zeros(size, dtype=np.int64)
@@ -197,27 +199,11 @@ def _pieces(manifest: Manifest) -> dict[int, str]:
     return {token: piece for token, piece in pairs if piece}
 
 
-def _within(key: tuple[str, str], place: _Place) -> bool:
-    return place[0] in {None, key[0]} and place[1] in {None, key[1]}
-
-
 def _capped(manifest: Manifest, named: set[_Place]) -> bool:
     """Return whether the source `other` stands for several: there are as many sources as the config allows."""
     sources = {source for _, source in named}
     limit = manifest.core.config.get("max_sources", len(sources) + 1)
     return OTHER in sources and len(sources) >= limit
-
-
-def _spans(table: pa.Table) -> dict[tuple[str, str], slice]:
-    """Return where the rows of each split and source are."""
-    if table.num_rows == 0:
-        return {}
-    columns = [table[name].combine_chunks().dictionary_encode() for name in ("split", "source")]
-    splits, sources = (column.indices.to_numpy() for column in columns)
-    changes = np.flatnonzero((splits[1:] != splits[:-1]) | (sources[1:] != sources[:-1])) + 1
-    bounds = [0, *changes.tolist(), table.num_rows]
-    names = [column.dictionary.to_pylist() for column in columns]
-    return {(names[0][splits[start]], names[1][sources[start]]): slice(start, stop) for start, stop in pairwise(bounds)}
 
 
 def _order(drift: Drift) -> tuple[int, float, str, str]:

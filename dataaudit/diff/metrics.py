@@ -216,7 +216,8 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
             turn = len(changes)
         else:
             counted[kind] = counted.get(kind, 0) + 1
-            turn = max(0, -(-(counted[kind] - _first_rows(change.metric)) // _NEXT))
+            first = METRICS[change.metric].first_rows if change.metric in METRICS else 1
+            turn = max(0, -(-(counted[kind] - first) // _NEXT))
         said.update(again)
         found.append(((key[0], turn, *key[1:]), change))
     return [change for _, change in sorted(found, key=lambda pair: pair[0])]
@@ -228,10 +229,6 @@ def _order(change: MetricChange) -> tuple[Any, ...]:
     kind, strength = _strength(change)
     area = METRICS[change.metric].reading if change.metric in METRICS else LAST
     return gravity, area, kind, -rounded(strength), len(place), change.metric, change.stat, place
-
-
-def _first_rows(metric: str) -> int:
-    return METRICS[metric].first_rows if metric in METRICS else 1
 
 
 def _is_mixture(metric: str) -> bool:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from dataaudit.diff.difference import Recut
 from dataaudit.diff.drifts import Histogram
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.comparable import Meaning
 
 TOTALS = "documents, bytes and tokens of each source"
@@ -137,13 +136,9 @@ def _same_records(
     """
     held = []
     for manifest in (old, new):
-        records = _values(manifest.metrics(metric, stat), split)
-        held.append({key: value for key, value in records.items() if sources or key[0] is None})
+        chosen = ((one, one.scope) for one in manifest.metrics(metric, stat) if one.scope.split == split)
+        values = {(scope.source, scope.rule, one.version): one.value for one, scope in chosen}
+        held.append({key: value for key, value in values.items() if sources or key[0] is None})
     if not held[0] or not held[1]:
         return None, "not counted in both"
     return held[0] == held[1], ""
-
-
-def _values(records: Iterable[Metric], split: str) -> dict[tuple[str | None, str | None, str], float | None]:
-    chosen = (record for record in records if record.scope.split == split)
-    return {(record.scope.source, record.scope.rule, record.version): record.value for record in chosen}

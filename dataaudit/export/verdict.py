@@ -140,7 +140,11 @@ def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, a
             "uri": about.policy_uri or policy_urn(verdict.policy, verdict.policy_version),
             "digest": {"sha256": digest_of(verdict.policy_digest)},
         },
-        "inputAttestations": [_input(one) for one in (manifest, baseline) if one is not None],
+        "inputAttestations": [
+            {"uri": manifest_uri(one.id), "digest": {"sha256": one.pointer_sha256}}
+            for one in (manifest, baseline)
+            if one is not None
+        ],
         "verificationResult": PASSED if verdict.passed else FAILED,
         "verifiedLevels": [LEVEL if verdict.passed else FAILED],
         "slsaVersion": SLSA_VERSION,
@@ -159,10 +163,6 @@ def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, a
 def policy_urn(name: str, version: str) -> str:
     """Return the URN of a policy that nobody gave a URI."""
     return f"{PROGRAM}:policy:{quote(name, safe='')}:{quote(version, safe='')}"
-
-
-def _input(manifest: Manifest) -> dict[str, Any]:
-    return {"uri": manifest_uri(manifest.id), "digest": {"sha256": manifest.pointer_sha256}}
 
 
 def _facts(verdict: Verdict) -> dict[str, Any]:

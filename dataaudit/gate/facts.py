@@ -7,7 +7,7 @@ can be found, and a rate of 0 is no good news.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from dataaudit.gate.policy import COVERAGE, Rule
 from dataaudit.gate.verdict import Subject
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.core import Core, DetectorRecord
+from dataaudit.manifest.core import Core
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK, TABLES
@@ -214,7 +214,9 @@ def read_facts(
         languages=_by_split(manifest.table("languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
         entities={
-            name: _entities(core.detectors, metric.searches_with)
+            name: frozenset(
+                entity for one in core.detectors if one.name == metric.searches_with for entity in one.entities
+            )
             for name, metric in METRICS.items()
             if metric.searches_with
         },
@@ -285,10 +287,6 @@ def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, 
     for split, *values in zip(*(rows[name].to_pylist() for name in ("split", *columns)), strict=True):
         found.setdefault(split, set()).add(tuple(values))
     return {split: frozenset(names) for split, names in found.items()}
-
-
-def _entities(detectors: Iterable[DetectorRecord], name: str) -> frozenset[str]:
-    return frozenset(entity for one in detectors if one.name == name for entity in one.entities)
 
 
 def _is_folded(manifest: Manifest, sources: dict[str, frozenset[tuple[str, ...]]]) -> bool:

@@ -71,7 +71,8 @@ def rule_problems(rule: Rule) -> Iterator[str]:
         return
     for one in chosen:
         if rule.scope.fields not in one.shapes:
-            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {_shapes(one)}"
+            kept = ", ".join(map(_words, sorted(one.shapes, key=lambda shape: (len(shape), _words(shape)))))
+            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {kept}"
 
 
 def _limit_problems(rule: Rule) -> Iterator[str]:
@@ -202,11 +203,6 @@ def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
 def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:
     """Return what scopes are sorted by."""
     return tuple((value is not None, str(value)) for value in _ALL_FIELDS(scope))
-
-
-def _shapes(stat: Statistic) -> str:
-    ordered = sorted(stat.shapes, key=lambda shape: (len(shape), _words(shape)))
-    return ", ".join(_words(shape) for shape in ordered)
 
 
 def _words(shape: Shape) -> str:

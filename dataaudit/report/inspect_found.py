@@ -180,11 +180,13 @@ def shard_judged(manifest: Manifest, shard: int) -> list[dict[str, Any]]:
     found = []
     for (detector, name), by_shard in sorted(cells.items()):
         documents, hits = by_shard.get(shard, (0, 0))
+        order = list(by_shard).index(shard) if shard in by_shard else len(by_shard)
+        hidden = hide([*by_shard.values(), (0, 0)]) if detector == JUDGE_OF_PII else None
+        if hidden is not None:
+            documents, hits = about(documents), about(hits)
         count = Count(hits=hits, documents=documents, per_million=None, share=None)
-        if detector == JUDGE_OF_PII:
-            hidden = hide([*by_shard.values(), (0, 0)])
-            order = list(by_shard).index(shard) if shard in by_shard else len(by_shard)
-            count = suppressed(below=hidden.below) if order in hidden.cells else _rounded(documents, hits)
+        if hidden is not None and order in hidden.cells:
+            count = suppressed(below=hidden.below)
         if count.suppressed or count.hits:
             found.append({"judge": detector, "class": name, **_pair(count)})
     return found
@@ -199,10 +201,6 @@ def document_findings(manifest: Manifest, shard: int, row: int) -> list[dict[str
     return sorted(
         found, key=lambda one: (one["tier"] == JUDGED, one["start"], one["end"], one["detector"], one["class"])
     )
-
-
-def _rounded(documents: int, hits: int) -> Count:
-    return Count(hits=about(hits), documents=about(documents), per_million=None, share=None)
 
 
 def _pair(count: Count) -> dict[str, Any]:

@@ -53,7 +53,8 @@ def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
     commands = _commands(view, found, width)
     blanks = 2 + bool(last)
     room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
-    lines = _listed(found, width, room) if found else prose(_nothing(absent), width)
+    nothing = "Nothing stands out of what was looked for." if absent else "Nothing stands out."
+    lines = _listed(found, width, room) if found else prose(nothing, width)
     title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
     return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
 
@@ -135,10 +136,6 @@ def _lines(one: Standout, label: int, width: int) -> list[str]:
 
 def _row(part: str, text: str, label: int) -> str:
     return " " * _INDENT + part.ljust(label) + text
-
-
-def _nothing(absent: Sequence[str]) -> str:
-    return "Nothing stands out of what was looked for." if absent else "Nothing stands out."
 
 
 def not_looked_for(manifest: Manifest) -> str:

@@ -84,13 +84,10 @@ def _line(mark: _Mark, policy: PolicyFile) -> str:
     fields = {"title": f"{_TITLE}: {mark.title}"}
     if policy.in_repository is not None and mark.line is not None:
         fields |= {"file": policy.in_repository, "line": str(mark.line)}
-    given = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
+    escaped = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in fields.items()}
+    given = ",".join(f"{name}={value}" for name, value in escaped.items())
     return f"::{mark.kind} {given}::{_data(message)}"
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

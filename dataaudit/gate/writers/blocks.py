@@ -203,7 +203,8 @@ def _behind(verdict: Verdict, most: int) -> Table:
         named: list[Line] = [_name(rule) for rule in one.rules[:_RULES]]
         if len(one.rules) > _RULES:
             named.append(f"{len(one.rules) - _RULES:,} more")
-        return _name(words.name(one.uri)), len(one.rules), _weight(one), say("{}{}", join(", ", named), new)
+        weight = f"{one.weight:.2f}" if one.weight >= 0.005 else "<0.01"
+        return _name(words.name(one.uri)), len(one.rules), weight, say("{}{}", join(", ", named), new)
 
     return Table(
         title="Shards behind this",
@@ -213,10 +214,6 @@ def _behind(verdict: Verdict, most: int) -> Table:
         noun="shard",
         rest=_REST,
     )
-
-
-def _weight(behind: ShardBehind) -> str:
-    return f"{behind.weight:.2f}" if behind.weight >= 0.005 else "<0.01"
 
 
 def _behind_point(verdict: Verdict) -> Iterator[Point]:
