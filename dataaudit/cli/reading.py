@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,10 +91,10 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
     text = inspect_place(folder, place, as_json=as_json)
     if asked is not None:
         from dataaudit.engine.progress import Progress
-        from dataaudit.samples.choosing import prepare_samples, sample_place
+        from dataaudit.samples.choosing import prepare_samples, sample_manifest
 
         with Progress(quiet=True) as progress:
-            sample_place(folder, place, prepare_samples(*asked, folder), progress)
+            sample_manifest(folder, prepare_samples(*asked, folder), progress, place=place)
     print_text(text)
 
 
@@ -184,13 +185,8 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     from dataaudit.gate.policy import load_policy
     from dataaudit.manifest.trust import Trust, TrustedPolicy
 
-    return Trust(
-        signature=signature,
-        public_key=signer.public_key,
-        identity=signer.identity,
-        issuer=signer.issuer,
-        policy=None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest),
-    )
+    trusted = None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest)
+    return Trust(signature=signature, policy=trusted, **asdict(signer))
 
 
 @click.command(
