@@ -23,8 +23,10 @@ A token adds p log(p / q) - p + q: the same sum, as p and q both add up to 1, wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 SMOOTHING = 0.5
 """Added to the count of every token."""
@@ -237,3 +239,15 @@ def _expanded(clumps: np.ndarray, sizes: np.ndarray, share: float, scales: tuple
     m4 = 3 * m2**2 + m2 * (1 - 6 * share * (1 - share))
     series = second * m2 * sizes**2 / 2 + third * m3 * sizes**3 / 6 + fourth * m4 * sizes**4 / 24
     return np.asarray(value + (x + y) ** 2 / scales[0] * series)
+
+
+def token_spans(table: pa.Table) -> dict[tuple[str, str], slice]:
+    """Return where the rows of each split and source are in a table of token counts, which is sorted by them."""
+    if table.num_rows == 0:
+        return {}
+    columns = [table[name].combine_chunks().dictionary_encode() for name in ("split", "source")]
+    splits, sources = (column.indices.to_numpy() for column in columns)
+    changes = np.flatnonzero((splits[1:] != splits[:-1]) | (sources[1:] != sources[:-1])) + 1
+    bounds = [0, *changes.tolist(), table.num_rows]
+    names = [column.dictionary.to_pylist() for column in columns]
+    return {(names[0][splits[start]], names[1][sources[start]]): slice(start, stop) for start, stop in pairwise(bounds)}

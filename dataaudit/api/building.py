@@ -204,7 +204,7 @@ def build(
 
             publish_stored(publication)
         if sample is not None:
-            sample(result.paths, reported)
+            sample(progress=reported, paths=result.paths)
     published = load(target)
     if published.id != result.id:
         raise ManifestMismatch(
@@ -279,7 +279,7 @@ def _prepared(
     return Prepared(config=with_choices(config, cwd, **chosen), base=folder, root_at_base=True)
 
 
-def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[[Mapping[int, str], Progress], None]:
+def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[..., None]:
     """Return what takes samples once the build is published; their folder is looked at before it begins."""
     from dataaudit.manifest.publish import check_target
     from dataaudit.samples.choosing import prepare_samples, sample_manifest

@@ -96,7 +96,7 @@ class Manifest(LoadedManifest):
     def _repr_html_(self) -> str:
         """Return what a notebook shows: what stands out, then how much there is."""
         from dataaudit.render.html.notebook import to_html
-        from dataaudit.report.notebook import manifest_blocks
+        from dataaudit.report.screen import manifest_blocks
 
         return to_html(manifest_blocks(self))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,8 @@ from dataaudit.cli.shell import (
     SCHEDULER,
     STATE_KEY,
     TARGET,
+    WORKERS,
+    check_workers,
     chosen_samples,
     ending,
     note,
@@ -62,12 +64,7 @@ if TYPE_CHECKING:
 )
 @click.option("--text", metavar="COLUMN", help="Text column, when building from paths.")
 @click.option("--reference", metavar="DIR", help="Older manifest to compare with.")
-@click.option(
-    "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
-)
+@WORKERS
 @SCHEDULER
 @OPEN_SCHEDULER
 @click.option(
@@ -102,30 +99,18 @@ if TYPE_CHECKING:
 @click.pass_obj
 def build(
     own_process: bool,
+    /,
     inputs: tuple[str, ...],
     target: Path | str,
-    tokenizer: str | None,
-    text: str | None,
-    reference: str | None,
-    workers: int | None,
-    scheduler: str | None,
-    memory_limit: str,
-    state: Path | None,
-    state_key: Path | None,
-    shard_timeout: float,
-    hmac_key: Path | None,
-    quarantine: Path | None,
     samples: int | None,
     samples_dir: Path | None,
     key: Path | None,
     *,
-    open_scheduler: bool,
     sign_it: bool,
     identity: bool,
-    fresh: bool,
-    rehash: bool,
     quiet: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Scan a corpus and publish its manifest.
 
@@ -140,33 +125,19 @@ def build(
     if own_process:
         be_lean()
     from dataaudit import api
-    from dataaudit.report.summary import build_summary
+    from dataaudit.report.screen import build_summary
 
-    if scheduler is not None and workers is not None:
-        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
+    check_workers(options["workers"], options["scheduler"])
     signing = signing_of(sign_it, key, identity)
     seal = None if signing is None else _seal_of(signing, Path(target))
     with signals_taken():
         result = api.build(
             inputs,
             target,
-            tokenizer=tokenizer,
-            text=text,
-            reference=reference,
-            workers=workers,
-            scheduler=scheduler,
-            open_scheduler=open_scheduler,
-            memory_limit=memory_limit,
-            state=state,
-            state_key=state_key,
             trust_state=signing is None,
-            shard_timeout=shard_timeout,
-            hmac_key=hmac_key,
-            quarantine=quarantine,
             samples=chosen_samples(samples, samples_dir),
-            fresh=fresh,
-            rehash=rehash,
             progress="warnings" if quiet else True,
+            **options,
         )
     folder = result.manifest.folder
     print_text(build_summary(result, folder, as_json=as_json))

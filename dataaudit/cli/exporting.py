@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,10 +35,7 @@ def export() -> None:
     short_help="An index of datasketch, of the stored signatures.",
     epilog=ending(
         "dataaudit export lsh manifests/first --out first.lsh",
-        codes={
-            0: "it is written",
-            1: "the manifest contradicts itself",
-        },
+        codes={0: "it is written", 1: "the manifest contradicts itself"},
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
@@ -61,18 +59,15 @@ def export_lsh(folder: Path, out: Path, *, as_json: bool) -> None:
         "dataaudit export croissant manifests/first --out croissant.json --license CC-BY-4.0 \\",
         "  --url https://example.org/corpus --creator 'Example Org' --date-published 2026-11-22 \\",
         "  --description 'Web text of 2026.'",
-        codes={
-            0: "it is written",
-            1: "the manifest contradicts itself",
-        },
+        codes={0: "it is written", 1: "the manifest contradicts itself"},
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
 @_OUT
 @click.option("--metadata", type=FOLDER, metavar="FILE", help="YAML with what only people know; options win over it.")
-@click.option("--license", "licenses", multiple=True, metavar="SPDX-ID|URL", help="Licence; may be given again.")
+@click.option("--license", multiple=True, metavar="SPDX-ID|URL", help="Licence; may be given again.")
 @click.option("--url", metavar="URL", help="Page of the dataset.")
-@click.option("--creator", "creators", multiple=True, metavar="NAME", help="Organisation; may be given again.")
+@click.option("--creator", multiple=True, metavar="NAME", help="Organisation; may be given again.")
 @click.option("--description", metavar="TEXT", help="What the dataset is.")
 @click.option("--date-published", metavar="DATE", help="Such as 2026-11-22.")
 @click.option("--cite-as", metavar="TEXT", help="A citation, BibTeX if possible; recommended.")
@@ -81,14 +76,9 @@ def export_croissant(
     folder: Path,
     out: Path,
     metadata: Path | None,
-    licenses: tuple[str, ...],
-    url: str | None,
-    creators: tuple[str, ...],
-    description: str | None,
-    date_published: str | None,
-    cite_as: str | None,
     *,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Write Croissant 1.1 with fields of responsible AI: files with digests, columns, provenance, what was found.
 
@@ -98,14 +88,6 @@ def export_croissant(
     from dataaudit.outfiles import check_files
 
     check_files({"--out": out}, {"--metadata": metadata}, (folder,))
-    given = {
-        "license": list(licenses),
-        "url": url,
-        "creator": list(creators),
-        "description": description,
-        "date_published": date_published,
-        "cite_as": cite_as,
-    }
     print_text(write(folder, out, metadata, given).shown(as_json=as_json))
 
 
@@ -116,10 +98,7 @@ def export_croissant(
         "dataaudit export openlineage manifests/first --out openlineage.ndjson",
         "dataaudit export openlineage manifests/first --out openlineage.ndjson --verdict gate.json \\",
         "  --namespace s3://corpora",
-        codes={
-            0: "it is written",
-            1: "the manifest contradicts itself",
-        },
+        codes={0: "it is written", 1: "the manifest contradicts itself"},
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")
@@ -183,10 +162,6 @@ def export_verdict(
     out: Path,
     fail_on: str,
     quarantine_list: Path | None,
-    time: str | None,
-    policy_uri: str | None,
-    resource_uri: str | None,
-    verifier: str | None,
     key: Path | None,
     public_key: Path | None,
     signed_by: str | None,
@@ -195,6 +170,7 @@ def export_verdict(
     sign: bool,
     identity: bool,
     as_json: bool,
+    **about: Any,
 ) -> None:
     """Judge DIR and write the verdict as an in-toto statement with SLSA's verification summary.
 
@@ -204,11 +180,10 @@ def export_verdict(
     from dataaudit.export.verdict import About, judge_and_export
     from dataaudit.outfiles import check_files
 
-    about = About(time=time, policy_uri=policy_uri, resource_uri=resource_uri, verifier=verifier)
     signing, signer = signing_of(sign, key, identity), signer_of(None, public_key, signed_by, issuer)
     read = {"--policy": policy, "--quarantine-list": quarantine_list, "--key": key, "--public-key": public_key}
     check_files({"--out": out}, read, (folder, baseline))
-    done = judge_and_export(folder, policy, baseline, out, fail_on, about, signing, signer, quarantine_list)
+    done = judge_and_export(folder, policy, baseline, out, fail_on, About(**about), signing, signer, quarantine_list)
     print_text(done.shown(as_json=as_json))
 
 
@@ -219,10 +194,7 @@ def export_verdict(
         "dataaudit export card manifests/first",
         "dataaudit export card manifests/first --out README.md",
         "dataaudit export card manifests/first --update README.md",
-        codes={
-            0: "it is written",
-            1: "the manifest contradicts itself",
-        },
+        codes={0: "it is written", 1: "the manifest contradicts itself"},
     ),
 )
 @click.argument("folder", type=FOLDER, metavar="DIR")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -61,11 +61,11 @@ from dataaudit.gate.ready import READY
     show_default=True,
     help="Least severity that ends with code 1.",
 )
-@click.option("--out", type=FOLDER, metavar="FILE", help="gate.json: the whole verdict.")
+@click.option("--out", "verdict", type=FOLDER, metavar="FILE", help="gate.json: the whole verdict.")
 @click.option("--junit", type=FOLDER, metavar="FILE", help="JUnit XML, one test a rule.")
 @click.option("--sarif", type=FOLDER, metavar="FILE", help="SARIF 2.1.0, for code scanning.")
 @click.option("--summary", type=FOLDER, metavar="FILE", help="Markdown for a job's summary page.")
-@click.option("--markdown", type=FOLDER, metavar="FILE", help="Markdown for a comment on a pull request.")
+@click.option("--markdown", "comment", type=FOLDER, metavar="FILE", help="Markdown for a comment on a pull request.")
 @click.option(
     "--failing",
     type=FOLDER,
@@ -93,18 +93,13 @@ def gate(
     identity: str | None,
     issuer: str | None,
     fail_on: Literal["fail", "warn"],
-    out: Path | None,
-    junit: Path | None,
-    sarif: Path | None,
-    summary: Path | None,
-    markdown: Path | None,
-    failing: Path | None,
     quarantine: Path | None,
     quarantine_list: Path | None,
     *,
     require_signature: bool,
     annotations: bool | None,
     as_json: bool,
+    **files: Any,
 ) -> None:
     """Judge a manifest by a policy, and say what does not hold, where, and by how much.
 
@@ -117,26 +112,11 @@ def gate(
     from dataaudit.gate.writers.blocks import terminal_text
     from dataaudit.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
-    outputs = Outputs(
-        verdict=out,
-        junit=junit,
-        sarif=sarif,
-        summary=summary,
-        comment=markdown,
-        failing=failing,
-        annotations=on_runner(os.environ) and not as_json if annotations is None else annotations,
-        environ=os.environ,
-    )
-    check_outputs(
-        outputs,
-        {
-            "--policy": policy,
-            "--public-key": public_key,
-            "--quarantine": quarantine,
-            "--quarantine-list": quarantine_list,
-        },
-        (folder, baseline),
-    )
+    marks = on_runner(os.environ) and not as_json if annotations is None else annotations
+    outputs = Outputs(annotations=marks, environ=os.environ, **files)
+    read = {"--policy": policy, "--public-key": public_key}
+    read |= {"--quarantine": quarantine, "--quarantine-list": quarantine_list}
+    check_outputs(outputs, read, (folder, baseline))
     signer_of("--require-signature" if require_signature else None, public_key, identity, issuer)
     verdict = api.gate(
         folder,
@@ -148,11 +128,11 @@ def gate(
         issuer=issuer,
         quarantine=quarantine_list,
     )
-    if failing is not None:  # first: it reads further tables, of which one may have been changed
+    if outputs.failing is not None:  # first: it reads further tables, of which one may have been changed
         from dataaudit.gate.failing import json_lines
         from dataaudit.outfiles import write_pieces
 
-        write_pieces(failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
+        write_pieces(outputs.failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
     lines = write_outputs(verdict, outputs, policy)
     if as_json:
         print_text(gate_json(verdict).decode("utf-8"))
@@ -190,10 +170,7 @@ class _Policies(click.Group):
     short_help="Draft a policy from what a manifest measured.",
     epilog=ending(
         "dataaudit policy draft manifests/first --out policy.yaml",
-        codes={
-            0: "it is written",
-            1: "a table is not the one that was published",
-        },
+        codes={0: "it is written", 1: "a table is not the one that was published"},
     ),
 )
 def policy() -> None:
@@ -253,11 +230,7 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
         "dataaudit diff manifests/2026-10 manifests/2026-11",
         "dataaudit diff manifests/2026-10 manifests/2026-11 --format md > comment.md",
         "dataaudit diff manifests/2026-10 manifests/2026-11 --json | jq .proposal",
-        codes={
-            0: "both are the same",
-            1: "they differ",
-            2: "one cannot be read",
-        },
+        codes={0: "both are the same", 1: "they differ", 2: "one cannot be read"},
     ),
 )
 @click.argument("old", type=SIDE, metavar="OLD")
@@ -319,15 +292,12 @@ def report(
     folder: Path | None,
     run: Path | None,
     out: Path,
-    baseline: Path | None,
-    policy: Path | None,
-    verdict: Path | None,
-    quarantine: Path | None,
     public_key: Path | None,
     identity: str | None,
     issuer: str | None,
     *,
     as_json: bool,
+    **given: Any,
 ) -> None:
     """Write the report of a manifest: one HTML file that opens from disk, fetches nothing and holds no document text.
 
@@ -341,15 +311,10 @@ def report(
 
     if run is not None:
         check_files({"--out": out})
-        named: dict[str, object] = {
-            "--baseline": baseline,
-            "--policy": policy,
-            "--verdict": verdict,
-            "--quarantine": quarantine,
-        }
-        named |= {"--public-key": public_key, "--identity": identity, "--issuer": issuer}
+        named = {name: given[name] for name in ("baseline", "policy", "verdict", "quarantine")}
+        named |= {"public-key": public_key, "identity": identity, "issuer": issuer}
         if wrong := [name for name, value in named.items() if value is not None]:
-            raise click.UsageError(f"{wrong[0]} is of a manifest; --run takes a run log alone")
+            raise click.UsageError(f"--{wrong[0]} is of a manifest; --run takes a run log alone")
         from dataaudit.training.page import write_run_report
 
         print_text(write_run_report(run, out, as_json=as_json))
@@ -359,5 +324,4 @@ def report(
     assert folder is not None
     signer = signer_of(None, public_key, identity, issuer)
     check_files({"--out": out}, {"--public-key": public_key})
-    given = Given(baseline=baseline, policy=policy, verdict=verdict, quarantine=quarantine, signer=signer)
-    print_text(write_report(folder, out, given, as_json=as_json))
+    print_text(write_report(folder, out, Given(signer=signer, **given), as_json=as_json))

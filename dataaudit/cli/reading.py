@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,17 +37,14 @@ if TYPE_CHECKING:
         "dataaudit show manifests/first --metric exact_dup_rate",
         "dataaudit show manifests/first --json | jq .splits",
         "dataaudit show s3://bucket/manifests/first",
-        codes={
-            0: "printed",
-            1: "a table is not the one that was published",
-        },
+        codes={0: "printed", 1: "a table is not the one that was published"},
     ),
 )
 @click.argument("folder", type=MANIFEST, metavar="DIR")
 @click.option("--all", "whole", is_flag=True, help="Every table.")
 @click.option("--section", metavar="NAME", help="One part of them.")
 @click.option("--metric", metavar="NAME", help="Every record of one metric.")
-@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+@JSON
 @without_pandas
 def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, as_json: bool) -> None:
     """Print one screen: what a manifest is, and what stands out of it, worst first.
@@ -79,7 +77,7 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
 @click.argument("place", metavar="SHARD[:ROW]")
 @SAMPLES
 @SAMPLES_DIR
-@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+@JSON
 def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | None, *, as_json: bool) -> None:
     """Say what a manifest knows of one shard, or of one document of it. Never its text.
 
@@ -93,10 +91,10 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
     text = inspect_place(folder, place, as_json=as_json)
     if asked is not None:
         from dataaudit.engine.progress import Progress
-        from dataaudit.samples.choosing import prepare_samples, sample_place
+        from dataaudit.samples.choosing import prepare_samples, sample_manifest
 
         with Progress(quiet=True) as progress:
-            sample_place(folder, place, prepare_samples(*asked, folder), progress)
+            sample_manifest(folder, prepare_samples(*asked, folder), progress, place=place)
     print_text(text)
 
 
@@ -187,13 +185,8 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     from dataaudit.gate.policy import load_policy
     from dataaudit.manifest.trust import Trust, TrustedPolicy
 
-    return Trust(
-        signature=signature,
-        public_key=signer.public_key,
-        identity=signer.identity,
-        issuer=signer.issuer,
-        policy=None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest),
-    )
+    trusted = None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest)
+    return Trust(signature=signature, policy=trusted, **asdict(signer))
 
 
 @click.command(
@@ -201,10 +194,7 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     epilog=ending(
         "dataaudit doctor",
         "dataaudit doctor --json | jq '.checks[] | select(.state != \"ok\")'",
-        codes={
-            0: "what is installed works",
-            2: "something that is installed is broken",
-        },
+        codes={0: "what is installed works", 2: "something that is installed is broken"},
     ),
 )
 @click.option(
@@ -215,7 +205,7 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
     show_default=True,
     help="State folder of builds, to try its file system.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the same facts as JSON.")
+@JSON
 def doctor(state: Path, *, as_json: bool) -> None:
     """Say what is installed, what is missing and what it is for; exit 2 when something that is installed is broken.
 
@@ -234,9 +224,7 @@ def doctor(state: Path, *, as_json: bool) -> None:
         "dataaudit schema",
         "dataaudit schema config > dataaudit-config.schema.json",
         "dataaudit schema --out manifests/schema",
-        codes={
-            0: "printed, or written",
-        },
+        codes={0: "printed, or written"},
     ),
 )
 @click.argument("name", required=False)

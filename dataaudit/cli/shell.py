@@ -26,55 +26,46 @@ _DEBUG = "DATAAUDIT_DEBUG"
 _Args = ParamSpec("_Args")
 
 
-class _Local(click.Path):
-    """A path on this machine: an address is not taken for the name of a folder, which would hold what it holds."""
+class _Place(click.Path):
+    """A path on this machine: an address is not taken for the name of a folder, which would hold what it holds.
 
-    expected = "a path on this machine is expected"
+    Args:
+        stored: What becomes of an address in S3, where that is a place, too.
+    """
+
+    def __init__(self, stored: Callable[[str], Path | str] | None = None) -> None:
+        super().__init__(path_type=Path)
+        self._stored = stored
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if self._stored is not None and is_stored(value):
+            return self._stored(value)
         if isinstance(value, str) and is_address(value):
-            self.fail(f"{self.expected}, {value!r} is an address", param, ctx)
+            where = ", or s3://BUCKET/PREFIX" if self._stored else ""
+            self.fail(f"a path on this machine is expected{where}, {value!r} is an address", param, ctx)
         return super().convert(value, param, ctx)
 
 
-class _ManifestFolder(_Local):
-    """The folder of a manifest; one in a store is fetched, and its folder here is the value."""
+def _fetched(address: str) -> Path:
+    """Return the folder here into which a manifest was fetched."""
+    from dataaudit.manifest.fetching import fetch_manifest
 
-    expected = f"{_Local.expected}, or s3://BUCKET/PREFIX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if is_stored(value):
-            from dataaudit.manifest.fetching import fetch_manifest
-
-            return fetch_manifest(value)
-        return super().convert(value, param, ctx)
+    return fetch_manifest(address)
 
 
-class _Side(_ManifestFolder):
-    """A manifest that is compared."""
+def _fetched_side(address: str) -> Path:
+    """Return the folder of a manifest that is compared."""
+    from dataaudit.diff.compare import no_mismatch
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not is_stored(value):
-            return super().convert(value, param, ctx)
-        from dataaudit.diff.compare import no_mismatch
-
-        with no_mismatch():
-            return super().convert(value, param, ctx)
+    with no_mismatch():
+        return _fetched(address)
 
 
-class _Target(_Local):
-    """Where a manifest is published: a folder, or an address in S3, which stays text."""
-
-    expected = f"{_Local.expected}, or s3://BUCKET/PREFIX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value if is_stored(value) else super().convert(value, param, ctx)
-
-
-FOLDER = _Local(path_type=Path)
-TARGET = _Target(path_type=Path)
-MANIFEST = _ManifestFolder(path_type=Path)
-SIDE = _Side(path_type=Path)
+FOLDER = _Place()
+TARGET = _Place(str)
+MANIFEST = _Place(_fetched)
+SIDE = _Place(_fetched_side)
 
 
 class Group(click.Group):
@@ -242,11 +233,11 @@ def _fault(error: Exception) -> str:
     )
 
 
-class _Policy(_Local):
+class _Policy(_Place):
     """A policy: a file, or the name of one that comes with the package."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        return policy_path(Path(os.fsdecode(super().convert(value, param, ctx))))
+        return policy_path(super().convert(value, param, ctx))
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the policies that come with the package and begin so; else a shell completes files."""
@@ -254,8 +245,14 @@ class _Policy(_Local):
         return ready or super().shell_complete(ctx, param, incomplete)
 
 
-POLICY = _Policy(path_type=Path)
+POLICY = _Policy()
 
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
+)
 SCHEDULER = click.option("--scheduler", metavar="ADDRESS", help="An existing Dask cluster, such as tls://host:8786.")
 OPEN_SCHEDULER = click.option(
     "--open-scheduler",
@@ -280,6 +277,12 @@ SAMPLES_DIR = click.option(
     metavar="DIR",
     help="New folder for samples; it will hold parts of documents, for your eyes alone.",
 )
+
+
+def check_workers(workers: int | None, scheduler: str | None) -> None:
+    """Refuse workers beside a scheduler."""
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
 
 
 def chosen_samples(number: int | None, folder: Path | None) -> tuple[int, Path] | None:

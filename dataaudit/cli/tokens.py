@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from dataaudit.cli.shell import FOLDER, OPEN_SCHEDULER, POLICY, SCHEDULER, STATE_KEY, ending, print_text
+from dataaudit.cli.shell import (
+    FOLDER,
+    OPEN_SCHEDULER,
+    POLICY,
+    SCHEDULER,
+    STATE_KEY,
+    WORKERS,
+    check_workers,
+    ending,
+    print_text,
+)
 from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
@@ -31,29 +42,30 @@ _TOKENIZER = click.option(
 _STATE = click.option(
     "--state", type=FOLDER, metavar="DIR", help="Folder of partial results; .dataaudit beside the manifest by default."
 )
-_WORKERS = click.option(
-    "--workers",
-    type=click.IntRange(0),
-    metavar="N",
-    help="Local worker processes; one a core when left out, 0 for none: all in this process.",
-)
+_QUIET = click.option("--quiet", is_flag=True, help="No progress.")
+
+
+def _running_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that say where the shards are, and where the work is done."""
+    for option in (_QUIET, OPEN_SCHEDULER, SCHEDULER, WORKERS, STATE_KEY, _STATE, _ROOT, _TOKENIZER):
+        command = option(command)
+    return command
 
 
 def _running(
     manifest: Path,
+    *,
     state: Path | None,
     state_key: Path | None,
     workers: int | None,
     scheduler: str | None,
-    *,
     open_scheduler: bool,
 ) -> BuildOptions:
     from dataaudit.engine.cluster import ClusterChoice
     from dataaudit.engine.job import BuildOptions, state_folder
     from dataaudit.engine.setup import read_state_key
 
-    if scheduler is not None and workers is not None:
-        raise click.UsageError("--workers and --scheduler exclude each other: a scheduler has its own workers.")
+    check_workers(workers, scheduler)
     cluster = ClusterChoice(workers=workers, scheduler=scheduler, open_scheduler=open_scheduler)
     options = BuildOptions(target=manifest, state=state, cluster=cluster)
     if state_key is None:
@@ -94,18 +106,12 @@ def _running(
     metavar="TOKEN|ID|none",
     help="Token after each document; the tokenizer's one of a usual name when left out.",
 )
-@_TOKENIZER
-@_ROOT
-@_STATE
-@STATE_KEY
-@_WORKERS
-@SCHEDULER
-@OPEN_SCHEDULER
-@click.option("--quiet", is_flag=True, help="No progress.")
+@_running_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
 @click.pass_obj
 def tokenize(
     own_process: bool,
+    /,
     manifest: Path,
     out: Path,
     format_: Literal["megatron", "flat"],
@@ -117,14 +123,10 @@ def tokenize(
     end_token: str | None,
     tokenizer: str | None,
     root: str | None,
-    state: Path | None,
-    state_key: Path | None,
-    workers: int | None,
-    scheduler: str | None,
     *,
-    open_scheduler: bool,
     quiet: bool,
     as_json: bool,
+    **running_options: Any,
 ) -> None:
     """Write the documents of a manifest as token files for Megatron or nanoGPT, with a map of which stands where.
 
@@ -145,7 +147,7 @@ def tokenize(
     from dataaudit.manifest.load import load_manifest
     from dataaudit.training.opening import open_manifest
 
-    running = _running(manifest, state, state_key, workers, scheduler, open_scheduler=open_scheduler)
+    running = _running(manifest, **running_options)
     with signals_taken(), Progress(quiet=quiet) as progress:
         corpus = open_manifest(
             manifest,
@@ -158,13 +160,7 @@ def tokenize(
         )
         for line in corpus.notes:
             progress.note(line)
-        options = TokenizeOptions(
-            out=out,
-            format=format_,
-            dtype=dtype,
-            end_token=end_token,
-            tokenizer=tokenizer,
-        )
+        options = TokenizeOptions(out=out, format=format_, dtype=dtype, end_token=end_token, tokenizer=tokenizer)
         loaded = load_manifest(manifest)
         written = run(loaded, corpus, options, running, progress)
     print_text((tokenized_json if as_json else tokenized_text)(written, loaded))
@@ -203,18 +199,12 @@ def tokenize(
 @click.option(
     "--out", type=FOLDER, metavar="FILE", help="The record; FILE.proof.json beside the first file by default."
 )
-@_TOKENIZER
-@_ROOT
-@_STATE
-@STATE_KEY
-@_WORKERS
-@SCHEDULER
-@OPEN_SCHEDULER
-@click.option("--quiet", is_flag=True, help="No progress.")
+@_running_options
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
 @click.pass_obj
 def map_(
     own_process: bool,
+    /,
     files: tuple[Path, ...],
     manifest: Path,
     splits: tuple[str, ...],
@@ -226,15 +216,11 @@ def map_(
     out: Path | None,
     tokenizer: str | None,
     root: str | None,
-    state: Path | None,
-    state_key: Path | None,
-    workers: int | None,
-    scheduler: str | None,
     *,
-    open_scheduler: bool,
     any_order: bool,
     quiet: bool,
     as_json: bool,
+    **running_options: Any,
 ) -> None:
     """Say which document of a manifest each document of token files is, whoever wrote them, and what differs.
 
@@ -258,7 +244,7 @@ def map_(
     from dataaudit.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest
 
-    running = _running(manifest, state, state_key, workers, scheduler, open_scheduler=open_scheduler)
+    running = _running(manifest, **running_options)
     options = MapOptions(
         files=files,
         dtype=dtype,
@@ -270,12 +256,7 @@ def map_(
     )
     with signals_taken(), Progress(quiet=quiet) as progress:
         corpus = open_manifest(
-            manifest,
-            require="verified",
-            quarantine=quarantine,
-            applied=applied,
-            root=root,
-            splits=splits or None,
+            manifest, require="verified", quarantine=quarantine, applied=applied, root=root, splits=splits or None
         )
         loaded = load_manifest(manifest)
         proof = map_files(loaded, corpus, open_readable(loaded, corpus.splits, root), options, running, progress)

@@ -300,7 +300,7 @@ def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
     held, name = words.compared(difference), extent.name
 
     def start(one: MetricChange) -> Row:
-        where = join(", ", (Name(value, name) for _, value in words.where(one)))
+        where = join(", ", (Name(str(value), name) for value in one.scope.as_dict().values()))
         old, new = (_number(side, one.unit) for side in (one.old, one.new))
         return Name(f"{one.metric} {one.stat}", 2 * name), where if where.parts else "(all)", old, new
 
@@ -377,7 +377,7 @@ def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
         noun="place",
         note=note if floored else "",
     )
-    numbered = words.moved(difference.drifts)
+    numbered = [one for one in difference.drifts if one.kl is not None]
     sources = [one for one in numbered if one.source is not None]
     for one in numbered if extent == _WHOLE else (sources or numbered)[: min(extent.places, 2)]:
         tokens = (

@@ -27,24 +27,11 @@ _ORDER = {kind: number for number, kind in enumerate(ShardChangeKind)}
 _OLD_GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
 _NEW_COME = (ShardChangeKind.ADDED, ShardChangeKind.CHANGED)
 _UNITS = ("documents", "bytes", "tokens")
-_AREAS = {
-    "dataset": "dataset",
-    "config": "config",
-    "libraries": "libraries",
-    "mixture": "mixture",
-    "seeds": "seeds",
-    "redaction": "redaction",
-    "hmac_key": "redaction",
-    "parents": "parents",
-    "tool": "tool",
-}
-_NAMED = {
-    "stages": "stages",
-    "detectors": "detectors",
-    "protected": "protected",
-    "upstream_filters": "upstream filters",
-}
+_PARTS = ("dataset", "config", "libraries", "mixture", "seeds", "redaction", "hmac_key", "parents", "tool")
+_NAMED = ("stages", "detectors", "protected", "upstream_filters")
 """Lists whose items have a name."""
+_AREAS = {"hmac_key": "redaction", "upstream_filters": "upstream filters"}
+"""What parts of the core are called here, where it is another name."""
 _COUNTED = frozenset({"counted_by", "sampled"})
 """Of the tokenizer: numbers, not settings."""
 _ABSENT = object()
@@ -76,31 +63,26 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
     causes = causes_of(tallies, changed_roles, proven=_less(recut, gone))
     sides = _side(old), _side(new)
-    records = compare_metrics(old, new, meaning, hidden)
+    changes, unchanged, concealed = compare_metrics(old, new, meaning, hidden)
     drifted, still = drifts(old, new, same_tokenizer=meaning.same_tokenizer)
     return Difference(
         old=sides[0],
         new=sides[1],
-        equal=_equal(old, new),
+        equal=old.id == new.id or canonical_json(core_json(old.core)) == canonical_json(core_json(new.core)),
         descends=old.id in new.core.parents,
         proposal=propose(causes, *sides),
         unchanged_shards=sum(len(pair.old) for pair in pairs if pair.kind is None),
         fates=tuple(_count(pair, tables) for pair in pairs if pair.kind is not None and len(pair.old)),
         shards=tuple(change for pair in pairs for change in _changes(pair, tables)),
         recuts=recut,
-        unchanged_metrics=records.unchanged,
-        hidden_metrics=records.hidden,
-        metrics=records.changes,
+        unchanged_metrics=unchanged,
+        hidden_metrics=concealed,
+        metrics=changes,
         drifts=tuple(drifted),
         unchanged_drifts=still,
         settings=settings(old, new),
         parents={"old": old.core.parents, "new": new.core.parents},
     )
-
-
-def _equal(old: Manifest, new: Manifest) -> bool:
-    """Return whether both are the same, also when they were written under two schema versions."""
-    return old.id == new.id or canonical_json(core_json(old.core)) == canonical_json(core_json(new.core))
 
 
 def _splits(table: pa.Table, rows: Sequence[np.ndarray]) -> set[str]:
@@ -230,13 +212,13 @@ def _settings(manifest: Manifest) -> Iterator[tuple[tuple[str, str], object]]:
     """Yield ((area, dotted name), value) of every setting."""
     core = core_json(manifest.core)
     yield ("schema", "version"), manifest.core.schema_.version
-    for name, area in _AREAS.items():
+    for name in _PARTS:
         for dotted, value in _flat(core[name], () if isinstance(core[name], dict) else (name,)):
-            yield (area, dotted), value
-    for name, area in _NAMED.items():
+            yield (_AREAS.get(name, name), dotted), value
+    for name in _NAMED:
         for item in core[name]:
             for dotted, value in _flat({key: item[key] for key in item if key != "name"}, (item["name"],)):
-                yield (area, dotted), value
+                yield (_AREAS.get(name, name), dotted), value
     for name, value in core["tokenizer"].items():
         if name not in _COUNTED:
             yield ("tokenizer", name), value

@@ -189,17 +189,17 @@ class Drift:
     """None for the whole split."""
     old_tokens: int
     new_tokens: int
-    kl: float | None
+    kl: float | None = None
     """KL(new || old) with half a count added to every token, nats."""
-    js: float | None
+    js: float | None = None
     """Jensen-Shannon divergence, nats."""
-    by_chance: float | None
+    by_chance: float | None = None
     """KL that chance alone gives on average, nats."""
-    by_chance_high: float | None
+    by_chance_high: float | None = None
     """Upper bound of the KL that chance alone gives, confidence 0.95; None for a floor."""
-    floor: bool
+    floor: bool = False
     """Whether ``by_chance`` takes tokens as independent: then it is a floor, real text gives several times as much."""
-    reason: str
+    reason: str = ""
     """Code of why there is no number: new, gone, folded_sources, no_histogram, other_tokenizer."""
     top: tuple[TokenShift, ...] = ()
     """The tokens that add most to ``js``, most first."""

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.diff.difference import Drift, TokenShift
-from dataaudit.divergence import js_terms, kl_terms, pool_counts, smoothed
+from dataaudit.divergence import js_terms, kl_terms, pool_counts, smoothed, token_spans
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.metrics.comparable import OTHER_TOKENIZER
@@ -45,7 +43,7 @@ class Histogram:
         table = manifest.table("histogram")
         self._tokens = table["token"].to_numpy()
         self._counts = table["count"].to_numpy()
-        self._spans = _spans(table)
+        self._spans = token_spans(table)
         self.size = max(manifest.core.tokenizer.vocab_size, int(self._tokens.max(initial=-1)) + 1)
         self.places = _places(manifest)
         named = {place for place in self.places if None not in place}
@@ -58,7 +56,11 @@ class Histogram:
 
     def counts(self, place: _Place, size: int) -> np.ndarray | None:
         """Return int64[size] counts of a split (None: all) and source (None: all), or None without any."""
-        chosen = [span for key, span in self._spans.items() if _within(key, place)]
+        chosen = [
+            span
+            for (split, source), span in self._spans.items()
+            if place[0] in {None, split} and place[1] in {None, source}
+        ]
         if not chosen:
             return None
         total = np.zeros(size, dtype=np.int64)
@@ -105,15 +107,10 @@ def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[
         return [_without((None, None), NO_HISTOGRAM, old.core.totals.tokens, new.core.totals.tokens)], 0
     biases = _biases(new) if old.id in new.core.parents and len(new.core.parents) == 1 else {}
     pieces = _pieces(old) | _pieces(new)
-    found, same = [], 0
-    for place in sorted(one.places | other.places, key=lambda at: (at[0] or "", at[1] or "")):
-        drift = _drift(place, one, other, biases, pieces)
-        if drift is None:
-            same += 1
-        else:
-            found.append(drift)
-    found.sort(key=_order)
-    return found, same
+    places = sorted(one.places | other.places, key=lambda at: (at[0] or "", at[1] or ""))
+    made = (_drift(place, one, other, biases, pieces) for place in places)
+    found = sorted((drift for drift in made if drift is not None), key=_order)
+    return found, len(places) - len(found)
 
 
 def _drift(
@@ -144,7 +141,6 @@ def _drift(
         by_chance=rounded(least_by_chance(was, now)) if bias is None else bias[0],
         by_chance_high=None if bias is None else bias[1],
         floor=bias is None,
-        reason="",
         top=tuple(_top(held.js_terms, held.kl_terms, was, now, pieces)),
     )
 
@@ -167,18 +163,7 @@ def _top(
 
 
 def _without(place: _Place, reason: str, old_tokens: int, new_tokens: int) -> Drift:
-    return Drift(
-        split=place[0],
-        source=place[1],
-        old_tokens=old_tokens,
-        new_tokens=new_tokens,
-        kl=None,
-        js=None,
-        by_chance=None,
-        by_chance_high=None,
-        floor=False,
-        reason=reason,
-    )
+    return Drift(split=place[0], source=place[1], old_tokens=old_tokens, new_tokens=new_tokens, reason=reason)
 
 
 def _biases(new: Manifest) -> dict[_Place, tuple[float, float]]:
@@ -214,27 +199,11 @@ def _pieces(manifest: Manifest) -> dict[int, str]:
     return {token: piece for token, piece in pairs if piece}
 
 
-def _within(key: tuple[str, str], place: _Place) -> bool:
-    return place[0] in {None, key[0]} and place[1] in {None, key[1]}
-
-
 def _capped(manifest: Manifest, named: set[_Place]) -> bool:
     """Return whether the source `other` stands for several: there are as many sources as the config allows."""
     sources = {source for _, source in named}
     limit = manifest.core.config.get("max_sources", len(sources) + 1)
     return OTHER in sources and len(sources) >= limit
-
-
-def _spans(table: pa.Table) -> dict[tuple[str, str], slice]:
-    """Return where the rows of each split and source are."""
-    if table.num_rows == 0:
-        return {}
-    columns = [table[name].combine_chunks().dictionary_encode() for name in ("split", "source")]
-    splits, sources = (column.indices.to_numpy() for column in columns)
-    changes = np.flatnonzero((splits[1:] != splits[:-1]) | (sources[1:] != sources[:-1])) + 1
-    bounds = [0, *changes.tolist(), table.num_rows]
-    names = [column.dictionary.to_pylist() for column in columns]
-    return {(names[0][splits[start]], names[1][sources[start]]): slice(start, stop) for start, stop in pairwise(bounds)}
 
 
 def _order(drift: Drift) -> tuple[int, float, str, str]:

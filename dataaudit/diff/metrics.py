@@ -6,7 +6,6 @@ They are ordered by what people act on, and within that by how far beyond sampli
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,17 +41,10 @@ _NEXT = 3
 """Rows of a metric that stand in each round after the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What became of all metric records."""
-
-    changes: tuple[MetricChange, ...]
-    unchanged: int
-    hidden: int
-
-
-def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidden) -> Compared:
-    """Return the records that are not as they were, and how many are.
+def compare_metrics(
+    old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidden
+) -> tuple[tuple[MetricChange, ...], int, int]:
+    """Return the records that are not as they were, how many are, and how many are not shown.
 
     Raises:
         ManifestError: A table is absent or damaged.
@@ -75,7 +67,7 @@ def compare_metrics(old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidd
     ):
         alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
         changes += [_alone(row, fate) for row in _rows(table, alone)]
-    return Compared(tuple(ordered(changes)), int((~chosen & shown).sum()), len(secret))
+    return tuple(ordered(changes)), int((~chosen & shown).sum()), len(secret)
 
 
 def _rows(table: pa.Table, rows: np.ndarray) -> list[dict[str, Any]]:
@@ -224,7 +216,8 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
             turn = len(changes)
         else:
             counted[kind] = counted.get(kind, 0) + 1
-            turn = max(0, -(-(counted[kind] - _first_rows(change.metric)) // _NEXT))
+            first = METRICS[change.metric].first_rows if change.metric in METRICS else 1
+            turn = max(0, -(-(counted[kind] - first) // _NEXT))
         said.update(again)
         found.append(((key[0], turn, *key[1:]), change))
     return [change for _, change in sorted(found, key=lambda pair: pair[0])]
@@ -236,10 +229,6 @@ def _order(change: MetricChange) -> tuple[Any, ...]:
     kind, strength = _strength(change)
     area = METRICS[change.metric].reading if change.metric in METRICS else LAST
     return gravity, area, kind, -rounded(strength), len(place), change.metric, change.stat, place
-
-
-def _first_rows(metric: str) -> int:
-    return METRICS[metric].first_rows if metric in METRICS else 1
 
 
 def _is_mixture(metric: str) -> bool:

@@ -8,6 +8,7 @@ its cut: if all of it agrees, another cut or order explains the difference, but 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,6 @@ import pyarrow.compute as pc
 from dataaudit.diff.difference import Recut
 from dataaudit.diff.drifts import Histogram
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.comparable import Meaning
 
 TOTALS = "documents, bytes and tokens of each source"
@@ -26,6 +26,7 @@ LANGUAGES = "languages of each source"
 DUPLICATES = "documents equal to another of the split"
 RULES = "documents that each quality rule would reject"
 _Check = tuple[str, bool | None, str]
+_Histograms = Callable[[], tuple[Histogram, Histogram]]
 
 
 def recuts(old: Manifest, new: Manifest, splits: Iterable[str], meaning: Meaning) -> tuple[Recut, ...]:
@@ -41,17 +42,11 @@ def recuts(old: Manifest, new: Manifest, splits: Iterable[str], meaning: Meaning
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A table is not the one that its manifest was published with.
     """
-    held: dict[str, tuple[Histogram, Histogram]] = {}
-
-    def histograms() -> tuple[Histogram, Histogram]:
-        return held.setdefault("", (Histogram(old), Histogram(new)))
-
+    histograms = cache(lambda: (Histogram(old), Histogram(new)))
     return tuple(_recut(old, new, split, meaning, histograms) for split in sorted(splits))
 
 
-def _recut(
-    old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: Callable[[], tuple[Histogram, Histogram]]
-) -> Recut:
+def _recut(old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: _Histograms) -> Recut:
     columns = ["split", "source", "documents", "bytes", *(["tokens"] if meaning.same_tokenizer else [])]
     sizes = _same_rows(old, new, "sources", split, columns)
     checks: list[_Check] = [(TOTALS if meaning.same_tokenizer else SIZES, sizes, "")]
@@ -69,9 +64,7 @@ def _recut(
     )
 
 
-def _further(
-    old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: Callable[[], tuple[Histogram, Histogram]]
-) -> list[_Check]:
+def _further(old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: _Histograms) -> list[_Check]:
     """Return the checks that are worth it when the totals agree."""
     checks: list[_Check] = []
     if not meaning.same_tokenizer:
@@ -91,9 +84,7 @@ def _further(
     return checks
 
 
-def _fell(
-    old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: Callable[[], tuple[Histogram, Histogram]]
-) -> bool:
+def _fell(old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms: _Histograms) -> bool:
     """Return whether there is less of anything in a source than there was."""
     units = ["documents", "bytes", *(["tokens"] if meaning.same_tokenizer else [])]
     was, now = (
@@ -145,13 +136,9 @@ def _same_records(
     """
     held = []
     for manifest in (old, new):
-        records = _values(manifest.metrics(metric, stat), split)
-        held.append({key: value for key, value in records.items() if sources or key[0] is None})
+        chosen = ((one, one.scope) for one in manifest.metrics(metric, stat) if one.scope.split == split)
+        values = {(scope.source, scope.rule, one.version): one.value for one, scope in chosen}
+        held.append({key: value for key, value in values.items() if sources or key[0] is None})
     if not held[0] or not held[1]:
         return None, "not counted in both"
     return held[0] == held[1], ""
-
-
-def _values(records: Iterable[Metric], split: str) -> dict[tuple[str | None, str | None, str], float | None]:
-    chosen = (record for record in records if record.scope.split == split)
-    return {(record.scope.source, record.scope.rule, record.version): record.value for record in chosen}

@@ -141,11 +141,12 @@ class EffectiveSampleSizes:
         )
         found: _Sums = {}
         for names in ((), ("split",), ("source",), ("split", "source")):
-            grouped = values.group_by(list(names), use_threads=False).aggregate([(name, "sum") for name in _SUMS])
+            sums = [(name, "sum") for name in ("documents", "tokens", "squares")]
+            grouped = values.group_by(list(names), use_threads=False).aggregate(sums)
             for row in grouped.to_pylist():
                 if row["tokens_sum"]:
-                    sums = row["documents_sum"], row["tokens_sum"], row["squares_sum"]
-                    found[row.get("split"), row.get("source")] = sums
+                    counts = row["documents_sum"], row["tokens_sum"], row["squares_sum"]
+                    found[row.get("split"), row.get("source")] = counts
         return found
 
     @cached_property
@@ -160,9 +161,6 @@ class EffectiveSampleSizes:
                 place = row.get("split"), row.get("source"), row["language"]
                 found[place] = float(row["documents_sum"]), float(row["tokens_sum"])
         return found
-
-
-_SUMS = ("documents", "tokens", "squares")
 
 
 def _draws(share: float, tokens: float, part: float, whole: float) -> float | None:

@@ -9,7 +9,6 @@ from dataaudit.diff.bump import bumped, parse_version
 from dataaudit.diff.difference import (
     Bump,
     Difference,
-    Drift,
     MetricChange,
     MetricChangeKind,
     ShardChange,
@@ -106,11 +105,6 @@ def judged(change: MetricChange) -> str:
     return SURELY if change.fate == MetricChangeKind.BEYOND_NOISE else MAYBE
 
 
-def where(change: MetricChange) -> list[tuple[str, str]]:
-    """Return (field, value) of the scope."""
-    return [(name, str(value)) for name, value in change.scope.as_dict().items()]
-
-
 def compared(difference: Difference) -> list[MetricChange]:
     """Return the metrics with a difference."""
     return [change for change in difference.metrics if change.fate in SIGNED]
@@ -144,11 +138,6 @@ def apart_words(fate: MetricChangeKind, reason: str) -> str:
         MetricChangeKind.REMOVED: "only in the old manifest",
         MetricChangeKind.ADDED: "only in the new manifest",
     }[fate]
-
-
-def moved(drifts: Sequence[Drift]) -> list[Drift]:
-    """Return the drifts that have a number."""
-    return [drift for drift in drifts if drift.kl is not None]
 
 
 def shard_place(change: ShardChange) -> str:

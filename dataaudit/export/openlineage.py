@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,9 @@ _STATUS = {
     State.NOT_APPLICABLE: "skip",
 }
 """What is not evaluated is no success: a reader that knows two states only must not take it for one."""
+Check = dict[str, Any]
+"""One rule as a test of the run: name, type (``metric.stat``), status (pass, fail, skip), severity (error, warn),
+description, expected, actual, params. Every text is harmless to print."""
 _SEVERITY = {"fail": "error", "warn": "warn"}
 _NAME_LIMIT = 200
 
@@ -73,14 +75,18 @@ def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace:
 def event_json(manifest: Manifest, checks: Sequence[Check], namespace: str, run_id: str | None = None) -> str:
     """Return the event as one line of JSON in ASCII."""
     from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+    from openlineage.client.facet_v2 import job_type_job
     from openlineage.client.serde import Serde
 
+    kind = job_type_job.JobTypeJobFacet(
+        processingType="BATCH", integration="DATAAUDIT", jobType="AUDIT", producer=PRODUCER
+    )
     event = RunEvent(
         eventTime=utc(manifest.run.finished, "the manifest's time"),
         producer=PRODUCER,
         eventType=RunState.COMPLETE,
         run=Run(runId=run_uuid(manifest, run_id), facets=_run_facets(manifest, checks)),
-        job=Job(namespace=namespace, name=f"dataaudit.build.{_dataset(manifest)}", facets=_job_facets()),
+        job=Job(namespace=namespace, name=f"dataaudit.build.{_dataset(manifest)}", facets={"jobType": kind}),
         inputs=_inputs(manifest, checks, namespace),
         outputs=[_output(manifest, namespace)],
     )
@@ -119,31 +125,9 @@ def _run_facets(manifest: Manifest, checks: Sequence[Check]) -> dict[str, Any]:
         ),
     }
     if checks:
-        tests = [
-            test_run.TestExecution(
-                name=one.name,
-                status=one.status,
-                severity=one.severity,
-                type=one.kind,
-                description=one.description,
-                expected=one.expected,
-                actual=one.actual,
-                params=one.params,
-            )
-            for one in checks
-        ]
+        tests = [test_run.TestExecution(**one) for one in checks]
         facets["test"] = test_run.TestRunFacet(tests=tests, producer=PRODUCER)
     return facets
-
-
-def _job_facets() -> dict[str, Any]:
-    from openlineage.client.facet_v2 import job_type_job
-
-    return {
-        "jobType": job_type_job.JobTypeJobFacet(
-            processingType="BATCH", integration="DATAAUDIT", jobType="AUDIT", producer=PRODUCER
-        )
-    }
 
 
 def _inputs(manifest: Manifest, checks: Sequence[Check], namespace: str) -> list[Any]:
@@ -152,32 +136,22 @@ def _inputs(manifest: Manifest, checks: Sequence[Check], namespace: str) -> list
 
     core = manifest.core
     sizes = _sizes(manifest)
-    whole = InputDataset(
-        namespace=namespace,
-        name=_dataset(manifest),
-        facets=_dataset_facets(manifest, None),
-        inputFacets={
-            **_statistics(core.totals.documents, core.ledger.bytes.read, core.totals.shards),
-            **_metrics(manifest, Scope(), core.totals.documents, core.totals.bytes, core.totals.shards),
-            **_assertions(checks),
-        },
-    )
-    splits = [
-        InputDataset(
+
+    def corpus(counts: Any, size: int, split: str | None = None) -> Any:
+        name = "" if split is None else f"/{t.clean(split, _NAME_LIMIT)}"
+        facets = {**_statistics(counts, size), **_metrics(manifest, Scope(split=split), counts)}
+        return InputDataset(
             namespace=namespace,
-            name=f"{_dataset(manifest)}/{t.clean(split.name, _NAME_LIMIT)}",
-            facets=_dataset_facets(manifest, split.name),
-            inputFacets={
-                **_statistics(split.documents, sizes.get(split.name, 0), split.shards),
-                **_metrics(manifest, Scope(split=split.name), split.documents, split.bytes, split.shards),
-            },
+            name=_dataset(manifest) + name,
+            facets=_dataset_facets(manifest, split),
+            inputFacets=facets | (_assertions(checks) if split is None else {}),
         )
-        for split in core.splits
+
+    return [
+        corpus(core.totals, core.ledger.bytes.read),
+        *(corpus(split, sizes.get(split.name, 0), split.name) for split in core.splits),
+        *(InputDataset(namespace=namespace, name=manifest_uri(one), facets=_version(one)) for one in core.parents),
     ]
-    parents = [
-        InputDataset(namespace=namespace, name=manifest_uri(parent), facets=_version(parent)) for parent in core.parents
-    ]
-    return [whole, *splits, *parents]
 
 
 def _output(manifest: Manifest, namespace: str) -> Any:
@@ -244,17 +218,18 @@ def _version(version: str) -> dict[str, Any]:
     return {"version": dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=version, producer=PRODUCER)}
 
 
-def _statistics(documents: int, size: int, shards: int) -> dict[str, Any]:
+def _statistics(counts: Any, size: int) -> dict[str, Any]:
+    """Return the totals of the corpus, or of a split."""
     from openlineage.client.facet_v2 import input_statistics_input_dataset
 
     return {
         "inputStatistics": input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-            rowCount=documents, size=size, fileCount=shards, producer=PRODUCER
+            rowCount=counts.documents, size=size, fileCount=counts.shards, producer=PRODUCER
         )
     }
 
 
-def _metrics(manifest: Manifest, scope: Scope, documents: int, size: int, shards: int) -> dict[str, Any]:
+def _metrics(manifest: Manifest, scope: Scope, counts: Any) -> dict[str, Any]:
     """Return lengths in tokens, sources and languages as metrics of the columns `tokens`, `source` and `language`."""
     from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as facet
 
@@ -262,7 +237,7 @@ def _metrics(manifest: Manifest, scope: Scope, documents: int, size: int, shards
     tokens = [one.value for one in manifest.metrics("tokens", "count", scope)]
     columns = {
         "tokens": facet.ColumnMetrics(
-            count=float(documents),
+            count=float(counts.documents),
             sum=tokens[0] if tokens else None,
             max=lengths.get("max"),
             quantiles={shown: lengths[stat] for stat, shown in _QUANTILES.items() if stat in lengths},
@@ -272,10 +247,14 @@ def _metrics(manifest: Manifest, scope: Scope, documents: int, size: int, shards
         rows = manifest.table(table, ["split", column]).to_pylist()
         held = {row[column] for row in rows if scope.split in {None, row["split"]}}
         if held:
-            columns[column] = facet.ColumnMetrics(distinctCount=len(held), count=float(documents))
+            columns[column] = facet.ColumnMetrics(distinctCount=len(held), count=float(counts.documents))
     return {
         "dataQualityMetrics": facet.DataQualityMetricsInputDatasetFacet(
-            columnMetrics=columns, rowCount=documents, bytes=size, fileCount=shards, producer=PRODUCER
+            columnMetrics=columns,
+            rowCount=counts.documents,
+            bytes=counts.bytes,
+            fileCount=counts.shards,
+            producer=PRODUCER,
         )
     }
 
@@ -286,17 +265,12 @@ def _assertions(checks: Sequence[Check]) -> dict[str, Any]:
 
     made = [
         facet.Assertion(
-            assertion=one.kind,
-            success=one.status == "pass",
-            severity=one.severity,
-            name=one.name,
-            description=one.description,
-            expected=one.expected,
-            actual=one.actual,
-            params=one.params,
+            assertion=one["type"],
+            success=one["status"] == "pass",
+            **{name: value for name, value in one.items() if name not in {"type", "status"}},
         )
         for one in checks
-        if one.applies
+        if one["status"] != "skip"
     ]
     if not made:
         return {}
@@ -316,27 +290,6 @@ def _dataset(manifest: Manifest) -> str:
     return t.clean(manifest.core.dataset.name, _NAME_LIMIT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One rule; every text is harmless to print."""
-
-    name: str
-    kind: str
-    """``metric.stat``."""
-    status: str
-    """pass, fail or skip."""
-    severity: str
-    """error or warn."""
-    description: str | None
-    expected: str
-    """Comparator, limit and unit."""
-    actual: str | None
-    """What was found where it is worst, or why nothing was; small counts of personal data are withheld."""
-    applies: bool = True
-    params: dict[str, Any] = field(default_factory=dict)
-    """State, waived cases, and where the worst case is."""
-
-
 def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
     """Return the rules of a ``gate.json``, marked as not checked: they are what the file says.
 
@@ -351,12 +304,12 @@ def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
     verdict = read_verdict(path)
     if verdict.subject.id != identity:
         raise ConfigError(f"{path} is the verdict of {verdict.subject.id}, the manifest is {identity}")
-    return tuple(replace(one, params={**one.params, "checked": False}) for one in checks_of(verdict))
+    return tuple({**one, "params": {**one["params"], "checked": False}} for one in checks_of(verdict))
 
 
 def checks_of(verdict: Verdict) -> tuple[Check, ...]:
     """Return the rules of a verdict."""
-    return tuple(_check(result) for result in verdict.rules)
+    return tuple(map(_check, verdict.rules))
 
 
 def _check(result: RuleResult) -> Check:
@@ -364,17 +317,16 @@ def _check(result: RuleResult) -> Check:
     worst = result.cases[0] if result.cases else None
     shown = numbers(rule, worst)
     found = with_unit(shown.judged or shown.value, rule.unit)
-    return Check(
-        name=rule.name,
-        kind=t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT),
-        status=_STATUS[result.state],
-        severity=_SEVERITY[rule.severity.value],
-        description=None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
-        expected=t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
-        actual=found or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),
-        applies=result.state != State.NOT_APPLICABLE,
-        params={"state": result.state.value, "waived": result.waived, **_place(worst)},
-    )
+    return {
+        "name": rule.name,
+        "type": t.clean(f"{rule.metric}.{rule.stat}", _NAME_LIMIT),
+        "status": _STATUS[result.state],
+        "severity": _SEVERITY[rule.severity.value],
+        "description": None if rule.reason is None else t.clean(rule.reason, _NAME_LIMIT),
+        "expected": t.clean(f"{shown.limit} {rule.unit}" if rule.limit_kind == "budget" else shown.limit, _NAME_LIMIT),
+        "actual": found or (t.clean(worst.reason, _NAME_LIMIT) if worst is not None and worst.reason else None),
+        "params": {"state": result.state.value, "waived": result.waived, **_place(worst)},
+    }
 
 
 def _place(case: Case | None) -> dict[str, Any]:

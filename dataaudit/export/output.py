@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from dataaudit.errors import ConfigError
@@ -60,17 +59,6 @@ def utc(given: str, where: str) -> str:
         return _text(moment.astimezone(dt.UTC))
     except (ValueError, OverflowError):
         raise ConfigError(f"{where}: expected a time such as 2026-11-22T01:36:40Z, found {given!r}") from None
-
-
-def need(absent: Iterable[str], what: str) -> None:
-    """Refuse to go on without what only people know, all of it named at once.
-
-    Raises:
-        ConfigError: Something is absent.
-    """
-    names = list(absent)
-    if names:
-        raise ConfigError("\n".join([f"{what}:", *(f"  {name}" for name in names)]))
 
 
 def _text(moment: dt.datetime) -> str:

@@ -68,11 +68,11 @@ def judge_and_export(
         ManifestError: A manifest is absent or damaged.
         StoreError: sigstore's services do not answer.
     """
-    from dataaudit.gate.run import judge, read_policy
+    from dataaudit.gate.run import judge, policy_of
     from dataaudit.quarantine.released import held_against
 
     time = export_time(about.time)
-    rules = read_policy(policy)
+    rules = policy_of(policy)
     manifest = load_attested(folder, signer)
     older = None if baseline is None else load_attested(baseline, signer)
     day = dt.datetime.fromisoformat(time).date()
@@ -101,15 +101,7 @@ def export_verdict(
     require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
     # Before anything is done: a wrong key is known at once.
     seal = None if signing is None else seal_of(signing, manifest.folder)
-    payload = statement(
-        verdict,
-        manifest,
-        baseline,
-        time=export_time(about.time),
-        policy_uri=about.policy_uri,
-        resource_uri=about.resource_uri,
-        verifier=about.verifier or VERIFIER,
-    )
+    payload = statement(verdict, manifest, baseline, replace(about, time=export_time(about.time)))
     data, how = (payload + b"\n", "not signed") if seal is None else seal.sign(payload)
     write_file(out, data, manifest.folder)
     result = PASSED if verdict.passed else FAILED
@@ -118,26 +110,15 @@ def export_verdict(
     return Written(file=out, data=data, words=f"{result}, {dataset} by {policy}; {how}", facts=facts)
 
 
-def statement(
-    verdict: Verdict,
-    manifest: Manifest,
-    baseline: Manifest | None,
-    *,
-    time: str,
-    policy_uri: str | None = None,
-    resource_uri: str | None = None,
-    verifier: str = VERIFIER,
-) -> bytes:
+def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, about: About) -> bytes:
     """Return the statement of a verdict as canonical JSON.
 
     Args:
         verdict: Of the gate.
         manifest: That was judged.
         baseline: That it was compared with.
-        time: When, UTC, ISO 8601.
-        policy_uri: Where the policy is; by default a URN of its name and version.
-        resource_uri: Where consumers get the dataset; by default its package URL.
-        verifier: URI of who runs the gate.
+        about: What the caller sets: a time; by default a URN of the policy's name and version, and the package URL of
+            the dataset.
 
     Raises:
         ValueError: The verdict is of another manifest, or compares with another one.
@@ -152,14 +133,18 @@ def statement(
         raise ValueError(f"the verdict does not compare with {baseline.id}")
     subject = verdict.subject
     predicate = {
-        "verifier": {"id": verifier, "version": {"dataaudit": __version__}},
-        "timeVerified": time,
-        "resourceUri": resource_uri or dataset_uri(subject.name, subject.version),
+        "verifier": {"id": about.verifier or VERIFIER, "version": {"dataaudit": __version__}},
+        "timeVerified": about.time,
+        "resourceUri": about.resource_uri or dataset_uri(subject.name, subject.version),
         "policy": {
-            "uri": policy_uri or policy_urn(verdict.policy, verdict.policy_version),
+            "uri": about.policy_uri or policy_urn(verdict.policy, verdict.policy_version),
             "digest": {"sha256": digest_of(verdict.policy_digest)},
         },
-        "inputAttestations": [_input(one) for one in (manifest, baseline) if one is not None],
+        "inputAttestations": [
+            {"uri": manifest_uri(one.id), "digest": {"sha256": one.pointer_sha256}}
+            for one in (manifest, baseline)
+            if one is not None
+        ],
         "verificationResult": PASSED if verdict.passed else FAILED,
         "verifiedLevels": [LEVEL if verdict.passed else FAILED],
         "slsaVersion": SLSA_VERSION,
@@ -178,10 +163,6 @@ def statement(
 def policy_urn(name: str, version: str) -> str:
     """Return the URN of a policy that nobody gave a URI."""
     return f"{PROGRAM}:policy:{quote(name, safe='')}:{quote(version, safe='')}"
-
-
-def _input(manifest: Manifest) -> dict[str, Any]:
-    return {"uri": manifest_uri(manifest.id), "digest": {"sha256": manifest.pointer_sha256}}
 
 
 def _facts(verdict: Verdict) -> dict[str, Any]:

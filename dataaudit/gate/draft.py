@@ -289,18 +289,12 @@ def outward(value: float, *, up: bool) -> float:
 
 def _rule(rule: Rule, said: str) -> str:
     """Return a rule as YAML with a comment above it: what it judges and its limit, then what is not the default."""
-    given = {key: getattr(rule, key) for key in type(rule).model_fields if key in _keys(rule)}
     lines = []
-    for key, value in given.items():
-        shown = _scope(value) if isinstance(value, ScopeRule) else _scalar(value)
-        lines.append(f"{'- ' if key == 'name' else '  '}{key}: {shown}")
+    for key, field in type(rule).model_fields.items():
+        if (value := getattr(rule, key)) != field.default:
+            shown = _scope(value) if isinstance(value, ScopeRule) else _scalar(value)
+            lines.append(f"{'- ' if key == 'name' else '  '}{key}: {shown}")
     return "\n".join([*_comment(said, "  "), *(f"  {line}" for line in lines)])
-
-
-def _keys(rule: Rule) -> frozenset[str]:
-    """Return the keys that a rule has to name: those that have another value than the default."""
-    fields = type(rule).model_fields
-    return frozenset(key for key, field in fields.items() if getattr(rule, key) != field.default)
 
 
 def _scope(scope: ScopeRule) -> str:

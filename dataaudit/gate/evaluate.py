@@ -6,29 +6,38 @@ import datetime as dt
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 from dataaudit import text as t
-from dataaudit.gate.coverage import UNKNOWN_BYTES, complete_rules, is_of_unknown_size, without_tolerated
 from dataaudit.gate.facts import Facts
-from dataaudit.gate.judge import MISSING, UNREAD, Judgement, excess, judge
-from dataaudit.gate.looked_for import demanded_remarks, with_search
+from dataaudit.gate.judge import (
+    AT_LEAST,
+    MISSING,
+    UNKNOWN_BYTES,
+    UNREAD,
+    Judgement,
+    case_of,
+    excess,
+    judge,
+    judged_at_least,
+)
+from dataaudit.gate.looked_for import NOTHING, demanded_remarks, explained, lost_parts, with_search
 from dataaudit.gate.lookup import compared_with, declared_for, is_part, record_of, why_not_at_all
-from dataaudit.gate.lost import NOTHING, explained, lost_parts
 from dataaudit.gate.policy import Policy, Rule, Waiver
 from dataaudit.gate.scopes import expected_scopes, judged_stats
-from dataaudit.gate.searched import AT_LEAST, is_at_least, judged_at_least
 from dataaudit.gate.shards import judge_shards, shard_statistics
 from dataaudit.gate.verdict import BINDING, ORDER, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
-from dataaudit.gate.wordless import NO_WORDS, cannot_be_found, wordless_remarks
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.comparable import Meaning
 from dataaudit.metrics.family import Statistic
 from dataaudit.metrics.registry import statistic
 
 _NO_SUCH_PART = "no_such_part"
+_NO_WORDS = "no_words"
+"""Reason of a case that would hold because nothing could be found."""
+_MANY_WORDLESS = 0.5
+"""Share of documents without a word from which on a split is remarked on."""
 _ITEMS = "benchmark_contamination"
 _SECRETS, _HITS, _VALIDATED = "secret_hit_rate", "hits", "validated_hits"
 _UNCOUNTED = ("context", "too_short", "boilerplate")
@@ -48,16 +57,16 @@ def evaluate(
     """Judge a manifest.
 
     Args:
-        policy: The policy; :func:`dataaudit.gate.scopes.check_policy` has found nothing wrong with it.
+        policy: The policy; :func:`dataaudit.gate.run.policy_of` has found nothing wrong with it.
         now: The manifest.
         baseline: What rules of change compare with.
         on: The day that waivers are held against.
         fail_on: ``fail`` or ``warn``.
     """
-    rules = complete_rules(policy)
     waivers = {waiver.fingerprint: waiver for waiver in policy.waivers if waiver.expires >= on}
     meaning = None if baseline is None else Meaning(baseline.core, now.core)
-    results = tuple(_result(policy, rule, now, baseline, meaning, waivers) for rule in rules)
+    sides = _Sides(policy, now, baseline, meaning)
+    results = tuple(_result(rule, sides, waivers) for rule in policy.complete_rules)
     cases = {case.fingerprint: case for result in results for case in result.cases if case.fingerprint}
     return Verdict(
         policy=policy.policy,
@@ -72,7 +81,7 @@ def evaluate(
             *demanded_remarks(policy, now),
             *_not_looked_for(policy, now),
             *_unconfirmed(policy, now),
-            *wordless_remarks(now.wordless),
+            *_wordless(now),
             *(() if baseline is None else _remarks(now, baseline)),
         ),
         waivers=tuple(
@@ -106,6 +115,14 @@ def _unconfirmed(policy: Policy, now: Facts) -> Iterator[str]:
             " confirms, such as passwords: no rule of the policy speaks of them. `dataaudit show DIR --section secrets`"
             " lists them by kind."
         )
+
+
+def _wordless(now: Facts) -> Iterator[str]:
+    """Say which splits have many documents without a word."""
+    for scope, (without, of) in sorted(now.wordless.items(), key=lambda item: item[0].split or ""):
+        if scope.as_dict().keys() == {"split"} and without >= _MANY_WORDLESS * of:
+            some = f"{without:,} of {t.plural(of, 'document')} of the split {scope.split}"
+            yield f"No word is in {some}: look whether these are its texts; nothing can be found in them."
 
 
 def _remarks(now: Facts, baseline: Facts) -> Iterator[str]:
@@ -148,108 +165,126 @@ def _waiver_state(waiver: Waiver, on: dt.date, case: Case | None) -> WaiverState
     return WaiverState.USED if case.waived else WaiverState.EXCEEDED
 
 
-def _result(
-    policy: Policy,
-    rule: Rule,
-    now: Facts,
-    baseline: Facts | None,
-    meaning: Meaning | None,
-    waivers: dict[str, Waiver],
-) -> RuleResult:
-    cases, counts, waits = _cases(policy, rule, now, baseline, meaning)
-    marked = [_marked(rule, case, waivers) for case in cases]
-    deciding = {case.state for case in marked if not case.waived} | ({State.PASSED} if counts[State.PASSED] else set())
-    if not deciding:
-        deciding = {State.PASSED}  # all that is wrong is waived
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """What every rule is judged by."""
+
+    policy: Policy
+    now: Facts
+    baseline: Facts | None
+    meaning: Meaning | None
+    """Whether numbers of both mean the same."""
+
+
+@dataclass(slots=True)
+class _Cases:
+    """The cases of a rule that matter, the number of all by state, and whether it waits for a baseline."""
+
+    cases: list[Case] = field(default_factory=list)
+    counts: Counter[State] = field(default_factory=Counter)
+    waits: bool = False
+
+    def none_passes(self) -> None:
+        """Have none pass: of which of them something is wrong is not known."""
+        self.cases = [one for one in self.cases if one.state != State.PASSED]
+        self.counts[State.NOT_EVALUATED] += self.counts.pop(State.PASSED, 1)
+
+
+def _result(rule: Rule, sides: _Sides, waivers: dict[str, Waiver]) -> RuleResult:
+    found = _cases(rule, sides)
+    marked = [_marked(rule, case, waivers) for case in found.cases]
+    deciding = {case.state for case in marked if not case.waived}
+    if found.counts[State.PASSED] or not deciding:  # or all that is wrong is waived
+        deciding.add(State.PASSED)
     marked.sort(key=lambda case: _worst_first(rule, case))
     shown = [case for case in marked if case.state not in {State.PASSED, State.NOT_APPLICABLE}] or marked[:1]
     return RuleResult(
         rule=rule,
         state=next(state for state in ORDER if state in deciding),
-        counts={state: number for state, number in counts.items() if number},
+        counts={state: number for state, number in found.counts.items() if number},
         waived=sum(case.waived for case in marked),
         cases=tuple(shown),
-        waits=waits and not any(case.reason in BINDING for case in shown),
+        waits=found.waits and not any(case.reason in BINDING for case in shown),
     )
 
 
-def _cases(
-    policy: Policy, rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None
-) -> tuple[list[Case], Counter[State], bool]:
-    """Return the cases of a rule that matter, the number of all by state, and whether it waits for a baseline."""
-    if "shard" in rule.scope.per and now.has(rule.metric):
-        cases, counts = _shard_cases(rule, now)
-        if counts.total():
-            told = [explained(rule, case, now, baseline) for case in cases]
-            for was, case in zip(cases, told, strict=True):
-                counts[was.state] -= 1
-                counts[case.state] += 1
+def _cases(rule: Rule, sides: _Sides) -> _Cases:
+    policy, now, baseline = sides.policy, sides.now, sides.baseline
+    found = _Cases()
+    if "shard" not in rule.scope.per:
+        found = _record_cases(rule, sides)
+    elif now.has(rule.metric):
+        found = _shard_cases(rule, now)
+        if found.counts.total():
+            for index, case in enumerate(found.cases):
+                found.cases[index] = explained(rule, case, now, baseline)
+                found.counts[case.state] -= 1
+                found.counts[found.cases[index].state] += 1
             whole = Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=State.PASSED, unit=rule.unit)
             whole = with_search(policy, rule, whole, now, baseline)
-            if whole.state != State.PASSED:  # of which shards it is not known
-                told = [whole, *(case for case in told if case.state != State.PASSED)]
-                counts[State.NOT_EVALUATED] += counts.pop(State.PASSED, 1)
-            return told, counts, False
-    cases, waits = _record_cases(rule, now, baseline, meaning) if "shard" not in rule.scope.per else ([], False)
-    if not cases:
+            if whole.state != State.PASSED:
+                found.none_passes()
+                found.cases.insert(0, whole)
+            return found
+    if not found.cases:
         absent = not rule.required and not now.has(rule.metric)
         state = State.NOT_APPLICABLE if absent else State.NOT_EVALUATED
         reason = NOTHING if now.has(rule.metric) else MISSING
-        cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
-    cases = [explained(rule, case, now, baseline) for case in cases]
-    cases = [with_search(policy, rule, case, now, baseline) for case in cases]
+        found.cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
+    told = [explained(rule, case, now, baseline) for case in found.cases]
+    found.cases = [with_search(policy, rule, case, now, baseline) for case in told]
     if "shard" not in rule.scope.per:
-        cases += lost_parts(rule, now, baseline, cases)
-    return cases, Counter(case.state for case in cases), waits
+        found.cases += lost_parts(rule, now, baseline, found.cases)
+    found.counts = Counter(case.state for case in found.cases)
+    return found
 
 
-def _shard_cases(rule: Rule, now: Facts) -> tuple[list[Case], Counter[State]]:
-    cases: list[Case] = []
-    counts: Counter[State] = Counter()
+def _shard_cases(rule: Rule, now: Facts) -> _Cases:
+    found = _Cases()
     for one in shard_statistics(rule):
         known = statistic(one.metric, one.stat)
         whole = None if known is None else why_not_at_all(known, now, Scope())
         if whole is None:
-            found = judge_shards(rule, one, now.shards, now.held_out)
-            cases += found.cases
-            counts.update(found.counts)
-            if counts[State.PASSED] and is_at_least(one.metric, one.stat, now, Scope()):  # in which shard is not known
-                cases = [case for case in cases if case.state != State.PASSED]
-                cases.append(_case(rule, one.stat, Scope(), None, _NOT_SEARCHED))
-                counts[State.NOT_EVALUATED] += counts.pop(State.PASSED)
+            cases, counts = judge_shards(rule, one, now.shards, now.held_out)
+            found.cases += cases
+            found.counts.update(counts)
+            if found.counts[State.PASSED] and now.is_at_least(one.metric, one.stat, Scope()):
+                found.none_passes()
+                found.cases.append(case_of(rule, one.stat, Scope(), None, _NOT_SEARCHED))
         else:
             missed = judge(rule, whole)
-            cases.append(_case(rule, one.stat, Scope(), whole, missed))
-            counts[missed.state] += 1
-    return cases, counts
+            found.cases.append(case_of(rule, one.stat, Scope(), whole, missed))
+            found.counts[missed.state] += 1
+    return found
 
 
-def _record_cases(rule: Rule, now: Facts, baseline: Facts | None, meaning: Meaning | None) -> tuple[list[Case], bool]:
+def _record_cases(rule: Rule, sides: _Sides) -> _Cases:
+    now, found = sides.now, _Cases()
     held = now.has(rule.metric)
-    cases, waits = [], False
     for stat in judged_stats(rule, now):
         known = statistic(rule.metric, stat)
         if known is None:
             continue
-        for scope in _scopes(rule, known, now, baseline):
+        for scope in _scopes(rule, known, now, sides.baseline):
             record = record_of(known, now, scope)
             compared = None
             if rule.budget_from is not None:
                 compared = declared_for(scope, now)
             elif rule.needs_baseline:
-                compared = compared_with(known, scope, record, baseline, meaning)
-            found = judge(rule, without_tolerated(rule, record, now.partial), compared, metric_held=held)
-            if record is not None and is_at_least(rule.metric, stat, now, scope):
-                found = judged_at_least(rule, record, found, partial(judge, rule, compared=compared))
-            if found.state == State.PASSED and is_of_unknown_size(rule.metric, scope, now.unsized):
-                found = replace(found, state=State.NOT_EVALUATED, reason=UNKNOWN_BYTES)
-            if found.state == State.PASSED and cannot_be_found(known, scope, now.held_out, now.wordless):
-                found = replace(found, state=State.NOT_EVALUATED, reason=NO_WORDS)
-            waits = waits or found.waits
-            if found.reason == MISSING and not is_part(known, now, scope):
-                found = replace(found, reason=_NO_SUCH_PART)
-            cases.append(_case(rule, stat, scope, record, found, 0 if compared is None else compared.denominator))
-    return cases, waits
+                compared = compared_with(known, scope, record, sides.baseline, sides.meaning)
+            judged = judge(rule, now.without_tolerated(rule, record), compared, metric_held=held)
+            if record is not None and now.is_at_least(rule.metric, stat, scope):
+                judged = judged_at_least(rule, record, judged, compared)
+            if judged.state == State.PASSED and now.is_of_unknown_size(rule.metric, scope):
+                judged = replace(judged, state=State.NOT_EVALUATED, reason=UNKNOWN_BYTES)
+            if judged.state == State.PASSED and now.cannot_be_found(known, scope):
+                judged = replace(judged, state=State.NOT_EVALUATED, reason=_NO_WORDS)
+            found.waits = found.waits or judged.waits
+            if judged.reason == MISSING and not is_part(known, now, scope):
+                judged = replace(judged, reason=_NO_SUCH_PART)
+            of = 0 if compared is None else compared.denominator
+            found.cases.append(case_of(rule, stat, scope, record, judged, baseline_denominator=of))
+    return found
 
 
 def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> Sequence[Scope]:
@@ -261,31 +296,6 @@ def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> 
         return scopes
     known = set(scopes)
     return [*scopes, *(scope for scope in expected_scopes(rule, stat, baseline) if scope not in known)]
-
-
-def _case(
-    rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement, baseline_denominator: int = 0
-) -> Case:
-    of = record or Metric(
-        metric=rule.metric, stat=stat, scope=scope, unit=rule.unit, value=None, status="not_evaluated", reason=MISSING
-    )
-    return Case(
-        rule=rule.name,
-        stat=stat,
-        scope=scope,
-        state=found.state,
-        reason=found.reason,
-        unit=of.unit,
-        value=of.value,
-        low=of.low,
-        high=of.high,
-        confidence=of.confidence,
-        method=of.method,
-        denominator=of.denominator,
-        baseline=found.baseline,
-        baseline_denominator=baseline_denominator,
-        judged=found.judged,
-    )
 
 
 def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.coverage import beyond_tolerance
 from dataaudit.gate.facts import UNREAD_STATES, Facts
 from dataaudit.gate.judge import UNREAD
 from dataaudit.gate.numbers import shown_count
@@ -184,7 +183,7 @@ def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
         return _equals(case.scope.shard, clues) if metric.finds_copies else NOTHING
     if isinstance(metric.evidence, Counted):
         noun, counts = metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
-        return noun, beyond_tolerance(rule, counts, clues.facts.partial)
+        return noun, clues.facts.beyond_tolerance(rule, counts)
     return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
 
 

@@ -1,22 +1,29 @@
-"""What the gate knows of a manifest: the records that a policy asks for, and which scopes there ought to be."""
+"""What the gate knows of a manifest: records that a policy asks for, scopes there ought to be, what was not read.
+
+A count of findings of documents that were not searched whole is at least what it says. In texts without words nothing
+can be found, and a rate of 0 is no good news.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.gate.policy import COVERAGE, Rule
 from dataaudit.gate.verdict import Subject
-from dataaudit.gate.wordless import Wordless, wordless_parts
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.core import Core, DetectorRecord
+from dataaudit.manifest.core import Core
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK, TABLES
 from dataaudit.metrics.coverage.definition import bad_share
+from dataaudit.metrics.family import Statistic
+from dataaudit.metrics.findings import LOWER_BOUNDS, TRUNCATED
+from dataaudit.metrics.overlap.records import NEARLY_ALL
 from dataaudit.metrics.registry import METRICS
 
 UNREAD_STATES = ("quarantined", "skipped")
@@ -25,6 +32,8 @@ _EMPTY_FILE = hashlib.sha256().hexdigest()
 MIXTURE = "source_mix_share"
 _OTHER = "other"
 """What sources beyond the config's `max_sources` are called."""
+Wordless = Mapping[Scope, tuple[int, int]]
+"""By split, source, or both: documents without a word, of so many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,17 +132,55 @@ class Facts:
         """Return the names of the sets that a metric is kept for: evaluation sets, or held-out splits."""
         return self.protected if METRICS[metric].sets == "evaluation" else self.splits("held_out")
 
+    def without_tolerated(self, rule: Rule, record: Metric | None) -> Metric | None:
+        """Return a record of unread bytes without the bad records that a rule tolerates.
 
-def subject_of(manifest: Manifest) -> Subject:
-    """Return which manifest it is."""
-    core = manifest.core
-    return Subject(
-        id=manifest.id,
-        name=core.dataset.name,
-        version=core.dataset.version,
-        documents=core.totals.documents,
-        shards=core.ledger.shards.planned,
-    )
+        A shard of which more is bad counts as unread as a whole, whatever the build's `reader.max_bad_records` let
+        pass: a record without a text loses no byte.
+        """
+        if rule.max_bad_records is None or record is None or record.value is None:
+            return record
+        value = record.value
+        for shard in self.partial:
+            value += -shard.bad_bytes + (shard.size if shard.share > rule.max_bad_records else 0)
+        return replace(record, value=max(0.0, value))
+
+    def beyond_tolerance(self, rule: Rule, counts: Mapping[int, int]) -> Mapping[int, int]:
+        """Return unread bytes by shard as :meth:`without_tolerated` counts them."""
+        if rule.max_bad_records is None:
+            return counts
+        own = {one.shard: one.size if one.share > rule.max_bad_records else 0 for one in self.partial}
+        return {shard: number for shard, number in {**counts, **own}.items() if number}
+
+    def is_of_unknown_size(self, metric: str, scope: Scope) -> bool:
+        """Return whether a number of unread bytes lacks a shard whose bytes nobody knows: a link to nothing, a pipe."""
+        own = (scope.split in {None, split} and scope.rule in {None, reason} for split, reason in self.unsized)
+        return metric == COVERAGE and any(own)
+
+    def is_at_least(self, metric: str, stat: str, scope: Scope) -> bool:
+        """Return whether a number counts findings, and documents of its part of the corpus were not searched whole."""
+        if not METRICS[metric].searches_with or stat not in LOWER_BOUNDS:
+            return False
+        record = self.find(metric, TRUNCATED, Scope(split=scope.split, source=scope.source))
+        return record is not None and bool(record.value)
+
+    def cannot_be_found(self, stat: Statistic, scope: Scope) -> bool:
+        """Return whether nine of ten documents and more, in all that a number speaks of, hold no word."""
+        if not (self.wordless and METRICS[stat.metric].in_words):
+            return False
+        if METRICS[stat.metric].sets and self._hold_no_words(self.splits("training")):
+            return True  # what is looked for can stand nowhere
+        if scope.source is not None and scope.set is None:
+            return self._holds_no_words(Scope(split=scope.split, source=scope.source))
+        named = scope.split or scope.set
+        return self._hold_no_words((named,) if named in self.held_out else self.splits(stat.population))
+
+    def _hold_no_words(self, splits: Collection[str | None]) -> bool:
+        return bool(splits) and all(self._holds_no_words(Scope(split=name)) for name in splits)
+
+    def _holds_no_words(self, scope: Scope) -> bool:
+        without, of = self.wordless.get(scope, (0, 1))
+        return without >= NEARLY_ALL * of
 
 
 def read_facts(
@@ -154,14 +201,22 @@ def read_facts(
     core = manifest.core
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(
-        subject=subject_of(manifest),
+        subject=Subject(
+            id=manifest.id,
+            name=core.dataset.name,
+            version=core.dataset.version,
+            documents=core.totals.documents,
+            shards=core.ledger.shards.planned,
+        ),
         core=core,
         held_out={split.name: split.held_out for split in core.splits},
         sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
         languages=_by_split(manifest.table("languages"), "source", "language"),
         protected=tuple(one.name for one in core.protected),
         entities={
-            name: _entities(core.detectors, metric.searches_with)
+            name: frozenset(
+                entity for one in core.detectors if one.name == metric.searches_with for entity in one.entities
+            )
             for name, metric in METRICS.items()
             if metric.searches_with
         },
@@ -170,7 +225,7 @@ def read_facts(
         held_out_rows={split.name: _rows(manifest, split.name) for split in core.splits if split.held_out},
         partial=_partial(manifest) if partial else (),
         unsized=_unsized(manifest),
-        wordless=wordless_parts(manifest),
+        wordless=_wordless(manifest),
         is_folded=_is_folded(manifest, sources),
         records=Records(manifest, metrics),
         shards=manifest.table("shards", sorted(shards)) if shards else TABLES["shards"].schema.empty_table(),
@@ -181,6 +236,15 @@ def _rows(manifest: Manifest, split: str) -> str:
     table = manifest.table("shards", ["split", "rows_digest"])
     digests = table.filter(pc.equal(table["split"], split))["rows_digest"].to_pylist()
     return digest_json(sorted(one or "" for one in digests))
+
+
+def _wordless(manifest: Manifest) -> Wordless:
+    """Return the parts of a manifest that have documents without a word, as far as a stage has counted them."""
+    records = [
+        *((record.scope, record) for record in manifest.metrics("near_dup_rate", "no_words")),
+        *((Scope(split=record.scope.set), record) for record in manifest.metrics("train_val_overlap", "no_words")),
+    ]
+    return {scope: (int(record.value), record.n) for scope, record in records if record.value}
 
 
 def _unsized(manifest: Manifest) -> frozenset[tuple[str, str]]:
@@ -223,10 +287,6 @@ def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, 
     for split, *values in zip(*(rows[name].to_pylist() for name in ("split", *columns)), strict=True):
         found.setdefault(split, set()).add(tuple(values))
     return {split: frozenset(names) for split, names in found.items()}
-
-
-def _entities(detectors: Iterable[DetectorRecord], name: str) -> frozenset[str]:
-    return frozenset(entity for one in detectors if one.name == name for entity in one.entities)
 
 
 def _is_folded(manifest: Manifest, sources: dict[str, frozenset[tuple[str, ...]]]) -> bool:

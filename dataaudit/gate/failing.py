@@ -21,7 +21,7 @@ from dataaudit.gate.evidence import CHANGED, NEW, NOTHING, PARTS, Broken, Clues,
 from dataaudit.gate.facts import read_facts
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.reasons import reason_text
-from dataaudit.gate.verdict import Case, RuleResult, Subject, Verdict
+from dataaudit.gate.verdict import Case, Subject, Verdict
 from dataaudit.gate.writers.effects import STOPPING, effect_of_case
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
@@ -76,7 +76,11 @@ def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = No
         _same(verdict.baseline, baseline, "baseline")
     if verdict.passed:
         return
-    stopped = [(result, cases) for result in verdict.rules if (cases := _stopping(verdict, result))]
+    every = [
+        (one, [case for case in one.cases if effect_of_case(verdict, one.rule, case) in STOPPING])
+        for one in verdict.rules
+    ]
+    stopped = [(result, cases) for result, cases in every if cases]
     columns = evidence_columns([result.rule for result, _ in stopped]) | {"sources", "languages"}
     partial = any(result.rule.max_bad_records is not None for result, _ in stopped)
     clues = Clues(manifest=manifest, facts=read_facts(manifest, (), shards=columns, partial=partial), baseline=baseline)
@@ -104,10 +108,6 @@ def _same(subject: Subject, manifest: Manifest, what: str) -> None:
         raise ManifestMismatch(
             f"the verdict is of another {what}: {subject.id}, this one is {manifest.id}", "Judge this one first."
         )
-
-
-def _stopping(verdict: Verdict, result: RuleResult) -> list[Case]:
-    return [case for case in result.cases if effect_of_case(verdict, result.rule, case) in STOPPING]
 
 
 class _Shards:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
-from dataaudit.gate.coverage import COVERAGE
-from dataaudit.gate.policy import Rule, Severity
-from dataaudit.gate.verdict import State
-from dataaudit.manifest.metric import NO_INTERVAL, Metric, rounded
+from dataaudit.gate.policy import COVERAGE, Rule, Severity
+from dataaudit.gate.verdict import Case, State
+from dataaudit.manifest.metric import NO_INTERVAL, Metric, Scope, rounded
 from dataaudit.metrics.comparable import OTHER_UNIT
 
 ABSENT = frozenset({"no_judge", "no_analyzer", "no_reference"})
@@ -19,6 +19,13 @@ NO_BASELINE = "no_baseline"
 NEW = "new_scope"
 UNREAD = "unread_bytes"
 FEW_SHARDS = "too_few_shards"
+UNKNOWN_BYTES = "unknown_bytes"
+"""Reason of a number that lacks a shard which was not read and whose size is not known."""
+AT_LEAST = "at_least"
+"""Reason of a case whose number is a lower bound."""
+_LARGEST = 1e300
+_OF_RECORD = ("unit", "value", "low", "high", "confidence", "method", "denominator")
+_OF_JUDGEMENT = ("state", "reason", "baseline", "judged")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +74,27 @@ def judge(
     else:
         found = _compare(rule, _distance(rule, record, compared), compared.value)
     return replace(found, reason=record.reason) if record.reason in NO_INTERVAL else found
+
+
+def judged_at_least(rule: Rule, record: Metric, found: Judgement, compared: Compared | None) -> Judgement:
+    """Return a judgement of a lower bound: as it was found when no larger number would change it.
+
+    It fails a rule that what was found already breaks, and passes one that no larger number would break. In between it
+    is not evaluated.
+    """
+    if found.state in {State.NOT_EVALUATED, State.NOT_APPLICABLE} or record.value is None:
+        return found
+    turns = rule.limit if rule.limit_kind == "budget" else found.baseline or 0.0
+    larger = (replace(record, value=value) for value in (max(turns, record.value), _LARGEST))
+    same = {judge(rule, one, compared).state for one in larger} == {found.state}
+    return replace(found, state=found.state if same else State.NOT_EVALUATED, reason=AT_LEAST)
+
+
+def case_of(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement, **more: Any) -> Case:
+    """Return the case of a record, which may be absent, and of what it is judged as."""
+    numbers = {} if record is None else {name: getattr(record, name) for name in _OF_RECORD}
+    judged = {name: getattr(found, name) for name in _OF_JUDGEMENT}
+    return Case(**{"rule": rule.name, "stat": stat, "scope": scope, "unit": rule.unit, **numbers, **judged, **more})
 
 
 def against(rule: Rule, record: Metric) -> float:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dataaudit.gate.facts import MIXTURE, Facts
-from dataaudit.gate.judge import EMPTY, NEW, NO_BASELINE, Compared
-from dataaudit.gate.searched import BASELINE_AT_LEAST, is_at_least
+from dataaudit.gate.judge import AT_LEAST, EMPTY, NEW, NO_BASELINE, Compared
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.comparable import Meaning, Meant
 from dataaudit.metrics.family import Statistic
@@ -56,11 +55,6 @@ def _zero(stat: Statistic, scope: Scope, whole: Metric | None) -> Metric:
     if whole is None:
         return zero
     return replace(zero, n=whole.n, denominator=whole.denominator, version=whole.version)
-
-
-def is_part(stat: Statistic, facts: Facts, scope: Scope) -> bool:
-    """Return whether the corpus has the split, source, language or set that a scope names."""
-    return _was_there(stat, scope, facts)
 
 
 def _was_looked_for(stat: Statistic, facts: Facts, scope: Scope) -> bool:
@@ -113,9 +107,9 @@ def compared_with(
         return Compared(reason=NO_BASELINE)
     other = record_of(stat, baseline, scope)
     if other is None:
-        return Compared(reason=_BASELINE_MISSING if _was_there(stat, scope, baseline) else NEW)
-    if is_at_least(stat.metric, stat.stat, baseline, scope):
-        return Compared(reason=BASELINE_AT_LEAST)
+        return Compared(reason=_BASELINE_MISSING if is_part(stat, baseline, scope) else NEW)
+    if baseline.is_at_least(stat.metric, stat.stat, scope):
+        return Compared(reason=f"baseline_{AT_LEAST}")
     if other.value is None:
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
     was, now = (Meant(one.unit, one.version) for one in (other, record or other))
@@ -124,6 +118,6 @@ def compared_with(
     return Compared(value=other.value, denominator=other.denominator)
 
 
-def _was_there(stat: Statistic, scope: Scope, facts: Facts) -> bool:
-    """Return whether a manifest had this part of the corpus, so that a record is missing."""
+def is_part(stat: Statistic, facts: Facts, scope: Scope) -> bool:
+    """Return whether the corpus has the split, source, language or set that a scope names: its record is missing."""
     return is_in_corpus(facts, scope) and (scope.set is None or scope.set in facts.sets_of(stat.metric))

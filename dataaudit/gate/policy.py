@@ -36,7 +36,7 @@ LIMITS: tuple[Limit, ...] = ("budget", "change", "relative_change", "robust_sd")
 
 LONGEST_WAIVER = dt.timedelta(days=180)
 """How far ahead the last day of a waiver may lie, from the day on which the gate runs."""
-COVERAGE_METRIC = "coverage_unread_bytes"
+COVERAGE = "coverage_unread_bytes"
 COVERAGE_NAME = "coverage"
 """Of the rule that the gate adds; it may be waived too."""
 
@@ -206,7 +206,7 @@ class Rule(_Model):
             yield f"`warn` is {warn:g}, expected a number {'below' if above else 'above'} the limit, {self.limit:g}"
         if self.severity == Severity.WARN:
             yield "`warn` is the first of two limits; a rule of `severity: warn` has one"
-        if self.metric == COVERAGE_METRIC:
+        if self.metric == COVERAGE:
             yield "`warn` does not go with unread bytes: nobody knows what is in them"
 
     @property
@@ -228,6 +228,27 @@ class Rule(_Model):
     def first_limit(self) -> float:
         """The limit from which on something is said: that of a warning where there are two."""
         return self.limit if self.warn is None else self.warn
+
+    @property
+    def is_added(self) -> bool:
+        """Whether the gate added the rule itself."""
+        return self.model_copy(update={"name": COVERAGE_NAME}) == _COVERAGE_RULE
+
+    @property
+    def limits_coverage(self) -> bool:
+        """Whether it bounds from above what of the whole dataset may be unread, baseline or not."""
+        whole = self.metric == COVERAGE and not self.scope.fields
+        return whole and self.required and self.limit_kind == "budget" and self.comparator not in {">=", ">"}
+
+
+_COVERAGE_RULE = Rule(
+    name=COVERAGE_NAME,
+    metric=COVERAGE,
+    stat="shard_bytes",
+    unit="bytes",
+    budget=0.0,
+    reason="Every shard has to be read. The gate adds this rule to a policy that has none about coverage.",
+)
 
 
 class Waiver(_Model):
@@ -299,13 +320,19 @@ class Policy(_Model):
     def _check(self) -> Self:
         if self.token_proof_refuses is not None and self.token_proof is None:
             raise ValueError("token_proof_refuses without token_proof: name the record, `token_proof: FILE`")
-        problems = [
-            *_whole_problems([rule.name for rule in self.rules], self.waivers),
-            *_ceilings_problems(self.rules, self.waivers),
-        ]
-        if problems:
+        if problems := [*_problems([rule.name for rule in self.rules], self.rules, self.waivers)]:
             raise ValueError("\n".join(problems))
         return self
+
+    @property
+    def complete_rules(self) -> tuple[Rule, ...]:
+        """The rules, and one about coverage when none bounds it for the whole dataset."""
+        if any(rule.limits_coverage for rule in self.rules):
+            return self.rules
+        name = COVERAGE_NAME
+        while any(rule.name == name for rule in self.rules):
+            name += "-of-all-shards"
+        return (*self.rules, _COVERAGE_RULE.model_copy(update={"name": name}))
 
     @property
     def list_path(self) -> Path | None:
@@ -357,8 +384,11 @@ def _without_absent(value: Any) -> Any:
     return {key: _without_absent(one) for key, one in value.items() if one is not None or key not in LATER_KEYS}
 
 
-def _whole_problems(names: Sequence[str], waivers: Sequence[Waiver]) -> Iterator[str]:
-    """Yield what is wrong with rules and waivers together."""
+def _problems(names: Sequence[str], rules: Sequence[Rule], waivers: Sequence[Waiver]) -> Iterator[str]:
+    """Yield what is wrong with rules and waivers together, such as a ceiling within the limit: it would cover nothing.
+
+    Rules may have names and yet be none, if something else is wrong with them.
+    """
     for name, number in Counter(names).items():
         if number > 1:
             yield f"two rules are named `{name}`"
@@ -369,6 +399,17 @@ def _whole_problems(names: Sequence[str], waivers: Sequence[Waiver]) -> Iterator
     for name, number in Counter(waiver.fingerprint for waiver in waivers).items():
         if number > 1:
             yield f"two waivers have the fingerprint {name}"
+    named = {rule.name: rule for rule in reversed(rules)}
+    for waiver in waivers:
+        rule = named.get(waiver.rule)
+        if waiver.up_to is None or rule is None or rule.comparator == "==":
+            continue
+        limit = rule.first_limit
+        if waiver.up_to <= limit if rule.comparator in {"<=", "<"} else waiver.up_to >= limit:
+            yield (
+                f"the waiver {waiver.fingerprint} of the rule `{rule.name}`: `up_to` is {waiver.up_to:g}, expected a"
+                f" number beyond the rule's limit, {limit:g}"
+            )
 
 
 def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str]:
@@ -379,23 +420,6 @@ def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str
                 f"the waiver {waiver.fingerprint} of the rule `{waiver.rule}`: it ends on {waiver.expires},"
                 f" {(waiver.expires - on).days:,} days from now; expected at most {LONGEST_WAIVER.days}"
             )
-
-
-def _ceilings_problems(rules: Sequence[Rule], waivers: Iterable[Waiver]) -> Iterator[str]:
-    for waiver in waivers:
-        yield from _ceiling_problems(waiver, next((rule for rule in rules if rule.name == waiver.rule), None))
-
-
-def _ceiling_problems(waiver: Waiver, rule: Rule | None) -> Iterator[str]:
-    """Yield that a ceiling lies within the rule's limit: the waiver would cover nothing."""
-    if waiver.up_to is None or rule is None or rule.comparator == "==":
-        return
-    limit = rule.first_limit
-    if waiver.up_to <= limit if rule.comparator in {"<=", "<"} else waiver.up_to >= limit:
-        yield (
-            f"the waiver {waiver.fingerprint} of the rule `{rule.name}`: `up_to` is {waiver.up_to:g}, expected a number"
-            f" beyond the rule's limit, {limit:g}"
-        )
 
 
 def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None) -> Policy:
@@ -493,8 +517,7 @@ def _of_others(
             yield from (f"rule `{rule.name}`: {problem}" for problem in more(rule))
     waivers = [waiver for plain in plain_waivers if (waiver := _valid(Waiver, plain)) is not None]
     names = [str(plain["name"]) for plain in plain_rules if isinstance(plain, dict) and "name" in plain]
-    yield from _whole_problems(names, waivers)
-    yield from _ceilings_problems(rules, waivers)
+    yield from _problems(names, rules, waivers)
     yield from term_problems(waivers, on)
 
 

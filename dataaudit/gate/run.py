@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from dataaudit.errors import ConfigError, ManifestMismatch
-from dataaudit.gate.coverage import complete_rules
 from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.evidence import Clues, evidence_columns, with_evidence
 from dataaudit.gate.facts import Facts, read_facts
 from dataaudit.gate.looked_for import check_detectors
 from dataaudit.gate.policy import Policy, check_values, load_policy
 from dataaudit.gate.proven import check_proof
-from dataaudit.gate.scopes import check_entities, check_policy, rule_problems
+from dataaudit.gate.scopes import check_entities, rule_problems
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.gate.verdict import ListSeen, Verdict
 from dataaudit.manifest.load import Manifest
@@ -24,27 +23,16 @@ from dataaudit.manifest.text_columns import differing_texts, text_columns
 from dataaudit.metrics.relations import hold_together
 
 
-def read_policy(path: Path) -> Policy:
-    """Read a policy and hold it against the catalogue of metrics.
-
-    Raises:
-        ConfigError: It cannot be read, or a rule of it could never be judged.
-    """
-    return load_policy(path, rule_problems, today())
-
-
 def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
     """Return a policy from a file, from what such a file says, or as it is, held against the catalogue of metrics.
 
     Raises:
-        ConfigError: As of :func:`read_policy`.
+        ConfigError: It cannot be read, or a rule of it could never be judged.
     """
     if isinstance(given, Path):
-        return read_policy(given)
-    if not isinstance(given, Policy):
-        return check_values(dict(given), where="policy", more=rule_problems, on=today())
-    check_policy(given, "policy", on=today())
-    return given
+        return load_policy(given, rule_problems, today())
+    plain = given if isinstance(given, Policy) else dict(given)
+    return check_values(plain, where="policy", more=rule_problems, on=today())
 
 
 def judge(
@@ -60,7 +48,7 @@ def judge(
 
     Args:
         manifest: The manifest.
-        policy: What it has to keep, as :func:`read_policy` returns it.
+        policy: What it has to keep, as :func:`policy_of` returns it.
         baseline: An older manifest that rules of change compare with.
         fail_on: ``fail`` or ``warn``.
         on: The day of the verdict, to write an earlier one again or to look ahead; today, in UTC, by default. Waivers
@@ -117,7 +105,7 @@ def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Fac
         ManifestError: A table is absent or damaged.
         ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
     """
-    rules = complete_rules(policy)
+    rules = policy.complete_rules
     hold_together(manifest, {rule.metric for rule in rules})
     kept = [one for rule in rules for one in shard_statistics(rule)]
     columns = evidence_columns(rules) | {name for one in kept for name in (one.column, one.of)}

@@ -6,7 +6,6 @@ of sources and languages), so a record that is missing is a case that cannot be 
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Collection, Iterator
 from fnmatch import fnmatchcase
 from itertools import product
@@ -14,9 +13,8 @@ from operator import attrgetter
 from typing import Any
 
 from dataaudit.errors import ConfigError
-from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import MIXTURE, Facts
-from dataaudit.gate.policy import Policy, Rule, term_problems
+from dataaudit.gate.policy import COVERAGE, Policy, Rule
 from dataaudit.gate.shards import shard_statistics
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import MetricDefinition, Shape, Statistic
@@ -25,23 +23,6 @@ from dataaudit.yamlfile import nearest
 
 _ALL_FIELDS = attrgetter(*Scope.__slots__)
 _FIELDS = ("split", "source", "language", "set", "entity", "rule")
-
-
-def check_policy(policy: Policy, where: str, *, on: dt.date | None = None) -> None:
-    """Hold a policy against the catalogue of metrics: a name that is written wrongly would never be judged.
-
-    Args:
-        policy: The policy.
-        where: What it is called in messages.
-        on: The day that the terms of waivers begin on; None: they are not looked at.
-
-    Raises:
-        ConfigError: A rule names what no manifest holds, or a waiver ends too late; every one is named.
-    """
-    problems = [f"  rule `{rule.name}`: {problem}" for rule in policy.rules for problem in rule_problems(rule)]
-    problems += [f"  {problem}" for problem in term_problems(policy.waivers, on)]
-    if problems:
-        raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
 
 
 def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: str) -> None:
@@ -90,7 +71,8 @@ def rule_problems(rule: Rule) -> Iterator[str]:
         return
     for one in chosen:
         if rule.scope.fields not in one.shapes:
-            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {_shapes(one)}"
+            kept = ", ".join(map(_words, sorted(one.shapes, key=lambda shape: (len(shape), _words(shape)))))
+            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {kept}"
 
 
 def _limit_problems(rule: Rule) -> Iterator[str]:
@@ -221,11 +203,6 @@ def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
 def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:
     """Return what scopes are sorted by."""
     return tuple((value is not None, str(value)) for value in _ALL_FIELDS(scope))
-
-
-def _shapes(stat: Statistic) -> str:
-    ordered = sorted(stat.shapes, key=lambda shape: (len(shape), _words(shape)))
-    return ", ".join(_words(shape) for shape in ordered)
 
 
 def _words(shape: Shape) -> str:

@@ -7,17 +7,15 @@ that do not pass, and the one nearest to the limit, are made into records.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.gate.coverage import COVERAGE
 from dataaudit.gate.facts import UNREAD_STATES
-from dataaudit.gate.judge import FEW_SHARDS, Compared, excess, judge
-from dataaudit.gate.policy import Rule
+from dataaudit.gate.judge import FEW_SHARDS, Compared, case_of, excess, judge
+from dataaudit.gate.policy import COVERAGE, Rule
 from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
 from dataaudit.manifest.tables import HELD_BACK
@@ -34,17 +32,12 @@ def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:
     return tuple(one for one in SHARD_STATISTICS if one.metric == rule.metric and fnmatchcase(one.stat, rule.stat))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardCases:
-    """What became of a rule over shards."""
-
-    cases: list[Case]
-    """Those that do not pass, or the nearest to the limit; without fingerprints."""
-    counts: dict[State, int]
-
-
-def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> ShardCases:
+def judge_shards(
+    rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]
+) -> tuple[list[Case], dict[State, int]]:
     """Judge a statistic of every shard that was read; of coverage, of every shard.
+
+    Return the cases that do not pass, or the nearest to the limit, without fingerprints; and how many have each state.
 
     Args:
         rule: The rule.
@@ -77,8 +70,7 @@ def judge_shards(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_o
     near = sorted(
         (case for case in cases if case.state == State.PASSED), key=lambda case: -excess(rule, case.judged or 0)
     )
-    cases = bad or near[:1] or cases[:1]
-    return ShardCases(cases=cases, counts={state: number for state, number in counts.items() if number})
+    return bad or near[:1] or cases[:1], {state: number for state, number in counts.items() if number}
 
 
 def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> pa.Table:
@@ -177,19 +169,8 @@ def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
 
 
 def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
+    """Return the case of a shard, which shows no interval."""
     found = judge(rule, record, compared)
-    return Case(
-        rule=rule.name,
-        stat=statistic.stat,
-        scope=record.scope,
-        shard_uri=uri,
-        state=found.state,
-        reason=found.reason,
-        unit=record.unit,
-        value=record.value,
-        method=record.method,
-        denominator=record.denominator,
-        baseline=found.baseline,
-        baseline_denominator=0 if found.baseline is None else record.denominator,
-        judged=found.judged,
-    )
+    denominator = 0 if found.baseline is None else record.denominator
+    more = {"shard_uri": uri, "baseline_denominator": denominator, "low": None, "high": None, "confidence": None}
+    return case_of(rule, statistic.stat, record.scope, record, found, **more)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.coverage import is_added
 from dataaudit.gate.policy import Rule, Waiver
 from dataaudit.manifest.metric import Scope
 from dataaudit.render.result import Result
@@ -234,7 +233,7 @@ class Verdict(Result):
     def _has_judged(self) -> bool:
         """Whether some rule of the policy had a number to judge, or waits for one to compare with."""
         judged = (State.PASSED, State.WARNED, State.FAILED)
-        own = [result for result in self.rules if not is_added(result.rule)]
+        own = [result for result in self.rules if not result.rule.is_added]
         return any(result.waits or any(result.counts.get(state) for state in judged) for result in own)
 
     @property

@@ -131,7 +131,10 @@ def _grid(shown: Table, body: Sequence[Row], width: int) -> list[str]:
     """Return heads, a rule and rows; a number that is pointed out has a mark at the end of its row."""
     kinds = [column.kind for column in shown.columns]
     rows = [[_cell(cell) for cell in row] for row in body]
-    loud = [any(_is_loud(cell) and kind == "number" for cell, kind in zip(row, kinds, strict=True)) for row in body]
+    loud = [
+        any(kind == "number" and isinstance(cell, Cell) and cell.tone in {"bad", "warn"} for cell, kind in pairs)
+        for pairs in (zip(row, kinds, strict=True) for row in body)
+    ]
     used = [index for index in range(len(kinds)) if kinds[index] != "word" or any(row[index] for row in rows)]
     kinds = [kinds[index] for index in used]
     rows = [[row[index] for index in used] for row in rows]
@@ -164,10 +167,6 @@ def _cell(one: Line | Cell) -> str:
         return spell(one)
     detail = spell(one.detail)
     return f"{spell(one.text)} ({detail})" if detail else spell(one.text)
-
-
-def _is_loud(one: Line | Cell) -> bool:
-    return isinstance(one, Cell) and one.tone in {"bad", "warn"}
 
 
 def _head(head: str, widest: int) -> list[str]:

@@ -10,7 +10,7 @@ from dataaudit.diff.compare import load_pair
 from dataaudit.diff.difference import Difference
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.gate.document import read_verdict
-from dataaudit.gate.run import judge, read_policy
+from dataaudit.gate.run import judge, policy_of
 from dataaudit.gate.verdict import Verdict
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.pii.cells import hidden_records
@@ -57,7 +57,7 @@ def verdict_of(
             from dataaudit.manifest.attestation import attested
 
             older = attested(older, signer)
-        rules = read_policy(policy)
+        rules = policy_of(policy)
         return judge(manifest, rules, baseline=older, lists=held_against(manifest, rules, baseline=older))
     if given is None and not (manifest.folder / VERDICT).exists():
         return None

@@ -73,9 +73,7 @@ def _shard(manifest: Manifest, ordinal: int, names: ShardNames) -> dict[str, Any
             {
                 "reason": loss["reason"],
                 "meaning": reason_text(loss["reason"]),
-                "place": loss["place"],
-                "records": loss["records"],
-                "bytes": loss["bytes"],
+                **{name: loss[name] for name in ("place", "records", "bytes")},
             }
             for loss in losses
         ],
@@ -142,32 +140,20 @@ def _ranked(pairs: Iterable[tuple[int, int]], names: ShardNames) -> dict[str, An
 
 
 def _row(manifest: Manifest, shard: dict[str, Any], row: int, names: ShardNames) -> dict[str, Any]:
-    """Return what is known of one row: whether it exists, was usable, and repeats others."""
+    """Return what is known of one row: whether it exists, was usable, and repeats others; None: that is not known."""
     listed = [loss for loss in shard["losses"] if loss["place"] == f"record {row}"]
     unlisted = sum(loss["records"] for loss in shard["losses"] if loss["place"] == _FURTHER)
     unread = shard["status"] in ("quarantined", "skipped")
     return {
         "row": row,
-        "exists": _exists(row, shard["rows"], unread=unread),
+        "exists": True if row < shard["rows"] else None if unread else False,
         "bad": [loss["reason"] for loss in listed],
         "bad_meaning": [loss["meaning"] for loss in listed],
         "bad_records_not_listed": unlisted,
-        "in_metrics": _in_metrics(shard, row, unread=unread, listed=bool(listed), unlisted=unlisted),
+        "in_metrics": False if unread or listed or row >= shard["rows"] else None if unlisted else True,
         "groups": _groups(manifest, shard["shard"], row, names),
         "found": document_found(manifest, shard, row, names.of),
     }
-
-
-def _exists(row: int, rows: int, *, unread: bool) -> bool | None:
-    """Tell whether a shard has such a row; None when that is not known."""
-    return True if row < rows else None if unread else False
-
-
-def _in_metrics(shard: dict[str, Any], row: int, *, unread: bool, listed: bool, unlisted: int) -> bool | None:
-    """Tell whether a row is in the numbers; None when it may be a bad record whose place is not listed."""
-    if unread or listed or row >= shard["rows"]:
-        return False
-    return None if unlisted else True
 
 
 def _groups(manifest: Manifest, shard: int, row: int, names: ShardNames) -> list[dict[str, Any]]:

@@ -46,11 +46,11 @@ def document_found(manifest: Manifest, shard: dict[str, Any], row: int, names: N
     """
     place = (shard["shard"], row)
     return {
-        "neighbours": _bounded(_neighbours(manifest, *place), lambda one: one | {"name": names(one["shard"])}),
-        "overlap": _bounded(_in_it(manifest, *place), lambda one: one),
-        "copied_by": _bounded(_copied_by(manifest, shard, row), lambda one: one | {"name": names(one["shard"])}),
-        "hotspots": _bounded(_hotspots(manifest, *place), lambda one: one),
-        "findings": _bounded(document_findings(manifest, *place), lambda one: one),
+        "neighbours": _bounded(_neighbours(manifest, *place), names),
+        "overlap": _bounded(_in_it(manifest, *place)),
+        "copied_by": _bounded(_copied_by(manifest, shard, row), names),
+        "hotspots": _bounded(_hotspots(manifest, *place)),
+        "findings": _bounded(document_findings(manifest, *place)),
         "looked_for": _looked_for(manifest, shard),
     }
 
@@ -67,8 +67,8 @@ def medians_of_others(manifest: Manifest, shard: dict[str, Any]) -> dict[str, fl
     return medians
 
 
-def _bounded(rows: list[dict[str, Any]], shown: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    first = [shown(row) for row in rows[:LISTED]]
+def _bounded(rows: list[dict[str, Any]], names: Names | None = None) -> dict[str, Any]:
+    first = [row if names is None else row | {"name": names(row["shard"])} for row in rows[:LISTED]]
     return {"count": len(rows), "first": first, "not_listed": len(rows) - len(first)}
 
 
@@ -105,15 +105,13 @@ def _in_it(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
     return found
 
 
-_COPY = ["shard", "row", "rule", "start", "end", "score", "score_without_common"]
-
-
 def _copied_by(manifest: Manifest, shard: dict[str, Any], row: int) -> list[dict[str, Any]]:
     """Return the training documents that hold a piece of a held-out one."""
     table = manifest.table("overlap")
     own = pc.and_(pc.equal(table["part"], "document"), pc.equal(table["item"], f"{shard['shard']}:{row}"))
     copies = table.filter(pc.and_(own, pc.equal(table["set"], shard["split"])))
-    found: list[dict[str, Any]] = copies.select(_COPY).to_pylist()
+    names = ["shard", "row", "rule", "start", "end", "score", "score_without_common"]
+    found: list[dict[str, Any]] = copies.select(names).to_pylist()
     return found
 
 
@@ -182,11 +180,13 @@ def shard_judged(manifest: Manifest, shard: int) -> list[dict[str, Any]]:
     found = []
     for (detector, name), by_shard in sorted(cells.items()):
         documents, hits = by_shard.get(shard, (0, 0))
+        order = list(by_shard).index(shard) if shard in by_shard else len(by_shard)
+        hidden = hide([*by_shard.values(), (0, 0)]) if detector == JUDGE_OF_PII else None
+        if hidden is not None:
+            documents, hits = about(documents), about(hits)
         count = Count(hits=hits, documents=documents, per_million=None, share=None)
-        if detector == JUDGE_OF_PII:
-            hidden = hide([*by_shard.values(), (0, 0)])
-            order = list(by_shard).index(shard) if shard in by_shard else len(by_shard)
-            count = suppressed(below=hidden.below) if order in hidden.cells else _rounded(documents, hits)
+        if hidden is not None and order in hidden.cells:
+            count = suppressed(below=hidden.below)
         if count.suppressed or count.hits:
             found.append({"judge": detector, "class": name, **_pair(count)})
     return found
@@ -197,15 +197,10 @@ def document_findings(manifest: Manifest, shard: int, row: int) -> list[dict[str
     table = manifest.table(
         "findings", ["detector", "class", "tier", "shard", "row", "start", "end", "score", "reserved"]
     )
-    own = table.filter(pc.and_(pc.equal(table["shard"], shard), pc.equal(table["row"], row)))
-    found: list[dict[str, Any]] = own.drop_columns(["shard", "row"]).to_pylist()
+    found: list[dict[str, Any]] = _at(table, shard, row).drop_columns(["shard", "row"]).to_pylist()
     return sorted(
         found, key=lambda one: (one["tier"] == JUDGED, one["start"], one["end"], one["detector"], one["class"])
     )
-
-
-def _rounded(documents: int, hits: int) -> Count:
-    return Count(hits=about(hits), documents=about(documents), per_million=None, share=None)
 
 
 def _pair(count: Count) -> dict[str, Any]:

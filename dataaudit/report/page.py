@@ -66,7 +66,8 @@ def page_of(
     found = _findings(manifest, (changes, shards))
     tones = {} if verdict is None else area_tones(verdict)
     if verdict is not None:
-        found = [one if tones.get(one.section) == "bad" else _softer(one) for one in found]
+        soft = [one.tone == "bad" and tones.get(one.section) != "bad" for one in found]
+        found = [replace(one, tone="warn") if is_soft else one for one, is_soft in zip(found, soft, strict=True)]
     chief, others = (found, []) if verdict is None else ([], found)
     made = areas(manifest, _TITLES)
     order = (*_FIRST, *(one for one in made if one not in {*_FIRST, "coverage"}), "coverage")
@@ -108,10 +109,6 @@ def _judged(section: Section, held: Tone) -> Section:
         return replace(section, tone="bad")
     soft = softened(section) if section.id != "shards" else replace(section, tone=softened(section).tone)
     return replace(soft, tone=worst((held, soft.tone))) if held else soft
-
-
-def _softer(one: Point) -> Point:
-    return replace(one, tone="warn") if one.tone == "bad" else one
 
 
 def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: bool) -> tuple[str, Tone, Line]:

@@ -1,24 +1,33 @@
-"""The one screen that `show` and `build` print: what the manifest is, what stands out, and where the rest is."""
+"""The one screen that `show` and `build` print, and what a notebook shows: what a manifest is, and what stands out."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from dataaudit import text as t
-from dataaudit.manifest.load import Manifest
+from dataaudit.errors import DataAuditError, ManifestMismatch
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.stored import shown
+from dataaudit.metrics.meanings import exit_text
 from dataaudit.metrics.registry import FAMILIES
 from dataaudit.metrics.shown import Standout
-from dataaudit.metrics.volume.facts import Overview, overview, shards_read
-from dataaudit.render.cells import cells, fold, shortened
-from dataaudit.render.line import spell
-from dataaudit.render.terminal import facts, page, prose, section
-from dataaudit.report.standouts import by_turns, standouts
+from dataaudit.metrics.volume.facts import Overview, identity, overview, shards_read, splits_table
+from dataaudit.render.blocks import Facts, Point, Points, Prose, Section
+from dataaudit.render.cells import cells, fold, shortened, wrap
+from dataaudit.render.line import Name, say, spell
+from dataaudit.render.terminal import facts, page, prose, section, terminal_width
+from dataaudit.report.sections import facts_of
+from dataaudit.report.standouts import by_turns, standout_facts, standouts
 
 LINES = 24
 """Lines of a terminal: the screen never has more."""
 _NAME = 24
+_POINTS, _TITLE = 12, 80
 _PLACE = 16
 """Cells that the name of a source has at least."""
 _LEAST = 8
@@ -44,7 +53,8 @@ def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
     commands = _commands(view, found, width)
     blanks = 2 + bool(last)
     room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
-    lines = _listed(found, width, room) if found else prose(_nothing(absent), width)
+    nothing = "Nothing stands out of what was looked for." if absent else "Nothing stands out."
+    lines = _listed(found, width, room) if found else prose(nothing, width)
     title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
     return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
 
@@ -90,10 +100,10 @@ def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
         chosen.append((index, lines))
         used += len(lines)
     chosen.sort(key=lambda pair: pair[0])
-    shown = [line for _, lines in chosen for line in lines]
+    kept = [line for _, lines in chosen for line in lines]
     listed = {index for index, _ in chosen}
     left = Counter(one.part for index, one in enumerate(found) if index not in listed)
-    return shown + (_left_out(left, width) if left else [])
+    return kept + (_left_out(left, width) if left else [])
 
 
 def _left_out(parts: Counter[str], width: int) -> list[str]:
@@ -128,10 +138,6 @@ def _row(part: str, text: str, label: int) -> str:
     return " " * _INDENT + part.ljust(label) + text
 
 
-def _nothing(absent: Sequence[str]) -> str:
-    return "Nothing stands out of what was looked for." if absent else "Nothing stands out."
-
-
 def not_looked_for(manifest: Manifest) -> str:
     """Say which stages did not run: what they would have found cannot stand out. Empty when all did."""
     ran = {one.name for one in manifest.core.stages}
@@ -157,3 +163,67 @@ def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str
             break
     lines = facts(pairs, width)
     return lines if len(lines) == len(pairs) else [" " * _INDENT + command for command, _ in pairs]
+
+
+def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
+    """Return what a build prints on stdout.
+
+    Args:
+        result: Of the build; its ``id``, ``exit_code``, ``planned`` and ``scanned`` are read.
+        target: Where the manifest was published.
+        as_json: One JSON object instead of text.
+
+    Raises:
+        ManifestMismatch: Another build has replaced the manifest in the meantime.
+    """
+    manifest = load_manifest(target)
+    if manifest.id != result.id:
+        raise ManifestMismatch(
+            f"{shown(target)}: this build published {result.id}, found {manifest.id}",
+            "Another build has replaced it; give each build a folder of its own.",
+        )
+    code = int(result.exit_code)
+    if as_json:
+        run = {
+            "exit_code": code,
+            "exit_meaning": exit_text(code),
+            "parts_planned": result.planned,
+            "parts_scanned": result.scanned,
+        }
+        found = {**facts_of(manifest), "stands_out": standout_facts(manifest), "notes": manifest.run.notes}
+        return t.as_json({**asdict(overview(manifest)), **found, **run})
+    width, notes = terminal_width(), manifest.run.notes
+    last = (
+        [shortened(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}", width)] if notes else []
+    )
+    last += wrap(f"Exit code {code}: {exit_text(code)}", width) if code else []
+    return screen(manifest, width, last)
+
+
+def manifest_blocks(manifest: Manifest) -> Section:
+    """Return what a notebook shows of a manifest; of a damaged one that it is."""
+    core = manifest.core
+    title = say("{} {}", Name(core.dataset.name, _TITLE), Name(core.dataset.version, _TITLE))
+    try:
+        view = overview(manifest)
+        found = standouts(manifest)
+    except DataAuditError as error:
+        points = Points(items=(Point(tone="bad", text=str(error)),))
+        return Section(id="manifest", title=title, tone="bad", blocks=(points,))
+    things = f"{t.plural(len(found), 'thing')} stand{'s' if len(found) == 1 else ''} out"
+    chosen = [found[index] for index in sorted(by_turns(found)[:_POINTS])]
+    left = f"{len(found) - len(chosen):,} more are not listed. " if len(chosen) < len(found) else ""
+    ledger = core.ledger
+    held_back = f", {t.count(ledger.listed_shards)} held back by the list" if ledger.listed_shards else ""
+    read = ("shards read", f"{t.count(ledger.shards.read)} of {t.count(ledger.shards.planned)}{held_back}")
+    return Section(
+        id="manifest",
+        title=say("{}: {}", title, things if found else "nothing stands out"),
+        tone=found[0].kind.tone if found else "good",
+        blocks=(
+            Points(items=tuple(Point(tone=one.kind.tone, text=one.sentence()) for one in chosen)),
+            Prose(text=left + not_looked_for(manifest)),
+            splits_table(view),
+            Facts(pairs=(read, *identity(view).pairs)),
+        ),
+    )

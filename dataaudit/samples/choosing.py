@@ -73,14 +73,22 @@ def prepare_samples(number: int, folder: Path, manifest: Path, state: Path | Non
     return Samples(number=number, folder=check_folder(folder, forbidden))
 
 
-def sample_place(folder: Path, place: str, samples: Samples, progress: Progress) -> None:
-    """Write samples of one shard, or of one document of it.
+def sample_manifest(
+    folder: Path,
+    samples: Samples,
+    progress: Progress,
+    *,
+    place: str | None = None,
+    paths: Mapping[int, str] | None = None,
+) -> None:
+    """Choose findings of a manifest, read their documents again and write the masked samples.
 
     Args:
         folder: Of the manifest.
-        place: ``SHARD[:ROW]``.
         samples: How many and where to.
         progress: Where to report.
+        place: ``SHARD[:ROW]``: of one shard, or of one document of it; None: of all.
+        paths: Where each shard is, by ordinal; found by the manifest's roots when None.
 
     Raises:
         ManifestError: There is no manifest, or it is damaged.
@@ -88,44 +96,13 @@ def sample_place(folder: Path, place: str, samples: Samples, progress: Progress)
         OSError: The folder cannot be written.
     """
     manifest = load_manifest(folder)
-    found = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
-    here = pc.equal(pc.field("shard"), found.shard)
-    if found.row is not None:
-        here &= pc.equal(pc.field("row"), found.row)
-    sample_findings(manifest, manifest.table("findings").filter(here), samples, progress)
-
-
-def sample_manifest(folder: Path, samples: Samples, paths: Mapping[int, str], progress: Progress) -> None:
-    """Write samples of every kind of finding in a manifest that was built just now.
-
-    Args:
-        folder: Of the manifest.
-        samples: How many and where to.
-        paths: Where each shard is, by ordinal.
-        progress: Where to report.
-
-    Raises:
-        OSError: The folder cannot be written.
-    """
-    manifest = load_manifest(folder)
-    sample_findings(manifest, manifest.table("findings"), samples, progress, paths)
-
-
-def sample_findings(
-    manifest: Manifest, findings: pa.Table, samples: Samples, progress: Progress, paths: Mapping[int, str] | None = None
-) -> None:
-    """Choose findings, read their documents again and write the masked samples.
-
-    Args:
-        manifest: Where they come from.
-        findings: Rows of the manifest's findings to choose from.
-        samples: How many and where to.
-        progress: Where to report.
-        paths: Where each shard is; found by the manifest's roots when None.
-
-    Raises:
-        OSError: The folder cannot be written.
-    """
+    findings = manifest.table("findings")
+    if place is not None:
+        found = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
+        here = pc.equal(pc.field("shard"), found.shard)
+        if found.row is not None:
+            here &= pc.equal(pc.field("row"), found.row)
+        findings = findings.filter(here)
     chosen = choose(findings, samples.number, seed=manifest.core.seeds.get("sample", 0))
     numbers = sorted(set(chosen["shard"].to_pylist()))
     shards = {row["shard"]: row for row in manifest.table("shards").take(pa.array(numbers, pa.int64())).to_pylist()}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.divergence import token_spans
 from dataaudit.kernels.counting import add_up
 from dataaudit.stages.partial import TableShape
 
@@ -116,7 +116,7 @@ class Reference:
         self._sources = frozenset(sources)
         self._tokens = table["token"].to_numpy()
         self._counts = table["count"].to_numpy()
-        self._spans = _spans(table)
+        self._spans = token_spans(table)
         self._totals: dict[tuple[str | None, str | None, int], np.ndarray] = {}
 
     @property
@@ -143,15 +143,3 @@ class Reference:
         """Return the code of why there are no counts of a split and source."""
         held = any(split in (None, own) and source in (None, name) for own, name in self._sources)
         return FOLDED_THERE if held else ABSENT
-
-
-def _spans(table: pa.Table) -> dict[tuple[str, str], slice]:
-    """Return where the rows of each split and source are."""
-    if table.num_rows == 0:
-        return {}
-    codes = [table[name].combine_chunks().dictionary_encode() for name in ("split", "source")]
-    splits, sources = (column.indices.to_numpy() for column in codes)
-    changes = np.flatnonzero((splits[1:] != splits[:-1]) | (sources[1:] != sources[:-1])) + 1
-    bounds = [0, *changes.tolist(), table.num_rows]
-    names = [column.dictionary.to_pylist() for column in codes]
-    return {(names[0][splits[start]], names[1][sources[start]]): slice(start, stop) for start, stop in pairwise(bounds)}

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dataaudit.errors import ConfigError
-from dataaudit.export.output import need
 from dataaudit.yamlfile import explain, load_yaml, read_named
 
 REQUIRED = {
@@ -163,5 +162,7 @@ def about_of(metadata: Path | None, given: Mapping[str, Any]) -> About:
         lines = explain(error, About)
         raise ConfigError("\n".join([f"{where}: {len(lines)} problem(s)", *(f"  {line}" for line in lines)])) from None
     absent = [f"{option} (`{key}` in the file)" for key, option in REQUIRED.items() if not getattr(about, key)]
-    need(absent, "Croissant requires what no manifest knows; give it here or in the YAML file of --metadata")
+    if absent:
+        what = "Croissant requires what no manifest knows; give it here or in the YAML file of --metadata"
+        raise ConfigError("\n".join([f"{what}:", *(f"  {name}" for name in absent)]))
     return about

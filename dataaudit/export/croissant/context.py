@@ -7,41 +7,9 @@ from typing import Any
 CROISSANT = "http://mlcommons.org/croissant/1.1"
 RAI = "http://mlcommons.org/croissant/RAI/1.0"
 _TERMS = (
-    "annotation",
-    "arrayShape",
-    "citeAs",
-    "column",
-    "containedIn",
-    "equivalentProperty",
-    "excludes",
-    "extract",
-    "field",
-    "fileProperty",
-    "fileObject",
-    "fileSet",
-    "format",
-    "includes",
-    "isArray",
-    "isLiveDataset",
-    "jsonPath",
-    "key",
-    "md5",
-    "parentField",
-    "path",
-    "readLines",
-    "recordSet",
-    "references",
-    "regex",
-    "repeated",
-    "replace",
-    "samplingRate",
-    "sdVersion",
-    "separator",
-    "source",
-    "subField",
-    "transform",
-    "unArchive",
-    "value",
+    "annotation arrayShape citeAs column containedIn equivalentProperty excludes extract field fileProperty "
+    "fileObject fileSet format includes isArray isLiveDataset jsonPath key md5 parentField path readLines recordSet "
+    "references regex repeated replace samplingRate sdVersion separator source subField transform unArchive value"
 )
 CONTEXT: dict[str, Any] = {
     "@language": "en",
@@ -57,6 +25,6 @@ CONTEXT: dict[str, Any] = {
     "description": {"@container": "@language"},
     "examples": {"@id": "cr:examples", "@type": "@json"},
     "name": {"@container": "@language"},
-    **{term: f"cr:{term}" for term in _TERMS},
+    **{term: f"cr:{term}" for term in _TERMS.split()},
 }
 """The appendix writes http://schema.org/, mlcroissant reads https://schema.org/ only: both name the same words."""

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic.alias_generators import to_camel
+
 from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.export.croissant.about import About, Agent, Rai, about_of
@@ -31,21 +33,6 @@ _LEAST_SHARE = 0.001
 """Part of the tokens from which on a language is named as one of the dataset's."""
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 """The file is made to be embedded in web pages, where these could end the script that holds it."""
-_MANY = {
-    "dataCollectionType",
-    "dataCollectionTimeframe",
-    "dataPreprocessingProtocol",
-    "dataAnnotationProtocol",
-    "dataAnnotationPlatform",
-    "dataAnnotationAnalysis",
-    "annotatorDemographics",
-    "machineAnnotationTools",
-    "dataBiases",
-    "dataUseCases",
-    "dataLimitations",
-    "personalSensitiveInformation",
-}
-"""Fields of responsible AI that take several texts; the others take one."""
 
 
 def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapping[str, Any]) -> Written:
@@ -155,10 +142,10 @@ def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
     }
     made: dict[str, Any] = {}
     for field, value in said.model_dump().items():
-        name = _camel(field)
+        name = to_camel(field)
         texts = [*([value] if isinstance(value, str) else value or ()), *known.get(name, [])]
         if texts:
-            made[f"rai:{name}"] = texts if name in _MANY else " ".join(texts)
+            made[f"rai:{name}"] = texts if Rai.model_fields[field].default == () else " ".join(texts)
     return made
 
 
@@ -193,8 +180,3 @@ def _with_provenance(files: list[dict[str, Any]], manifest: Manifest) -> list[di
     }
     extra = {name: value for name, value in made.items() if value}
     return [{**one, **extra} if one["@id"] == "manifest/manifest.json" else one for one in files]
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)

@@ -254,7 +254,7 @@ def record_sets(manifest: Manifest, found: Sequence[Group]) -> list[dict[str, An
         if not fields:
             continue
         alone = number[group.split] == 1 and group.split != _SPLITS
-        identity = "/".join(quote(part, safe="") for part in (group.split, *(() if alone else (group.format,))))
+        identity = _id(group.split, *(() if alone else (group.format,)))
         made.append(_record_set(identity, group, fields))
     return [_splits(manifest), *made]
 

@@ -12,8 +12,7 @@ from typing import Literal
 
 from dataaudit.gate.verdict import Verdict
 from dataaudit.gate.writers import words as w
-from dataaudit.gate.writers.effects import STOPPING, WORST_FIRST, Effect, effect_of, expired
-from dataaudit.gate.writers.pick import problems
+from dataaudit.gate.writers.effects import STOPPING, WORST_FIRST, Effect, effect_of, expired, problems
 from dataaudit.gate.writers.place_in_repository import PolicyFile
 from dataaudit.text import plural
 
@@ -24,11 +23,12 @@ CASES = 5
 MOST = 4000
 """Characters of a message before it is escaped."""
 _TITLE = "dataaudit gate"
+_Kind = Literal["error", "warning", "notice"]
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    kind: Literal["error", "warning", "notice"]
+    kind: _Kind
     title: str
     message: str
     line: int | None = None
@@ -65,17 +65,9 @@ def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
         lines = [w.message(rule, case) for case in cases[:CASES]] or [w.why(result)]
         if len(cases) > CASES:
             lines.append(f"and {plural(len(cases) - CASES, 'more case')}")
-        lines += [
-            f"{name}: {w.prose(text)}" for name, text in (("owner", rule.owner), ("runbook", rule.runbook)) if text
-        ]
-        marks.append(
-            _Mark(
-                "warning" if effect == Effect.WARNS else "error",
-                f"{effect}, {w.name(rule.name)}",
-                "\n".join(lines),
-                policy.lines.get(rule.name),
-            )
-        )
+        text = "\n".join([*lines, *w.about(rule, "owner", "runbook")])
+        kind: _Kind = "warning" if effect == Effect.WARNS else "error"
+        marks.append(_Mark(kind, f"{effect}, {w.name(rule.name)}", text, policy.lines.get(rule.name)))
     return marks
 
 
@@ -92,13 +84,10 @@ def _line(mark: _Mark, policy: PolicyFile) -> str:
     fields = {"title": f"{_TITLE}: {mark.title}"}
     if policy.in_repository is not None and mark.line is not None:
         fields |= {"file": policy.in_repository, "line": str(mark.line)}
-    given = ",".join(f"{name}={_property(value)}" for name, value in fields.items())
+    escaped = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in fields.items()}
+    given = ",".join(f"{name}={value}" for name, value in escaped.items())
     return f"::{mark.kind} {given}::{_data(message)}"
 
 
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")

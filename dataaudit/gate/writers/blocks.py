@@ -10,8 +10,17 @@ from dataaudit.gate.numbers import number, numbers, with_unit
 from dataaudit.gate.policy import Rule
 from dataaudit.gate.verdict import ORDER, Case, RuleResult, ShardBehind, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.writers import words
-from dataaudit.gate.writers.effects import WORST_FIRST, Effect, effect_of, expired, only_expired, skipped
-from dataaudit.gate.writers.pick import Shown, pick, problems
+from dataaudit.gate.writers.effects import (
+    WORST_FIRST,
+    Effect,
+    Shown,
+    effect_of,
+    expired,
+    only_expired,
+    pick,
+    problems,
+    skipped,
+)
 from dataaudit.metrics.registry import METRICS
 from dataaudit.render.blocks import (
     Cell,
@@ -134,13 +143,9 @@ def _area(rule: Rule) -> str:
 def _judged(verdict: Verdict) -> Facts:
     """Return what was judged, by what, and what it comes to."""
     older = verdict.baseline
-    baseline = (
-        ()
-        if older is None
-        else (("baseline", say("{} ({} {})", older.id, Name(older.name, 80), Name(older.version, 40))),)
-    )
-    codes = [code for code in verdict.codes if code != verdict.exit_code]
-    also = f" (also {', '.join(str(int(code)) for code in codes)})" if codes else ""
+    baseline: tuple[tuple[Line, Line], ...] = ()
+    if older is not None:
+        baseline = (("baseline", say("{} ({} {})", older.id, Name(older.name, 80), Name(older.version, 40))),)
     policy = (_name(verdict.policy), Name(verdict.policy_version, 40), verdict.policy_digest)
     return Facts(
         pairs=(
@@ -149,7 +154,7 @@ def _judged(verdict: Verdict) -> Facts:
             *(("remark", words.prose(remark)) for remark in verdict.remarks),
             ("policy", say("{} {}, {}", *policy)),
             ("rules", words.tally(verdict)),
-            ("exit code", f"{int(verdict.exit_code)}{also}"),
+            ("exit code", f"{int(verdict.exit_code)}{words.other_codes(verdict)}"),
         )
     )
 
@@ -165,15 +170,15 @@ def rule_blocks(
         of_a_rule: Cases of one rule that are.
         shards: Shards that are listed.
     """
-    picked = pick(verdict, rows, first=of_a_rule, most=of_a_rule)
+    shown, left_out = pick(verdict, rows, first=of_a_rule, most=of_a_rule)
     heads = (*word_columns("state"), *names("rule", "where"), *texts("value"), *names("limit"))
     blocks: list[Table | Facts] = [
         _behind(verdict, shards),
         Table(
             title="What does not hold",
             columns=heads,
-            rows=tuple(map(_case, picked.shown)),
-            number=len(picked.shown) + picked.left_out,
+            rows=tuple(map(_case, shown)),
+            number=len(shown) + left_out,
             noun="case",
             rest=_REST,
         ),
@@ -198,7 +203,8 @@ def _behind(verdict: Verdict, most: int) -> Table:
         named: list[Line] = [_name(rule) for rule in one.rules[:_RULES]]
         if len(one.rules) > _RULES:
             named.append(f"{len(one.rules) - _RULES:,} more")
-        return _name(words.name(one.uri)), len(one.rules), _weight(one), say("{}{}", join(", ", named), new)
+        weight = f"{one.weight:.2f}" if one.weight >= 0.005 else "<0.01"
+        return _name(words.name(one.uri)), len(one.rules), weight, say("{}{}", join(", ", named), new)
 
     return Table(
         title="Shards behind this",
@@ -208,10 +214,6 @@ def _behind(verdict: Verdict, most: int) -> Table:
         noun="shard",
         rest=_REST,
     )
-
-
-def _weight(behind: ShardBehind) -> str:
-    return f"{behind.weight:.2f}" if behind.weight >= 0.005 else "<0.01"
 
 
 def _behind_point(verdict: Verdict) -> Iterator[Point]:

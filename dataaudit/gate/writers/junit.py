@@ -11,8 +11,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped, SystemOut, TestCase, 
 from dataaudit import __version__
 from dataaudit.gate.verdict import RuleResult, Verdict
 from dataaudit.gate.writers import words as w
-from dataaudit.gate.writers.effects import STOPPING, Effect, effect_of, expired
-from dataaudit.gate.writers.pick import Shown, problems
+from dataaudit.gate.writers.effects import STOPPING, Effect, Shown, effect_of, expired, problems
 from dataaudit.text import plural
 
 CASES = 20
@@ -73,10 +72,8 @@ def _named(verdict: Verdict, name: str) -> TestCase:
 
 def _lines(result: RuleResult, cases: tuple[Shown, ...] | list[Shown]) -> list[str]:
     """Return the worst cases, and who answers for the rule."""
-    rule = result.rule
-    about = (("owner", rule.owner), ("reason", rule.reason), ("runbook", rule.runbook))
     own = [one for one in cases if one.effect != Effect.WAIVED]
-    return [*_listed(result, own), *(f"{title}: {w.prose(text)}" for title, text in about if text)]
+    return [*_listed(result, own), *w.about(result.rule, "owner", "reason", "runbook")]
 
 
 def _listed(result: RuleResult, cases: list[Shown]) -> list[str]:

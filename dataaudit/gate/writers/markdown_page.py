@@ -60,12 +60,11 @@ def _folded(block: Table | Facts) -> Table | Facts:
 
 
 def _head(verdict: Verdict) -> str:
-    others = ", ".join(str(int(one)) for one in verdict.codes if one != verdict.exit_code)
     lines = [
         marker(verdict),
         f"## dataaudit gate: {w.headline(verdict)}",
         "",
-        f"**Exit code {int(verdict.exit_code)}{f' (also {others})' if others else ''}: {w.tally(verdict)}.**",
+        f"**Exit code {int(verdict.exit_code)}{w.other_codes(verdict)}: {w.tally(verdict)}.**",
         "",
         w.advice(verdict),
         "",

@@ -36,7 +36,9 @@ def policy_file(path: str, text: str | None, environ: Mapping[str, str]) -> Poli
     """
     whole = os.path.realpath(path)
     root = _checkout(whole) or os.path.realpath(environ.get(_WORKSPACE) or ".")
-    inside = os.path.relpath(whole, root).replace(os.sep, "/") if _is_below(whole, root) else None
+    inside = (
+        os.path.relpath(whole, root).replace(os.sep, "/") if whole.startswith(root.rstrip(os.sep) + os.sep) else None
+    )
     name = clean(inside or os.path.basename(path) or "policy.yaml", 500)
     return PolicyFile(
         name=name, in_repository=inside if inside == name else None, lines={} if text is None else rule_lines(text)
@@ -61,12 +63,9 @@ def _checkout(path: str) -> str | None:
     return above
 
 
-def _is_below(path: str, root: str) -> bool:
-    return path.startswith(root.rstrip(os.sep) + os.sep)
-
-
 def _names(root: yaml.Node | None) -> Iterator[tuple[str, int]]:
-    for rule in _entries(_value(root, "rules")):
+    rules = _value(root, "rules")
+    for rule in rules.value if isinstance(rules, yaml.SequenceNode) else ():
         name = _value(rule, "name")
         if isinstance(name, yaml.ScalarNode):
             yield name.value, name.start_mark.line + 1
@@ -76,7 +75,3 @@ def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
     if not isinstance(node, yaml.MappingNode):
         return None
     return next((value for one, value in node.value if isinstance(one, yaml.ScalarNode) and one.value == key), None)
-
-
-def _entries(node: yaml.Node | None) -> list[yaml.Node]:
-    return node.value if isinstance(node, yaml.SequenceNode) else []

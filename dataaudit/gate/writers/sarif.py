@@ -31,8 +31,7 @@ from dataaudit import __version__
 from dataaudit.gate.policy import Rule, Severity, Waiver
 from dataaudit.gate.verdict import Case, State, Verdict, WaiverResult, WaiverState
 from dataaudit.gate.writers import words as w
-from dataaudit.gate.writers.effects import STOPPING, Effect, expired
-from dataaudit.gate.writers.pick import Shown, pick
+from dataaudit.gate.writers.effects import STOPPING, Effect, Shown, expired, pick
 from dataaudit.gate.writers.place_in_repository import PolicyFile
 from dataaudit.render.blocks import web_address
 
@@ -78,24 +77,16 @@ def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_B
 
 def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
     late = expired(verdict)
-    picked = pick(verdict, room - min(len(late), room // 2) - 1)
+    picked, left_out = pick(verdict, room - min(len(late), room // 2) - 1)
     waivers = {one.waiver.fingerprint: one.waiver for one in verdict.waivers if one.state == WaiverState.USED}
     numbered = {result.rule.name: number for number, result in enumerate(verdict.rules[: MOST_RULES - 2])}
     base = len(numbered)
-    results = [
-        _result(shown, policy, numbered[shown.result.rule.name], waivers)
-        for shown in picked.shown
-        if shown.result.rule.name in numbered
-    ]
+    known = [shown for shown in picked if shown.result.rule.name in numbered]
+    results = [_result(shown, policy, numbered[shown.result.rule.name], waivers) for shown in known]
     results += [_expired(one, policy, base) for one in late[: room // 2]]
     if not verdict.passed and not any(result.level == Level.ERROR for result in results):
         results.append(_own(_VERDICT, base + 1, f"{w.headline(verdict)}: {w.advice(verdict)}", policy))
-    left = (
-        picked.left_out
-        + max(0, len(late) - room // 2)
-        + len(picked.shown)
-        - sum(shown.result.rule.name in numbered for shown in picked.shown)
-    )
+    left = left_out + max(0, len(late) - room // 2) + len(picked) - len(known)
     driver = ToolDriver(
         name="dataaudit",
         version=__version__,
@@ -124,8 +115,7 @@ def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
 
 def _descriptor(rule: Rule) -> ReportingDescriptor:
     what = f"{w.metric_words(rule, None)} {w.limit_words(rule)}"
-    lines = [w.prose(rule.reason) or what]
-    lines += [f"{title}: {w.prose(text)}" for title, text in (("Owner", rule.owner), ("Runbook", rule.runbook)) if text]
+    lines = [w.prose(rule.reason) or what, *w.about(rule, "Owner", "Runbook")]
     return ReportingDescriptor(
         id=w.name(rule.name),
         short_description=Message(text=_text(what)),
@@ -189,12 +179,10 @@ def _own(name: str, index: int, text: str, policy: PolicyFile) -> Result:
 
 
 def _suppression(waiver: Waiver | None) -> dict[str, str]:
-    why = (
-        ""
-        if waiver is None
-        else (f"{w.prose(waiver.reason)} (owner {w.prose(waiver.owner, 200)}, expires {waiver.expires.isoformat()})")
-    )
-    return {"kind": "external", "status": "accepted", "justification": why or "waived by the policy"}
+    why = "waived by the policy"
+    if waiver is not None:
+        why = f"{w.prose(waiver.reason)} (owner {w.prose(waiver.owner, 200)}, expires {waiver.expires.isoformat()})"
+    return {"kind": "external", "status": "accepted", "justification": why}
 
 
 def _location(policy: PolicyFile, line: int | None, case: Case | None) -> Location:

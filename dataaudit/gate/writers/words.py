@@ -6,9 +6,9 @@ from collections import Counter
 from functools import lru_cache
 
 from dataaudit.errors import ExitCode
-from dataaudit.gate.coverage import COVERAGE, UNKNOWN_BYTES
+from dataaudit.gate.judge import UNKNOWN_BYTES
 from dataaudit.gate.numbers import Numbers, evidence_count, number, numbers, with_unit
-from dataaudit.gate.policy import Rule
+from dataaudit.gate.policy import COVERAGE, Rule
 from dataaudit.gate.reasons import reason_text
 from dataaudit.gate.verdict import Case, RuleResult, Verdict, WaiverResult
 from dataaudit.gate.writers.effects import WORDS, Effect, effect_of, expired, only_expired, skipped
@@ -149,6 +149,11 @@ def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
     return [] if case is None else [(name(one.uri), evidence_count(rule, one)) for one in case.evidence[:EVIDENCE]]
 
 
+def about(rule: Rule, *names: str) -> list[str]:
+    """Return who answers for a rule, why it is there and what to do, as far as the policy says it, a line each."""
+    return [f"{name}: {prose(text)}" for name in names if (text := getattr(rule, name.lower()))]
+
+
 def waiver_words(result: WaiverResult) -> str:
     """Return a waiver on one line."""
     waiver = result.waiver
@@ -167,6 +172,12 @@ def headline(verdict: Verdict) -> str:
     """Return ``FAIL``, or how else it ended; of ``PASS`` also how many rules it says nothing of."""
     none = len(skipped(verdict)) if verdict.passed else 0
     return _ending(verdict) + (f", {none:,} of {plural(len(verdict.rules), 'rule')} skipped" if none else "")
+
+
+def other_codes(verdict: Verdict) -> str:
+    """Return the exit codes that there is a cause for beside the one that it ends with, in parentheses."""
+    codes = ", ".join(str(int(code)) for code in verdict.codes if code != verdict.exit_code)
+    return f" (also {codes})" if codes else ""
 
 
 def _ending(verdict: Verdict) -> str:

@@ -110,16 +110,12 @@ def _write_pages(verdict: Verdict, outputs: Outputs) -> None:
         write_file(outputs.comment, comment(verdict).encode("utf-8"))
     if outputs.summary is None:
         return
-    if not _is_runners(outputs.summary, outputs.environ):
+    own = outputs.environ.get(SUMMARY)
+    if not own or not same_place(outputs.summary, Path(own)):
         write_file(outputs.summary, step_summary(verdict).encode("utf-8"))
         return
     used = size_of(outputs.summary)
     append_file(outputs.summary, step_summary(verdict, used=used).encode("utf-8"))
-
-
-def _is_runners(path: Path, environ: Mapping[str, str]) -> bool:
-    own = environ.get(SUMMARY)
-    return bool(own) and same_place(path, Path(str(own)))
 
 
 def _place(policy: Path, outputs: Outputs) -> PolicyFile:

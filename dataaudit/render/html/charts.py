@@ -152,16 +152,19 @@ def _steps(chart: Steps, height: int) -> Any:
     plot.xaxis.major_label_overrides = {tick: _edge(tick) for tick in ticks}
     plot.xaxis.axis_label = chart.unit
     plot.yaxis.formatter = NumeralTickFormatter(format="0.[00] %")
-    legend = plot.legend[0]
-    legend.update(
+    _legend(plot, location="top_right")
+    return plot
+
+
+def _legend(plot: Any, **more: Any) -> None:
+    plot.legend[0].update(
         background_fill_alpha=0,
         border_line_alpha=0,
         label_text_color=MUTED,
         label_text_font=_FONT,
         label_text_font_size="12px",
-        location="top_right",
+        **more,
     )
-    return plot
 
 
 def _edge(value: float) -> str:
@@ -324,13 +327,7 @@ def _curves(chart: Curves, height: int) -> Any:
         named = {"legend_label": label(name)} if len(chart.series) > 1 else {}
         plot.line(x=list(held), y=list(values), line_color=color, line_width=1.5, **named)
     if len(chart.series) > 1:
-        plot.legend[0].update(
-            background_fill_alpha=0,
-            border_line_alpha=0,
-            label_text_color=MUTED,
-            label_text_font=_FONT,
-            label_text_font_size="12px",
-        )
+        _legend(plot)
     plot.xaxis.axis_label, plot.yaxis.axis_label = "step", chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
     return plot
@@ -396,11 +393,9 @@ def _heat(chart: Heat, height: int) -> Any:
             formatter=BasicTickFormatter(precision=3),
         )
         plot.add_layout(bar, "right")
-    for axis, labels, most_labels in ((plot.yaxis[0], rows, 48), (plot.xaxis[0], columns, 12)):
-        every = -(-len(labels) // most_labels)
-        shown = range(0, len(labels), every) if axis is not plot.xaxis[0] or chart.ticks is None else chart.ticks
-        axis.ticker = FixedTicker(ticks=list(shown), minor_ticks=[])
-        axis.major_label_overrides = {index: PlainText(text=labels[index]) for index in shown}
+    _name_ticks(plot.yaxis[0], rows, range(0, len(rows), -(-len(rows) // 48)))
+    every = range(0, len(columns), -(-len(columns) // 12))
+    _name_ticks(plot.xaxis[0], columns, every if chart.ticks is None else chart.ticks)
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
     _hover(plot, [cells], mode="mouse")
     plot.grid.visible = False
@@ -458,9 +453,10 @@ def _range(start: float, end: float) -> Range1d:
     return Range1d(start=start, end=end)
 
 
-def _name_ticks(axis: Any, labels: Sequence[str]) -> None:
-    axis.ticker = FixedTicker(ticks=list(range(len(labels))), minor_ticks=[])
-    axis.major_label_overrides = {index: PlainText(text=text) for index, text in enumerate(labels)}
+def _name_ticks(axis: Any, labels: Sequence[str], shown: Sequence[int] | None = None) -> None:
+    named = range(len(labels)) if shown is None else shown
+    axis.ticker = FixedTicker(ticks=list(named), minor_ticks=[])
+    axis.major_label_overrides = {index: PlainText(text=labels[index]) for index in named}
 
 
 def _hover(plot: Any, renderers: list[Any], *, mode: Literal["mouse", "hline"]) -> None:

@@ -221,20 +221,10 @@ class Choice:
             states = [states[0] + rank for rank in range(ranks)]
         if len(states) != ranks:
             raise ConfigError(f"--state: {len(states)} are given for {ranks} ranks", "One a rank, in their order.")
-        evaluations = None
-        if self.eval is not None:
-            if min(self.eval) < 1:
-                raise ConfigError("--eval: expected numbers from 1 on")
-            evaluations = Evaluations(interval=self.eval[0], batches=self.eval[1], tokens=self.eval[2])
-        return OffsetOrder(
-            files=files,
-            context=context,
-            batch=self.micro_batch or 1,
-            micro_batches=self.accumulate or 1,
-            states=states,
-            first_step=first,
-            evaluations=evaluations,
-        )
+        if self.eval is not None and min(self.eval) < 1:
+            raise ConfigError("--eval: expected numbers from 1 on")
+        evaluations = None if self.eval is None else Evaluations(*self.eval)
+        return OffsetOrder(files, context, self.micro_batch or 1, self.accumulate or 1, states, first, evaluations)
 
 
 def _option(name: str) -> str:

@@ -29,7 +29,7 @@ from dataaudit import text as t
 from dataaudit.errors import ConfigError
 from dataaudit.regular import expect_regular, read_regular
 from dataaudit.robust import Ints
-from dataaudit.training.orders.rows import MappedFiles, Order, Pieces, expanded
+from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
 _NAMED = 5
 
@@ -203,9 +203,7 @@ class BlendedOrder:
             rows = np.flatnonzero(of == part)
             found = self.parts[part].pieces_of(sample[rows])
             each.append(np.stack([rows[found.row], found.document, found.offset, found.length, found.epoch]))
-        joined = np.concatenate(each, axis=1)
-        joined = joined[:, np.argsort(joined[0], kind="stable")]
-        return Pieces(row=joined[0], document=joined[1], offset=joined[2], length=joined[3], epoch=joined[4])
+        return Pieces.joined(each)
 
 
 def _prefix(index: Path, split: str) -> Path:
@@ -254,6 +252,3 @@ def _loaded(prefix: Path, name: str, dimensions: int) -> np.ndarray:
             f"{path}: expected {dimensions} dimensions of whole numbers, found {found.dtype}{list(found.shape)}"
         )
     return found
-
-
-__all__ = ["BlendedOrder", "Order", "SampleOrder", "open_megatron"]

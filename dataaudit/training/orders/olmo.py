@@ -23,7 +23,6 @@ import numpy as np
 
 from dataaudit.errors import ConfigError
 from dataaudit.regular import expect_regular
-from dataaudit.robust import Ints
 from dataaudit.training.orders.rows import MappedFiles, Pieces
 
 _NAME = re.compile(
@@ -102,12 +101,10 @@ class InstanceOrder:
             rows.append(np.asarray(chosen, np.int64))
             epochs.append(np.full(len(chosen), epoch))
             base += used
-        return self._windows(np.concatenate(rows), np.concatenate(epochs))
-
-    def _windows(self, rows: Ints, epochs: Ints) -> Pieces:
-        file = np.searchsorted(self.borders, rows, "right") - 1
-        starts = self.files.bases[file] + (rows - self.borders[file]) * self.context
-        return self.files.windows(starts, self.context, epochs)
+        row = np.concatenate(rows)
+        file = np.searchsorted(self.borders, row, "right") - 1
+        starts = self.files.bases[file] + (row - self.borders[file]) * self.context
+        return self.files.windows(starts, self.context, np.concatenate(epochs))
 
 
 def _loaded(path: Path, size: int) -> np.ndarray:

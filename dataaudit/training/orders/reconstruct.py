@@ -129,22 +129,15 @@ def reconstruct(
         raise ConfigError(f"the run log {folder} cannot be written: {writer.lost.last}", "It lacks steps: remove it.")
     positions: tuple[dict[str, int], ...] = ()
     if isinstance(order, RankedOrder):
-        each = (order.position(rank, after) for rank in range(order.ranks))
-        positions = tuple(
-            {"sample_idx": one.sample_idx, "epoch": one.epoch, "inputs_buffer": one.buffered} for one in each
-        )
+        positions = tuple(order.position(rank, after) for rank in range(order.ranks))
     return Reconstructed(
         runlog=str(folder),
         manifest=manifest.id,
         first_step=first,
         last_step=last,
-        skipped=written.skipped,
-        samples=written.samples,
-        targets=written.targets,
-        stretches=written.stretches,
+        **written.counts,
         consumed=after,
-        losses=written.scored,
-        losses_elsewhere=0 if losses is None else len(losses.step) - written.scored,
+        losses_elsewhere=0 if losses is None else len(losses.step) - written.counts["losses"],
         losses_unread=0 if losses is None else losses.unread,
         losses_repeated=0 if losses is None else losses.repeated,
         order=order.shuffled,
@@ -163,26 +156,26 @@ class _Written:
             self._losses = dict(zip(losses.step.tolist(), pairs, strict=True))
             judged = judge(losses.step, losses.loss)
             writer.flagged |= {int(at) for one in judged.spikes for at in losses.step[one.places]}
-        self.skipped = self.samples = self.targets = self.stretches = self.scored = 0
+        self.counts = dict.fromkeys(("skipped", "samples", "targets", "stretches", "losses"), 0)
         self._waiting = 0
 
     def step(self, batch: Batch) -> None:
         """Write a step."""
         targets, number = 0, batch.step
         if batch.skipped:
-            self.skipped += 1
+            self.counts["skipped"] += 1
             self._writer.add("events", event(number, "skipped", {"samples": batch.samples}))
         else:
             columns = stretches_of(self._order.pieces(batch.first, batch.samples), self._files)
             size, targets = len(columns["row"]), int(columns["targets"].sum())
             same = {"step": np.full(size, number), "micro_batch": np.zeros(size, np.int64), "loss": None}
             self._writer.add("stretches", {**columns, **same})
-            self.samples += batch.samples
-            self.stretches += size
+            self.counts["samples"] += batch.samples
+            self.counts["stretches"] += size
             self._waiting += size
         loss, rate = self._losses.get(number, (None, np.nan))
-        self.targets += targets
-        self.scored += loss is not None
+        self.counts["targets"] += targets
+        self.counts["losses"] += loss is not None
         if np.isfinite(rate):
             self._writer.add("values", value_columns(number, {"learning_rate": rate}))
         row: dict[str, Any] = {

@@ -6,7 +6,7 @@ the row as the label: its first token is no label, and is taken away. What is le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -34,6 +34,13 @@ class Pieces:
     """Pass over the data, from 0."""
     labels: bool = False
     """Whether these are the labels already, the first one of a row too."""
+
+    @classmethod
+    def joined(cls, parts: Iterable[Ints], *, labels: bool = False) -> Pieces:
+        """Return pieces of several files or ranks, each int64[5, n] row to epoch, in the order of the rows."""
+        whole = np.concatenate([np.zeros((5, 0), np.int64), *parts], axis=1)
+        row, document, offset, length, epoch = whole[:, np.argsort(whole[0], kind="stable")]
+        return cls(row=row, document=document, offset=offset, length=length, epoch=epoch, labels=labels)
 
 
 class Order(Protocol):
@@ -67,7 +74,7 @@ class MappedFiles:
         if not paths:
             raise ConfigError("no token file is named", "--file FILE.bin, whose map lies beside it.")
         self.paths = tuple(paths)
-        found, tokens, itemsize = [], [], []
+        found, tokens = [], []
         for path in paths:
             table, said = read_map(path)
             if said["manifest"] != manifest:
@@ -85,8 +92,6 @@ class MappedFiles:
                 raise ConfigError(f"{map_path(path)} is damaged: its documents do not follow one another")
             found.append(table)
             tokens.append(total)
-            itemsize.append(size)
-        self.itemsizes = tuple(itemsize)
         self.tokens = np.array(tokens, dtype=np.int64)
         """int64[files]"""
         self.bases = np.concatenate([[0], np.cumsum(self.tokens)]).astype(np.int64)
@@ -107,8 +112,7 @@ class MappedFiles:
         Raises:
             ConfigError: None of the files has this name, or several have.
         """
-        stem = Path(name).name
-        stem = stem.removesuffix(".bin")
+        stem = Path(name).name.removesuffix(".bin")
         held = [place for place, path in enumerate(self.paths) if path.name.removesuffix(".bin") == stem]
         exact = [place for place in held if self.paths[place].with_suffix("") == Path(name)]
         if len(held) != 1 and len(exact) != 1:

@@ -25,16 +25,6 @@ from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 _SEED = 42
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
-    """Where a rank is, as a checkpoint says it."""
-
-    sample_idx: int
-    epoch: int
-    buffered: int
-    """Tokens of `inputs_buffer`."""
-
-
 @dataclass
 class RankedOrder:
     """Rows of ranks that read a part of the documents each.
@@ -88,11 +78,7 @@ class RankedOrder:
         rank = sample // self.batch % self.ranks
         own = sample // (self.batch * self.ranks) * self.batch + sample % self.batch
         each = [self._of_rank(one, np.flatnonzero(rank == one), own) for one in np.unique(rank).tolist()]
-        joined = np.concatenate([np.zeros((5, 0), np.int64), *each], axis=1)
-        joined = joined[:, np.argsort(joined[0], kind="stable")]
-        return Pieces(
-            row=joined[0], document=joined[1], offset=joined[2], length=joined[3], epoch=joined[4], labels=True
-        )
+        return Pieces.joined(each, labels=True)
 
     def _of_rank(self, rank: int, rows: Ints, own: Ints) -> Ints:
         """Return row, document, offset, length and pass of the pieces of one rank's rows: int64[5, n]."""
@@ -115,8 +101,8 @@ class RankedOrder:
             found.append(np.stack([rows[inside][row], documents[place], offset, high - low, passes]))
         return np.concatenate(found, axis=1)
 
-    def position(self, rank: int, samples: int) -> Position:
-        """Return where a rank is after so many samples of all ranks: what its checkpoint has to say.
+    def position(self, rank: int, samples: int) -> dict[str, int]:
+        """Return where a rank is after so many samples of all ranks: what its checkpoint says, of a buffer its size.
 
         Args:
             rank: Which.
@@ -129,4 +115,4 @@ class RankedOrder:
         _, ends = self._passes(rank, epoch)
         read = int(np.searchsorted(ends, labels - epoch * total, "left")) + (labels > 0)
         held = int(ends[read - 1]) if read else 0
-        return Position(sample_idx=read, epoch=epoch, buffered=held - (labels - epoch * total))
+        return {"sample_idx": read, "epoch": epoch, "inputs_buffer": held - (labels - epoch * total)}

@@ -104,7 +104,7 @@ def test_the_real_verifier_refuses_a_bundle_that_nobody_vouches_for(manifest, tm
         monkeypatch.setenv(name, str(tmp_path))
     offline = verify.Verifier.production(offline=True)
     monkeypatch.setattr(verify.Verifier, "production", classmethod(lambda *_: offline))
-    (tmp_path / "v").write_bytes(forged(statement(verdict_of(manifest), manifest, None, time=TIME)))
+    (tmp_path / "v").write_bytes(forged(statement(verdict_of(manifest), manifest, None, About(time=TIME))))
     assert models.Bundle.from_json((tmp_path / "v").read_bytes())
     trust = Trust(signature=tmp_path / "v", identity="a@b.c", issuer="https://accounts.example")
     verdict, problems = check_trust(manifest, trust)
@@ -147,7 +147,7 @@ def test_an_identity_signs_the_same_statement(manifest, tmp_path, monkeypatch):
     assert tokens == ["of the job"]
     assert signed[0]._inner.predicate["verificationResult"] == "PASSED"
     payload = base64.b64decode(json.loads((tmp_path / "v").read_bytes())["payload"])
-    assert payload == statement(verdict_of(manifest), manifest, None, time=TIME)
+    assert payload == statement(verdict_of(manifest), manifest, None, About(time=TIME))
 
 
 def test_without_a_network_signing_with_an_identity_says_so(manifest, tmp_path, monkeypatch):
@@ -199,7 +199,7 @@ def test_a_bundle_of_the_identity_is_taken_and_of_another_is_not(manifest, tmp_p
                 raise VerificationError("certificate's SANs do not match a@b.c")
             return "application/vnd.in-toto+json", bundle
 
-    payload = statement(verdict_of(manifest), manifest, None, time=TIME)
+    payload = statement(verdict_of(manifest), manifest, None, About(time=TIME))
     monkeypatch.setattr(models.Bundle, "from_json", classmethod(lambda *_: payload))
     monkeypatch.setattr(verify, "Verifier", _Verifier)
     (tmp_path / "v").write_bytes(b"a bundle")

@@ -77,7 +77,7 @@ def file_digest(manifest):
 
 
 def test_a_statement_is_what_in_toto_and_slsa_ask_for(manifest):
-    made = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))
+    made = json.loads(statement(verdict_of(manifest), manifest, None, About(time=TIME)))
     hexadecimal = manifest.id.removeprefix("sha256:")
     assert made["_type"] == "https://in-toto.io/Statement/v1"
     assert made["subject"] == [
@@ -101,7 +101,7 @@ def test_a_statement_is_what_in_toto_and_slsa_ask_for(manifest):
 
 def test_the_library_of_in_toto_reads_a_statement_and_its_predicate(manifest):
     """Its class of the predicate knows no field of ours and takes `verifiedLevels` for one text, SLSA for a list."""
-    payload = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))
+    payload = json.loads(statement(verdict_of(manifest), manifest, None, About(time=TIME)))
     read = Statement([], "", {})
     ParseDict(payload, read.pb)
     read.validate()
@@ -114,7 +114,7 @@ def test_the_library_of_in_toto_reads_a_statement_and_its_predicate(manifest):
 
 def test_fields_beyond_the_specification_stand_under_a_uri(manifest):
     """SLSA: producers may add fields whose names are URIs."""
-    predicate = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))["predicate"]
+    predicate = json.loads(statement(verdict_of(manifest), manifest, None, About(time=TIME)))["predicate"]
     known = {
         "verifier",
         "timeVerified",
@@ -131,20 +131,20 @@ def test_fields_beyond_the_specification_stand_under_a_uri(manifest):
 
 @pytest.mark.parametrize("state", [State.FAILED, State.NOT_EVALUATED])
 def test_a_verdict_that_does_not_pass_is_failed(manifest, state):
-    said = summary(statement(verdict_of(manifest, rule_result("duplicates", state)), manifest, None, time=TIME))
+    said = summary(statement(verdict_of(manifest, rule_result("duplicates", state)), manifest, None, About(time=TIME)))
     assert said.result == "FAILED"
     named = {State.FAILED: "failed", State.NOT_EVALUATED: "notEvaluated"}[state]
     assert said.facts[named] == ["duplicates"]
 
 
 def test_a_failed_verdict_claims_no_level(manifest):
-    made = json.loads(statement(verdict_of(manifest, rule_result("x", State.FAILED)), manifest, None, time=TIME))
+    made = json.loads(statement(verdict_of(manifest, rule_result("x", State.FAILED)), manifest, None, About(time=TIME)))
     assert made["predicate"]["verifiedLevels"] == ["FAILED"]
 
 
 def test_warnings_and_waivers_pass_and_are_told(manifest):
     verdict = verdict_of(manifest, rule_result("duplicates", State.WARNED, severity="warn"), waivers=(used_waiver(),))
-    said = summary(statement(verdict, manifest, None, time=TIME))
+    said = summary(statement(verdict, manifest, None, About(time=TIME)))
     assert said.result == "PASSED"
     assert said.facts["rules"]["warn"] == 1
     assert said.facts["waivers"] == [
@@ -171,20 +171,20 @@ def test_a_signed_verdict_ends_with_the_waiver_that_it_passed_by(manifest, place
 def test_a_baseline_is_one_of_the_inputs(manifest, tmp_path):
     make(tmp_path / "old", [shard("old.jsonl")])
     old = load_manifest(tmp_path / "old")
-    said = summary(statement(verdict_of(manifest, baseline=old), manifest, old, time=TIME))
+    said = summary(statement(verdict_of(manifest, baseline=old), manifest, old, About(time=TIME)))
     assert [digest for _, digest in said.inputs] == [file_digest(manifest), file_digest(old)]
     assert said.facts["baseline"]["manifest"] == old.id
 
 
 def test_the_same_verdict_gives_the_same_bytes(manifest):
-    one, two = (statement(verdict_of(manifest), manifest, None, time=TIME) for _ in range(2))
+    one, two = (statement(verdict_of(manifest), manifest, None, About(time=TIME)) for _ in range(2))
     assert one == two
 
 
 def test_a_verdict_of_another_manifest_is_refused(manifest, tmp_path):
     make(tmp_path / "other", [shard("other.jsonl")])
     with pytest.raises(ValueError, match="the verdict is of"):
-        statement(verdict_of(manifest), load_manifest(tmp_path / "other"), None, time=TIME)
+        statement(verdict_of(manifest), load_manifest(tmp_path / "other"), None, About(time=TIME))
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b'{"_type":"x","predicateType":"y","predicate":{}}', b"\xff"])
@@ -197,7 +197,7 @@ def test_a_name_with_every_kind_of_character_survives(tmp_path):
     name = 'a b/c@d?e#f%g<script>"\u202e\n'
     make(tmp_path / "m", [shard("a")], dataset=name)
     manifest = load_manifest(tmp_path / "m")
-    made = json.loads(statement(verdict_of(manifest), manifest, None, time=TIME))
+    made = json.loads(statement(verdict_of(manifest), manifest, None, About(time=TIME)))
     assert made["subject"][0]["name"] == f"{name}@1.0.0"
     assert made["predicate"]["resourceUri"] == (
         "pkg:generic/a%20b%2Fc%40d%3Fe%23f%25g%3Cscript%3E%22%E2%80%AE%0A@1.0.0"
@@ -361,7 +361,7 @@ def test_what_is_signed_is_the_file_that_was_loaded(tmp_path):
     digest = file_digest(loaded)
     make(tmp_path / "m", SHARDS, roots="/elsewhere")
     assert load_manifest(tmp_path / "m").id == loaded.id
-    said = summary(statement(verdict_of(loaded), loaded, None, time=TIME))
+    said = summary(statement(verdict_of(loaded), loaded, None, About(time=TIME)))
     assert [found for _, found in said.inputs] == [digest]
 
 
@@ -381,12 +381,12 @@ def test_a_manifest_that_is_replaced_while_it_is_judged_is_not_signed(place, tmp
 def test_a_verdict_that_compares_with_another_baseline_is_refused(manifest, tmp_path):
     make(tmp_path / "old", [shard("old.jsonl")])
     with pytest.raises(ValueError, match="does not compare with"):
-        statement(verdict_of(manifest), manifest, load_manifest(tmp_path / "old"), time=TIME)
+        statement(verdict_of(manifest), manifest, load_manifest(tmp_path / "old"), About(time=TIME))
 
 
 def test_a_statement_with_a_field_given_twice_is_refused(manifest):
     """Else one reader takes it for PASSED and another one for FAILED."""
-    payload = statement(verdict_of(manifest), manifest, None, time=TIME)
+    payload = statement(verdict_of(manifest), manifest, None, About(time=TIME))
     twice = payload.replace(b'"verificationResult":', b'"verificationResult":"FAILED","verificationResult":')
     assert twice != payload
     with pytest.raises(BadStatement, match="given twice"):

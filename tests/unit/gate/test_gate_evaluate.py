@@ -501,5 +501,5 @@ def test_a_shard_is_odd_within_its_source():
     )
     asked = rule(metric="bytes_per_token", stat="ratio", unit="bytes/token", scope={"per": "shard"}, robust_sd=6)
     [statistic] = shard_statistics(asked)
-    found = judge_shards(asked, statistic, table, {"train": False})
-    assert [case.shard_uri for case in found.cases] == ["train/17.jsonl"]
+    cases, _ = judge_shards(asked, statistic, table, {"train": False})
+    assert [case.shard_uri for case in cases] == ["train/17.jsonl"]

@@ -161,14 +161,14 @@ def test_all_shards_at_once_are_judged_as_one_by_one(statistic, data):
     )
     table = facts(shards=rows).shards
     held_out = {"train": False, "val": True}
-    found = judge_shards(made, statistic, table, held_out)
+    cases, counted = judge_shards(made, statistic, table, held_out)
     expected = list(one_by_one(made, statistic, rows, held_out))
     counts = {state: sum(one.state == state for _, one in expected) for state in State}
-    assert found.counts == {state: total for state, total in counts.items() if total}
+    assert counted == {state: total for state, total in counts.items() if total}
     fine = {State.PASSED, State.NOT_APPLICABLE}
     broken = {index: (one.state, one.judged) for index, one in expected if one.state not in fine}
     if broken:
-        assert {case.scope.shard: (case.state, case.judged) for case in found.cases} == broken
+        assert {case.scope.shard: (case.state, case.judged) for case in cases} == broken
 
 
 def one_by_one(made, statistic, rows, held_out):

@@ -15,8 +15,8 @@ from dataaudit.gate import ready
 from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.ready import policy_path
 from dataaudit.gate.reasons import REASONS, reason_text
-from dataaudit.gate.run import read_policy
-from dataaudit.gate.scopes import check_policy, rule_problems
+from dataaudit.gate.run import policy_of
+from dataaudit.gate.scopes import rule_problems
 from dataaudit.gate.shards import SHARD_STATISTICS
 from dataaudit.schemas import SCHEMAS
 
@@ -29,16 +29,14 @@ WAIVER = "rule: r, owner: o, reason: x"
 
 def parsed(more):
     """Return the policy with this behind its one rule's keys."""
-    made = parse_policy(f"{HEAD}{more}", where="p.yaml")
-    check_policy(made, "p.yaml")
-    return made
+    return parse_policy(f"{HEAD}{more}", where="p.yaml", more=rule_problems)
 
 
 @pytest.mark.parametrize("name", ["release-gate", "strict", "canary"])
 def test_the_policies_that_are_ready_can_be_judged_and_meet_the_schema(name):
     path = policy_path(Path(name))
     assert path == ROOT / "pipelines" / f"{name}.yaml"
-    assert read_policy(path).policy == name
+    assert policy_of(path).policy == name
     jsonschema.validate(yaml.safe_load(path.read_text("utf-8")), SCHEMA)
 
 
@@ -46,7 +44,7 @@ def test_the_policies_that_are_ready_can_be_judged_and_meet_the_schema(name):
 def test_runbooks_of_the_ready_policies_are_commands_that_print_a_page(name):
     """Where the wheel is installed and no repository is."""
     known, _ = names()
-    for one in read_policy(policy_path(Path(name))).rules:
+    for one in policy_of(policy_path(Path(name))).rules:
         assert one.runbook is None or one.runbook.removeprefix("dataaudit explain ") in known
 
 
@@ -142,10 +140,10 @@ def test_a_rule_that_could_never_be_judged_is_an_error(given, says):
     made = parse_policy("policy: p\nrules: [{name: x, metric: m, stat: s, unit: u, budget: 1}]", where="p.yaml")
     made = made.model_copy(update={"rules": (rule(**given),)})
     if says is None:
-        check_policy(made, "p.yaml")
+        assert policy_of(made) is made
         return
     with pytest.raises(ConfigError, match=re.escape(says)):
-        check_policy(made, "p.yaml")
+        policy_of(made)
 
 
 @pytest.mark.parametrize(
@@ -177,10 +175,10 @@ def test_a_file_that_is_no_policy_says_why(text, says):
 
 def test_a_policy_that_is_not_there_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nothing.yaml cannot be read: No such file"):
-        read_policy(tmp_path / "nothing.yaml")
+        policy_of(tmp_path / "nothing.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"policy: \xff")
     with pytest.raises(ConfigError, match="it is not UTF-8"):
-        read_policy(tmp_path / "latin.yaml")
+        policy_of(tmp_path / "latin.yaml")
 
 
 def test_the_schema_refuses_what_the_program_refuses():
@@ -203,7 +201,7 @@ class TestPage:
 
     def test_the_policy_of_the_page_is_one(self, tmp_path):
         (tmp_path / "p.yaml").write_text(re.search(r"```yaml\n(.*?)```", self.PAGE, re.DOTALL)[1])
-        assert [one.name for one in read_policy(tmp_path / "p.yaml").rules] == ["no-leaks", "mixture", "odd-shards"]
+        assert [one.name for one in policy_of(tmp_path / "p.yaml").rules] == ["no-leaks", "mixture", "odd-shards"]
 
     def test_every_key_of_a_rule_is_explained(self):
         told = set(re.findall(r"`(\w+)`", "\n".join(re.findall(r"^\| (.*?) \|", self.PAGE, re.MULTILINE))))
@@ -277,7 +275,7 @@ def test_what_is_wrong_with_waivers_is_said_beside_a_wrong_rule(tmp_path):
         "waivers: [{fingerprint: 0123456789abcdef, rule: a, owner: o, reason: x, expires: 2999-12-31}]\n"
     )
     with pytest.raises(ConfigError) as error:
-        read_policy(policy)
+        policy_of(policy)
     assert "2 problem(s)" in str(error.value)
     assert "no stat `cuont`" in str(error.value)
     assert "the waiver 0123456789abcdef of the rule `a`: it ends on 2999-12-31" in str(error.value)

@@ -13,7 +13,7 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.looked_for import check_detectors
 from dataaudit.gate.policy import Policy
 from dataaudit.gate.ready import ready_path
-from dataaudit.gate.run import read_policy
+from dataaudit.gate.run import policy_of
 from dataaudit.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, Named
 
@@ -154,7 +154,7 @@ def test_ready_policies_demand_the_detectors_that_ship(name):
     shipped = {"pii": load_pii().own_digest, "secrets": load_secrets().own_digest}
     shipped = {key: digest.removeprefix("sha256:") for key, digest in shipped.items()}
     expected = {key: (digest,) for key, digest in {**shipped, "dataaudit-screen": find_screen().sha256}.items()}
-    assert read_policy(ready_path(name)).detectors == expected
+    assert policy_of(ready_path(name)).detectors == expected
 
 
 def test_versions_of_libraries_are_no_part_of_the_digest_that_is_demanded(monkeypatch):

@@ -22,8 +22,8 @@ from dataaudit.gate.evaluate import evaluate
 from dataaudit.gate.numbers import discreet_ceiling
 from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.ready import ready_path
-from dataaudit.gate.run import judge, read_policy
-from dataaudit.gate.scopes import check_policy, rule_problems
+from dataaudit.gate.run import judge, policy_of
+from dataaudit.gate.scopes import rule_problems
 from dataaudit.gate.verdict import Case, State
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
@@ -44,9 +44,7 @@ CLEAN = (
 
 def loaded(text):
     """Return the policy of a draft, held against the catalogue of metrics as the gate does."""
-    policy = parse_policy(text, where="draft", more=rule_problems)
-    check_policy(policy, "draft", on=DAY)
-    return policy
+    return parse_policy(text, where="draft", more=rule_problems, on=DAY)
 
 
 def rule_of(text, name):
@@ -104,7 +102,7 @@ def test_every_rule_of_release_gate_and_every_family_has_its_part():
     """A warning of release-gate about a measured number is drawn instead; no family is forgotten."""
     bounds, changes = candidates()
     drawn = {(rule.metric, rule.stat) for rule in DRAWN}
-    for rule in read_policy(ready_path("release-gate")).rules:
+    for rule in policy_of(ready_path("release-gate")).rules:
         assert rule in bounds or rule in changes or (rule.metric, rule.stat) in drawn
     spoken_of = {rule.metric for rule in (*bounds, *DRAWN, *changes)}
     for family in FAMILIES:
@@ -299,7 +297,7 @@ def test_a_file_that_is_there_is_replaced_by_force_alone(tmp_path):
     assert "is there already" in refused.stderr
     assert draft_by_command(DEMO, "--out", out, "--force").exit_code == 0
     assert out.read_text() == first
-    read_policy(out)
+    policy_of(out)
 
 
 @pytest.mark.parametrize("name", ["made", "-.", "日本", "a b: #c", "yes", "12", "x" * 300])

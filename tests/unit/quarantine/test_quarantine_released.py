@@ -15,7 +15,7 @@ from dataaudit import api
 from dataaudit.cli import main
 from dataaudit.errors import ConfigError, CorpusRefused, QuarantineDamaged, QuarantineError, ReleasedHeldBack
 from dataaudit.gate.policy import load_policy
-from dataaudit.gate.run import judge, read_policy
+from dataaudit.gate.run import judge
 from dataaudit.gate.verdict import ListSeen
 from dataaudit.manifest.load import load_manifest
 from dataaudit.quarantine.changes import add, lift
@@ -120,7 +120,7 @@ def test_a_list_that_a_policy_names_and_that_is_not_there_is_an_error(place):
     with pytest.raises(QuarantineError, match=r"no quarantine list at team/held\.jsonl"):
         open_manifest("m", require="passed", policy="team/naming.yaml")
     with pytest.raises(ConfigError, match="the policy p names a quarantine list"):
-        judge(load_manifest(place / "m"), read_policy(place / "team/naming.yaml"))
+        judge(load_manifest(place / "m"), load_policy(place / "team/naming.yaml"))
     wrong = place / "team/wrong.yaml"
     wrong.write_text(json.dumps(policy_of(quarantine_list="")))
     assert "quarantine_list: " in run("gate", "m", "--policy", wrong, expect=2)

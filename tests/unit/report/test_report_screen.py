@@ -28,10 +28,10 @@ from dataaudit.metrics.registry import FAMILIES
 from dataaudit.metrics.shown import Kind, Standout
 from dataaudit.render.cells import cells, shortened
 from dataaudit.report import screen as screens
+from dataaudit.report.screen import build_summary
 from dataaudit.report.sections import SECTIONS
 from dataaudit.report.show import show_manifest
 from dataaudit.report.standouts import by_turns, standouts
-from dataaudit.report.summary import build_summary
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 CLUSTERS = [("exact", 1, 0, 0, True), ("exact", 1, 9, 0, False)]

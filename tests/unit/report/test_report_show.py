@@ -15,8 +15,8 @@ from made_manifest import make, shard
 from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.peers import robust
+from dataaudit.report.screen import build_summary
 from dataaudit.report.show import show_manifest
-from dataaudit.report.summary import build_summary
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"
 HOSTILE = "::error::\x1b[31m\u202eweb\n"

@@ -21,7 +21,7 @@ from dataaudit.engine.work import scan_part
 from dataaudit.errors import ConfigError
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES
-from dataaudit.samples.choosing import choose, prepare_samples, sample_place
+from dataaudit.samples.choosing import choose, prepare_samples, sample_manifest
 
 pytestmark = pytest.mark.judges
 
@@ -78,7 +78,7 @@ def sample(folder, place, number=3, to="samples"):
     """Return the text of the files that are written."""
     asked = prepare_samples(number, folder.parent / to, folder)
     with Progress(quiet=True) as progress:
-        sample_place(folder, place, asked, progress)
+        sample_manifest(folder, asked, progress, place=place)
     return {path.name: path.read_text() for path in asked.folder.glob("*.txt")}
 
 

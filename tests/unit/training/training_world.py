@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from made_manifest import make, shard
 
-from dataaudit.export.verdict import statement
+from dataaudit.export.verdict import About, statement
 from dataaudit.gate.run import judge, policy_of
 from dataaudit.manifest.attestation import attested
 from dataaudit.manifest.load import load_manifest
@@ -102,7 +102,7 @@ class World:
     def sign(self, key=KEY, policy=PASSING, time="2026-11-21T12:00:00+00:00", *, sealed=True):
         """Write a verdict beside the manifest; return its file."""
         manifest = load_manifest(self.manifest)
-        payload = statement(judge(manifest, policy_of(policy)), manifest, None, time=time)
+        payload = statement(judge(manifest, policy_of(policy)), manifest, None, About(time=time))
         self.signature.write_bytes(seal(payload, key) if sealed else payload)
         return self.signature
 
@@ -114,7 +114,7 @@ class World:
             manifest = attested(manifest, Signer(public_key=self.public))
         verdict = judge(manifest, rules, lists=held_against(manifest, rules))
         time = "2026-11-21T12:00:00+00:00"
-        self.signature.write_bytes(seal(statement(verdict, manifest, None, time=time), KEY))
+        self.signature.write_bytes(seal(statement(verdict, manifest, None, About(time=time)), KEY))
 
     def edit(self, **run):
         """Change what `manifest.json` says of the run: no part of the id."""

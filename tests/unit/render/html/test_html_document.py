@@ -16,7 +16,7 @@ from hostile_manifest import make_hostile
 from dataaudit import cli
 from dataaudit.errors import ConfigError, ManifestMismatch
 from dataaudit.gate.document import gate_json
-from dataaudit.gate.run import judge, read_policy
+from dataaudit.gate.run import judge, policy_of
 from dataaudit.manifest.load import load_manifest
 from dataaudit.render.html.document import embedded_json, render
 from dataaudit.report.page import page_of
@@ -179,7 +179,7 @@ def test_a_verdict_of_the_gate_is_shown_as_it_was_given(tmp_path):
     """Beside a policy, or of another manifest, it is refused."""
     other = make_hostile(tmp_path / "other", payloads=False)
     policy = ROOT / "pipelines/release-gate.yaml"
-    (tmp_path / "gate.json").write_bytes(gate_json(judge(load_manifest(DEMO), read_policy(policy))))
+    (tmp_path / "gate.json").write_bytes(gate_json(judge(load_manifest(DEMO), policy_of(policy))))
     line = write_report(DEMO, tmp_path / "r.html", Given(verdict=tmp_path / "gate.json"), as_json=False)
     assert "Stopped" in line
     with pytest.raises(ConfigError, match="--policy judges anew"):
