@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from dataaudit import text as t
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.shown import LONG, all_shown
+from dataaudit.metrics.registry import all_shown
+from dataaudit.metrics.shown import LONG
 from dataaudit.render.line import Line, Name, say, spell
 
 Spell = Callable[[Line], str]

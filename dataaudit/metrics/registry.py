@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import import_module
+from pkgutil import resolve_name
 from types import MappingProxyType
 
 from dataaudit.metrics.family import Family, MetricDefinition, ShardStatistic, Statistic
+from dataaudit.metrics.shown import Shown
 
 _NAMES = (
     "volume",
@@ -92,3 +95,9 @@ def is_of_tokens(metric: str, stat: str, unit: str, rule: str | None) -> bool:
 def by_stage() -> dict[str, Family]:
     """Return the families that have a stage, by the stage's name."""
     return {family.stage_name: family for family in FAMILIES if family.stage}
+
+
+@cache
+def all_shown() -> tuple[Shown, ...]:
+    """Return what each family says of a manifest, in their order."""
+    return tuple(resolve_name(family.shown) for family in FAMILIES if family.shown)

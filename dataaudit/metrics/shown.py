@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cache
-from pkgutil import resolve_name
 from typing import Any, TypedDict
 
 import numpy as np
@@ -18,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.registry import FAMILIES
 from dataaudit.render.blocks import Block, Section, Tone
 from dataaudit.render.line import Line, Name, join, say, share
 from dataaudit.text import plural
@@ -203,12 +200,6 @@ def listed_shares(shares: Sequence[tuple[Name, float | None]], noun: str) -> Lin
     rest = len(shares) - NAMED
     more = f", {plural(rest, noun)}" if rest > 0 else ""
     return say("{}{}", join(", ", (say("{} {}", name, share(value)) for name, value in shares[:NAMED])), more)
-
-
-@cache
-def all_shown() -> tuple[Shown, ...]:
-    """Return what each family says of a manifest, in their order."""
-    return tuple(resolve_name(family.shown) for family in FAMILIES if family.shown)
 
 
 def above(column: pa.ChunkedArray, bound: float) -> list[tuple[int, float]]:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.places import ShardNames
 from dataaudit.metrics.peers import COLUMNS, LEAST_OF_SOURCE, LEAST_PEERS, Peers, robust
-from dataaudit.metrics.registry import SHARD_STATISTICS
-from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, all_shown, first_of
+from dataaudit.metrics.registry import SHARD_STATISTICS, all_shown
+from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, first_of
 from dataaudit.render.blocks import Row, Table, Tone, names, numbers, rows_of
 from dataaudit.render.line import PLAIN, Line, Name, Number, say, spell
 

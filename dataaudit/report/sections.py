@@ -7,7 +7,8 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from dataaudit.manifest.load import Manifest
-from dataaudit.metrics.shown import Part, all_shown
+from dataaudit.metrics.registry import all_shown
+from dataaudit.metrics.shown import Part
 from dataaudit.render.blocks import Block, Facts, Prose, Section, merged
 from dataaudit.render.line import Name, join
 from dataaudit.report.outliers import outlier_table, outliers

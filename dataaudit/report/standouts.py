@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from dataaudit.manifest.load import Manifest, once
-from dataaudit.metrics.shown import Kind, Standout, all_shown
+from dataaudit.metrics.registry import all_shown
+from dataaudit.metrics.shown import Kind, Standout
 from dataaudit.render.line import spell
 from dataaudit.report.outliers import far_shards
 

@@ -12,7 +12,7 @@ from dataaudit.gate.policy import parse_policy
 from dataaudit.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.shown import all_shown
+from dataaudit.metrics.registry import all_shown
 from dataaudit.render.blocks import Cell, Figure, Prose, Table, left_out, web_address
 from dataaudit.render.html.document import broken, render, says
 from dataaudit.render.line import PERCENT, spell
