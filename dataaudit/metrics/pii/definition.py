@@ -14,9 +14,9 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.findings import found_of, pattern_checks, pattern_statistics
+from dataaudit.metrics.pii.cells import METRIC
 from dataaudit.metrics.recomputed import Number, of_shard, quotient
 
-METRIC = "pii_hit_rate"
 DETECTOR, ANALYZER = "pii", "presidio"
 _HITS = "hits per million tokens"
 _JUDGED = frozenset({"analyzer_documents", "analyzer_hits", "confirmed", "judge_reads", "judged_share"})
