@@ -108,7 +108,7 @@ OUT ?= gpu-check
 gpu-check:
 	PYTHONPATH=".:tests:$$PYTHONPATH" $(PYTHON) -m gpu --out "$(OUT)" $(if $(DRY),--dry-run)
 
-# What a change to some files touches: make check dataaudit/text.py docs/reference/gate.md
+# What a change to some files touches: make check dataaudit/base/text.py docs/reference/gate.md
 ifeq (check,$(firstword $(MAKECMDGOALS)))
 FILES := $(wordlist 2,$(words $(MAKECMDGOALS)),$(MAKECMDGOALS))
 .PHONY: $(FILES)

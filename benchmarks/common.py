@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
-from dataaudit.corpus.shards import format_of
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.loss import LossLog
+from dataaudit.scan.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
+from dataaudit.scan.corpus.shards import format_of
 
 PROGRAM = str(Path(sys.executable).with_name("dataaudit"))
 TEXTS = {".md", ".rst", ".txt"}

@@ -23,15 +23,14 @@ from pathlib import Path
 import numpy as np
 from common import buffers, head, megabytes, options, read_texts, row
 
-from dataaudit.corpus.protected.held_out import index_held_out
-from dataaudit.corpus.protected.index import ProtectedIndex
-from dataaudit.corpus.protected.items import ITSELF, Items, Judged, index_items
-from dataaudit.corpus.protected.match_batch import MatchBatch
-from dataaudit.corpus.protected.matching import Matcher
-from dataaudit.corpus.protected.sets import ItemFields, read_items
-from dataaudit.kernels.items import Finder
-from dataaudit.kernels.markup import normal_words
-from dataaudit.kernels.words import split_words
+from dataaudit.scan.corpus.protected.held_out import MatchBatch, index_held_out
+from dataaudit.scan.corpus.protected.index import ProtectedIndex
+from dataaudit.scan.corpus.protected.items import ITSELF, Items, Judged, index_items
+from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.protected.sets import ItemFields, read_items
+from dataaudit.scan.kernels.items import Finder
+from dataaudit.scan.kernels.markup import normal_words
+from dataaudit.scan.kernels.words import split_words
 
 RNG, FORM_RNG = random.Random(1), random.Random(1)
 """Of edits and places, and of forms."""

@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 from common import head, megabytes, need, options, read_texts, row
 
-from dataaudit.corpus.batch import DocBatch
 from dataaudit.metrics.quality.stage import Filters
+from dataaudit.scan.corpus.batch import DocBatch
 
 SETS = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
 _TOP = ((2, 0.20), (3, 0.18), (4, 0.16))

@@ -30,9 +30,9 @@ import numpy as np
 import pyarrow as pa
 from common import head, megabytes, need, options, read_batches, row
 
-from dataaudit.detectors.judges import quiet
-from dataaudit.detectors.toxicity.judge import ToxicityJudge, windows_of
-from dataaudit.detectors.toxicity.judge_model import JudgeModel, JudgeSettings, build, resolve_judge
+from dataaudit.scan.detectors.judges import quiet
+from dataaudit.scan.detectors.toxicity.judge import ToxicityJudge, windows_of
+from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel, JudgeSettings, build, resolve_judge
 
 NAIVE_ROWS = 32
 MAX_BYTES = 3_000_000
@@ -131,10 +131,15 @@ def pieces(texts: list[str], model: JudgeModel) -> list[str]:
 def pii(labelled: Path, model_name: str | None) -> None:
     """Print recall and hits that touch no labelled span by entity, and speed beside presidio alone."""
     need("presidio_analyzer", "'dataaudit[pii]'")
-    from dataaudit.detectors.pii.analyzer import PiiAnalyzer
-    from dataaudit.detectors.pii.analyzer_engine import build_engine, load_nlp
-    from dataaudit.detectors.pii.analyzer_model import AnalyzerModel, AnalyzerSettings, resolve_analyzer
-    from dataaudit.detectors.pii.shipped import load_pii
+    from dataaudit.scan.detectors.pii.analyzer import PiiAnalyzer
+    from dataaudit.scan.detectors.pii.analyzer_model import (
+        AnalyzerModel,
+        AnalyzerSettings,
+        build_engine,
+        load_nlp,
+        resolve_analyzer,
+    )
+    from dataaudit.scan.detectors.pii.shipped import load_pii
 
     records = json.loads(labelled.read_text())
     texts = [record["full_text"] for record in records]

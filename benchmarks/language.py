@@ -27,9 +27,9 @@ import pyarrow as pa
 from common import head, options, read_batches, row, shards_below
 
 from dataaudit.config import LanguageConfig
-from dataaudit.detectors import cld2, combined, lid176, resolve_languages, windows
-from dataaudit.detectors.base import DetectorModel, LanguageDetector
-from dataaudit.detectors.language import load_detector
+from dataaudit.scan.detectors import base, language_detectors, resolve_languages
+from dataaudit.scan.detectors.base import DetectorModel, LanguageDetector
+from dataaudit.scan.detectors.language import load_detector
 
 LABELS = {"nb": "no"}
 """File names whose language both detectors know by another code."""
@@ -138,10 +138,12 @@ def print_behind(answers: dict[tuple[str, str], Answers]) -> None:
     print()
     head("text, detector", "behind fasttext, of the large languages", "of others")
     for kind in KINDS:
-        for name in (combined.NAME, cld2.NAME):
+        for name in (language_detectors.COMBINED, language_detectors.CLD2):
             less = [
                 (label in LARGE.split(), f"{label} {difference:.3f} ({low:.3f} to {high:.3f})")
-                for label, difference, low, high in behind(answers[kind, name], answers[kind, lid176.NAME])
+                for label, difference, low, high in behind(
+                    answers[kind, name], answers[kind, language_detectors.LID176]
+                )
                 if high < 0
             ]
             cells = ("; ".join(cell for large, cell in less if large is wanted) for wanted in (True, False))
@@ -156,8 +158,8 @@ def on_corpus(detector: LanguageDetector, texts: pa.LargeStringArray) -> list[st
         codes, confidence = detector.detect(texts)
         times.append(time.process_time() - begun)
     sizes = np.diff(np.frombuffer(texts.buffers()[1], dtype=np.int64, count=len(texts) + 1))
-    everything = windows.Windows(first=(2, 1 << 18), second=(2, 1 << 18), sure=0.0)
-    whole, sure = windows.identify(texts, everything, detector.classify)
+    everything = base.Windows(first=(2, 1 << 18), second=(2, 1 << 18), sure=0.0)
+    whole, sure = base.identify(texts, everything, detector.classify)
     said, truth = (np.where(c >= MIN_CONFIDENCE, k, 0) for k, c in ((codes, confidence), (whole, sure)))
     other = (said != truth) & (said != 0) & (truth != 0)
     return [
@@ -175,9 +177,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         found = resolve_languages(LanguageConfig(), base_dir=Path(), cache_dir=Path(cache))
         models: dict[str, DetectorModel] = {model.name: model for model in found.named}
-        assert list(models) == [combined.NAME, lid176.NAME, cld2.NAME]
+        assert list(models) == [language_detectors.COMBINED, language_detectors.LID176, language_detectors.CLD2]
         if given.model is not None:
-            models[f"fasttext, {given.model.name}"] = lid176.find_model(given.model, cache_dir=Path(cache))
+            models[f"fasttext, {given.model.name}"] = language_detectors.find_lid176(given.model, cache_dir=Path(cache))
         detectors = {name: load_detector(model) for name, model in models.items()}
     sets = {kind: draw(given.folder, kind, each, unseen=given.unseen) for kind, each in KINDS.items()}
     answers = {(kind, name): ask(detector, *sets[kind]) for kind in sets for name, detector in detectors.items()}

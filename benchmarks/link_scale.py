@@ -25,17 +25,14 @@ import numpy as np
 import pyarrow as pa
 from common import exponents, options
 
-from dataaudit.link.joins import LINK_FILES, JoinFunction
-from dataaudit.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.link.places import key_array
-from dataaudit.manifest.places import places_of
-from dataaudit.metrics.near_dup.bands import CROWDS, PAIRS, BandJoin
-from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
+from dataaudit.manifest.locate import places_of
+from dataaudit.metrics.near_dup.bands import CLASS_MEMBERS, CROWDS, MEMBERS, PAIRS, BandJoin, CrowdJoin, SketchJoin
 from dataaudit.metrics.near_dup.clusters import Corpus, cluster
-from dataaudit.metrics.near_dup.crowds import MEMBERS, CrowdJoin, SketchJoin
-from dataaudit.metrics.near_dup.pairs import CUT, KEYED_CANDIDATES, PairJoin
-from dataaudit.metrics.near_dup.rows import BANDS, SKETCHES
-from dataaudit.metrics.near_dup.stage import NearDup
+from dataaudit.metrics.near_dup.stage import BANDS, SKETCHES, NearDup
+from dataaudit.metrics.near_dup.verify import CUT, KEYED_CANDIDATES, PairJoin
+from dataaudit.scan.link.joins import LINK_FILES, JoinFunction
+from dataaudit.scan.link.keyed import NUM_BYTES, write_keyed
+from dataaudit.scan.link.places import key_array
 
 BAND_COUNT, SHARED, PART = 21, 8, 200_000
 ROWS_PER_PARTITION = 2_000_000

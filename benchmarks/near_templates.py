@@ -22,8 +22,8 @@ from common import head, options, row
 from scipy.sparse import csr_array
 
 import dataaudit
-from dataaudit.kernels.plain_words import words_of
 from dataaudit.manifest.metric import Scope
+from dataaudit.scan.kernels.plain_words import words_of
 
 THRESHOLD, NGRAM, AT_ONCE = 0.8, 5, 500
 WORDS = [f"word{number}" for number in range(3000)]

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 from common import has, head, megabytes, options, read_texts, row
 
-from dataaudit.corpus.texts import text_buffers
-from dataaudit.kernels.minhash import fold, shingle_hashes, sketch
-from dataaudit.kernels.words import split_words
+from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.kernels.minhash import fold, shingle_hashes, sketch
+from dataaudit.scan.kernels.words import split_words
 
 NUM_PERM = 128
 NGRAM = 5

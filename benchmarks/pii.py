@@ -27,8 +27,8 @@ from pathlib import Path
 from backports import zstd
 from common import buffers, head, megabytes, need, options, read_batches, row
 
-from dataaudit.detectors.patterns.screen import PatternScreen
-from dataaudit.detectors.pii import load_pii
+from dataaudit.scan.detectors.patterns.screen import PatternScreen
+from dataaudit.scan.detectors.pii import load_pii
 
 TYPES = (
     "EMAIL_ADDRESS",

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from dataaudit.annotators import base as annotating
-from dataaudit.annotators import languages as language_annotator
-from dataaudit.annotators import tokens as token_annotator
-from dataaudit.annotators import words as word_annotator
 from dataaudit.api import build
-from dataaudit.corpus.tokens import Encoder
-from dataaudit.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen
 from dataaudit.engine import build as engine
 from dataaudit.engine import bundles
 from dataaudit.engine import work as worker
 from dataaudit.engine.units import ScanSettings
-from dataaudit.stages import base
+from dataaudit.scan import annotators as annotating
+from dataaudit.scan import annotators as language_annotator
+from dataaudit.scan import annotators as token_annotator
+from dataaudit.scan import annotators as word_annotator
+from dataaudit.scan.corpus.tokens import Encoder
+from dataaudit.scan.detectors import LanguageIdentifier, PatternScreen, ToxicityScreen
+from dataaudit.scan.stages import base
 
 AROUND = "around the scan: start, hashes, second readings, links, publishing"
 METHODS = (

@@ -28,8 +28,8 @@ from common import Cost, build_command, ended, options, read_batches, shards_bel
 from profile_scan import profile
 from tokenizers import Tokenizer
 
-from dataaudit.corpus.tokens import resolve_tokenizer
 from dataaudit.manifest.load import load_manifest
+from dataaudit.scan.corpus.tokens import resolve_tokenizer
 
 POLL_SECONDS = 0.05
 

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from common import head, need, options, read_batches, row, shards_below
 
-from dataaudit.detectors.findings import Tier
-from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.patterns.screen import find_in
-from dataaudit.detectors.secrets.rules import load_secrets
+from dataaudit.scan.detectors.patterns.entity import Tier
+from dataaudit.scan.detectors.patterns.registry import Registry
+from dataaudit.scan.detectors.patterns.screen import find_in
+from dataaudit.scan.detectors.secrets.rules import load_secrets
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from issuer_forms import ASSIGNED, NAMED, NOT_LOOKED_FOR, PREFIXED, samples

@@ -39,10 +39,9 @@ from dataaudit.engine.packs import Item, read_pack, stored_name
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
 from dataaudit.engine.work import join_small, probe_file, scan_part
-from dataaudit.link.keyed import is_keyed, keyed_pieces, read_keyed
-from dataaudit.link.stored import Stored
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import REQUIRED
+from dataaudit.scan.link.keyed import Stored, is_keyed, keyed_pieces, read_keyed
 
 TEMPLATES = 64
 _BITS = 21
@@ -181,12 +180,12 @@ def print_nothing(_: str) -> None:
 
 def run_one(texts: Path, shards: int, workers: int, work: Path, stages: Sequence[str]) -> dict[str, Any]:
     """Build one manifest in this process, of some stages or all of them; return its costs."""
-    from dataaudit.corpus.shards import Discovery, Shard
     from dataaudit.engine import probing
     from dataaudit.engine.cluster import ClusterChoice
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.setup import prepare
+    from dataaudit.scan.corpus.shards import Discovery, Shard
 
     folder = work / "shards"
     write_shards(folder, paragraphs(texts), TEMPLATES, 4)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from common import head, options, row
 
-from dataaudit.training.spikes import GAP, SpikeDetector
+from dataaudit.training.attribution.spikes import GAP, SpikeDetector
 
 CURVES, LONG_CURVES, SD = 8, 4, 0.04
 WIDTHS = (6.0, 7.0, 8.0, 10.0)

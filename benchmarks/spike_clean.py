@@ -36,11 +36,11 @@ from torch import nn
 from torch.nn import functional
 
 from dataaudit.training import Documents, Encoder, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
-from dataaudit.training.attribution import attribute
-from dataaudit.training.blocks import render_text
-from dataaudit.training.findings import Attribution
-from dataaudit.training.run_data import Data, load_data
-from dataaudit.training.tags import SHARD, START, TARGETS, UNUSED
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.findings import Attribution
+from dataaudit.training.attribution.run_data import Data, load_data
+from dataaudit.training.packing import SHARD, START, TARGETS, UNUSED
+from dataaudit.training.pages.blocks import render_text
 
 FILES = {
     "headers": ("packages", "*.h"),

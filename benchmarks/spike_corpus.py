@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from dataaudit.training import Documents, PackedDocuments
-from dataaudit.training.tags import ROW, SHARD, START, UNUSED
+from dataaudit.training.packing import ROW, SHARD, START, UNUSED
 
 BLOCK_ROWS, BLOCKS = 8, 8
 """Documents of a block, blocks of a shard."""

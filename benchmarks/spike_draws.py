@@ -10,9 +10,9 @@ import pyarrow as pa
 from spike_corpus import shuffle_buffer
 from spike_logs import BLOCK_ROWS, Log
 
-from dataaudit.training.event_permutation import Exposure, exposure_of
-from dataaudit.training.residual_outliers import Documents
-from dataaudit.training.spikes import GAP
+from dataaudit.training.attribution.event_permutation import Exposure, exposure_of
+from dataaudit.training.attribution.residual_outliers import Documents
+from dataaudit.training.attribution.spikes import GAP
 
 OF_DOCUMENTS = ("own", "unit", "source", "mean", "precision", "overlap")
 CHUNK = 50

@@ -19,9 +19,9 @@ import pyarrow as pa
 from dataaudit.manifest.tables import TABLES as _MANIFEST
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.accounting import Stretches
-from dataaudit.training.residual_outliers import Documents, document_residuals
-from dataaudit.training.run_data import Data
+from dataaudit.training.attribution.loss_decomposition import Stretches
+from dataaudit.training.attribution.residual_outliers import Documents, document_residuals
+from dataaudit.training.attribution.run_data import Data
 
 BLOCK_ROWS = 8
 COLUMNS = {

@@ -34,13 +34,13 @@ from spike_draws import (
 from spike_logs import BLOCK_ROWS, Log, data_of, load
 from spike_rules import RULES, alarms
 
-from dataaudit.kernels.intervals import clopper_pearson
-from dataaudit.training.attribution import attribute
-from dataaudit.training.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
-from dataaudit.training.evidence import event_test_of
-from dataaudit.training.findings import Attribution, EventTestFound
-from dataaudit.training.residual_outliers import residual_test
-from dataaudit.training.spikes import GAP
+from dataaudit.scan.kernels.intervals import clopper_pearson
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
+from dataaudit.training.attribution.evidence import event_test_of
+from dataaudit.training.attribution.findings import Attribution, EventTestFound
+from dataaudit.training.attribution.residual_outliers import residual_test
+from dataaudit.training.attribution.spikes import GAP
 
 ORDERS = ("shuffled", "buffered", "sequential")
 CONTEXT = 128

@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 from common import options
 
-from dataaudit.training.attribution import attribute
-from dataaudit.training.replaying import replayed
-from dataaudit.training.run_data import load_data
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.replay.replaying import replayed
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path[:0] = [str(TESTS), str(TESTS / "unit/training")]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dataaudit.training.curve import judge
+from dataaudit.training.attribution.curve import judge
 
 
 def ours(values: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn import functional
 
 from dataaudit.training import TrainingMonitor, byte_encoder, open_manifest
-from dataaudit.training.tags import SHARD, START, UNUSED
+from dataaudit.training.packing import SHARD, START, UNUSED
 
 CONTEXT, ROWS, STEPS = 128, 8, 1_600
 WIDTH, LAYERS, HEADS = 64, 2, 4

@@ -22,9 +22,9 @@ from common import head, options, row
 from scipy.stats import beta
 from spike_rules import cusum, six_deviations
 
-from dataaudit.training.composition import Segments
-from dataaudit.training.scan import SCALES, StepDetector
-from dataaudit.training.spikes import GAP, SpikeDetector, Verdict
+from dataaudit.training.attribution.predicted_losses import Segments
+from dataaudit.training.attribution.scan import SCALES, StepDetector
+from dataaudit.training.attribution.spikes import GAP, SpikeDetector, Verdict
 
 FIRST = 100
 """Step from which alarms count."""

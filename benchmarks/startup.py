@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 
-_PATTERNS = """import dataaudit.detectors.content as c
-from dataaudit.detectors.patterns import context, database as d, written"""
+_PATTERNS = """import dataaudit.scan.detectors.content as c
+from dataaudit.scan.detectors.patterns import context, database as d, written"""
 _STEPS = {
     "pandas, imported": ("import pyarrow.compute", "import pandas, pyarrow.pandas_compat"),
     "bokeh for a dashboard, imported": ("import distributed", "import distributed.dashboard.scheduler"),
@@ -28,16 +28,16 @@ _STEPS = {
         f"{_PATTERNS}\nwritten.kept = lambda kind, inputs, make, read: read(make())",
         "c.shipped_patterns()",
     ),
-    "shipped rules, kept": ("import dataaudit.detectors.content as c", "c.shipped_patterns()"),
+    "shipped rules, kept": ("import dataaudit.scan.detectors.content as c", "c.shipped_patterns()"),
     "code points, classified": (
-        "from dataaudit.kernels import characters as c, normal as n",
+        "from dataaudit.scan.kernels import characters as c, normal as n",
         "c.build_character_classes(), n.build_suspects()",
     ),
     "code points, kept": (
-        "from dataaudit.kernels import characters as c, normal as n",
+        "from dataaudit.scan.kernels import characters as c, normal as n",
         "c.character_classes(), n._suspects()",
     ),
-    "numba, with the first kernel": ("import dataaudit.kernels.characters as c", "c._count.load()"),
+    "numba, with the first kernel": ("import dataaudit.scan.kernels.characters as c", "c._count.load()"),
 }
 """Name, what is done before, what is timed."""
 

@@ -22,9 +22,9 @@ from typing import Any
 from common import PROGRAM, has, head, options, row, run
 
 from dataaudit import api
-from dataaudit.corpus.tokens import resolve_tokenizer
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import REQUIRED
+from dataaudit.scan.corpus.tokens import resolve_tokenizer
 
 END = "<\uff5cend\u2581of\u2581sentence\uff5c>"
 """Of the default tokenizer."""

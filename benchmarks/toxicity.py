@@ -32,11 +32,11 @@ from common import buffers, has, head, megabytes, options, row
 from scipy.stats import rankdata
 
 from dataaudit.config import LanguageConfig
-from dataaudit.detectors import resolve_languages
-from dataaudit.detectors.language import load_detector
-from dataaudit.detectors.languages import LanguageBatch
-from dataaudit.detectors.toxicity import ToxicityScreen, find_screen
-from dataaudit.kernels.words import split_words
+from dataaudit.scan.detectors import resolve_languages
+from dataaudit.scan.detectors.base import LanguageBatch
+from dataaudit.scan.detectors.language import load_detector
+from dataaudit.scan.detectors.toxicity import ToxicityScreen, find_screen
+from dataaudit.scan.kernels.words import split_words
 
 ROUNDS = 1_000
 SUFFIXES = (".c", ".h", ".py", ".rst", ".txt")

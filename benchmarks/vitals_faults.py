@@ -20,7 +20,7 @@ import torch
 from common import options
 from torch import nn
 
-from dataaudit.training.curve import judge
+from dataaudit.training.attribution.curve import judge
 from dataaudit.vitals import Mapping, MemorySink, Vitals, VitalsConfig
 
 Fault = Callable[["Model", torch.optim.Optimizer, int], None]

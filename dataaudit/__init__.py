@@ -1,12 +1,11 @@
 """dataaudit: audits LLM pre-training corpora and writes a versioned, reproducible manifest.
 
-One direction of flow, one folder a step::
+One direction of flow, a room a step; a room imports what stands to its right::
 
-    shards --corpus--> DocBatch --stages--> partials + keyed tables --link--> counts and tables
-           --manifest--> a published directory --report--> what people read
+    cli, api -> engine -> training -> present, vitals -> decide -> metrics -> scan, runlog -> manifest -> base
 
-``engine`` is the only part that knows Dask; ``manifest`` is the only way from the data side to
-anything that reads results. Import layers are kept by import-linter (see ``pyproject.toml``).
+``engine`` plans and runs a build: it alone knows Dask. ``scan`` reads shards, ``metrics`` says what is counted, and
+``manifest`` is the only way from there to what reads results. Import layers are kept by import-linter.
 """
 
 TYPE_CHECKING = False  # type checkers take it for true; importing typing would cost more than all the rest
@@ -47,10 +46,6 @@ __all__ = [
     "sign",
 ]
 
-_PACKAGES = frozenset({"diff", "gate", "quarantine", "report"})
-"""Functions that are packages too: see :mod:`dataaudit.callable_package`."""
-
-
 if not TYPE_CHECKING:  # a type checker that saw it would let every name pass
 
     def __getattr__(name: str) -> object:
@@ -60,8 +55,6 @@ if not TYPE_CHECKING:  # a type checker that saw it would let every name pass
 
         if name not in __all__:  # Python names the nearest of __dir__
             raise AttributeError(f"module 'dataaudit' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        if name in _PACKAGES:
-            return import_module(f"dataaudit.{name}")
         return getattr(import_module("dataaudit.api"), name)
 
 

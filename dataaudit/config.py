@@ -20,10 +20,10 @@ from pydantic import (
     model_validator,
 )
 
-from dataaudit.addresses import without_secrets
-from dataaudit.errors import ConfigError
-from dataaudit.regular import read_regular
-from dataaudit.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import read_regular
+from dataaudit.base.redact import without_secrets
+from dataaudit.base.yamlfile import NAME_PATTERN, explain, in_words, load_yaml, nearest
 
 MIB = 1024 * 1024
 MAX_LINE_BYTES = 2**31 - 1024

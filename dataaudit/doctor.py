@@ -16,29 +16,28 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from dataaudit import __version__
-from dataaudit import text as t
+from dataaudit.base import text as t
+from dataaudit.base.errors import DataAuditError, DetectorError, ExitCode, Guarded
+from dataaudit.base.extras import EXTRAS, absent, install_line
+from dataaudit.base.render.terminal import facts, page, section, terminal_width
 from dataaudit.config import LanguageConfig
-from dataaudit.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
-from dataaudit.corpus.tokens.spec import DEFAULT_NAME
-from dataaudit.detectors import cld2, combined, lid176
-from dataaudit.detectors.base import DetectorModel
-from dataaudit.detectors.language import find_cld2
-from dataaudit.detectors.toxicity import find_screen
 from dataaudit.engine.job import user_cache
-from dataaudit.engine.keys import NUMERIC_LIBRARIES
-from dataaudit.errors import DataAuditError, DetectorError, ExitCode
-from dataaudit.extras import EXTRAS, absent, install_line
-from dataaudit.guarded import Guarded
+from dataaudit.engine.plan import NUMERIC_LIBRARIES
 from dataaudit.manifest.replace import exchange
-from dataaudit.metrics.meanings import encoder_text
-from dataaudit.render.terminal import facts, page, section, terminal_width
+from dataaudit.metrics.shown import encoder_text
+from dataaudit.scan.corpus.tokens import TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.scan.corpus.tokens.spec import DEFAULT_NAME
+from dataaudit.scan.detectors import language_detectors
+from dataaudit.scan.detectors.base import DetectorModel
+from dataaudit.scan.detectors.language import find_cld2
+from dataaudit.scan.detectors.toxicity import find_screen
 
 State = Literal["ok", "missing", "broken", "note"]
 _MODULES = {
     "pyyaml": "yaml",
     "backports-zstd": "backports.zstd",
     "fasttext-langdetect": "ftlangdetect",
-    lid176.FASTTEXT: "fasttext",
+    language_detectors.FASTTEXT: "fasttext",
     "openlineage-python": "openlineage.client",
     "python-stdnum": "stdnum",
 }
@@ -188,12 +187,16 @@ def _detectors() -> Iterator[Check]:
     with tempfile.TemporaryDirectory() as temporary:
 
         def find_lid176() -> DetectorModel:
-            return lid176.find_model(None, cache_dir=Path(temporary))
+            return language_detectors.find_lid176(None, cache_dir=Path(temporary))
 
         for detector, name, find in (
-            (cld2.NAME, "cld2", find_cld2),
-            (lid176.NAME, "lid.176", find_lid176),
-            (combined.NAME, "both weighted", lambda: combined.combine(find_cld2(), find_lid176())),
+            (language_detectors.CLD2, "cld2", find_cld2),
+            (language_detectors.LID176, "lid.176", find_lid176),
+            (
+                language_detectors.COMBINED,
+                "both weighted",
+                lambda: language_detectors.combine(find_cld2(), find_lid176()),
+            ),
         ):
             try:
                 model = find()

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataaudit import text as t
-from dataaudit.errors import ConfigError
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError
 
 PAGES = ("reference/*.md", "concepts/*.md", "howto/*.md", "training.md", "vitals.md", "glossary.md")
 """Pages that the wheel has."""

@@ -12,20 +12,21 @@ from typing import Any
 
 import pyarrow as pa
 
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.text import clean
 from dataaudit.config import AuditConfig, nearest
-from dataaudit.diff import plain
-from dataaudit.errors import ConfigError
-from dataaudit.gate import document
-from dataaudit.gate.policy import Policy
+from dataaudit.decide.diff import difference
+from dataaudit.decide.gate import document
+from dataaudit.decide.gate.policy import Policy
+from dataaudit.decide.quarantine import entry
 from dataaudit.manifest import core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
+from dataaudit.manifest.replace import check_folder, write_file
 from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
-from dataaudit.outfiles import check_folder, write_file
-from dataaudit.quarantine import entry
 from dataaudit.runlog import format as runlog
-from dataaudit.text import clean
-from dataaudit.training import findings, foreign_log
+from dataaudit.training.attribution import findings
+from dataaudit.training.pages import foreign_log
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Json = dict[str, Any]
@@ -115,7 +116,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
         findings.SCHEMA_VERSION,
     ),
     "detection": ("JSON Schema of what `attribute` says of another program's log", foreign_log.detection_schema, 1),
-    "diff": ("JSON Schema of what `diff --json` prints", plain.diff_schema, plain.SCHEMA_VERSION),
+    "diff": ("JSON Schema of what `diff --json` prints", difference.diff_schema, difference.SCHEMA_VERSION),
     "token-proof": (
         "JSON Schema of the record of `map`, what token files hold",
         token_proof.proof_schema,

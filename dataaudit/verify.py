@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dataaudit import text as t
-from dataaudit.corpus.storage.address import RemotePath, scheme_of
-from dataaudit.corpus.storage.files import file_of
-from dataaudit.corpus.storage.remote import stat_remote
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError, ExitCode, ManifestMismatch
+from dataaudit.base.extras import require
+from dataaudit.base.render.terminal import facts, page, prose, section, terminal_width
+from dataaudit.decide.quarantine.released import check_pinned
 from dataaudit.engine.progress import Progress
-from dataaudit.errors import ConfigError, ExitCode, ManifestMismatch
-from dataaudit.extras import require
 from dataaudit.manifest.attestation import Attestation, check_attestation
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.stored import shown
+from dataaudit.manifest.locate import STREAMED
+from dataaudit.manifest.s3 import shown
 from dataaudit.manifest.trust import CODES, SignedVerdict, Signer, Trust, check_trust
-from dataaudit.manifest.uri import STREAMED
 from dataaudit.manifest.verify import Problem, verify
 from dataaudit.metrics.relations import contradictions
-from dataaudit.quarantine.released import check_pinned
-from dataaudit.render.terminal import facts, page, prose, section, terminal_width
+from dataaudit.scan.corpus.storage.address import RemotePath, scheme_of
+from dataaudit.scan.corpus.storage.files import file_of
+from dataaudit.scan.corpus.storage.remote import stat_remote
 
 _LISTED = 10
 

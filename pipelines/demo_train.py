@@ -28,9 +28,15 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dataaudit.training import Documents, PackedDocuments, TrainingMonitor, byte_encoder, open_manifest
-from dataaudit.training.loop_replay import LoopReplay
-from dataaudit.training.replay import Trained
+from dataaudit.training import (
+    Documents,
+    LoopReplay,
+    PackedDocuments,
+    Trained,
+    TrainingMonitor,
+    byte_encoder,
+    open_manifest,
+)
 from dataaudit.vitals import Mapping, Vitals, VitalsConfig
 
 SHARDS = {"code": 54, "docs": 34}

@@ -1,9 +1,9 @@
 """Logistic regression over the worst window of a document, by FTRL-Proximal (McMahan et al. 2013, algorithm 1).
 
-The model is the one that :mod:`dataaudit.kernels.toxic` evaluates, in floating point: each step finds the window that
-scores highest under the weights so far and moves these weights towards the document's label. So a long document is
-clean only when all of its windows are. Passages are not trained on, only calibrated: trained on, they made foreign
-sets worse. One thread and a seeded order: the same data, the same weights.
+The model is the one that :mod:`dataaudit.scan.kernels.toxic` evaluates, in floating point: each step finds the window
+that scores highest under the weights so far and moves these weights towards the document's label. So a long document is
+clean only when all of its windows are. Passages are not trained on, only calibrated: trained on, they made foreign sets
+worse. One thread and a seeded order: the same data, the same weights.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from dataaudit.kernels.toxic_features import feature_slots
-from dataaudit.kernels.words import split_words
+from dataaudit.scan.kernels.toxic_features import feature_slots
+from dataaudit.scan.kernels.words import split_words
 
 
 @dataclass(frozen=True, slots=True)

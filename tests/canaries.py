@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from made_secrets import BASE58, in_base
 from secret_kinds import KINDS
 
-from dataaudit.detectors.patterns.screen import find_in
-from dataaudit.detectors.pii import load_pii
-from dataaudit.detectors.secrets.rules import load_secrets
+from dataaudit.scan.detectors.patterns.screen import find_in
+from dataaudit.scan.detectors.pii import load_pii
+from dataaudit.scan.detectors.secrets.rules import load_secrets
 
 PRINTABLE = [chr(code) for code in range(0x20, 0x7F)]
 SENTENCE = "the quokka {} folded seventeen umber kites beneath a borrowed lighthouse"

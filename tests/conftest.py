@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from lanes import ALWAYS, NEEDS_TORCH, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
 
 from dataaudit import verify
-from dataaudit.gate import policy
-from dataaudit.kernels.ready import are_compiled, compile_all
+from dataaudit.decide.gate import policy
 from dataaudit.metrics import relations
+from dataaudit.scan.kernels.jit import are_compiled, compile_all
 
 pytest_plugins = ["time_left"]
 # Texts are wrapped as for a pipe, whatever terminal the tests run in; a test of narrow or wide ones says its width.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
-from dataaudit.gate.policy import Rule, Severity, Waiver
-from dataaudit.gate.verdict import Case, RuleResult, State, Subject, Verdict, WaiverResult, WaiverState
+from dataaudit.decide.gate.policy import Rule, Severity, Waiver
+from dataaudit.decide.gate.verdict import Case, RuleResult, State, Subject, Verdict, WaiverResult, WaiverState
 from dataaudit.manifest.metric import Scope
 
 

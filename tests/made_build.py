@@ -10,32 +10,27 @@ import numpy as np
 import pyarrow as pa
 from made_content import made_findings, made_screen
 
-from dataaudit.annotators.matches import MATCHES
-from dataaudit.annotators.names import NAMES, Names
-from dataaudit.annotators.words import WORDS, Words
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.readers import Part
-from dataaudit.corpus.shards import Shard
-from dataaudit.corpus.storage.files import FileStat
-from dataaudit.corpus.texts import text_digests
-from dataaudit.corpus.tokens import TokenBatch
-from dataaudit.detectors.languages import LanguageBatch
 from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.keys import stage_identity
-from dataaudit.engine.plan import plan_shard
-from dataaudit.engine.planned import Plan, missing_units
-from dataaudit.engine.runner import finish
-from dataaudit.engine.shard_list import ShardList
+from dataaudit.engine.plan import plan_shard, stage_identity
+from dataaudit.engine.planned import Plan, ShardList, missing_units
 from dataaudit.engine.summing import Sums
 from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import NOTHING_BESIDE, shard_row
-from dataaudit.engine.units import READING, Probe
-from dataaudit.link.keyed import write_keyed
-from dataaudit.link.survey import Survey
+from dataaudit.engine.units import READING, Probe, finish
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
-from dataaudit.stages.base import merge
+from dataaudit.scan.annotators import MATCHES, NAMES, WORDS, Names, Words
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.readers import Part
+from dataaudit.scan.corpus.shards import Shard
+from dataaudit.scan.corpus.storage.files import FileStat
+from dataaudit.scan.corpus.texts import text_digests
+from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.detectors.base import LanguageBatch
+from dataaudit.scan.link.keyed import write_keyed
+from dataaudit.scan.link.step import Survey
+from dataaudit.scan.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)
 """Every stage of a build that protects nothing."""

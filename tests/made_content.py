@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.detectors.findings import FindingBatch
-from dataaudit.detectors.toxicity.scores import ScreenBatch
+from dataaudit.scan.detectors.patterns.entity import FindingBatch
+from dataaudit.scan.detectors.toxicity.screen import ScreenBatch
 
 ENTITIES = (("pii", "EMAIL_ADDRESS"), ("pii", "PHONE_NUMBER"), ("secrets", "AWS_KEY"), ("secrets", "JWT"))
 

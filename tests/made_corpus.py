@@ -14,12 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from made_manifest import make, shard
 
+from dataaudit.decide.quarantine.changes import Author, add, add_requests
 from dataaudit.manifest.load import load_manifest
-from dataaudit.quarantine.changes import Author, add
-from dataaudit.quarantine.proposals import add_requests
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.opening import open_manifest
-from dataaudit.training.tags import OFFSET, ROW, SHARD, SOURCE, START, TARGETS
+from dataaudit.training.packing import OFFSET, ROW, SHARD, SOURCE, START, TARGETS
 
 SHARES = {"code": 50, "web": 30, "wiki": 20}
 WORDS = ["alpha", "beta", "Öl", "straße", "東京", "naïve", "🚀", "zeta", "quick", "brown", "fox", "tensor", "gradient"]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from made_manifest import make, shard
 
-from dataaudit.detectors.findings import Tier
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.metrics.pii.stage import Pii
 from dataaudit.metrics.secrets.stage import Secrets
 from dataaudit.metrics.toxicity.stage import Toxicity
-from dataaudit.stages.base import Context
-from dataaudit.stages.findings import SHAPES
+from dataaudit.scan.detectors.patterns.entity import Tier
+from dataaudit.scan.stages.base import Context
+from dataaudit.scan.stages.findings import SHAPES
 
 TIERS = tuple(tier.name.lower() for tier in Tier)
 TOKENS = 1000

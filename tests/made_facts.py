@@ -6,9 +6,9 @@ from itertools import product
 
 import pyarrow as pa
 
-from dataaudit.gate.facts import Facts
-from dataaudit.gate.policy import Policy, Rule
-from dataaudit.gate.verdict import Subject
+from dataaudit.decide.gate.facts import Facts
+from dataaudit.decide.gate.policy import Policy, Rule
+from dataaudit.decide.gate.verdict import Subject
 from dataaudit.manifest.core import Core, Named, SplitRecord, TokenizerRecord
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.tables import TABLES

@@ -1,6 +1,6 @@
 """A corpus of some thousand documents with a small tokenizer, its manifest, and token files written by no code of ours.
 
-The writers are the slow twins of `dataaudit.corpus.tokenfiles`: plain Python after what Megatron's reader reads.
+The writers are the slow twins of `dataaudit.scan.corpus.token_files`: plain Python after what Megatron's reader reads.
 """
 
 from __future__ import annotations

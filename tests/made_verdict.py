@@ -7,8 +7,8 @@ from collections import Counter
 
 from hypothesis import strategies as st
 
-from dataaudit.gate.policy import Rule, Waiver
-from dataaudit.gate.verdict import (
+from dataaudit.decide.gate.policy import Rule, Waiver
+from dataaudit.decide.gate.verdict import (
     ORDER,
     Case,
     Evidence,

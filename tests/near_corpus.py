@@ -12,30 +12,44 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.texts import text_buffers
-from dataaudit.kernels.plain_words import text_shingles, words_of
-from dataaudit.kernels.words import split_words
-from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import NUM_BYTES, write_keyed
-from dataaudit.link.places import named as named_files
-from dataaudit.manifest.places import places_of, rows_of, shards_of
-from dataaudit.metrics.near_dup.bands import CROWDS, MET, PAIRS, BandJoin, first_spread
-from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
-from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.crowds import (
+from dataaudit.manifest.locate import places_of, rows_of, shards_of
+from dataaudit.metrics.near_dup.bands import (
+    CLASS_MEMBERS,
+    CROWDS,
     HELD_OUT_CUT,
     MEMBERS,
+    MET,
     MISSED,
+    PAIRS,
     SKETCHED,
+    BandJoin,
     CrowdJoin,
     SketchJoin,
+    first_spread,
+    link_classes,
     sketch_matrix,
 )
-from dataaudit.metrics.near_dup.pairs import CANDIDATES, CUT, DROPPED, KEYED_CANDIDATES, PairJoin
-from dataaudit.metrics.near_dup.recall import NO_BUCKET, NeighbourJoin, Recall
+from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
+from dataaudit.metrics.near_dup.records import NO_BUCKET, NeighbourJoin, Recall
 from dataaudit.metrics.near_dup.stage import NearDup
-from dataaudit.metrics.near_dup.verify import VERIFIED, NearSets, VerifyJoin, wanted_documents
+from dataaudit.metrics.near_dup.verify import (
+    CANDIDATES,
+    CUT,
+    DROPPED,
+    KEYED_CANDIDATES,
+    VERIFIED,
+    NearSets,
+    PairJoin,
+    VerifyJoin,
+    wanted_documents,
+)
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.kernels.plain_words import text_shingles, words_of
+from dataaudit.scan.kernels.words import split_words
+from dataaudit.scan.link.joins import LINK_FILES
+from dataaudit.scan.link.keyed import NUM_BYTES, write_keyed
+from dataaudit.scan.link.places import named as named_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataaudit.detectors.content import shipped_patterns
-from dataaudit.detectors.patterns.written import full_regex
+from dataaudit.scan.detectors.content import shipped_patterns
+from dataaudit.scan.detectors.patterns.written import full_regex
 
 PACKAGES = ("annotators", "corpus", "detectors", "kernels", "link", "metrics", "samples", "stages")
 """What sees documents."""

@@ -20,21 +20,22 @@ from lanes import ALWAYS, PARTS, part_of_file
 ROOT = Path(__file__).resolve().parents[1]
 REACHED_BY = {
     "kills": """
-        dataaudit/engine/ dataaudit/interrupts.py dataaudit/atomic.py dataaudit/guarded.py dataaudit/lean.py
-        dataaudit/kept.py dataaudit/corpus/readers/ dataaudit/api/
+        dataaudit/engine/ dataaudit/base/process.py dataaudit/base/files.py dataaudit/base/errors.py
+        dataaudit/base/cache.py dataaudit/scan/corpus/readers/ dataaudit/api/
     """,
-    "stores": "dataaudit/corpus/ dataaudit/addresses.py dataaudit/engine/",
+    "stores": "dataaudit/scan/corpus/ dataaudit/base/redact.py dataaudit/engine/",
     "judges": """
-        dataaudit/detectors/ dataaudit/annotators/ dataaudit/samples/ dataaudit/errors.py dataaudit/text.py
-        dataaudit/export/ dataaudit/render/ dataaudit/report/ dataaudit/extras.py docs/ mkdocs.yml
+        dataaudit/scan/detectors/ dataaudit/scan/annotators.py dataaudit/engine/samples.py dataaudit/engine/masking.py
+        dataaudit/base/errors.py dataaudit/base/text.py dataaudit/base/extras.py dataaudit/base/render/
+        dataaudit/present/ docs/ mkdocs.yml
     """,
     "torch": """
-        dataaudit/training/ dataaudit/vitals/ dataaudit/runlog/ dataaudit/pending.py examples/ pipelines/demo_train.py
-        tests/gpu/ tests/attention_cases.py
+        dataaudit/training/ dataaudit/vitals/ dataaudit/runlog/ dataaudit/base/async_copy.py examples/
+        pipelines/demo_train.py tests/gpu/ tests/attention_cases.py
     """,
     "tables": """
-        dataaudit/metrics/ dataaudit/kernels/ dataaudit/link/ dataaudit/stages/ dataaudit/manifest/ dataaudit/gate/
-        dataaudit/diff/ dataaudit/quarantine/ dataaudit/cli/ dataaudit/config.py
+        dataaudit/metrics/ dataaudit/scan/kernels/ dataaudit/scan/link/ dataaudit/scan/stages/ dataaudit/manifest/
+        dataaudit/decide/ dataaudit/cli/ dataaudit/config.py
     """,
 }
 """Beginnings of the paths whose change a part guards against."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.render.terminal import parts_of
+from dataaudit.base.render.terminal import parts_of
 
 
 def shown(block, width=100):

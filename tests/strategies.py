@@ -10,17 +10,16 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from made_content import made_findings, made_screen
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.protected.edited import PlainWords
-from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
-from dataaudit.corpus.protected.index import ProtectedIndex
-from dataaudit.corpus.protected.items import index_items
-from dataaudit.corpus.protected.matching import Matcher
-from dataaudit.corpus.texts import text_buffers, text_digests
-from dataaudit.corpus.tokens import TokenBatch
-from dataaudit.detectors.languages import LanguageBatch
-from dataaudit.kernels.characters import count_names
-from dataaudit.kernels.words import split_words
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
+from dataaudit.scan.corpus.protected.index import ProtectedIndex
+from dataaudit.scan.corpus.protected.items import index_items
+from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.texts import text_buffers, text_digests
+from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.detectors.base import LanguageBatch
+from dataaudit.scan.kernels.characters import count_names
+from dataaudit.scan.kernels.words import split_words
 
 PROTECTED = " ".join(
     f"{prefix}{word}" for prefix in "abcdefgh" for word in ("one", "two", "six", "ten", "red", "sea", "ox")

@@ -14,7 +14,7 @@ from made_keys import write_keys
 
 import dataaudit
 from dataaudit import api
-from dataaudit.api import building, judging, loading, quarantining
+from dataaudit.api import arguments, building, judging, quarantining
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/reference/api.md").read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_every_example_of_the_page_runs(folder):
 
 EXAMPLES = [
     test
-    for module in (building, judging, loading, quarantining)
+    for module in (building, judging, arguments, quarantining)
     for test in doctest.DocTestFinder(exclude_empty=True).find(module, extraglobs=vars(api))
     if test.examples
 ]

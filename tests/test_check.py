@@ -36,7 +36,7 @@ def touched(*files):
         ("dataaudit/engine/preload.py", "test_engine_cluster.py"),
         ("dataaudit/metrics/near_dup/stage.py", "test_stages.py"),
         ("dataaudit/metrics/registry.py", "test_new_family.py"),
-        ("dataaudit/corpus/readers/text.py", "test_reader_text.py"),
+        ("dataaudit/scan/corpus/readers/text.py", "test_reader_text.py"),
         ("tests/made_verdict.py", "test_markdown_page.py"),
         ("docs/reference/gate.md", "test_gate_policy.py"),
     ],

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 IMPORT = re.compile(r"^\s*(?:>>> )?from (dataaudit[\w.]*) import ([\w, ]+)$", re.MULTILINE)
-OF_TORCH = {"dataaudit.vitals", "dataaudit.training.loaders.trainer", "dataaudit.training.loop_replay"}
+OF_TORCH = {"dataaudit.vitals", "dataaudit.training.loaders.trainer", "dataaudit.training.replay.loop"}
 LIBRARIES = {f"dataaudit.training.loaders.{one}": one for one in ("lightning", "torchtitan")}
 """Modules that subclass a library's own, which has an environment of its own: the tests there import them."""
 NAMED = sorted(

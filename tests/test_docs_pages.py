@@ -18,20 +18,20 @@ sys.path.insert(0, str(Path(__file__).parent / "golden"))
 import made_manifest
 import make_format_page
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.config import AuditConfig, SourceRule, parse_config
-from dataaudit.corpus.fields import NOTHING, TEXT
-from dataaudit.corpus.infer import infer_source, infer_splits, infer_text
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.shards import discover
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify
-from dataaudit.metrics.pii.link import CONFIRMED, DOCUMENTS, HITS
+from dataaudit.metrics.pii.stage import CONFIRMED, DOCUMENTS, HITS
 from dataaudit.metrics.pii.stage import METRIC as PERSONAL
 from dataaudit.metrics.stages import STAGES
-from dataaudit.metrics.toxicity.link import THRESHOLDS
 from dataaudit.metrics.toxicity.stage import METRIC as TOXIC
+from dataaudit.metrics.toxicity.stage import THRESHOLDS
+from dataaudit.scan.corpus.fields import NOTHING, TEXT
+from dataaudit.scan.corpus.infer import infer_source, infer_splits, infer_text
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.shards import discover
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = ROOT / "tests" / "golden" / "manifest"
@@ -391,7 +391,7 @@ PYTHON = {
     "docs/concepts/duplicates.md": "look-ups in files of a build, which tests/e2e/test_repeats.py does",
     "docs/concepts/leakage.md": "tests/test_docs_pages.py",
     "docs/howto/cluster.md": "no loop; it needs a cluster",
-    "docs/howto/quarantine.md": "tests/unit/quarantine/test_quarantine_docs.py",
+    "docs/howto/quarantine.md": "tests/unit/decide/quarantine/test_quarantine_docs.py",
     "docs/howto/queries.md": "tests/test_queries.py",
     "docs/reference/api.md": "tests/test_api_page.py",
     "docs/reference/format.md": "tests/test_docs_pages.py",

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import DatasetCard
 
-from dataaudit.export.croissant.about import About, Rai
-from dataaudit.export.croissant.files import MOST_FILES
+from dataaudit.present.export.croissant_files import MOST_FILES, About, Rai
 
 pytestmark = pytest.mark.judges
 

@@ -11,18 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import PathLike, optional_path, path_of, texts_of
-from dataaudit.api.loading import Manifest, load
-from dataaudit.errors import ConfigError, ExitCode, ManifestError, ManifestMismatch
+from dataaudit.api.arguments import Manifest, PathLike, load, optional_path, path_of, texts_of
+from dataaudit.base.errors import ConfigError, ExitCode, ManifestError, ManifestMismatch
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.stored import is_stored, shown
+from dataaudit.manifest.s3 import is_stored, shown
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.setup import Prepared
-    from dataaudit.manifest.storing import Publication
+    from dataaudit.manifest.remote import Publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +146,13 @@ def build(
         >>> build("corpus.yaml", "manifests/first", workers=0).exit_code
         <ExitCode.PASS: 0>
     """
-    from dataaudit.engine.main_guard import end_if_restarted
+    from dataaudit.engine.setup import end_if_restarted
 
     end_if_restarted(workers if scheduler is None and client is None else 0)
+    from dataaudit.decide.quarantine.list import load_quarantine
     from dataaudit.engine.build import build as run
     from dataaudit.engine.cluster import ClusterChoice, check_client
     from dataaudit.engine.job import STATE_FOLDER, BuildOptions
-    from dataaudit.quarantine.list import load_quarantine
 
     given = {"workers": workers, "scheduler": scheduler, "client": client}
     if len(named := [name for name, value in given.items() if value is not None]) > 1:
@@ -200,7 +199,7 @@ def build(
             prepared.config, prepared.base, root_at_base=prepared.root_at_base, options=options, progress=reported
         )
         if publication is not None:
-            from dataaudit.manifest.storing import publish_stored
+            from dataaudit.manifest.remote import publish_stored
 
             publish_stored(publication)
         if sample is not None:
@@ -227,8 +226,8 @@ def _publication(manifest: PathLike) -> Publication | None:
     """Return what publishes into a store, which is asked before hours of work; None for a folder."""
     if not is_stored(manifest):
         return None
-    from dataaudit.extras import require
-    from dataaudit.manifest.storing import begin_publication
+    from dataaudit.base.extras import require
+    from dataaudit.manifest.remote import begin_publication
 
     require("build", "build")
     return begin_publication(os.fspath(manifest))
@@ -281,8 +280,8 @@ def _prepared(
 
 def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[..., None]:
     """Return what takes samples once the build is published; their folder is looked at before it begins."""
+    from dataaudit.engine.samples import prepare_samples, sample_manifest
     from dataaudit.manifest.publish import check_target
-    from dataaudit.samples.choosing import prepare_samples, sample_manifest
 
     check_target(options.target)
     samples = prepare_samples(number, folder, options.target, options.state)

@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from dataaudit.api.arguments import Day, PathLike, day_of, manifest_path, optional_path, path_of, signer_of
-from dataaudit.api.loading import load
-from dataaudit.errors import ConfigError
+from dataaudit.api.arguments import Day, PathLike, day_of, load, manifest_path, optional_path, path_of, signer_of
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.load import Manifest as LoadedManifest
 
 if TYPE_CHECKING:
-    from dataaudit.diff.difference import Difference
-    from dataaudit.gate.failing import Failing
-    from dataaudit.gate.policy import Policy
-    from dataaudit.gate.verdict import Verdict
+    from dataaudit.decide.diff.difference import Difference
+    from dataaudit.decide.gate.evidence import Failing
+    from dataaudit.decide.gate.policy import Policy
+    from dataaudit.decide.gate.verdict import Verdict
 
 _FAIL_ON = ("fail", "warn")
 
@@ -64,11 +63,10 @@ def gate(
         >>> gate("manifests/demo", "release-gate").passed
         False
     """
-    from dataaudit.gate.policy import Policy
-    from dataaudit.gate.ready import policy_path
-    from dataaudit.gate.run import judge, policy_of
-    from dataaudit.quarantine.released import held_against
-    from dataaudit.yamlfile import nearest
+    from dataaudit.base.yamlfile import nearest
+    from dataaudit.decide.gate.policy import Policy, policy_path
+    from dataaudit.decide.gate.run import judge, policy_of
+    from dataaudit.decide.quarantine.released import held_against
 
     if fail_on not in _FAIL_ON:
         raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), _FAIL_ON)}")
@@ -107,7 +105,7 @@ def failing(
         >>> next(failing("manifests/demo", gate("manifests/demo", "release-gate"))).kind
         'bytes not read'
     """
-    from dataaudit.gate import failing as places
+    from dataaudit.decide.gate import evidence as places
 
     return places.failing(verdict, load(manifest), None if baseline is None else load(baseline))
 
@@ -129,7 +127,7 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
         >>> diff("manifests/demo", "manifests/demo").equal
         True
     """
-    from dataaudit.diff.compare import load_pair, no_mismatch
+    from dataaudit.decide.diff.compare import load_pair, no_mismatch
     from dataaudit.metrics.pii.cells import hidden_records
 
     with no_mismatch():
@@ -178,9 +176,9 @@ def report(
         >>> report("manifests/demo", "report.html").name
         'report.html'
     """
-    from dataaudit.gate.ready import policy_path
-    from dataaudit.gate.verdict import Verdict
-    from dataaudit.report.write import Given, make_report
+    from dataaudit.decide.gate.policy import policy_path
+    from dataaudit.decide.gate.verdict import Verdict
+    from dataaudit.present.report.page import Given, make_report
 
     path = path_of(out, "out")
     given = Given(

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dataaudit.api.arguments import Day, PathLike, day_of, path_of, texts_of
-from dataaudit.api.loading import load
+from dataaudit.api.arguments import Day, PathLike, day_of, load, path_of, texts_of
 from dataaudit.manifest.load import Manifest as LoadedManifest
 
 if TYPE_CHECKING:
-    from dataaudit.gate.verdict import Verdict
-    from dataaudit.quarantine.apply import Applied
-    from dataaudit.quarantine.changes import Change
-    from dataaudit.quarantine.list import Quarantine, Record
+    from dataaudit.decide.gate.verdict import Verdict
+    from dataaudit.decide.quarantine.apply import Applied
+    from dataaudit.decide.quarantine.changes import Change
+    from dataaudit.decide.quarantine.list import Quarantine, Record
 
 _Names = str | Sequence[str]
 
@@ -64,7 +63,7 @@ class QuarantineList:
             >>> [str(one.standing) for one in quarantine("quarantine.jsonl").entries()]
             ['held']
         """
-        from dataaudit.quarantine.list import OPEN, fold, read, today
+        from dataaudit.decide.quarantine.list import OPEN, fold, read, today
 
         contents = read(self.file)
         contents.check(str(self.file))
@@ -86,7 +85,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").held().entries)
             1
         """
-        from dataaudit.quarantine.list import load_quarantine
+        from dataaudit.decide.quarantine.list import load_quarantine
 
         return load_quarantine(self.file, on=day_of(on, "on"), ignore_bad_lines=ignore_bad_lines)
 
@@ -129,8 +128,7 @@ class QuarantineList:
         """
         from dataclasses import replace
 
-        from dataaudit.quarantine.changes import add, author
-        from dataaudit.quarantine.proposals import add_requests
+        from dataaudit.decide.quarantine.changes import add, add_requests, author
 
         loaded = None if manifest is None else load(manifest)
         requests, notes = add_requests(
@@ -156,7 +154,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").lift("train/train/manual/part-000.jsonl.zst", reason="mended").added)
             1
         """
-        from dataaudit.quarantine.changes import author, lift
+        from dataaudit.decide.quarantine.changes import author, lift
 
         return lift(self.file, texts_of(names, "names"), reason, author(who, note))
 
@@ -177,8 +175,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").propose(verdict, "manifests/demo").added)
             0
         """
-        from dataaudit.quarantine.changes import author
-        from dataaudit.quarantine.proposals import propose_verdict
+        from dataaudit.decide.quarantine.changes import author, propose_verdict
 
         change, _ = propose_verdict(self.file, verdict, load(manifest), author(who, None))
         return change
@@ -206,7 +203,7 @@ class QuarantineList:
             >>> len(quarantine("quarantine.jsonl").accept().added)
             0
         """
-        from dataaudit.quarantine.changes import accept, author
+        from dataaudit.decide.quarantine.changes import accept, author
 
         chosen = None if names is None else texts_of(names, "names")
         return accept(self.file, chosen, author(who, note), day_of(until, "until"))
@@ -263,7 +260,7 @@ class QuarantineList:
             >>> quarantine("quarantine.jsonl").apply("manifests/demo", "clean", documents=True).files[0]
             'applied.json'
         """
-        from dataaudit.quarantine.apply import Request, apply
+        from dataaudit.decide.quarantine.apply import Request, apply
 
         request = Request(
             file=self.file,

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dataaudit.base.process import signals_taken
 from dataaudit.cli.shell import (
     FOLDER,
+    IDENTITY,
+    KEY,
     OPEN_SCHEDULER,
     SAMPLES,
     SAMPLES_DIR,
@@ -22,9 +25,9 @@ from dataaudit.cli.shell import (
     ending,
     note,
     print_text,
+    signed,
+    signing_of,
 )
-from dataaudit.cli.signing import IDENTITY, KEY, signed, signing_of
-from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
     from dataaudit.manifest.signing import Seal, Signing
@@ -120,12 +123,12 @@ def build(
     to stdout. A key is tried before the build; a signature that fails after it leaves the manifest, not signed, and
     exit code 2 or 3.
     """
-    from dataaudit.lean import be_lean
+    from dataaudit.base.process import be_lean
 
     if own_process:
         be_lean()
     from dataaudit import api
-    from dataaudit.report.screen import build_summary
+    from dataaudit.present.report.show import build_summary
 
     check_workers(options["workers"], options["scheduler"])
     signing = signing_of(sign_it, key, identity)

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, JSON, POLICY, ending, print_text
-from dataaudit.cli.signing import IDENTITY, KEY, signer_of, signing_of
+from dataaudit.cli.shell import FOLDER, IDENTITY, JSON, KEY, POLICY, ending, print_text, signer_of, signing_of
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
 
@@ -46,7 +45,7 @@ def export_lsh(folder: Path, out: Path, *, as_json: bool) -> None:
 
     The manifest has to keep signatures: `stages: {near_dup: {signatures: true}}` in the config.
     """
-    from dataaudit.export.lsh import export_lsh as write
+    from dataaudit.present.export.lsh import export_lsh as write
 
     print_text(write(folder, out).shown(as_json=as_json))
 
@@ -84,8 +83,8 @@ def export_croissant(
 
     Licence, page, creator, description and date are for people to say, here or in the file of --metadata.
     """
-    from dataaudit.export.croissant import export_croissant as write
-    from dataaudit.outfiles import check_files
+    from dataaudit.manifest.replace import check_files
+    from dataaudit.present.export.croissant import export_croissant as write
 
     check_files({"--out": out}, {"--metadata": metadata}, (folder,))
     print_text(write(folder, out, metadata, given).shown(as_json=as_json))
@@ -111,8 +110,8 @@ def export_openlineage(
     folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None, *, as_json: bool
 ) -> None:
     """Write one COMPLETE event: what was read, what it holds, what the gate said. The same manifest, the same bytes."""
-    from dataaudit.export.openlineage import export_openlineage as write
-    from dataaudit.outfiles import check_files
+    from dataaudit.manifest.replace import check_files
+    from dataaudit.present.export.openlineage import export_openlineage as write
 
     check_files({"--out": out}, {"--verdict": verdict}, (folder,))
     print_text(write(folder, out, verdict, namespace, run_id).shown(as_json=as_json))
@@ -177,8 +176,8 @@ def export_verdict(
     The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify
     --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
     """
-    from dataaudit.export.verdict import About, judge_and_export
-    from dataaudit.outfiles import check_files
+    from dataaudit.manifest.replace import check_files
+    from dataaudit.present.export.verdict import About, judge_and_export
 
     signing, signer = signing_of(sign, key, identity), signer_of(None, public_key, signed_by, issuer)
     read = {"--policy": policy, "--quarantine-list": quarantine_list, "--key": key, "--public-key": public_key}
@@ -206,6 +205,6 @@ def export_card(folder: Path, out: Path | None, update: Path | None, *, as_json:
 
     --update replaces only what stands between the markers, or adds the section at the end; every other byte stays.
     """
-    from dataaudit.export.card import export_card as write
+    from dataaudit.present.export.card import export_card as write
 
     print_text(write(folder, out, update).shown(as_json=as_json))

@@ -9,21 +9,23 @@ from typing import Any, Literal
 
 import click
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.cli.shell import (
     FOLDER,
     JSON,
     MANIFEST,
     POLICY,
+    REQUIRE_SIGNATURE,
     SIDE,
     ending,
     note,
     print_text,
     print_verdict,
+    signer_of,
+    signer_options,
     without_pandas,
 )
-from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
-from dataaudit.errors import ConfigError
-from dataaudit.gate.ready import READY
+from dataaudit.decide.gate.policy import READY
 
 
 @click.command(
@@ -108,9 +110,9 @@ def gate(
     folders can write any number into them. Nothing but manifests is read; no document text is in any output.
     """
     from dataaudit import api
-    from dataaudit.gate.document import gate_json
-    from dataaudit.gate.writers.blocks import terminal_text
-    from dataaudit.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
+    from dataaudit.decide.gate.document import gate_json
+    from dataaudit.decide.gate.writers.blocks import terminal_text
+    from dataaudit.decide.gate.writers.writing import Outputs, check_outputs, on_runner, write_outputs
 
     marks = on_runner(os.environ) and not as_json if annotations is None else annotations
     outputs = Outputs(annotations=marks, environ=os.environ, **files)
@@ -129,8 +131,8 @@ def gate(
         quarantine=quarantine_list,
     )
     if outputs.failing is not None:  # first: it reads further tables, of which one may have been changed
-        from dataaudit.gate.failing import json_lines
-        from dataaudit.outfiles import write_pieces
+        from dataaudit.decide.gate.evidence import json_lines
+        from dataaudit.manifest.replace import write_pieces
 
         write_pieces(outputs.failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
     lines = write_outputs(verdict, outputs, policy)
@@ -140,7 +142,7 @@ def gate(
         print_verdict(terminal_text(verdict))
     print_text(lines)
     if quarantine is not None:
-        from dataaudit.quarantine.proposals import propose_shards
+        from dataaudit.decide.quarantine.changes import propose_shards
 
         note(propose_shards(quarantine, verdict, folder))
     sys.exit(verdict.exit_code)
@@ -153,7 +155,7 @@ class _Policies(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command that is named."""
-        from dataaudit.yamlfile import nearest
+        from dataaudit.base.yamlfile import nearest
 
         meant = nearest(args[0], READY).partition(" (known")[0]
         if args[0] not in self.commands and meant:
@@ -202,12 +204,12 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
     each comment says what was measured. A bound of release-gate that the manifest fails is kept and marked: such a
     draft does not pass. The same manifest gives the same bytes.
     """
-    from dataaudit.gate.draft import FAILS
-    from dataaudit.gate.draft import draft as drafted
-    from dataaudit.gate.policy import parse_policy
+    from dataaudit.base.render.result import Written
+    from dataaudit.decide.gate.draft import FAILS
+    from dataaudit.decide.gate.draft import draft as drafted
+    from dataaudit.decide.gate.policy import parse_policy
     from dataaudit.manifest.load import load_manifest
-    from dataaudit.outfiles import check_files, write_file
-    from dataaudit.render.result import Written
+    from dataaudit.manifest.replace import check_files, write_file
 
     check_files({"--out": out}, folders=(folder,))
     if out is not None and out.is_file() and not force:
@@ -253,7 +255,7 @@ def diff(old: Path, new: Path, form: str, *, everything: bool, as_json: bool) ->
     change is larger than the noise; drift of tokens per source; what else differs. Neither corpus is read.
     """
     from dataaudit import api
-    from dataaudit.diff.blocks import render
+    from dataaudit.decide.diff.blocks import render
 
     difference = api.diff(old, new)
     print_text(render(difference, "json" if as_json else form, everything=everything))
@@ -307,7 +309,7 @@ def report(
     """
     if (folder is None) == (run is None):
         raise click.UsageError("expected a manifest, DIR, or --run RUNLOG" + (", not both" if folder else ""))
-    from dataaudit.outfiles import check_files
+    from dataaudit.manifest.replace import check_files
 
     if run is not None:
         check_files({"--out": out})
@@ -315,11 +317,11 @@ def report(
         named |= {"public-key": public_key, "identity": identity, "issuer": issuer}
         if wrong := [name for name, value in named.items() if value is not None]:
             raise click.UsageError(f"--{wrong[0]} is of a manifest; --run takes a run log alone")
-        from dataaudit.training.page import write_run_report
+        from dataaudit.training.pages.page import write_run_report
 
         print_text(write_run_report(run, out, as_json=as_json))
         return
-    from dataaudit.report.write import Given, write_report
+    from dataaudit.present.report.page import Given, write_report
 
     assert folder is not None
     signer = signer_of(None, public_key, identity, issuer)

@@ -12,7 +12,7 @@ import click
 from dataaudit.cli.shell import FOLDER, JSON, ending, print_text
 
 if TYPE_CHECKING:
-    from dataaudit.quarantine.changes import Change
+    from dataaudit.decide.quarantine.changes import Change
 
 
 def _names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
@@ -45,7 +45,7 @@ _FORMATS = click.Choice(["list", "datatrove", "hf"])
 
 
 def _print(file: Path, change: Change, verb: str, *, as_json: bool) -> None:
-    from dataaudit.quarantine.view import change_view
+    from dataaudit.decide.quarantine.view import change_view
 
     print_text(change_view(file, change, verb=verb, as_json=as_json))
 
@@ -88,8 +88,8 @@ def quarantine() -> None:
 @JSON
 def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everything: bool, as_json: bool) -> None:
     """Print the entries of a list: FILE, or quarantine.jsonl; exit 3 when lines of it cannot be read."""
-    from dataaudit.quarantine.list import fold, read, today
-    from dataaudit.quarantine.view import list_view
+    from dataaudit.decide.quarantine.list import fold, read, today
+    from dataaudit.decide.quarantine.view import list_view
 
     contents = read(file)
     text, code = list_view(
@@ -97,7 +97,7 @@ def list_entries(file: Path, verdict: Path | None, on: dt.date | None, *, everyt
     )
     print_text(text)
     if verdict is not None:
-        from dataaudit.quarantine.released import check_verdict
+        from dataaudit.decide.quarantine.released import check_verdict
 
         check_verdict(contents, verdict, file)
     sys.exit(code)
@@ -179,8 +179,8 @@ def propose_found(file: Path, run: Path, manifest: Path, who: str | None, *, as_
     Proposed are odd data, data that breaks the model from any checkpoint (both by replay), and what several episodes
     follow upon in an order that is known to be random. What one spike sat in is no reason.
     """
+    from dataaudit.decide.quarantine.changes import author
     from dataaudit.manifest.load import load_manifest
-    from dataaudit.quarantine.changes import author
     from dataaudit.training.proposing import propose_run
 
     change = propose_run(file, run, load_manifest(manifest), author(who, None))
@@ -269,7 +269,7 @@ def apply(file: Path, *, as_json: bool, **given: Any) -> None:
     Exit 3 when the drop list is known to lack something, 4 when no shard is left.
     """
     from dataaudit import api
-    from dataaudit.quarantine.view import apply_view
+    from dataaudit.decide.quarantine.view import apply_view
 
     applied = api.quarantine(file).apply(**given)
     print_text(apply_view(given["out"], applied, as_json=as_json))

@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.cli.shell import (
     FOLDER,
     JSON,
     MANIFEST,
     POLICY,
+    REQUIRE_SIGNATURE,
     SAMPLES,
     SAMPLES_DIR,
     chosen_samples,
     ending,
     print_text,
+    signer_of,
+    signer_options,
     without_pandas,
 )
-from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
-from dataaudit.errors import ConfigError
 
 if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer, Trust
@@ -52,7 +54,7 @@ def show(folder: Path, section: str | None, metric: str | None, *, whole: bool, 
     The rest is one option away: --all prints every table, --section one part of them (a name that is none lists
     them all), --metric every record of a metric.
     """
-    from dataaudit.report.show import show_manifest
+    from dataaudit.present.report.show import show_manifest
 
     if sum((whole, section is not None, metric is not None)) > 1 or (section is not None and as_json):
         raise click.UsageError("--all, --section and --metric exclude each other; --json has every section.")
@@ -85,13 +87,13 @@ def inspect(folder: Path, place: str, samples: int | None, samples_dir: Path | N
     --samples the words around findings are written, masked, to files
     (`dataaudit explain samples`).
     """
-    from dataaudit.report.inspect import inspect_place
+    from dataaudit.present.report.inspect import inspect_place
 
     asked = chosen_samples(samples, samples_dir)
     text = inspect_place(folder, place, as_json=as_json)
     if asked is not None:
         from dataaudit.engine.progress import Progress
-        from dataaudit.samples.choosing import prepare_samples, sample_manifest
+        from dataaudit.engine.samples import prepare_samples, sample_manifest
 
         with Progress(quiet=True) as progress:
             sample_manifest(folder, prepare_samples(*asked, folder), progress, place=place)
@@ -182,7 +184,7 @@ def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None
                 "--policy says what a signed verdict has to be of, but there is none", "Add --signature FILE."
             )
         return None
-    from dataaudit.gate.policy import load_policy
+    from dataaudit.decide.gate.policy import load_policy
     from dataaudit.manifest.trust import Trust, TrustedPolicy
 
     trusted = None if policy is None else TrustedPolicy(path=policy, digest=load_policy(policy).digest)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from dataaudit.base.process import signals_taken
 from dataaudit.cli.shell import (
     FOLDER,
     OPEN_SCHEDULER,
@@ -21,7 +22,6 @@ from dataaudit.cli.shell import (
     ending,
     print_text,
 )
-from dataaudit.interrupts import signals_taken
 
 if TYPE_CHECKING:
     from dataaudit.engine.job import BuildOptions
@@ -134,10 +134,10 @@ def tokenize(
     shard, its decoded rows and its number of tokens have to be those that were audited. FILE.bin.map.parquet appears
     last: without it a file is not whole. A command that was stopped goes on where it was when it is run again.
     """
-    from dataaudit.extras import require
+    from dataaudit.base.extras import require
 
     require("tokenize", "build")
-    from dataaudit.lean import be_lean
+    from dataaudit.base.process import be_lean
 
     if own_process:
         be_lean()
@@ -231,17 +231,17 @@ def map_(
     beside it is Megatron's; in any other, documents end with the end token. Begin and end tokens around a
     document are not compared; documents without an end token are counted. No text of documents is shown.
     """
-    from dataaudit.extras import require
+    from dataaudit.base.extras import require
 
     require("map", "build")
-    from dataaudit.lean import be_lean
+    from dataaudit.base.process import be_lean
 
     if own_process:
         be_lean()
     from dataaudit.engine.aligning import MapOptions, map_files, open_readable
     from dataaudit.engine.progress import Progress
     from dataaudit.manifest.load import load_manifest
-    from dataaudit.report.token_proof import proof_json, proof_text
+    from dataaudit.present.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest
 
     running = _running(manifest, **running_options)

@@ -84,13 +84,13 @@ def attribute(
         _detect(runlog, step_column, loss_column, as_json=as_json)
     if manifest is None:
         raise click.UsageError("--manifest DIR: a run log is read beside the manifest that it was trained on.")
-    from dataaudit import text as t
-    from dataaudit.training import attribution
-    from dataaudit.training.blocks import render_text
-    from dataaudit.training.run_data import load_data
+    from dataaudit.base import text as t
+    from dataaudit.training.attribution import attribute as attribution
+    from dataaudit.training.attribution.run_data import load_data
+    from dataaudit.training.pages.blocks import render_text
 
     if picture is not None:
-        from dataaudit.training.picture import check_picture
+        from dataaudit.training.pages.picture import check_picture
 
         check_picture(picture)
     if suspects and replay is None:
@@ -98,12 +98,12 @@ def attribute(
     data = load_data(runlog, manifest, reference)
     found = attribution.attribute(data, step)
     if replay is not None:
-        from dataaudit.training.replaying import load_replay, replayed
+        from dataaudit.training.replay.replaying import load_replay, replayed
 
         made = load_replay(replay, manifest, runlog)
         found = replayed(data, found, made, replay, suspects, before=before)
     if picture is not None:
-        from dataaudit.training.picture import write_picture
+        from dataaudit.training.pages.picture import write_picture
 
         write_picture(picture, found, data)
     print_text(t.as_json(found.model_dump(mode="json", by_alias=True)) if as_json else render_text(found, data))
@@ -116,8 +116,8 @@ def attribute(
 
 def _detect(path: Path, step: str | None, loss: str | None, *, as_json: bool) -> NoReturn:
     """Judge the log of another program, and end."""
-    from dataaudit import text as t
-    from dataaudit.training.foreign_log import detect, render_detection
+    from dataaudit.base import text as t
+    from dataaudit.training.pages.foreign_log import detect, render_detection
 
     found, steps, values = detect(path, step=step, loss=loss)
     plain = t.as_json(found.model_dump(mode="json", by_alias=True))
@@ -216,8 +216,8 @@ def reconstruct(
     """
     from dataclasses import asdict
 
-    from dataaudit import text as t
-    from dataaudit.training.loss_table import read_losses
+    from dataaudit.base import text as t
+    from dataaudit.training.attribution.loss_table import read_losses
     from dataaudit.training.orders.choice import Choice, parse_steps
     from dataaudit.training.orders.reconstruct import reconstruct as run
     from dataaudit.training.orders.reconstruct import reconstructed_text

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit import __version__
-from dataaudit.corpus.tokenfiles.maps import map_path, said_of
-from dataaudit.corpus.tokenfiles.reading import TokenFileHead, flat_borders, open_token_file
+from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestMismatch
 from dataaudit.engine.build import open_runner
 from dataaudit.engine.encoding import (
     DOCUMENTS,
@@ -34,9 +33,7 @@ from dataaudit.engine.encoding import (
     special_token,
 )
 from dataaudit.engine.job import BuildOptions
-from dataaudit.engine.matching import in_order, match
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.token_documents import (
     HEAD,
@@ -53,16 +50,19 @@ from dataaudit.engine.token_documents import (
     digest_of_numbers,
     digests_of,
     file_side,
+    in_order,
+    match,
     own_tokens,
     stored_documents,
 )
-from dataaudit.errors import ConfigError, CorpusRefused, ManifestMismatch
+from dataaudit.engine.units import Runner
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.replace import check_files, write_file
 from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, exit_code, proves
-from dataaudit.outfiles import check_files, write_file
+from dataaudit.scan.corpus.token_files import TokenFileHead, flat_borders, map_path, open_token_file, said_of
+from dataaudit.training.checks import STREAMED, Roots
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.files import STREAMED, Roots
 from dataaudit.training.opening import open_manifest
 
 _CHOSEN, _HELD_OUT, _OTHER = range(3)

@@ -11,17 +11,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 
-from dataaudit.annotators.matches import MATCHES
-from dataaudit.atomic import DamagedFileError
+from dataaudit.base.errors import BuildInterrupted, ClusterError
+from dataaudit.base.extras import require
+from dataaudit.base.files import DamagedFileError
+from dataaudit.base.process import give_memory_back
+from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.shards import discover
-from dataaudit.corpus.storage.address import Access
 from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.gather import GatheredShard, GatheredShards
 from dataaudit.engine.holding import Holding, check_documents, check_splits
-from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import (
     BuildOptions,
     BuildResult,
@@ -36,35 +35,30 @@ from dataaudit.engine.job import (
     tell_discovery,
     unused_kernels,
 )
-from dataaudit.engine.keys import decisive_values, stage_identity
-from dataaudit.engine.linking import Gathered, LinkContext, run_link_steps
-from dataaudit.engine.path_lists import check_inputs
-from dataaudit.engine.plan import PlannedShard, plan_shard
-from dataaudit.engine.planned import Plan, missing_units
-from dataaudit.engine.probing import Probed, probe_shards, resolve_columns
+from dataaudit.engine.linking import Gathered, LinkContext, PartsLostError, run_link_steps
+from dataaudit.engine.plan import PlannedShard, decisive_values, plan_shard, stage_identity
+from dataaudit.engine.planned import Plan, ShardList, missing_units
+from dataaudit.engine.probing import Probed, StatIndex, probe_shards, resolve_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.protected import Preparing, prepare_protected
 from dataaudit.engine.publishing import now, publish_build
-from dataaudit.engine.runner import Runner
-from dataaudit.engine.second_pass import PartsLostError
-from dataaudit.engine.shard_list import ShardList
+from dataaudit.engine.setup import check_inputs
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
 from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import Setting
-from dataaudit.engine.units import Outcome, ScanSettings
-from dataaudit.errors import BuildInterrupted, ClusterError
-from dataaudit.extras import require
-from dataaudit.kernels.ready import compiling
-from dataaudit.lean import give_memory_back
-from dataaudit.link.step import DamagedEntryError, folded_totals, largest_sources
-from dataaudit.link.survey import Survey
+from dataaudit.engine.units import Outcome, Runner, ScanSettings
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
-from dataaudit.stages.base import Limited, Stage
-from dataaudit.text import plural
+from dataaudit.scan.annotators import MATCHES
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.shards import discover
+from dataaudit.scan.corpus.storage.address import Access
+from dataaudit.scan.kernels.jit import compiling
+from dataaudit.scan.link.step import DamagedEntryError, Survey, folded_totals, largest_sources
+from dataaudit.scan.stages.base import Limited, Stage
 
 _SCANS = 8
 """Scans of one build. Damage costs one more, since all of it is looked for when some is met; more only when the disk

@@ -21,18 +21,18 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.base import load_annotators
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.loss import LossLog, ShardUnreadable
-from dataaudit.corpus.readers import PartStats, read_part
-from dataaudit.corpus.texts import row_digests
+from dataaudit.base.errors import Guarded
 from dataaudit.engine.packs import Item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import Outcome, ScanSettings, ScanUnit
 from dataaudit.engine.work import NOT_OPENED, join_small, may_have_changed, not_opened, part_items, scan_part, unread
-from dataaudit.guarded import Guarded
-from dataaudit.stages.base import Stage, merge
-from dataaudit.stages.partial import Partial
+from dataaudit.scan.annotators import load_annotators
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.loss import LossLog, ShardUnreadable
+from dataaudit.scan.corpus.readers import PartStats, read_part
+from dataaudit.scan.corpus.texts import row_digests
+from dataaudit.scan.stages.base import Stage, merge
+from dataaudit.scan.stages.partial import Partial
 
 MOST_PARTS = 512
 """Parts of a bundle."""

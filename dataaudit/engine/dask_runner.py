@@ -3,7 +3,7 @@
 1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
 2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
    is split, and its units run as tasks of their own.
-3. A unit that does not even then return runs alone in a child process (:mod:`dataaudit.engine.alone`), which
+3. A unit that does not even then return runs alone in a child process (:mod:`dataaudit.engine.sandbox`), which
    tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
    worker's is not.
 
@@ -25,17 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.detectors.judges import quiet
-from dataaudit.engine.admission import Terms, problem_here
-from dataaudit.engine.alone import run_alone, run_together_alone
+from dataaudit.base.errors import ClusterError, Guarded
+from dataaudit.base.process import raise_if_interrupted
+from dataaudit.base.sealing import key_here, take_key
+from dataaudit.base.text import plural
 from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.runner import Sized, Together, finish, sizes_of, unit_limit
-from dataaudit.engine.units import Outcome
-from dataaudit.errors import ClusterError
-from dataaudit.guarded import Guarded
-from dataaudit.interrupts import raise_if_interrupted
-from dataaudit.sealing import key_here, take_key
-from dataaudit.text import plural
+from dataaudit.engine.preflight import Terms, problem_here
+from dataaudit.engine.sandbox import run_alone, run_together_alone
+from dataaudit.engine.units import Outcome, Sized, Together, finish, sizes_of, unit_limit
+from dataaudit.scan.detectors.judges import quiet
 
 MAX_TASK_BYTES = 1 << 30
 MAX_TASKS = 50_000

@@ -19,37 +19,35 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.tokens import Tokens
-from dataaudit.atomic import replacing
+from dataaudit.base.errors import ClusterError, ConfigError, CorpusRefused, ManifestMismatch, TokenizerError
+from dataaudit.base.files import replacing
+from dataaudit.base.process import give_memory_back
+from dataaudit.base.text import plural
 from dataaudit.config import Reader
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers import PartStats, ReadRequest, read_part
-from dataaudit.corpus.shards import Shard
-from dataaudit.corpus.storage.files import FileStat
-from dataaudit.corpus.texts import row_digests, text_digests
-from dataaudit.corpus.tokens import TokenBatch, TokenizerFile, resolve_tokenizer
-from dataaudit.corpus.tokens.spec import DEFAULT_NAME
-from dataaudit.engine.index import StatIndex
 from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
-from dataaudit.engine.keys import reading_key
-from dataaudit.engine.probing import probe_shards
+from dataaudit.engine.plan import reading_key
+from dataaudit.engine.planned import ShardList
+from dataaudit.engine.probing import StatIndex, probe_shards
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner, Sized
-from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.units import Outcome, Runner, Sized
 from dataaudit.engine.work import as_value, hash_file, may_have_changed
-from dataaudit.errors import ClusterError, ConfigError, CorpusRefused, ManifestMismatch, TokenizerError
-from dataaudit.lean import give_memory_back
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.formats import is_native
 from dataaudit.manifest.load import Manifest
-from dataaudit.text import plural
+from dataaudit.scan.annotators import Tokens
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.scan.corpus.readers import PartStats, ReadRequest, read_part
+from dataaudit.scan.corpus.shards import Shard
+from dataaudit.scan.corpus.storage.files import FileStat
+from dataaudit.scan.corpus.texts import row_digests, text_digests
+from dataaudit.scan.corpus.tokens import TokenBatch, TokenizerFile, resolve_tokenizer
+from dataaudit.scan.corpus.tokens.spec import DEFAULT_NAME
+from dataaudit.training.checks import STREAMED
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.files import STREAMED
 
 _VERSION = "2"
 """Of what is stored of a part."""
@@ -230,7 +228,7 @@ class Source:
 
     def pieces(self) -> Mapping[int, str]:
         """Return the special tokens by id, as the vocabulary writes them."""
-        from dataaudit.corpus.tokens.spec import vocabulary_pieces
+        from dataaudit.scan.corpus.tokens.spec import vocabulary_pieces
 
         return vocabulary_pieces(self.tokenizer, self.tokenizer.special_ids)
 
@@ -316,7 +314,7 @@ def special_token(source: Source, given: str | None, what: str) -> int | None:
 
 
 def _unescaped(piece: str) -> str:
-    from dataaudit.corpus.tokens.spec import escaped
+    from dataaudit.scan.corpus.tokens.spec import escaped
 
     return escaped(piece)
 

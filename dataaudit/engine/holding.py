@@ -18,21 +18,19 @@ from itertools import accumulate
 
 import numpy as np
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.keys import PartKeys
-from dataaudit.engine.partials import Damage
-from dataaudit.engine.plan import PlannedPart, PlannedShard
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.text import plural
+from dataaudit.decide.quarantine.list import Quarantine
+from dataaudit.decide.quarantine.selection import digests_of, row_digests_of
+from dataaudit.engine.gather import Damage, GatheredShard
+from dataaudit.engine.plan import PartKeys, PlannedPart, PlannedShard
 from dataaudit.engine.planned import Plan, ScanUnits, missing_units
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.core import HeldBack, QuarantineRecord
-from dataaudit.quarantine.list import Quarantine
-from dataaudit.quarantine.selection import digests_of, row_digests_of
-from dataaudit.stages.base import Stage
-from dataaudit.text import plural
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.stages.base import Stage
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,37 +9,40 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dataaudit.annotators.base import AnnotatorModel
-from dataaudit.annotators.findings import Findings
-from dataaudit.annotators.languages import LANGUAGES, Languages
-from dataaudit.annotators.matches import Matches
-from dataaudit.annotators.names import Names
-from dataaudit.annotators.tokens import Tokens
-from dataaudit.annotators.toxicity import TOXICITY, Toxicity
-from dataaudit.annotators.words import Words
+from dataaudit.base.cache import private_folder
+from dataaudit.base.errors import ExitCode, ManifestError
+from dataaudit.base.sealing import key_here
+from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.shards import Discovery, Shard
-from dataaudit.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
-from dataaudit.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
+from dataaudit.decide.quarantine.list import Quarantine
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.holding import Holding
+from dataaudit.engine.planned import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner
-from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.state_folder import own_folder
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import ScanSettings
-from dataaudit.errors import ExitCode, ManifestError
-from dataaudit.kept import private_folder
-from dataaudit.kernels.ready import Compiling
-from dataaudit.link.step import LinkContext, LinkStep, Protected
+from dataaudit.engine.units import Runner, ScanSettings
 from dataaudit.manifest.load import load_manifest
-from dataaudit.quarantine.list import Quarantine
-from dataaudit.sealing import key_here
-from dataaudit.stages.base import Comparing, Stage
-from dataaudit.stages.token_counts import Reference
-from dataaudit.text import plural
+from dataaudit.scan.annotators import (
+    LANGUAGES,
+    TOXICITY,
+    AnnotatorModel,
+    Findings,
+    Languages,
+    Matches,
+    Names,
+    Tokens,
+    Toxicity,
+    Words,
+)
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.shards import Discovery, Shard
+from dataaudit.scan.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.scan.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
+from dataaudit.scan.kernels.jit import Compiling
+from dataaudit.scan.link.step import LinkContext, LinkStep, Protected
+from dataaudit.scan.stages.base import Comparing, Stage
+from dataaudit.scan.stages.partial import Reference
 
 STATE_FOLDER = ".dataaudit"
 _KERNELS = {

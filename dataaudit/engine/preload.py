@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from dataaudit.engine.alone import end_child
-from dataaudit.engine.local_security import serve_no_pages
-from dataaudit.lean import be_lean
+from dataaudit.base.process import be_lean
+from dataaudit.engine.cluster import serve_no_pages
+from dataaudit.engine.sandbox import end_child
 
 
 def dask_setup(worker: Any) -> None:

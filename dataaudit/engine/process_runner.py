@@ -1,9 +1,9 @@
 """Runs units in the caller's process, one after another, without Dask: for notebooks, debuggers and small corpora.
 
-The process keeps its threads, limits, signals and output. What an :class:`~dataaudit.engine.runner.Runner` promises
+The process keeps its threads, limits, signals and output. What an :class:`~dataaudit.engine.units.Runner` promises
 holds here too:
 
-- Units whose bytes can crash their reader run in the warm child of :mod:`dataaudit.engine.alone`.
+- Units whose bytes can crash their reader run in the warm child of :mod:`dataaudit.engine.sandbox`.
 - Any other that crashes ends the process. Its marker in the state folder stays behind, so the next run gives the unit
   to the child, where a crash costs that shard alone; the marker goes when the unit comes back whole.
 - An input error is tried again; a unit that runs out of memory here is tried in the child.
@@ -23,14 +23,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.detectors.judges import quiet, silenced
-from dataaudit.engine.alone import end_child, run_alone, run_together_alone
+from dataaudit.base.errors import ClusterError
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
-from dataaudit.engine.runner import Sized, Together, finish, unit_limit
+from dataaudit.engine.sandbox import end_child, run_alone, run_together_alone
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome
-from dataaudit.errors import ClusterError
+from dataaudit.engine.units import Outcome, Sized, Together, finish, unit_limit
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.detectors.judges import quiet, silenced
 
 _INPUT_TRIES = 3
 _TOGETHER = 64
@@ -100,7 +99,7 @@ class ProcessRunner:
         units: Sequence[Sized],
         on_outcome: Callable[[int, Outcome], bool],
     ) -> None:
-        """Run every unit in order; see :meth:`dataaudit.engine.runner.Runner.run`.
+        """Run every unit in order; see :meth:`dataaudit.engine.units.Runner.run`.
 
         Raises:
             ClusterError: The state folder cannot be written, or a unit says that something else is wrong here.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from dataaudit.interrupts import raise_if_interrupted
-from dataaudit.text import clean_message, plural
+from dataaudit.base.process import raise_if_interrupted
+from dataaudit.base.text import clean_message, plural
 
 _PLAIN_SECONDS = 5.0
 _LIVE_SECONDS = 0.05

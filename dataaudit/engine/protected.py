@@ -1,43 +1,200 @@
-"""What a build protects: held-out splits and evaluation sets, read and indexed before the scan."""
+"""What a build protects: held-out splits and evaluation sets, read and indexed before the scan.
+
+What is said of an evaluation set that cannot be used: which file, what is wrong, what to do; little of its text.
+
+What runs on a worker before the scan: reading held-out documents and evaluation sets.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dataaudit import __version__
-from dataaudit.atomic import DamagedFileError
+from dataaudit.base.errors import ClusterError, ConfigError
+from dataaudit.base.files import DamagedFileError
 from dataaudit.config import AuditConfig
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.protected.edited import PlainWords
-from dataaudit.corpus.protected.held_out import HeldOutPart, index_held_out
-from dataaudit.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
-from dataaudit.corpus.protected.items import index_items
-from dataaudit.corpus.protected.sets import ItemFields
-from dataaudit.corpus.shards import expand, remote_lister
-from dataaudit.corpus.storage.address import Access
+from dataaudit.engine.gather import Damage
 from dataaudit.engine.holding import Holding
-from dataaudit.engine.keys import library_versions
-from dataaudit.engine.partials import Damage
-from dataaudit.engine.plan import PlannedPart, PlannedShard, plan_shard
+from dataaudit.engine.plan import PlannedPart, PlannedShard, library_versions, plan_shard
+from dataaudit.engine.planned import ShardList
 from dataaudit.engine.probing import Probed
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.protected_errors import file_name, no_items, unreadable, wrong_file
-from dataaudit.engine.protected_work import HELD_OUT, HELD_OUT_RECORDS, ITEMS, read_held_out, read_set
-from dataaudit.engine.runner import Runner
-from dataaudit.engine.shard_list import ShardList
 from dataaudit.engine.store import Entry, PartialStore
-from dataaudit.engine.units import HeldOutUnit, Outcome, SetUnit
-from dataaudit.errors import ClusterError
-from dataaudit.link.step import DamagedEntryError, Protected, SetFacts
+from dataaudit.engine.units import HeldOutUnit, Outcome, Runner, SetUnit
+from dataaudit.engine.work import as_value, hash_file
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.manifest.locate import encode_path
 from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.overlap.stage import Overlap
-from dataaudit.stages.base import Stage
+from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.scan.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
+from dataaudit.scan.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
+from dataaudit.scan.corpus.protected.items import index_items
+from dataaudit.scan.corpus.protected.sets import ItemFields, SetFileError, read_items
+from dataaudit.scan.corpus.readers import PartStats, read_part
+from dataaudit.scan.corpus.shards import expand, remote_lister
+from dataaudit.scan.corpus.storage.address import Access
+from dataaudit.scan.corpus.storage.files import stat_file
+from dataaudit.scan.kernels.markup import normal_words
+from dataaudit.scan.kernels.words import split_words, without_marks
+from dataaudit.scan.link.step import DamagedEntryError, Protected, SetFacts
+from dataaudit.scan.stages.base import Stage
+
+_SHOWN_FILES = 3
+_SHOWN_COLUMNS = 10
+_SHOWN_NAME = 40
+"""Characters of a column's name: without a header line, names are texts of the first item."""
+_CLOSE = 0.5
+_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
+_WRITE = "`pandas.read_csv(FILE, sep={!r}).to_csv(FILE, index=False)`"
+
+
+def file_name(paths: Sequence[str], number: int) -> str:
+    """Return how a file of a set is shown: its name, and its place where two have the same."""
+    names = [os.path.basename(path) for path in paths]
+    place = f" (file {number + 1} of {len(paths)})" if names.count(names[number]) > 1 else ""
+    return encode_path(names[number]) + place
+
+
+def unreadable(name: str, paths: Sequence[str], reason: Reason, place: str, number: int | None = None) -> ConfigError:
+    """Return the error for a file that cannot be read; ``number`` is None when it is not known which."""
+    if number is not None:
+        said = f"{file_name(paths, number)} cannot be read"
+    else:
+        listed = ", ".join(file_name(paths, index) for index in range(min(len(paths), _SHOWN_FILES)))
+        more = f" and {len(paths) - _SHOWN_FILES:,} more" if len(paths) > _SHOWN_FILES else ""
+        said = f"its files ({listed}{more}) cannot be read"
+    return ConfigError(
+        f"protected.{name}: {said}: {reason} {place}".rstrip(),
+        f"`dataaudit explain {reason}` says what to do; fix the file or leave the set out.",
+    )
+
+
+def wrong_file(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> ConfigError:
+    """Return the error for what :func:`dataaudit.engine.protected.read_set` stored of a file."""
+    if "reason" in wrong:
+        return unreadable(name, paths, Reason(wrong["reason"]), wrong["place"], wrong["file"])
+    return _unknown(name, paths, wrong)
+
+
+def no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
+    """Return the error for a set without an item."""
+    said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
+    return ConfigError(
+        f"protected.{name}: its files give no item: {said}",
+        "`dataaudit explain losses` says what the codes mean; fix the files or leave the set out.",
+    )
+
+
+def _unknown(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> ConfigError:
+    column, known, columns = wrong["unknown"], wrong["known"], wrong["columns"]
+    path = paths[wrong["file"]].lower()
+    is_csv = ".csv" in path or ".tsv" in path
+    said = f"protected.{name}: no item of {file_name(paths, wrong['file'])} has a column {column!r}"
+    listed = ", ".join(_clipped(one) for one in known[:_SHOWN_COLUMNS])
+    hint = f"Its columns are: {listed}{f' and {columns - _SHOWN_COLUMNS:,} more' if columns > _SHOWN_COLUMNS else ''}."
+    own = "\t" if ".tsv" in path else ","
+    separator = next((one for one in _SEPARATORS if one != own and one in known[0]), "") if is_csv else ""
+    if separator:
+        suffix = {",": ".csv", "\t": ".tsv"}.get(separator)
+        remedy = f"Rename it to {suffix}." if suffix else f"Write it with commas: {_WRITE.format(separator)}."
+        hint += f" Are they separated by {_SEPARATORS[separator]}? A .csv file has commas, a .tsv file tabs. {remedy}"
+        return ConfigError(said, hint)
+    close = difflib.get_close_matches(column, known, n=1, cutoff=_CLOSE)
+    if close:
+        said += f" (did you mean `{_clipped(close[0])}`?)"
+    elif is_csv and any(" " in one or len(one) > _SHOWN_NAME for one in known):
+        hint += " Is there a header line? The first line of a .csv or .tsv file names the columns."
+    return ConfigError(said, hint)
+
+
+def _clipped(name: str) -> str:
+    shown = "".join(char if char.isprintable() else "?" for char in name[:_SHOWN_NAME])
+    return f"{shown}..." if len(name) > _SHOWN_NAME else shown
+
+
+HELD_OUT, HELD_OUT_RECORDS, ITEMS = "held-out-words", "held-out-records", "protected-items"
+"""Kinds of entries in the store; where the words of a part are, its records are."""
+
+MAX_COLUMN_NAME = 80
+"""Characters of a column's name that are kept for an error."""
+_MAX_KNOWN = 1_000
+
+
+def read_held_out(unit: HeldOutUnit) -> Outcome:
+    """Store the words of the documents of a part."""
+    return as_value(lambda: _read_held_out(unit))
+
+
+def _read_held_out(unit: HeldOutUnit) -> Outcome:
+    stats, losses = PartStats(), LossLog()
+    rows, lengths, hashes = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.int64, np.uint64))
+    plain_lengths, plain_hashes, places = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.uint64, np.uint32))
+    for read in read_part(unit.request, losses, stats):
+        batch = read.without(unit.request.without)
+        text = batch.byte_values(), batch.byte_offsets()
+        words = split_words(*text)
+        plain = PlainWords.of(without_marks(normal_words(words, *text), words, *text), words)
+        rows.append(batch.rows)
+        lengths.append(words.num_words())
+        hashes.append(words.hashes.copy())
+        plain_lengths.append(np.diff(plain.offsets))
+        plain_hashes.append(plain.words.copy())
+        places.append(plain.places)
+    if stat_file(unit.request.path) != unit.stat and hash_file(unit.request.path) != unit.sha256:
+        raise ShardUnreadable(Reason.CHANGED)
+    tables = {
+        "documents": pa.table(
+            {"row": np.concatenate(rows), "words": np.concatenate(lengths), "plain": np.concatenate(plain_lengths)}
+        ),
+        "words": pa.table({"hash": np.concatenate(hashes)}),
+        "plain": pa.table({"hash": np.concatenate(plain_hashes), "place": np.concatenate(places)}),
+    }
+    store = PartialStore(unit.state)
+    meta = {"records": stats.records, "bad": sum(losses.records.values())}
+    meta |= {"text_bytes": stats.text_bytes, "bad_bytes": sum(losses.num_bytes.values())}
+    store.write(HELD_OUT_RECORDS, unit.key, meta, {})
+    store.write(HELD_OUT, unit.key, meta, tables)
+    return Outcome()
+
+
+def read_set(unit: SetUnit) -> Outcome:
+    """Store the items of an evaluation set, or what is wrong with which file of it."""
+    return as_value(lambda: _read_set(unit))
+
+
+def _read_set(unit: SetUnit) -> Outcome:
+    store = PartialStore(unit.state)
+    try:
+        found = read_items(unit.paths, unit.fields)
+    except SetFileError as error:
+        wrong: dict[str, Any] = {"file": error.number}
+        if isinstance(error.cause, ShardUnreadable):
+            wrong |= {"reason": str(error.cause.reason), "place": error.cause.place}
+        else:
+            known = [name[:MAX_COLUMN_NAME] for name in error.cause.known[:_MAX_KNOWN]]
+            wrong |= {"unknown": error.cause.column, "known": known, "columns": len(error.cause.known)}
+        store.write(ITEMS, unit.key, {"wrong": wrong}, {})
+        return Outcome()
+    columns = {name: [getattr(item, name) for item in found.items] for name in ("id", "question", "answers")}
+    text = pa.large_string()
+    schema = pa.schema([("id", text), ("question", text), ("answers", pa.large_list(text))])
+    meta = {
+        "sha256": found.sha256,
+        "lost": {str(reason): count for reason, count in sorted(found.losses.records.items())},
+        "first": found.first_lost,
+    }
+    store.write(ITEMS, unit.key, meta, {"items": pa.table(columns, schema=schema)})
+    return Outcome()
+
 
 _VERSION = "8"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""

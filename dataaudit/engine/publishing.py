@@ -14,20 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit import __version__
-from dataaudit.addresses import without_secrets
-from dataaudit.detectors import key_id
+from dataaudit.base.errors import ExitCode, NothingEvaluated
+from dataaudit.base.redact import without_secrets
 from dataaudit.engine.job import BuildResult, Job
-from dataaudit.engine.keys import library_versions
-from dataaudit.engine.ledger import Ledger
 from dataaudit.engine.linking import Gathered, result_folders, result_tables
+from dataaudit.engine.plan import library_versions
 from dataaudit.engine.tables import (
+    Ledger,
     Setting,
     headline,
     metric_records,
     source_tables,
     totals,
 )
-from dataaudit.errors import ExitCode, NothingEvaluated
 from dataaudit.manifest.core import (
     Core,
     CountedBy,
@@ -41,11 +40,12 @@ from dataaudit.manifest.core import (
 )
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.publish import POINTER, prepare_tables, publish, table_records
-from dataaudit.manifest.stored import shown
+from dataaudit.manifest.s3 import shown
+from dataaudit.metrics.peers import with_unusual_languages
 from dataaudit.metrics.registry import by_stage
-from dataaudit.metrics.unusual_language import with_unusual_languages
-from dataaudit.stages.base import parameters
-from dataaudit.stages.partial import Partial
+from dataaudit.scan.detectors import key_id
+from dataaudit.scan.stages.base import parameters
+from dataaudit.scan.stages.partial import Partial
 
 
 def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:

@@ -1,20 +1,100 @@
-"""On a worker: the documents of a part that tasks want to see again, and what each finds in them."""
+"""On a worker: the documents of a part that tasks want to see again, and what each finds in them.
+
+Keyed rows that come in pieces: few stay in memory, many go to disk in sorted runs, and are one file in the end.
+
+What a second reading finds may be larger than the texts that it reads: the shingles of a row group of any size. The
+rows of one first byte stand run by run in that file; within a run they are sorted as in
+:mod:`dataaudit.scan.link.keyed`.
+"""
 
 from __future__ import annotations
 
+import os
+import tempfile
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.base import Annotators
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.engine.keyed_runs import KeyedRuns
+from dataaudit.base.files import replacing
 from dataaudit.engine.packs import Item
+from dataaudit.engine.state_folder import writing
 from dataaudit.engine.store import PartialStore, entry_item, keyed_item
 from dataaudit.engine.units import task_kind
-from dataaudit.link.second_pass import Encode, SecondPassTask
+from dataaudit.scan.annotators import Annotators
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.link.keyed import KeyedBlock, Stored, keyed_blocks, keyed_head
+from dataaudit.scan.link.step import Encode, SecondPassTask
+
+RUN_BYTES = 1 << 25
+"""Rows of a run: sorting them takes some three times as much."""
+
+
+class KeyedRuns:
+    """The keyed rows of one name.
+
+    Args:
+        schema: Its first column is a fixed-size binary key.
+        folder: Where runs lie, in a file without a name: they are gone with the process, however it ends.
+    """
+
+    def __init__(self, schema: pa.Schema, folder: Path) -> None:
+        self.schema, self._folder = schema, folder
+        self.few: list[pa.Table] = []
+        """Rows that are in no run."""
+        self._bytes = 0
+        self._blocks: list[tuple[KeyedBlock, int]] = []
+        """Of all runs, each with where it lies."""
+        self._file: BinaryIO | None = None
+
+    @property
+    def are_many(self) -> bool:
+        """Whether there are runs, so that :meth:`write` is to be called."""
+        return bool(self._blocks)
+
+    def add(self, table: pa.Table) -> None:
+        """Take more rows; of one key they come in the order of their second column.
+
+        Raises:
+            StateFolderError: The folder cannot be written.
+        """
+        self.few.append(table)
+        self._bytes += table.nbytes
+        if self._bytes >= RUN_BYTES:
+            self._end_run()
+
+    def _end_run(self) -> None:
+        with writing(self._folder):
+            if self._file is None:
+                descriptor, name = tempfile.mkstemp(dir=self._folder)
+                os.unlink(name)
+                self._file = os.fdopen(descriptor, "w+b")
+                weakref.finalize(self, self._file.close)
+            for block, body in keyed_blocks(self.few, self.schema):
+                self._blocks.append((block, self._file.tell()))
+                self._file.write(body)
+        self.few, self._bytes = [], 0
+
+    def write(self, path: Path) -> None:
+        """Write all rows to a file, as :func:`dataaudit.scan.link.keyed.write_keyed` does, a block of a run at a time.
+
+        Raises:
+            StateFolderError: It cannot be written.
+        """
+        self._end_run()
+        assert self._file is not None, "a run was written"
+        ordered = sorted(self._blocks, key=lambda one: one[0].first)
+        with writing(self._folder):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(keyed_head(Stored.at(path).name, self.schema, [block for block, _ in ordered]))
+                for block, offset in ordered:
+                    self._file.seek(offset)
+                    file.write(self._file.read(block.size))
 
 
 @dataclass(slots=True)

@@ -1,20 +1,37 @@
-"""From what stands on the command line to a checked config: a YAML file, or paths and inference."""
+"""From what stands on the command line to a checked config: a YAML file, or paths and inference.
+
+Scripts that start workers without ``if __name__ == "__main__":`` are refused at once, with the lines to type.
+
+Python starts a worker as a new interpreter, which first imports the script that its parent runs. A script without the
+guard calls ``build`` there again, while no process may be started, and no worker ever comes up. Such a call leaves its
+line in a file that the parent reads while it waits for its workers, and ends its process without a word.
+
+Lists of paths are no data: given as plain text, each of their lines would become a document, or a part of one.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
 import stat
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import current_process
 from pathlib import Path
 
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.extras import require
+from dataaudit.base.files import open_regular
+from dataaudit.base.text import clean, plural
 from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
-from dataaudit.corpus.infer import infer_splits
-from dataaudit.corpus.storage.address import scheme_of
-from dataaudit.errors import ConfigError
-from dataaudit.extras import require
+from dataaudit.decide.quarantine.applied import RECORD
 from dataaudit.manifest.signing import lies_in
-from dataaudit.text import plural
+from dataaudit.scan.corpus.infer import infer_splits
+from dataaudit.scan.corpus.shards import Shard
+from dataaudit.scan.corpus.storage.address import scheme_of
 
 _OTHERS_READ = 0o077
 _LEAST_KEY, _MOST_KEY = 16, 4096
@@ -153,3 +170,128 @@ def check_key(held: bytes, where: str) -> bytes:
             "Make one with: head -c 32 /dev/urandom | base64 > key",
         )
     return key
+
+
+_VARIABLE = "DATAAUDIT_UNGUARDED"
+_GUARD = """Put the call under the guard:
+      import dataaudit
+      if __name__ == "__main__":
+          dataaudit.build(..., workers={workers})"""
+
+
+@contextmanager
+def workers_report(environment: dict[str, str]) -> Iterator[Path]:
+    """Yield the file in which a worker leaves the line of an unguarded script; its name goes into an environment."""
+    with tempfile.TemporaryDirectory(prefix="dataaudit-") as folder:
+        file = Path(folder) / "line"
+        environment[_VARIABLE] = str(file)
+        yield file
+
+
+def check_guard(file: Path, workers: int) -> None:
+    """Refuse to wait for workers that run the script again.
+
+    Raises:
+        ConfigError: One of them has left a line in the file.
+    """
+    if file.exists():
+        raise _unguarded(file.read_text(encoding="utf-8"), workers)
+
+
+def end_if_restarted(workers: int | None) -> None:
+    """End this process when it is a worker that imports its parent's script; called first by every build.
+
+    Args:
+        workers: Of the build; with 0, no process is started and a child of somebody else may build.
+
+    Raises:
+        ConfigError: This process is a child that somebody else has started.
+    """
+    if not getattr(current_process(), "_inheriting", False):  # Python's mark of a process that is still starting
+        return
+    file = os.environ.get(_VARIABLE)
+    if file is not None:
+        Path(file).write_text(_line(), encoding="utf-8")
+        os._exit(0)  # what the script has printed a second time, and not yet written, is dropped
+    if workers != 0:
+        raise _unguarded(_line(), workers or 2)
+
+
+def _unguarded(line: str, workers: int) -> ConfigError:
+    return ConfigError(
+        f'{line} starts workers without `if __name__ == "__main__":`, and each worker runs the script again',
+        _GUARD.format(workers=workers),
+    )
+
+
+def _line() -> str:
+    """Return file and line of the statement of the script that is being run."""
+    main = (one for one in inspect.stack(0) if one.frame.f_globals.get("__name__") == "__mp_main__")
+    place = next((one for one in main if one.function == "<module>"), None)
+    return "the script" if place is None else f"{Path(place.filename).name}, line {place.lineno},"
+
+
+_LONGEST_PATH = 4096
+_LOOKED_AT = 65_536
+"""Bytes of the beginning that are looked at."""
+
+
+def check_inputs(shards: Iterable[Shard]) -> None:
+    """Refuse what lists files in place of data: a folder of `quarantine apply`, a text file of nothing but paths.
+
+    Args:
+        shards: As they were discovered. Of files of plain text on this machine that are not compressed the beginning is
+            read: 4 kB, and 64 kB where that starts with the path of a file that is there.
+
+    Raises:
+        ConfigError: A shard is such a list.
+    """
+    listed = [*shards]
+    local = [shard for shard in listed if not scheme_of(shard.path)]
+    for folder in dict.fromkeys(os.path.dirname(shard.path) for shard in local):
+        if os.path.isfile(os.path.join(folder, RECORD)):
+            raise ConfigError(
+                f"{folder} holds lists of paths that `quarantine apply` wrote, no data",
+                "Name the data itself, and the list: --quarantine FILE leaves out what it holds back.",
+            )
+    plain = [shard for shard in local if (shard.format, shard.compression, shard.skip) == ("text", "none", None)]
+    names = frozenset(name for shard in listed for name in (shard.path, shard.uri)) if plain else frozenset()
+    for shard in plain:
+        if first := _first_path(shard.path, names):
+            raise ConfigError(
+                f"{shard.path} lists paths of files, no data: it begins with {clean(first, 200)}",
+                "Name the files themselves, or leave the list out of the folder.",
+            )
+
+
+def _first_path(path: str, names: AbstractSet[str]) -> str:
+    """Return the first line of a file whose beginning holds nothing but paths of files; empty of any other."""
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            head = file.read(_LONGEST_PATH)
+            if not _are_paths(head.split(b"\n")[:1], path, names):
+                return ""
+            head += file.read(_LOOKED_AT - len(head))
+            is_all = not file.read(1)
+    except OSError:
+        return ""  # the scan tells what is wrong with it
+    lines = head.split(b"\n")
+    lines = [line for line in (lines if is_all else lines[:-1]) if line.strip()]
+    if not lines or not _are_paths(lines, path, names):
+        return ""
+    first = lines[0].decode("utf-8", "replace").strip()
+    # A text of a single name may be a link that was checked out as a file.
+    return first if len(lines) > 1 or first in names or os.path.isabs(first) else ""
+
+
+def _are_paths(lines: Iterable[bytes], path: str, names: AbstractSet[str]) -> bool:
+    """Tell whether each line is a shard of this build, or a path of a file: from the root, here, or beside the list."""
+    beside = os.path.dirname(path)
+    for line in lines:
+        text = line.strip().decode("utf-8", "replace")
+        if text and text not in names:
+            if len(text) >= _LONGEST_PATH or "\0" in text:
+                return False
+            if not any(os.path.isfile(one) for one in (text, os.path.join(beside, text))):
+                return False
+    return True

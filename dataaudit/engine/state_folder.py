@@ -2,7 +2,7 @@
 
 What lies there enters numbers, so a folder that belongs to another user, or that others may write, is refused. A build
 that signs believes less: it works in a folder of its own that is gone afterwards, or in one whose files are sealed
-under the user's key (:mod:`dataaudit.sealing`). Both lie in the state folder, beside what other builds use.
+under the user's key (:mod:`dataaudit.base.sealing`). Both lie in the state folder, beside what other builds use.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dataaudit.errors import BuildInterrupted, ClusterError, ConfigError, limit_hint
+from dataaudit.base.errors import BuildInterrupted, ClusterError, ConfigError, limit_hint
+from dataaudit.base.sealing import KeyInUseError, key_id, under_key
 from dataaudit.manifest.replace import alone_in
-from dataaudit.sealing import KeyInUseError, key_id, under_key
 
 _FOLDERS = ("detectors", "in-work", "partials", "protected", "tokenizers", "tokens")
 """What builds make in it, private from the start: a generous umask would let others write there."""

@@ -1,9 +1,9 @@
 """Content-keyed store of partials: what was computed once is found again, and nothing stale can be.
 
-A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.keys`), so an entry is either absent
-or right. Each begins with the seal of its name and content (:mod:`dataaudit.sealing`), and one that does not match is
-treated as absent. What scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files of
-its own. All files appear by rename. Several builds may share a store.
+A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.plan`), so an entry is either absent
+or right. Each begins with the seal of its name and content (:mod:`dataaudit.base.sealing`), and one that does not match
+is treated as absent. What scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files
+of its own. All files appear by rename. Several builds may share a store.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from dataaudit.atomic import DamagedFileError, write_whole
+from dataaudit.base.files import DamagedFileError, write_whole
+from dataaudit.base.sealing import seal
 from dataaudit.engine.packs import PACKS, Item, Packs, read_pack, stored_name, write_pack
 from dataaudit.engine.state_folder import writing
-from dataaudit.link.keyed import is_keyed, is_sound, keyed_pieces
-from dataaudit.link.stored import Stored
-from dataaudit.sealing import seal
+from dataaudit.scan.link.keyed import Stored, is_keyed, is_sound, keyed_pieces
 
 STORE_VERSION = 5
 """Changes whenever the form of what lies under a key changes; part of every key."""

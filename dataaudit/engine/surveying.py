@@ -17,21 +17,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.engine.gather import UNREAD, GatheredShards, Reading, read_together, unread
-from dataaudit.engine.listed import ListedUnit, addresses, run_listed
-from dataaudit.engine.partials import Damage, Missing, merge_parts
+from dataaudit.engine.disk_columns import TextWriter, packed, unpacked
+from dataaudit.engine.gather import UNREAD, Damage, GatheredShards, Missing, Reading, merge_parts, read_together, unread
+from dataaudit.engine.joins import ListedUnit, addresses, run_listed
 from dataaudit.engine.planned import Plan
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner
-from dataaudit.engine.spool import TextWriter, packed, unpacked
 from dataaudit.engine.store import PartialStore, entry_of, read_at
-from dataaudit.engine.units import READING, Outcome
+from dataaudit.engine.units import READING, Outcome, Runner
 from dataaudit.engine.work import as_value
-from dataaudit.link.survey import Place, Survey
 from dataaudit.metrics.registry import by_stage
-from dataaudit.stages.base import Stage
-from dataaudit.stages.partial import Partial, group
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.link.step import Place, Survey
+from dataaudit.scan.stages.base import Stage
+from dataaudit.scan.stages.partial import Partial, group
 
 SHARDS_PER_TASK = 256
 """Shards whose partials one unit of work looks at."""

@@ -15,29 +15,20 @@ from typing import Any, BinaryIO, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from dataaudit import text as t
-from dataaudit.atomic import replacing, sync_file, sync_folder
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.tokenfiles.maps import SCHEMA, map_path, said_of, write_map
-from dataaudit.corpus.tokenfiles.megatron import index_path, read_index, write_index
-from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import replacing, sync_file, sync_folder
 from dataaudit.engine.build import open_runner
-from dataaudit.engine.encoding import (
-    Encode,
-    EncodedPart,
-    Source,
-    encode_shards,
-    lengths_of,
-    open_source,
-    special_token,
-)
+from dataaudit.engine.encoding import Encode, EncodedPart, Source, encode_shards, lengths_of, open_source, special_token
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.outfiles import check_folder
+from dataaudit.manifest.replace import check_folder
 from dataaudit.runlog.parts import numbers
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.token_files import SCHEMA, index_path, map_path, read_index, said_of, write_index, write_map
+from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.training.corpus import Corpus
 
 Format = Literal["megatron", "flat"]

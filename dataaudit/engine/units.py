@@ -1,24 +1,31 @@
-"""Units of work: what is sent to a worker, and the small outcome that comes back."""
+"""Units of work: what is sent to a worker, and the small outcome that comes back.
+
+What runs the units of a build: this process, or the workers of a Dask cluster. The rest of the engine knows no more.
+
+Both turn whatever a unit does into an outcome: a unit that is a danger to its process (``isolated``) runs in a child
+process, and one that has harmed its process before does so the next time. No number depends on which runs it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.base import AnnotatorModel
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.protected.sets import ItemFields
-from dataaudit.corpus.readers import Part, ReadRequest
-from dataaudit.corpus.shards import Compression, Shard, format_of
-from dataaudit.corpus.storage.files import FileStat
-from dataaudit.link.joins import JoinFunction
-from dataaudit.link.second_pass import SecondPassTask
 from dataaudit.manifest.formats import is_native
-from dataaudit.stages.base import Stage
+from dataaudit.scan.annotators import AnnotatorModel
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.protected.sets import ItemFields
+from dataaudit.scan.corpus.readers import Part, ReadRequest
+from dataaudit.scan.corpus.shards import Compression, Shard, format_of
+from dataaudit.scan.corpus.storage.files import FileStat
+from dataaudit.scan.link.joins import JoinFunction
+from dataaudit.scan.link.step import SecondPassTask
+from dataaudit.scan.stages.base import Stage
 
 READING = "reading"
 """Kind of the entries that hold what reading a part showed."""
@@ -256,7 +263,7 @@ class LinkUnit:
     function: JoinFunction
     emits: Mapping[str, pa.Schema]
     files: str
-    """Key of the list of files, of schema :data:`dataaudit.link.joins.LINK_FILES`."""
+    """Key of the list of files, of schema :data:`dataaudit.scan.link.joins.LINK_FILES`."""
     start: int
     stop: int
     state: Path
@@ -273,3 +280,98 @@ class LinkUnit:
     def isolated(self) -> bool:
         """Only files of our own are read."""
         return False
+
+
+_MIN_BYTES_PER_SECOND = 500_000
+
+
+class Sized(Protocol):
+    """A unit of work."""
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run, beside the kind of work."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Stored bytes."""
+        ...
+
+    @property
+    def isolated(self) -> bool:
+        """Whether it only ever runs in a child process."""
+        ...
+
+
+@runtime_checkable
+class Together(Protocol):
+    """Work that costs less for several units at once than for each alone, and gives the same."""
+
+    def __call__(self, unit: Any, /) -> Outcome:
+        """Do it for one unit."""
+        ...
+
+    def gains(self, unit: Any, /) -> bool:
+        """Tell whether a unit costs less beside others."""
+        ...
+
+    def together(self, units: Sequence[Any], /) -> list[Outcome]:
+        """Do it for several: all isolated, in a child process, or none of them."""
+        ...
+
+
+class Runner(Protocol):
+    """Runs units, wherever."""
+
+    notes: list[str]
+    """What was met and survived."""
+
+    @property
+    def workers(self) -> int:
+        """Worker processes; 0 when the work is done in this one."""
+        ...
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where the work is done."""
+        ...
+
+    def run(
+        self,
+        name: str,
+        function: Callable[[Any], Outcome],
+        units: Sequence[Sized],
+        on_outcome: Callable[[int, Outcome], bool],
+    ) -> None:
+        """Run every unit and report each outcome once, in any order.
+
+        Args:
+            name: Kind of the work.
+            function: Picklable; applied to each unit. When it has a method ``finish``, that is called after some
+                units with their outcomes, where they ran.
+            units: What to do.
+            on_outcome: Called with (index, outcome); returning False ends the run early.
+
+        Raises:
+            ClusterError: The work cannot be done here, through no shard's fault.
+        """
+        ...
+
+
+def finish(function: Callable[[Any], Outcome], outcomes: Sequence[Outcome]) -> None:
+    """Let a function put together what it left of some units, when it does that."""
+    if (own := getattr(function, "finish", None)) is not None:
+        own(outcomes)
+
+
+def sizes_of(units: Sequence[Sized]) -> np.ndarray:
+    """Return int64[n] stored bytes of each unit; a sequence that makes units when asked for them has these itself."""
+    known: np.ndarray | None = getattr(units, "sizes", None)
+    return np.fromiter((unit.size for unit in units), np.int64, len(units)) if known is None else known
+
+
+def unit_limit(unit: Sized, unit_seconds: float) -> float:
+    """Return the seconds that a unit may take."""
+    more = unit.seconds if isinstance(unit, SecondPassUnit) else 0.0
+    return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more

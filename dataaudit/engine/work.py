@@ -18,19 +18,9 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.base import Annotators, load_annotators
-from dataaudit.annotators.tokens import Tokens
-from dataaudit.atomic import DamagedFileError
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.infer import peek
-from dataaudit.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
-from dataaudit.corpus.readers.hub_rows import key_of_rows
-from dataaudit.corpus.storage.address import RemotePath
-from dataaudit.corpus.storage.files import open_binary, stat_file
-from dataaudit.corpus.storage.hub import RowsPath
-from dataaudit.corpus.texts import row_digests, text_digests
-from dataaudit.corpus.tokens import TokenBatch
+from dataaudit.base.errors import ClusterError, ConfigError, DetectorError, Guarded
+from dataaudit.base.files import DamagedFileError, NotAFileError
+from dataaudit.base.process import give_memory_back
 from dataaudit.engine.packs import Item, join_packs
 from dataaudit.engine.running_task import RunningTask, documents_at
 from dataaudit.engine.store import PartialStore, entry_at, entry_item, entry_of, keyed_item, rows_item
@@ -48,13 +38,20 @@ from dataaudit.engine.units import (
     ScanUnit,
     SecondPassUnit,
 )
-from dataaudit.errors import ClusterError, ConfigError, DetectorError
-from dataaudit.guarded import Guarded
-from dataaudit.lean import give_memory_back
-from dataaudit.link.keyed import write_keyed
-from dataaudit.regular import NotAFileError
-from dataaudit.stages.base import Accumulator, Stage, nothing
-from dataaudit.stages.partial import Partial
+from dataaudit.scan.annotators import Annotators, Tokens, load_annotators
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.infer import peek
+from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.scan.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
+from dataaudit.scan.corpus.readers.hub_rows import key_of_rows
+from dataaudit.scan.corpus.storage.address import RemotePath
+from dataaudit.scan.corpus.storage.files import open_binary, stat_file
+from dataaudit.scan.corpus.storage.hub import RowsPath
+from dataaudit.scan.corpus.texts import row_digests, text_digests
+from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.link.keyed import write_keyed
+from dataaudit.scan.stages.base import Accumulator, Stage, nothing
+from dataaudit.scan.stages.partial import Partial
 
 Unit = TypeVar("Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20

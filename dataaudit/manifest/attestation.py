@@ -19,21 +19,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from dataaudit.atomic import replacing, sync_file, sync_folder
-from dataaudit.errors import ConfigError, ManifestMismatch, SignatureRefused
+from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
+from dataaudit.base.files import NotAFileError, open_regular, replacing, sync_file, sync_folder
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
 from dataaudit.manifest.files import table_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.replace import ATTESTATION, POINTER, alone_in
+from dataaudit.manifest.s3 import place_of
 from dataaudit.manifest.signing import Seal, lies_in
-from dataaudit.manifest.stored import place_of
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.trust import STATEMENT, BadStatement, Signer, read_statement, signed_payload
 from dataaudit.manifest.verify import check_bytes, verify
-from dataaudit.regular import NotAFileError, open_regular
 
-PREDICATE = f"{PROGRAM}:attestation:v1"
+ATTESTATION_PREDICATE = f"{PROGRAM}:attestation:v1"
 MOST_BYTES = 1 << 20
 """Of an attestation; those that this program writes have some thousands."""
 _SIGN = "Take it from where it was built; `dataaudit sign DIR --key FILE` signs it there."
@@ -64,7 +63,7 @@ def attestation(manifest: Manifest) -> bytes:
                 },
                 {"name": POINTER, "digest": {"sha256": manifest.pointer_sha256}},
             ],
-            "predicateType": PREDICATE,
+            "predicateType": ATTESTATION_PREDICATE,
             "predicate": {
                 "dataset": {"name": dataset.name, "version": dataset.version},
                 "schemaVersion": manifest.core.schema_.version,
@@ -113,7 +112,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
             f"Mend that, then run `dataaudit sign {manifest.place}`: nothing is built again.",
         ) from None
     if place_of(manifest.folder) is not None:
-        from dataaudit.manifest.storing import put_signature
+        from dataaudit.manifest.remote import put_signature
 
         put_signature(manifest)
     return how
@@ -133,7 +132,7 @@ def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
     who, payload, refused = signed_payload(data, signer, path)
     if problem or payload is None:
         return Attestation(signer=who, problem=problem or _other_kind(data, signer) or refused)
-    return Attestation(signer=who, problem=_about(payload, manifest))
+    return Attestation(signer=who, problem=_about_manifest(payload, manifest))
 
 
 def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
@@ -211,10 +210,10 @@ def _other_kind(data: bytes, signer: Signer) -> str:
     return ""
 
 
-def _about(payload: bytes, manifest: Manifest) -> str:
+def _about_manifest(payload: bytes, manifest: Manifest) -> str:
     """Say why a signed statement is not one about exactly this manifest; empty when it is."""
     try:
-        subjects = [(one["name"], one["digest"]) for one in read_statement(payload, PREDICATE)["subject"]]
+        subjects = [(one["name"], one["digest"]) for one in read_statement(payload, ATTESTATION_PREDICATE)["subject"]]
     except BadStatement as error:
         return str(error)
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError):

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from dataaudit.base.files import expect_regular
 from dataaudit.manifest.core import FileRecord
 from dataaudit.manifest.tables import TABLES
-from dataaudit.regular import expect_regular
 
 FOLDERS = ("repeat_index", "signatures")
 """Folders that a manifest may have: what is too large for a table. A table may hold digests of their files."""

@@ -12,7 +12,7 @@ class Format:
     name: str
     """As the table of shards says it."""
     reader: str
-    """Module of :mod:`dataaudit.corpus.readers` that reads it."""
+    """Module of :mod:`dataaudit.scan.corpus.readers` that reads it."""
     suffixes: tuple[str, ...] = ()
     """Ends of the names of its files, in small letters; none where a shard is no file."""
     lines: bool = False

@@ -1,11 +1,14 @@
-"""Loading a manifest: the pointer is read and checked, tables are opened when asked for."""
+"""Loading a manifest: the pointer is read and checked, tables are opened when asked for.
+
+Which column is the text of each split: those of a corpus ought to have the same name.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from pathlib import Path
@@ -15,16 +18,18 @@ import orjson
 import pyarrow as pa
 from pydantic import ValidationError
 
-from dataaudit import text as t
-from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.base import text as t
+from dataaudit.base.errors import ManifestError, ManifestMismatch
+from dataaudit.base.files import read_regular
+from dataaudit.base.text import clean
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
+from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.reading import RESTORE, TRIES, TableReader
 from dataaudit.manifest.replace import POINTER, hidden_copy
-from dataaudit.manifest.stored import shown
-from dataaudit.regular import read_regular
+from dataaudit.manifest.s3 import shown
 
 _Made = TypeVar("_Made")
 
@@ -269,3 +274,27 @@ def _check_schema(document: Any, path: str) -> None:
             f"{path}: schema version {version}, this program reads version {SCHEMA_VERSION}",
             "Build it again, or install the version of dataaudit that wrote it.",
         )
+
+
+def differing_texts(columns: Mapping[str, str]) -> str:
+    """Return which columns splits read where their names differ, in words; nothing where they do not.
+
+    Args:
+        columns: Of each split that reads columns, that of its text.
+    """
+    if len(set(columns.values())) < 2:
+        return ""
+    listed = ", ".join(f"{clean(split)} `{clean(text)}`" for split, text in sorted(columns.items()))
+    return f"the splits read differently named columns as their text: {listed}"
+
+
+def text_columns(manifest: Manifest) -> dict[str, str]:
+    """Return the column of the text of each split that has columns.
+
+    Raises:
+        ManifestError: The table of shards is absent or damaged.
+    """
+    shards = manifest.table("shards", ["split", "format"]).to_pylist()
+    with_columns = {row["split"] for row in shards if has_columns(row["format"])}
+    rules = manifest.core.config.get("splits", {})
+    return {name: rule["text"] for name, rule in rules.items() if name in with_columns and rule.get("text")}

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.errors import ManifestError
+from dataaudit.base.errors import ManifestError
 from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest
 

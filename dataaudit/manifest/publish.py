@@ -18,8 +18,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import sync_file, sync_folder, write_synced
-from dataaudit.errors import ManifestError
+from dataaudit.base.errors import ManifestError
+from dataaudit.base.files import sync_file, sync_folder, write_synced
 from dataaudit.manifest.canonical import digest_columns, sorted_table
 from dataaudit.manifest.core import Core, ManifestFile, Run, TableRecord, core_json, manifest_id
 from dataaudit.manifest.files import FOLDERS, file_records, table_file

@@ -22,17 +22,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch
+from dataaudit.base.errors import ConfigError, ManifestError, ManifestMismatch
+from dataaudit.base.yamlfile import nearest
 from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted, plain_floats, sorted_table
 from dataaudit.manifest.core import SCHEMA_VERSION, FileRecord, TableRecord
 from dataaudit.manifest.files import file_record, open_file, table_file
-from dataaudit.manifest.laws import check_column, check_records
+from dataaudit.manifest.laws import check_column, check_records, wrong_statistics
 from dataaudit.manifest.metric_rows import TEXTS, MetricRows
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.statistics import wrong_statistics
-from dataaudit.manifest.stored import shown
+from dataaudit.manifest.s3 import shown
 from dataaudit.manifest.tables import TABLES, TableSpec
-from dataaudit.yamlfile import nearest
 
 TRIES = 20
 """Times that something is read whose folder is replaced meanwhile."""

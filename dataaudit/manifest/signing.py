@@ -38,12 +38,11 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from dataaudit.errors import ConfigError, StoreError
-from dataaudit.extras import require
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import ConfigError, Guarded, StoreError
+from dataaudit.base.extras import require
+from dataaudit.base.yamlfile import read_named
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.stored import shown
-from dataaudit.yamlfile import read_named
+from dataaudit.manifest.s3 import shown
 
 PHRASE_FROM = "DATAAUDIT_KEY_PASSWORD"
 """Environment variable with the pass phrase of a private key."""

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from dataaudit.errors import ManifestError
+from dataaudit.base.errors import ManifestError
+from dataaudit.base.files import read_regular
 from dataaudit.manifest.core import Count, Digest
-from dataaudit.regular import read_regular
 
 SCHEMA_NAME: Final = "dataaudit-token-proof"
 SCHEMA_VERSION: Final = 1

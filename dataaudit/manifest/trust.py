@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dataaudit.base.yamlfile import read_named
 from dataaudit.manifest.core import PROGRAM, digest_of
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.signing import PAYLOAD_TYPE, BadEnvelope, load_public_key, unseal, unseal_bundle
 from dataaudit.manifest.verify import Problem
-from dataaudit.yamlfile import read_named
 
 PREDICATE = "https://slsa.dev/verification_summary/v1"
 STATEMENT = "https://in-toto.io/Statement/v1"

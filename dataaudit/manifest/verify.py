@@ -10,18 +10,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.base.errors import ManifestError, ManifestMismatch
+from dataaudit.base.yamlfile import NAME_PATTERN
 from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
 from dataaudit.manifest.core import Coverage
 from dataaudit.manifest.files import files_below, table_file
 from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.locate import is_canonical, is_roundabout, relative_path
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.replace import POINTER
-from dataaudit.manifest.stored import place_of
+from dataaudit.manifest.s3 import place_of
 from dataaudit.manifest.tables import HELD_BACK, TABLES
-from dataaudit.manifest.uri import is_canonical, is_roundabout, relative_path
-from dataaudit.yamlfile import NAME_PATTERN
 
 LOST = ("quarantined", "skipped")
 ALWAYS = "volume"
@@ -136,7 +136,7 @@ def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]
         tables: Files of tables that are checked, too; whoever reads a table has compared its bytes.
     """
     if place_of(manifest.folder) is not None:
-        from dataaudit.manifest.fetching import fetch_rest
+        from dataaudit.manifest.remote import fetch_rest
 
         fetch_rest(manifest)
     own = {table_file(name) for name in TABLES}

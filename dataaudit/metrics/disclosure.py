@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from dataaudit.render.line import Line
+from dataaudit.base.render.line import Line
 
 FEW = 5
 """Documents from which on a count is shown."""

@@ -2,18 +2,21 @@
 
 A family is a folder of this package. Its ``definition.py`` is read by gate, diff and reports, so it imports neither
 what scans nor what needs an extra; stage and link step are named by path (:func:`pkgutil.resolve_name`).
+
+What families of pattern findings share: their statistics by tier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.recomputed import Check
+from dataaudit.metrics.recomputed import Agrees, Check, Follows, Number
 
 Population = Literal["all", "training", "held_out"]
 Shape = frozenset[str]
@@ -201,7 +204,7 @@ class MetricDefinition:
     evidence: Evidence | None = None
     """Which shards are behind a number."""
     documents: Callable[[Broken, Tables], pa.Table | None] | None = None
-    """Documents behind a number, of schema :data:`dataaudit.metrics.documents.LISTED`: those of the case's set, entity
+    """Documents behind a number, of schema :data:`dataaudit.metrics.records.LISTED`: those of the case's set, entity
     and rule, of any split, source, language and shard. None where the metric, or a statistic, knows shards alone."""
     finds_copies: bool = False
     """Whether a shard's number says that others hold the same documents."""
@@ -248,7 +251,7 @@ class Family:
     tables: Mapping[str, str] = field(default_factory=dict)
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
     finish: str = ""
-    """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.top_tokens.drift_table`."""
+    """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.stage.drift_table`."""
     shown: str = ""
     """Path of what it says of a manifest: a :class:`dataaudit.metrics.shown.Shown`."""
     looked_for: bool = False
@@ -263,3 +266,63 @@ class Family:
     """Tables that determine numbers of it, or that its numbers determine."""
     checks: tuple[Check, ...] = ()
     """What of its numbers those tables determine: see :mod:`dataaudit.metrics.relations`."""
+
+
+TIERS = ("validated", "contextual", "pattern")
+"""How sure a finding is, the surest first."""
+TRUNCATED = "truncated"
+"""Statistic that counts the documents that were not searched whole."""
+LOWER_BOUNDS = frozenset(
+    {"reserved", *(f"{tier}{stat}" for tier in ("", *(f"{tier}_" for tier in TIERS)) for stat in ("hits", "documents"))}
+)
+"""Statistics that are lower bounds where there are such documents."""
+
+
+def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws = "") -> tuple[Statistic, ...]:
+    """Return the statistics of findings: hits and documents in all and by tier, reserved values, cut documents.
+
+    Args:
+        metric: The metric.
+        hits: Unit of hits.
+        documents: Unit of documents.
+        draws: Of what a share of documents is drawn.
+    """
+    entity = frozenset({"entity"})
+    return (
+        *statistics(
+            metric, " ".join(("hits", *(f"{tier}_hits" for tier in TIERS))), hits, ENTITIES, absent_is_zero=entity
+        ),
+        *statistics(
+            metric,
+            " ".join(("documents", *(f"{tier}_documents" for tier in TIERS))),
+            documents,
+            ENTITIES,
+            absent_is_zero=entity,
+            draws=draws,
+        ),
+        *statistics(metric, "reserved", "hits", ENTITIES, absent_is_zero=entity),
+        *statistics(metric, TRUNCATED, "documents", SOURCES, absent_is_zero=entity),
+    )
+
+
+def found_of(detector: str, column: str, tier: str = "", *, reserved: bool = False, of_entity: bool = False) -> Number:
+    """Return the hits or documents that a detector's patterns found: of a tier or all, reserved values or others."""
+    rows = (pc.field("detector") == detector) & (pc.field("tier") == tier) & (pc.field("reserved") == reserved)
+    return Number("found", column, rows & ((pc.field("entity") != "") == of_entity))
+
+
+def pattern_checks(metric: str, detector: str, among: str, column: str) -> Iterator[Check]:
+    """Yield that the statistics of findings, and a column of lists of shards, follow from the rows of ``findings``."""
+    documents, hits = Number("shards", "documents"), Number("shards", among)
+    for of_entity, shapes in ((False, "all, split"), (True, "entity, split and entity")):
+        reserved = found_of(detector, "hits", reserved=True, of_entity=of_entity)
+        yield Follows(metric, "reserved", reserved, documents, shapes)
+        for tier in ("", *TIERS):
+            prefix = f"{tier}_" if tier else ""
+            for name, whole in (("hits", hits), ("documents", documents)):
+                yield Follows(
+                    metric, f"{prefix}{name}", found_of(detector, name, tier, of_entity=of_entity), whole, shapes
+                )
+    kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
+    found = Number("found", "hits", (pc.field("detector") == detector) & kinds)
+    yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), found, "shard and entity and tier")

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dataaudit import text as t
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import Prose
+from dataaudit.base.render.line import Interval, Line, Name, Number, Unit, join, say, share
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.meanings import absence_text
 from dataaudit.metrics.records import Records
 from dataaudit.metrics.records import number as count_of
-from dataaudit.metrics.shown import Kind, Standout
-from dataaudit.render.blocks import Prose
-from dataaudit.render.line import Interval, Line, Name, Number, Unit, join, say, share
+from dataaudit.metrics.shown import Kind, Standout, absence_text
 
 _LISTED = 8
 """Languages that are named."""

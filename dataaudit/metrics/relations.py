@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from dataaudit.errors import ManifestMismatch
+from dataaudit.base.errors import ManifestMismatch
+from dataaudit.base.text import clean
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import ALWAYS, Problem, check_core
 from dataaudit.metrics.family import Family
 from dataaudit.metrics.recomputed import Follows, ManifestTables, shapes_of
 from dataaudit.metrics.registry import FAMILIES, STATISTICS
-from dataaudit.text import clean
 
 _NAMED = 5
 

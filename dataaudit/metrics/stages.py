@@ -9,10 +9,10 @@ from typing import Any
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.config import nearest
-from dataaudit.errors import ConfigError
 from dataaudit.metrics.registry import FAMILIES
-from dataaudit.stages.base import Stage
+from dataaudit.scan.stages.base import Stage
 
 STAGES: tuple[type[Any], ...] = tuple(resolve_name(family.stage) for family in FAMILIES if family.stage)
 """Every stage, in the order in which they run and report."""

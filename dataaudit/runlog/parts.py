@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.atomic import replacing
-from dataaudit.errors import RunLogError
+from dataaudit.base.errors import RunLogError
+from dataaudit.base.files import replacing
 from dataaudit.runlog.format import RANKS_FOLDER, SUFFIX, TABLES
 
 _CHUNK_ROWS = 1 << 16

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import ValidationError
 
-from dataaudit.errors import RunLogError
-from dataaudit.regular import read_regular
+from dataaudit.base.errors import RunLogError
+from dataaudit.base.files import read_regular
 from dataaudit.runlog.format import (
     RANKS_FOLDER,
     RUN_FILE,

@@ -21,9 +21,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.atomic import write_whole
-from dataaudit.errors import ConfigError, RunLogError
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import ConfigError, Guarded, RunLogError
+from dataaudit.base.files import write_whole
 from dataaudit.manifest.tables import STRING
 from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, SUMS, TABLES, WINDOW_STEPS, RunFile
 from dataaudit.runlog.parts import (

@@ -10,16 +10,35 @@ from dataaudit.training.documents import Documents, Encoder, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
+from dataaudit.training.replay.protocol import Trained
 from dataaudit.training.tokenfile import TokenFile, write_tokens
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from dataaudit.training.replay.loop import LoopReplay
 
 __all__ = [
     "Corpus",
     "Documents",
     "Encoder",
+    "LoopReplay",
     "PackedDocuments",
     "TokenFile",
+    "Trained",
     "TrainingMonitor",
     "byte_encoder",
     "open_manifest",
     "write_tokens",
 ]
+
+if not TYPE_CHECKING:  # the loop's replay needs torch
+
+    def __getattr__(name: str) -> object:
+        """Import a name when it is first asked for."""
+        import sys
+        from importlib import import_module
+
+        if name != "LoopReplay":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        return import_module("dataaudit.training.replay.loop").LoopReplay

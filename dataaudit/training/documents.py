@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.atomic import replacing
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.loss import LossLog, ShardUnreadable
-from dataaudit.corpus.readers import READER_VERSION, PartStats, ReadRequest, plan_parts, read_part
-from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.base.errors import ConfigError, ManifestMismatch
+from dataaudit.base.files import replacing
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.loss import LossLog, ShardUnreadable
+from dataaudit.scan.corpus.readers import READER_VERSION, PartStats, ReadRequest, plan_parts, read_part
 from dataaudit.training.corpus import Corpus
 
 _BATCH_BYTES = 16 << 20

@@ -16,18 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.errors import TagsError
-from dataaudit.guarded import Guarded
-from dataaudit.pending import Pending
+from dataaudit.base.async_copy import Pending
+from dataaudit.base.errors import Guarded, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
-from dataaudit.training.composition import Segments
+from dataaudit.training.attribution.predicted_losses import Segments
+from dataaudit.training.attribution.scan import StepDetector
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
-from dataaudit.training.profiling import GpuUse, Window, fractions
-from dataaudit.training.scan import StepDetector
-from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
-from dataaudit.training.trained_counts import TrainedCounts, moved_row, repeated_targets
+from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+from dataaudit.training.segment_losses import TrainedCounts, moved_row, repeated_targets
+from dataaudit.training.timing import GpuUse, Window, fractions
 
 BATCH_STEPS = 256
 """Steps that are written at once,"""

@@ -29,19 +29,23 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.errors import ConfigError, TagsError
-from dataaudit.guarded import Guarded
-from dataaudit.pending import Pending, scalar
+from dataaudit.base.async_copy import Pending, scalar
+from dataaudit.base.errors import ConfigError, Guarded, TagsError
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
-from dataaudit.training.profiling import Profiled, StepClock
-from dataaudit.training.random_state import untouched
-from dataaudit.training.run_start import Begun, Order, begin_run, check_arguments, detector_of, process_of
-from dataaudit.training.stretch_losses import hidden_losses, stretch_loss_sums, token_losses
-from dataaudit.training.trained_counts import MOVED, TrainedCounts, check_batch
+from dataaudit.training.run_start import Begun, Order, begin_run, check_arguments, detector_of, process_of, untouched
+from dataaudit.training.segment_losses import (
+    MOVED,
+    TrainedCounts,
+    check_batch,
+    hidden_losses,
+    stretch_loss_sums,
+    token_losses,
+)
+from dataaudit.training.timing import Profiled, StepClock
 
 if TYPE_CHECKING:
     import torch

@@ -1,7 +1,7 @@
 """``open_manifest``: the only way from a manifest to a training run, and what it refuses.
 
-What is refused is a :class:`dataaudit.errors.CorpusRefused` with the reason and the way out; the cases stand in
-``dataaudit explain training-open``. A wrong call is a :class:`dataaudit.errors.ConfigError`.
+What is refused is a :class:`dataaudit.base.errors.CorpusRefused` with the reason and the way out; the cases stand in
+``dataaudit explain training-open``. A wrong call is a :class:`dataaudit.base.errors.ConfigError`.
 """
 
 from __future__ import annotations
@@ -16,36 +16,48 @@ from typing import Any, get_args
 import numpy as np
 import pyarrow as pa
 
-from dataaudit import text as t
-from dataaudit.errors import ConfigError, CorpusRefused, ManifestError, QuarantineDamaged, ReleasedHeldBack
-from dataaudit.gate.policy import Policy
-from dataaudit.gate.ready import policy_path
-from dataaudit.gate.run import policy_of
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestError, QuarantineDamaged, ReleasedHeldBack
+from dataaudit.base.yamlfile import nearest
+from dataaudit.decide.gate.policy import Policy, policy_path
+from dataaudit.decide.gate.run import policy_of
+from dataaudit.decide.quarantine.applied import AppliedFolder, read_applied
+from dataaudit.decide.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
+from dataaudit.decide.quarantine.released import check_pinned
+from dataaudit.decide.quarantine.selection import UNREAD, Choice, Selection, drop_list, select
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.places import ROW_BITS
+from dataaudit.manifest.locate import ROW_BITS
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.manifest.verify import verify
-from dataaudit.quarantine.applied import AppliedFolder, read_applied
-from dataaudit.quarantine.list import Quarantine, in_force, load_quarantine, short_id, today
-from dataaudit.quarantine.released import check_pinned
-from dataaudit.quarantine.selection import UNREAD, Choice, Selection, drop_list, select
-from dataaudit.training.corpus import Corpus
-from dataaudit.training.demanded import CHANGED, Demand, Require, attested_by, check_age, check_demand, passed_by
-from dataaudit.training.files import CHECKS, STREAMED, Check, Roots, check_files, locate
-from dataaudit.training.shardtable import (
+from dataaudit.training.checks import (
+    CHANGED,
+    CHECKS,
+    STREAMED,
+    Check,
+    Demand,
+    Require,
+    Roots,
+    attested_by,
+    check_age,
+    check_demand,
+    check_files,
+    locate,
+    passed_by,
+)
+from dataaudit.training.corpus import (
     COPIED,
     COUNTS,
     METRICS,
     About,
+    Corpus,
     cache_folder,
     listed_places,
     make_table,
     share,
     sources_of,
 )
-from dataaudit.yamlfile import nearest
 
 PathLike = str | os.PathLike[str]
 REQUIRE: tuple[Require, ...] = get_args(Require)

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataaudit.errors import ConfigError
-from dataaudit.guarded import Guarded
-from dataaudit.pending import Pending, scalar
+from dataaudit.base.async_copy import Pending, scalar
+from dataaudit.base.errors import ConfigError, Guarded
 
 if TYPE_CHECKING:
     import torch

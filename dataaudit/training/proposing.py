@@ -9,18 +9,17 @@ from pathlib import Path
 import orjson
 from pydantic import ValidationError
 
-from dataaudit.errors import RunLogError
+from dataaudit.base.errors import RunLogError
+from dataaudit.base.files import read_regular
+from dataaudit.base.render.line import spell
+from dataaudit.decide.quarantine.changes import AddRequest, Author, Change, propose, target_of
+from dataaudit.decide.quarantine.entry import Comparator, Evidence
+from dataaudit.decide.quarantine.selection import COLUMNS
 from dataaudit.manifest.load import Manifest
-from dataaudit.quarantine.changes import AddRequest, Author, Change, propose
-from dataaudit.quarantine.entry import Comparator, Evidence
-from dataaudit.quarantine.proposals import target_of
-from dataaudit.quarantine.selection import COLUMNS
-from dataaudit.regular import read_regular
-from dataaudit.render.line import spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.evidence_blocks import proposed
-from dataaudit.training.findings import Attribution
-from dataaudit.training.replay_findings import Proposal
+from dataaudit.training.attribution.findings import Attribution
+from dataaudit.training.attribution.run_findings import Proposal
+from dataaudit.training.pages.evidence_blocks import proposed
 
 _COMPARATORS: dict[str, Comparator] = {"outlier_data": ">", "data_intrinsic": "<=", "follows": ">"}
 """How p should have stood to its limit, or the rise to the band."""

@@ -1,22 +1,32 @@
-"""How a run log begins, and how a run goes on from a checkpoint: the arguments, its state, and ``run.json``."""
+"""How a run log begins, and how a run goes on from a checkpoint: the arguments, its state, and ``run.json``.
+
+The states of the random generators that a training loop draws from, and running something without touching them.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from dataaudit import __version__
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import nearest
 from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import create_run, supersede_ranks
+from dataaudit.training.attribution.scan import StepDetector
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.scan import StepDetector
-from dataaudit.yamlfile import nearest
+
+if TYPE_CHECKING:
+    import torch
 
 Order = Literal["", "documents", "rows"]
 _STATE = {"step", "corpus", "digests", "detector", "rates"}
@@ -142,3 +152,45 @@ def begin_run(run: Begun, first_step: int | None) -> int:
         )
         create_run(folder, begun, corpus.table)
     return run.block_rows
+
+
+def random_state() -> dict[str, Any]:
+    """Return the states of Python's, NumPy's and torch's generators, of every device: what a checkpoint keeps."""
+    import torch
+
+    numpy = np.random.get_state()  # noqa: NPY002 - the loop's own
+    state = {"python": random.getstate(), "numpy": numpy, "torch": torch.get_rng_state()}
+    return state | ({"cuda": torch.cuda.get_rng_state_all()} if torch.cuda.is_available() else {})
+
+
+def set_random_state(state: Mapping[str, Any]) -> None:
+    """Put states of :func:`random_state` back."""
+    import torch
+
+    random.setstate(state["python"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002 - the loop's own
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+@contextmanager
+def untouched(model: torch.nn.Module | None) -> Iterator[None]:
+    """Run without gradients; put random states, buffers and modes of a model back afterwards."""
+    import torch
+
+    modules = [] if model is None else list(model.modules())
+    modes = [module.training for module in modules]
+    buffers = [] if model is None else [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    state = random_state()
+    with torch.no_grad():
+        try:
+            if model is not None:
+                model.eval()
+            yield
+        finally:
+            for module, mode in zip(modules, modes, strict=True):
+                module.training = mode
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            set_random_state(state)

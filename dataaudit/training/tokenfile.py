@@ -16,15 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.atomic import replacing
-from dataaudit.corpus.tokenfiles.maps import SCHEMA, map_path, read_map, write_map
-from dataaudit.errors import ConfigError, ManifestMismatch
-from dataaudit.manifest.places import ROW_BITS
+from dataaudit.base.errors import ConfigError, ManifestMismatch
+from dataaudit.base.files import replacing
+from dataaudit.manifest.locate import ROW_BITS
 from dataaudit.runlog.parts import numbers
+from dataaudit.scan.corpus.token_files import SCHEMA, map_path, read_map, write_map
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents
-from dataaudit.training.packing import Shift, check_shift, check_sizes
-from dataaudit.training.tags import empty_tags, needed_stretches, window_tags
+from dataaudit.training.packing import Shift, check_shift, check_sizes, empty_tags, needed_stretches, window_tags
 
 _WAITING_DOCUMENTS = 1_024
 

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.robust import SIGMA, Floats, row_medians
+from dataaudit.base.statistics import SIGMA, Floats, row_medians
 from dataaudit.vitals.baseline import Arrays, Key
 
 TIMES = 3.0

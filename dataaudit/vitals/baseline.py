@@ -34,7 +34,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.robust import (
+from dataaudit.base.statistics import (
     SIGMA,
     Floats,
     Ints,

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, Self
 
 import numpy as np
 
-from dataaudit.robust import spread
+from dataaudit.base.statistics import spread
 
 SHARE = 1 / 8
 """Of one pass over all elements, that is read in a step at most."""

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.baseline import Baseline
 from dataaudit.vitals.cadence import PRESETS
 from dataaudit.vitals.structure import Mapping

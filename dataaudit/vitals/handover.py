@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataaudit.pending import Pending
+from dataaudit.base.async_copy import Pending
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.always import SpikeScore
 from dataaudit.vitals.columns import OFF, Column

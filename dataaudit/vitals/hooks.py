@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import Guarded
 
 Function = Callable[..., Any]
 _SEE = "_dataaudit_see"

@@ -31,7 +31,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.robust import Floats, Ints, of_each
+from dataaudit.base.statistics import Floats, Ints, of_each
 from dataaudit.vitals.baseline import AVERAGED, Key
 from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge, how_judged
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.errors import ConfigError
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import ConfigError, Guarded
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 

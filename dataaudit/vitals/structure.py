@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 
 _FUNCTION = "_attn_implementation"
 _CALLS = {

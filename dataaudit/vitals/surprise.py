@@ -36,7 +36,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.robust import Floats, Ints, of_each, student_quantile
+from dataaudit.base.statistics import Floats, Ints, of_each, student_quantile
 from dataaudit.vitals.baseline import AVERAGED, Arrays, Key
 
 RATE_MEMORY = np.array([16.0, 128.0])

@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import Guarded
 from dataaudit.vitals.attention import attention_rows, head_statistics, rows_of_logits, sample_rows
 from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm

@@ -27,9 +27,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from dataaudit.errors import ConfigError
-from dataaudit.guarded import Guarded
-from dataaudit.pending import Laps
+from dataaudit.base.async_copy import Laps
+from dataaudit.base.errors import ConfigError, Guarded
 from dataaudit.vitals import micro_batches, weights
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.baseline import Key
@@ -42,14 +41,7 @@ from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.replicas import Tying, loss_dispersion, parameter_checksum, ranks_that_differ
 from dataaudit.vitals.sinks import Reporter, Sink
 from dataaudit.vitals.structure import find, is_compiled
-from dataaudit.vitals.summary import (
-    METRICS,
-    estimators,
-    in_words,
-    states_of_metrics,
-    what_alarms,
-    what_is_found,
-)
+from dataaudit.vitals.summary import METRICS, estimators, in_words, states_of_metrics, what_alarms, what_is_found
 from dataaudit.vitals.watching import Taps
 from dataaudit.vitals.weights import FROZEN_AFTER, Weights
 

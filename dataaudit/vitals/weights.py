@@ -32,7 +32,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
 from dataaudit.vitals.micro_batches import gsnr_adam_proxy

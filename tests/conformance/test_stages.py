@@ -18,7 +18,7 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.lengths.stage import Lengths
 from dataaudit.metrics.padding.stage import Padding
 from dataaudit.metrics.stages import STAGES, make_stages, stage_schema
-from dataaudit.stages.base import Context, Stage, merge, nothing, parameters
+from dataaudit.scan.stages.base import Context, Stage, merge, nothing, parameters
 
 INSTANCES = [*make_stages({}), Lengths(max_distinct=256), Padding(contexts=(16, 300), batch=3)]
 EVERY = pytest.mark.parametrize("stage", INSTANCES, ids=lambda stage: f"{stage.name}{parameters(stage) or ''}")

@@ -11,9 +11,9 @@ import pytest
 from corpus import CONFIG, write_corpus
 from running import build
 
-from dataaudit.annotators import tokens
-from dataaudit.engine import alone, process_runner
-from dataaudit.engine.child import ONE_THREAD
+from dataaudit.engine import process_runner, sandbox
+from dataaudit.engine.sandbox import ONE_THREAD
+from dataaudit.scan import annotators
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts jobs in the background so, and what they start would ignore Ctrl-C as they do.
@@ -42,30 +42,30 @@ def _one_child_for_many_builds():
 
     A build ends its child, and the next one starts another: 3 seconds, of which most builds here are made.
     """
-    real, started = alone._warm_child, []
+    real, started = sandbox._warm_child, []
 
     def environment():
         other = {"PYTEST_CURRENT_TEST", *ONE_THREAD}
         return {name: value for name, value in os.environ.items() if name not in other}
 
     def warm(with_pandas):
-        if alone._held and started[-1:] != [environment()]:
-            alone._drop()
-        if not alone._held:
+        if sandbox._held and started[-1:] != [environment()]:
+            sandbox._drop()
+        if not sandbox._held:
             started[:] = [environment()]
         return real(with_pandas)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alone, "_warm_child", warm)
+        patch.setattr(sandbox, "_warm_child", warm)
         patch.setattr(process_runner, "end_child", lambda: None)
         yield
-    alone.end_child()
+    sandbox.end_child()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_encoder_for_many_builds():
     """Builds of this process load a tokenizer once, whichever state folder its copy lies in."""
-    real, held = tokens.load_once, {}
+    real, held = annotators.load_once, {}
 
     def load(tokenizer, risks, force_reference, seed):
         key = dataclasses.replace(tokenizer, path=Path()), risks, force_reference, seed
@@ -74,5 +74,5 @@ def _one_encoder_for_many_builds():
         return held[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "load_once", load)
+        patch.setattr(annotators, "load_once", load)
         yield

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from dataaudit.engine import admission
-from dataaudit.engine.keys import library_versions
+from dataaudit.engine import preflight
+from dataaudit.engine.plan import library_versions
 from dataaudit.engine.units import Outcome
 
 HELD = []
@@ -76,11 +76,11 @@ def behave(unit):
 
 def upgrade():
     """Let a library be another one in this process than it was, as far as dataaudit asks."""
-    HELD.append(admission.worker_versions)
-    admission.worker_versions = lambda: {**library_versions(), "numpy": "0.1"}
-    admission._met.clear()
+    HELD.append(preflight.worker_versions)
+    preflight.worker_versions = lambda: {**library_versions(), "numpy": "0.1"}
+    preflight._met.clear()
 
 
 def downgrade():
     """Let all be as before."""
-    admission.worker_versions = HELD.pop()
+    preflight.worker_versions = HELD.pop()

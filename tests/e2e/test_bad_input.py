@@ -12,10 +12,10 @@ from bad_input import CANARY, GOOD, HOSTILE_NAME, JSONL, MILD, SEVERE, arrow, pa
 from lanes import workers
 from running import metric, run
 
-from dataaudit.corpus.loss import Reason
 from dataaudit.manifest.load import load_manifest
-from dataaudit.manifest.uri import encode_path
+from dataaudit.manifest.locate import encode_path
 from dataaudit.manifest.verify import verify
+from dataaudit.scan.corpus.loss import Reason
 
 pytestmark = pytest.mark.stores
 

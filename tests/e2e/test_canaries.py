@@ -25,8 +25,8 @@ from running import DATAAUDIT
 from tiny_judge import write_checkpoint
 
 from dataaudit import cli
-from dataaudit.detectors import shipped_patterns
 from dataaudit.manifest.load import load_manifest
+from dataaudit.scan.detectors import shipped_patterns
 
 pytestmark = pytest.mark.judges
 
@@ -49,10 +49,10 @@ POLICY = Path(__file__).parents[2] / "pipelines/release-gate.yaml"
 PLACES = ("train", "packed", "columns", "val", "broken", "failing")
 FILLER = "The committee met on Monday and read the letter about the new library beside the river. "
 FAILING = {
-    "dataaudit.detectors.patterns.database": {"_scan_block": "kingfisher"},
-    "dataaudit.detectors.pii.contacts": {"in_use": "3141592"},
+    "dataaudit.scan.detectors.patterns.registry": {"_scan_block": "kingfisher"},
+    "dataaudit.scan.detectors.pii.contacts": {"in_use": "3141592"},
     "pycld2": {"detect": "sandpiper"},
-    "dataaudit.corpus.tokens.hf_tokenizer": {"TokenizersReference.encode": "woodpecker"},
+    "dataaudit.scan.corpus.tokens.libraries": {"TokenizersReference.encode": "woodpecker"},
 }
 """Functions that are given text, and the words that make them fail."""
 FAILING_JUDGES = {

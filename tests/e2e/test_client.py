@@ -11,10 +11,10 @@ import pytest
 from hostile import HostileUnit, behave
 
 from dataaudit import api
-from dataaudit.engine import alone
+from dataaudit.base.errors import ClusterError
+from dataaudit.engine import sandbox
 from dataaudit.engine.cluster import ClusterChoice, open_cluster
 from dataaudit.engine.dask_runner import DaskRunner
-from dataaudit.errors import ClusterError
 
 pytestmark = pytest.mark.kills
 
@@ -52,7 +52,7 @@ def test_workers_that_share_a_process_are_refused(small, tmp_path):
 
 def child_runs():
     """Tell, on a worker, whether its child is there."""
-    return any(child.alive() for child in alone._held)
+    return any(child.alive() for child in sandbox._held)
 
 
 def test_the_child_of_a_joined_worker_ends_with_the_build(tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from local_server import LocalServer
 from running import run
 
 import dataaudit
+from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 
 pytestmark = pytest.mark.judges

@@ -13,7 +13,7 @@ from bad_input import JSONL, LINES, TEXTS, zstd
 from made_secrets import with_crc62
 from running import build, metric, run
 
-from dataaudit.detectors.patterns import screen
+from dataaudit.scan.detectors.patterns import screen
 
 pytestmark = pytest.mark.stores
 

@@ -10,9 +10,9 @@ import pytest
 from made_manifest import make, shard
 from running import build, run
 
-from dataaudit.errors import ManifestMismatch
-from dataaudit.gate.policy import Policy
-from dataaudit.gate.run import judge
+from dataaudit.base.errors import ManifestMismatch
+from dataaudit.decide.gate.policy import Policy
+from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 
 pytestmark = pytest.mark.stores

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from hostile import HostileUnit, behave, downgrade, upgrade
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.engine.alone import end_child, run_alone
+from dataaudit.base.errors import ClusterError
 from dataaudit.engine.cluster import ClusterChoice, open_cluster
 from dataaudit.engine.dask_runner import DaskRunner
-from dataaudit.errors import ClusterError
+from dataaudit.engine.sandbox import end_child, run_alone
+from dataaudit.scan.corpus.loss import Reason
 
 MB = 1_000_000
 pytestmark = pytest.mark.kills

@@ -16,9 +16,9 @@ from running import build, metric, run
 from sentences import SENTENCES
 
 from dataaudit.config import LanguageConfig
-from dataaudit.detectors import resolve_languages
-from dataaudit.detectors.language import load_detector
 from dataaudit.manifest.verify import verify
+from dataaudit.scan.detectors import resolve_languages
+from dataaudit.scan.detectors.language import load_detector
 
 pytestmark = pytest.mark.tables
 

@@ -12,15 +12,14 @@ from corpus import documents, write_jsonl
 from forged import forge
 from running import build, metric, run
 
+from dataaudit.decide.quarantine.list import read
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.verify import verify
-from dataaudit.quarantine.list import read
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.opening import open_manifest
-from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.tags import ROW, SHARD
+from dataaudit.training.packing import ROW, SHARD, PackedDocuments
 
 pytestmark = pytest.mark.tables
 

@@ -15,9 +15,9 @@ from running import build, run
 from stores import CANARY, running_store
 
 from dataaudit.config import Split
-from dataaudit.corpus.shards import discover
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
+from dataaudit.scan.corpus.shards import discover
 
 pytestmark = pytest.mark.stores
 

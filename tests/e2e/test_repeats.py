@@ -10,7 +10,7 @@ from corpus import rows, write_jsonl
 from lanes import thinned, workers
 from running import build, metric, run
 
-from dataaudit.errors import ManifestError
+from dataaudit.base.errors import ManifestError
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.repeats.index import RepeatIndex
 

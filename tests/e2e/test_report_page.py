@@ -13,13 +13,12 @@ from browser import complaints_of, has_dialog, opened, requests_of, resized, sta
 from hostile_manifest import DEMO, PAYLOADS, make_hostile
 from made_manifest import make, shard
 
-from dataaudit.gate.policy import parse_policy
-from dataaudit.gate.run import judge
+from dataaudit.base.render.html import render
+from dataaudit.decide.gate.policy import parse_policy
+from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.render.html.document import render
-from dataaudit.report.inputs import difference_of
-from dataaudit.report.page import page_of
+from dataaudit.present.report.page import difference_of, page_of
 
 pytestmark = [pytest.mark.judges, pytest.mark.usefixtures("odd_numbers")]
 

@@ -11,11 +11,11 @@ from corpus import rows, write_jsonl
 from near_corpus import batch_of, random_words
 from running import build, run
 
-from dataaudit.annotators.words import WORDS
-from dataaudit.kernels.minhash import permutations, sketch
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.minhash import read_signatures
 from dataaudit.manifest.verify import verify
+from dataaudit.scan.annotators import WORDS
+from dataaudit.scan.kernels.minhash import permutations, sketch
 
 VOCABULARY = [f"word{number}" for number in range(300)]
 CONFIG = """

@@ -7,7 +7,7 @@ from corpus import write_corpus
 from running import build
 
 from dataaudit.engine import job
-from dataaudit.kernels import jit
+from dataaudit.scan.kernels import jit
 
 pytestmark = pytest.mark.tables
 CONFIG = """

@@ -9,7 +9,7 @@ import sys
 import pytest
 from corpus import documents, rows, write_jsonl, write_parquet, write_slow_tokenizer
 
-from dataaudit.kernels.jit import cache_folder
+from dataaudit.scan.kernels.jit import cache_folder
 
 pytestmark = pytest.mark.kills
 COUNT = """

@@ -12,10 +12,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from running import run
 
-from dataaudit.corpus.storage.files import stat_file
-from dataaudit.engine.index import StatIndex
+from dataaudit.base.sealing import key_id
+from dataaudit.engine.probing import StatIndex
 from dataaudit.manifest.load import load_manifest
-from dataaudit.sealing import key_id
+from dataaudit.scan.corpus.storage.files import stat_file
 
 pytestmark = pytest.mark.stores
 SECRET = " ".join(f"answer{number}" for number in range(80))

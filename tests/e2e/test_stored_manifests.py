@@ -21,9 +21,9 @@ from running import build, run
 from stores import CANARY, running_store
 
 from dataaudit import api
+from dataaudit.base.errors import ManifestError
 from dataaudit.cli import main
-from dataaudit.errors import ManifestError
-from dataaudit.manifest import storing
+from dataaudit.manifest import remote
 from dataaudit.manifest.load import load_manifest
 
 pytestmark = pytest.mark.stores
@@ -133,16 +133,16 @@ def test_a_build_into_a_store_has_the_id_of_one_on_a_disk(store, corpora):
 
 def test_of_two_builds_at_once_the_first_is_published_and_the_other_is_told(store, corpora, monkeypatch):
     """Where there was no manifest, and where both began with the same one; the winner's manifest is whole."""
-    original, ids = storing.publish_stored, []
+    original, ids = remote.publish_stored, []
 
     def overtaken(publication):
-        monkeypatch.setattr(storing, "publish_stored", original)
+        monkeypatch.setattr(remote, "publish_stored", original)
         ids.append(json.loads(build_into("s3://team/raced", corpora[1], "--json")[0])["id"])
         return original(publication)
 
     for expected in ("none", "one"):
         assert ("manifest.json" in keys(store, "raced")) == (expected == "one")
-        monkeypatch.setattr(storing, "publish_stored", overtaken)
+        monkeypatch.setattr(remote, "publish_stored", overtaken)
         _, err = build_into("s3://team/raced", corpora[0], expect=1)
         assert f"another build has published {ids[-1]} there since this one began" in err
         assert "Run the same command again" in err
@@ -154,14 +154,14 @@ def test_of_two_builds_at_once_the_first_is_published_and_the_other_is_told(stor
 
 def test_a_reader_has_one_manifest_whole_while_another_is_published(store, corpora):
     """It reads the pointer, another build publishes, it reads the rest: the old manifest, then the new one."""
-    from dataaudit.manifest import fetching
+    from dataaudit.manifest import remote
 
     build_into("s3://team/moving", corpora[0])
     first = api.load("s3://team/moving")
-    folder, _ = fetching.fetch_pointer(fetching.stored_place("s3://team/moving"))
+    folder, _ = remote.fetch_pointer(remote.stored_place("s3://team/moving"))
     build_into("s3://team/moving", corpora[1])
     old = load_manifest(folder)
-    fetching._fetch_files(fetching.stored_place("s3://team/moving"), old, old.run.files)
+    remote._fetch_files(remote.stored_place("s3://team/moving"), old, old.run.files)
     assert old.id == first.id
     assert old.table("shards").equals(first.table("shards"))
     assert api.load("s3://team/moving").id != old.id
@@ -183,14 +183,14 @@ def test_a_publish_that_is_cut_off_before_the_pointer_leaves_the_old_manifest(st
 
 def test_an_answer_that_is_lost_is_no_other_build(store, corpora, monkeypatch):
     """The pointer was put, the answer is lost, the second try finds that the condition no longer holds."""
-    original = storing._put
+    original = remote._put
 
     async def lost(place, name, data, condition):
         if name == "manifest.json":
             assert await original(place, name, data, condition)
         return await original(place, name, data, condition)
 
-    monkeypatch.setattr(storing, "_put", lost)
+    monkeypatch.setattr(remote, "_put", lost)
     build_into("s3://team/lost", corpora[0])
     run("verify", "s3://team/lost")
 
@@ -198,7 +198,7 @@ def test_an_answer_that_is_lost_is_no_other_build(store, corpora, monkeypatch):
 @pytest.mark.parametrize("lacks", ["ignores conditions", "knows If-None-Match alone", "answers 501"])
 def test_a_store_without_conditional_puts_is_refused_by_name(store, corpora, lacks, monkeypatch):
     """Before anything is scanned: its address is named, and the probe is cleaned up."""
-    original = storing.StoredPlace.call
+    original = remote.StoredPlace.call
 
     async def call(self, method, name, **arguments):
         if lacks == "answers 501" and "IfNoneMatch" in arguments:
@@ -206,7 +206,7 @@ def test_a_store_without_conditional_puts_is_refused_by_name(store, corpora, lac
         drop = {"IfMatch"} if lacks == "knows If-None-Match alone" else {"IfMatch", "IfNoneMatch"}
         return await original(self, method, name, **{key: arguments[key] for key in arguments.keys() - drop})
 
-    monkeypatch.setattr(storing.StoredPlace, "call", call)
+    monkeypatch.setattr(remote.StoredPlace, "call", call)
     _, err = build_into("s3://team/loose", corpora[0], expect=2)
     assert f"the store at {store.address} has no conditional puts (If-None-Match, If-Match)" in err
     assert keys(store, "loose") == []
@@ -214,7 +214,7 @@ def test_a_store_without_conditional_puts_is_refused_by_name(store, corpora, lac
 
 def test_the_probe_is_cleaned_up(store, corpora):
     """Where conditions are kept, too."""
-    storing.begin_publication("s3://team/probed")
+    remote.begin_publication("s3://team/probed")
     assert keys(store, "probed") == []
     assert any("probed/probe-" in path for method, path, _, _ in store.proxy.log if method == "DELETE")
 
@@ -292,7 +292,7 @@ def test_an_address_without_a_manifest_is_wrong_use(store, address, says):
 
 def test_a_store_that_refuses_or_does_not_answer_is_named(store, monkeypatch):
     """403 is exit code 2, errors that may pass are 3 after some tries; a body that is cut is asked for again."""
-    monkeypatch.setattr("dataaudit.stores._FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("dataaudit.base.stores._FIRST_PAUSE_SECONDS", 0.001)
     put_named(store, DEMO, "faulty")
     for fault, code in (("error 403", 2), ("error 503", 3)):
         store.proxy.rules[:] = [Rule(fault, "faulty/manifest.json")]
@@ -330,7 +330,7 @@ def test_a_pointer_is_not_trusted_with_this_machine(store, tmp_path, monkeypatch
     """Names that lead out of the folder, sizes that no disk has, a pointer without end, one that is no JSON."""
     pointer, temporary = json.loads((DEMO / "manifest.json").read_bytes()), tmp_path / "tmp"
     temporary.mkdir()
-    monkeypatch.setattr("dataaudit.manifest.fetching._own_folder", lambda _: str(temporary))
+    monkeypatch.setattr("dataaudit.manifest.remote._own_folder", lambda _: str(temporary))
     evil = b"evil"
     store.client().put_object(Bucket="team", Key=f"evil/objects/{hashlib.sha256(evil).hexdigest()}", Body=evil)
     for name in ("../evil.parquet", "signatures/../../evil", "/evil.parquet", "evil", "signatures/.evil"):
@@ -345,7 +345,7 @@ def test_a_pointer_is_not_trusted_with_this_machine(store, tmp_path, monkeypatch
     assert "bytes to fetch" in run("show", "s3://team/evil", expect=2)[1]
     put_named(store, DEMO, "evil", b"{")
     assert "s3://team/evil/manifest.json is not valid JSON" in run("show", "s3://team/evil", expect=2)[1]
-    monkeypatch.setattr("dataaudit.manifest.fetching.MOST_POINTER_BYTES", 1000)
+    monkeypatch.setattr("dataaudit.manifest.remote.MOST_POINTER_BYTES", 1000)
     put_named(store, DEMO, "evil")
     assert "has more bytes than any, 1,000" in run("show", "s3://team/evil", expect=2)[1]
 

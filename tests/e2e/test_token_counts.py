@@ -12,13 +12,13 @@ from corpus import documents, rows, write_parquet
 from running import build
 from tokenizers import Tokenizer
 
-from dataaudit.annotators.tokens import SAMPLE_ONE_IN
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import Part, PartStats, ReadRequest, read_part
-from dataaudit.corpus.shards import format_of
-from dataaudit.corpus.texts import text_digests
-from dataaudit.corpus.tokens import inspect_risks, load_encoder, resolve_tokenizer
+from dataaudit.scan.annotators import SAMPLE_ONE_IN
+from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.loss import LossLog
+from dataaudit.scan.corpus.readers import Part, PartStats, ReadRequest, read_part
+from dataaudit.scan.corpus.shards import format_of
+from dataaudit.scan.corpus.texts import text_digests
+from dataaudit.scan.corpus.tokens import inspect_risks, load_encoder, resolve_tokenizer
 
 pytestmark = pytest.mark.tables
 

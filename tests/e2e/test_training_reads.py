@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
-from dataaudit.manifest.uri import decode_path
+from dataaudit.manifest.locate import decode_path
+from dataaudit.scan.corpus.loss import LossLog
+from dataaudit.scan.corpus.readers import PartStats, ReadRequest, plan_parts, read_part
 from dataaudit.training.opening import open_manifest
 
 pytestmark = pytest.mark.stores

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataaudit.metrics.questions.definition import METRIC
 
+from dataaudit.base.render.blocks import Section, Table, names, numbers
+from dataaudit.base.render.line import Name, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.shown import Part, Shown
-from dataaudit.render.blocks import Section, Table, names, numbers
-from dataaudit.render.line import Name, share
 
 _ID, _TITLE = "questions", "Questions"
 

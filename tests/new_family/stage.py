@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dataaudit.metrics.questions.definition import METRIC
 
-from dataaudit.corpus.batch import DocBatch
 from dataaudit.manifest.metric import Metric, ratio
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 SHAPE = TableShape(keys={"source": pa.string()}, sums=("documents", "questions"))
 

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.robust`: the same posterior by drawing from its prior and weighting."""
+"""Slow twin of :mod:`dataaudit.base.statistics`: the same posterior by drawing from its prior and weighting."""
 
 from __future__ import annotations
 

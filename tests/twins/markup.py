@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.kernels.markup`: regular expressions over text; words are cut from what they leave.
+"""Slow twin of :mod:`dataaudit.scan.kernels.markup`: regular expressions over text; words are cut from what they leave.
 
 It knows the forms that its test writes: text in which markup stands between words, or inside them.
 """

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.kernels.winnow`: window by window."""
+"""Slow twin of :mod:`dataaudit.scan.kernels.ngrams`: window by window."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def find_plainly(
 
     Args:
         written: UTF-8 of the document.
-        entities: Records with the fields of :class:`dataaudit.detectors.patterns.entity.Entity`.
+        entities: Records with the fields of :class:`dataaudit.scan.detectors.patterns.entity.Entity`.
         validators: Checks by name; 0 is rejected, 1 the form, 2 weak, 3 strong.
         reserved: Predicates by name.
         labels: Predicates of labels by name: a context word counts only where that of its entity holds.

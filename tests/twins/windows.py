@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.kernels.windows`: regular expressions over one document. Imports nothing of ours."""
+"""Reference of :mod:`dataaudit.scan.kernels.windows`: regular expressions over one document. Imports nothing of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.kernels.winnow`: plain Python, window by window."""
+"""Slow twin of :mod:`dataaudit.scan.kernels.ngrams`: plain Python, window by window."""
 
 from __future__ import annotations
 

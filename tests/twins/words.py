@@ -1,4 +1,4 @@
-"""Slow twin of the hash of :mod:`dataaudit.kernels.words`; words by plain Python: dataaudit.kernels.plain_words."""
+"""Reference of the hash of :mod:`dataaudit.scan.kernels.words`; for words see dataaudit.scan.kernels.plain_words."""
 
 from __future__ import annotations
 

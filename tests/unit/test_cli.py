@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from dataaudit import cli
-from dataaudit.errors import (
+from dataaudit.base.errors import (
     BuildInterrupted,
     ClusterError,
     ConfigError,
@@ -355,7 +355,7 @@ def test_wrong_use_is_exit_code_2_with_a_way_out(arguments, says):
 )
 def test_every_error_has_its_exit_code_and_no_traceback(monkeypatch, error, code, says):
     """A crash is never taken for an exceeded budget, and its message (it may hold text) is not shown."""
-    from dataaudit.report import show
+    from dataaudit.present.report import show
 
     def failing(*_, **__):
         raise error
@@ -381,7 +381,7 @@ def test_a_current_folder_that_was_deleted_is_said_with_its_path(tmp_path, monke
 
 def test_a_fault_shows_its_traceback_when_asked(monkeypatch):
     """DATAAUDIT_DEBUG is for those who look for the fault."""
-    from dataaudit.report import show
+    from dataaudit.present.report import show
 
     def failing(*_, **__):
         raise ValueError("why")

@@ -11,10 +11,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import explain, in_words, load_yaml, nearest
 from dataaudit.config import AuditConfig, load_config, parse_config
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.yamlfile import explain, in_words, load_yaml, nearest
 
 SMALL = {"splits": {"train": {"paths": ["a.jsonl"]}}}
 FULL = """

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from dataaudit import doctor
-from dataaudit.corpus.tokens import Risks
-from dataaudit.detectors.toxicity import find_screen
-from dataaudit.engine.keys import NUMERIC_LIBRARIES
-from dataaudit.errors import DetectorError, ExitCode, TokenizerError
+from dataaudit.base.errors import DetectorError, ExitCode, TokenizerError
+from dataaudit.engine.plan import NUMERIC_LIBRARIES
+from dataaudit.scan.corpus.tokens import Risks
+from dataaudit.scan.detectors.toxicity import find_screen
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,14 @@ from click.testing import CliRunner
 
 from dataaudit import explain
 from dataaudit.cli import main
-from dataaudit.corpus.loss import Reason
-from dataaudit.diff import words
-from dataaudit.gate.policy import Policy, Rule, Waiver
-from dataaudit.gate.reasons import REASONS
-from dataaudit.metrics import meanings
+from dataaudit.decide.diff import words
+from dataaudit.decide.gate.numbers import REASONS
+from dataaudit.decide.gate.policy import Policy, Rule, Waiver
+from dataaudit.metrics import shown as meanings
 from dataaudit.metrics.registry import METRICS
-from dataaudit.training import findings, foreign_log, replay_findings
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.training.attribution import findings, run_findings
+from dataaudit.training.pages import foreign_log
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
@@ -39,10 +40,10 @@ KNOWN = {
     "metrics": list(METRICS),
     "episodes": [
         *get_args(findings.Reason),
-        *get_args(replay_findings.DirectReason),
-        *get_args(replay_findings.DirectOutcome),
+        *get_args(run_findings.DirectReason),
+        *get_args(run_findings.DirectOutcome),
     ],
-    "replay": [*get_args(replay_findings.ContagionOutcome)],
+    "replay": [*get_args(run_findings.ContagionOutcome)],
     "event test": [
         one
         for field in ("reason", "outcome")

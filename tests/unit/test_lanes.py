@@ -58,7 +58,7 @@ def test_every_path_that_a_part_names_is_there():
     [
         ("dataaudit/vitals/alarms.py", {"torch"}),
         ("dataaudit/metrics/near_dup/stage.py", {"tables"}),
-        ("dataaudit/corpus/readers/arrow.py", {"stores", "kills"}),
+        ("dataaudit/scan/corpus/readers/arrow.py", {"stores", "kills"}),
         ("tests/e2e/test_remote_faults.py", {"stores"}),
         ("tests/unit/test_cli.py", set()),
         ("README.md", set()),

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.robust import (
+from dataaudit.base.statistics import (
     EXACT_SIGMA,
     SIGMA,
     fit_tail,

@@ -11,11 +11,11 @@ import pytest
 import yaml
 from made_manifest import make, shard
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.config import parse_config
-from dataaudit.errors import ConfigError
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES, make_stages
-from dataaudit.report.show import show_manifest
+from dataaudit.present.report.show import show_manifest
 from dataaudit.schemas import SCHEMAS, export_schemas, file_name, render
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from made_manifest import make, shard
 
-from dataaudit.errors import ConfigError, ExitCode, ManifestError
+from dataaudit.base.errors import ConfigError, ExitCode, ManifestError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.verify import verify_folder
 

@@ -15,7 +15,7 @@ from product_patterns import Found, patterns_of_modules
 from pumped import grown, pumps
 from steps import spans_of, steps_of
 
-from dataaudit.detectors.pii.contacts import MAX_LOCAL
+from dataaudit.scan.detectors.pii.contacts import MAX_LOCAL
 
 LETTERS = 150
 """Of the smaller of two texts; the other has twice as many."""

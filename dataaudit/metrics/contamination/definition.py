@@ -1,14 +1,33 @@
-"""Contamination: items of evaluation sets that stand in training data."""
+"""Contamination: items of evaluation sets that stand in training data.
+
+What of evaluation sets is in training data: a row for each part of a set.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.metrics.documents import listed
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Prose,
+    Row,
+    Section,
+    Table,
+    bad,
+    bars,
+    names,
+    numbers,
+    words,
+)
+from dataaudit.base.render.line import Line, Name, say, share
+from dataaudit.base.text import plural
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.family import (
     Broken,
     Counted,
@@ -18,7 +37,18 @@ from dataaudit.metrics.family import (
     Tables,
     statistics,
 )
-from dataaudit.metrics.overlap.evidence import documents_with_text_of, lists_all_items, matches_of
+from dataaudit.metrics.overlap.evidence import (
+    by_scope,
+    documents_with_text_of,
+    leak_places,
+    lists_all_items,
+    matches_of,
+    number_of,
+    places_table,
+    standout,
+    value_of,
+    why_absent,
+)
 from dataaudit.metrics.recomputed import (
     IS_DOCUMENT,
     Check,
@@ -31,6 +61,8 @@ from dataaudit.metrics.recomputed import (
     recorded,
     unlimited,
 )
+from dataaudit.metrics.records import listed
+from dataaudit.metrics.shown import LONG, SHORT, Kind, Part, Shown, Standout
 
 METRIC = "benchmark_contamination"
 _PARTS = "set and entity"
@@ -124,5 +156,205 @@ FAMILY = Family(
     stage_name="overlap",
     checked_with=("overlap", "shards"),
     checks=tuple(_checks()),
-    shown="dataaudit.metrics.contamination.facts:SHOWN",
+    shown="dataaudit.metrics.contamination.definition:SHOWN",
+)
+
+_MATCHED_PARTS = ("question", "answer", "both")
+_NOTHING_FINDABLE = "no rule can find any of its items: all are too short, or a template"
+_ONLY_BESIDE = "its items are found only beside their answers, or alone between line breaks"
+_BARS = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetLeak:
+    """A part of an evaluation set, and what of it is in training data."""
+
+    set: str
+    items: int
+    part: str
+    findable: int
+    too_short: int | None
+    boilerplate: int | None
+    verbatim: float | None
+    similar: float | None
+    common: int
+    """Items found in very many training documents."""
+    why: str
+    """Why a rate is absent; empty when none is."""
+    context: int | None = None
+    """Questions found only beside their answer, or alone between line breaks: in no rate."""
+    context_found: int | None = None
+    """Those of them that were found."""
+
+
+@once
+def set_leaks(manifest: Manifest) -> list[SetLeak]:
+    """Return the evaluation sets that were looked for, by name; a row for each part that they have."""
+    found = by_scope(manifest.metrics("benchmark_contamination"))
+    leaks = []
+    for name in sorted({key[1] for key in found if key[0] == "items"}):
+        for part in _MATCHED_PARTS:
+            rate = found.get(("rate", name, part, "verbatim"))
+            if rate is None:
+                continue
+            coverage = {
+                stat: number_of(found, (stat, name, part, "")) if part != "both" else None
+                for stat in ("too_short", "boilerplate")
+            }
+            beside = {
+                stat: value_of(found, (stat, name, part, "")) if part == "question" else None
+                for stat in ("context", "context_found")
+            }
+            empty = _ONLY_BESIDE if beside["context"] else _NOTHING_FINDABLE
+            leaks.append(
+                SetLeak(
+                    set=name,
+                    items=number_of(found, ("items", name, "", "")),
+                    part=part,
+                    findable=rate.denominator,
+                    too_short=coverage["too_short"],
+                    boilerplate=coverage["boilerplate"],
+                    verbatim=rate.value,
+                    similar=value_of(found, ("rate", name, part, "similar")),
+                    common=number_of(found, ("common", name, part, "")),
+                    why=why_absent([rate, found.get(("rate", name, part, "similar"))], empty),
+                    **{stat: None if value is None else int(value) for stat, value in beside.items()},
+                )
+            )
+    return leaks
+
+
+def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
+    """Return of each set the part of which most was found."""
+    worst: dict[str, SetLeak] = {}
+    for one in sets:
+        held = worst.get(one.set)
+        if held is None or (one.verbatim or 0, one.similar or 0) > (held.verbatim or 0, held.similar or 0):
+            worst[one.set] = one
+    return list(worst.values())
+
+
+def _found_in_training(one: SetLeak) -> Line:
+    """Return how many items of a set are in training data, in words."""
+    verbatim, similar = _counts(one)
+    items = plural(one.findable, "item" if one.findable == one.items else "findable item")
+    return say(
+        "{} of {} of {} in training, {} word for word", similar, items, Name(one.set, SHORT, ends=True), verbatim
+    )
+
+
+def _counts(one: SetLeak) -> tuple[int, int]:
+    """Return how many items are in training data word for word, and how many of any likeness."""
+    return round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
+
+
+def section(found: Sequence[SetLeak]) -> Section:
+    """Return what of each part of each set was found."""
+    title = "Evaluation sets"
+    if not found:
+        return Section(id="contamination", title=title, lead="There is no evaluation set.", tone="quiet")
+    leaking = [one for one in _worst_parts(found) if one.similar or one.verbatim]
+    lead: Line = "Nothing of an evaluation set was found in training."
+    if leaking:
+        others = f", and of {plural(len(leaking) - 1, 'other set')}" if len(leaking) > 1 else ""
+        lead = say("{}{}.", _found_in_training(leaking[0]), others)
+    reasons = [(one, one.why) for one in found if one.why]
+    absent = (
+        Prose(text=say("{}, {}: - because {}.", Name(one.set), one.part, why), tone="quiet") for one, why in reasons
+    )
+    made = [
+        Bar(say("{}: {}", Name(one.set, 16, ends=True), what), value, share(value), loud=value > 0)
+        for one in _worst_parts(found)
+        for what, value in (("word for word", one.verbatim), ("similar", one.similar))
+        if value is not None
+    ]
+    table = _table(found)
+    chart = Figure(
+        id="chart-contamination",
+        title="Found in training data, of evaluation sets",
+        chart=bars("share of the set's items", made[:_BARS], percent=True),
+        table=table,
+    )
+    return Section(
+        id="contamination",
+        title=title,
+        lead=lead,
+        tone="bad" if leaking else "good",
+        blocks=(chart if made else table, *absent, *_not_counted(found)),
+    )
+
+
+def _not_counted(found: Sequence[SetLeak]) -> Iterator[Prose]:
+    """Yield how many questions of a set no share speaks of, and how many of these were found nevertheless."""
+    for one in found:
+        if one.context:
+            text = "{}: {} found only beside the answer, or alone between line breaks, and in no share; {} so."
+            yield Prose(text=say(text, Name(one.set), _are(one.context), _found_so(one)), tone="quiet")
+
+
+def _are(count: int) -> str:
+    return f"{plural(count, 'question')} {'is' if count == 1 else 'are'}"
+
+
+def _found_so(one: SetLeak) -> str:
+    found = one.context_found or 0
+    return f"{found:,} {'was' if found == 1 else 'were'} found"
+
+
+def _table(found: Sequence[SetLeak]) -> Table:
+    def row(one: SetLeak) -> Row:
+        sizes = (one.items, one.part, one.findable, one.context, one.too_short, one.boilerplate)
+        return Name(one.set), *sizes, bad(share(one.verbatim)), bad(share(one.similar)), one.common
+
+    return Table(
+        title="Evaluation items in training data",
+        columns=(
+            *names("set"),
+            *numbers("items"),
+            *words("part"),
+            *numbers("findable", "only beside", "too short", "boilerplate", "verbatim", "similar", "common"),
+        ),
+        rows=tuple(map(row, found)),
+        noun="part",
+        whole=True,
+        note="findable: items that a rule finds wherever they stand; only beside: short questions of common words,"
+        " found beside their answer or alone between line breaks only, and in no share of questions; verbatim: share of"
+        " the findable that are in training data word for word;"
+        " similar: those, and with up to three words in ten changed; common: found in very many training documents.",
+    )
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    for one in _worst_parts(set_leaks(manifest)):
+        if one.similar or one.verbatim:
+            verbatim, similar = _counts(one)
+            kind = Kind.LEAKED if verbatim else Kind.SIMILAR
+            yield standout(manifest, kind, similar, _found_in_training(one), one.set)
+
+
+def _blocks(manifest: Manifest) -> list[Section | Block]:
+    """Return the sets, then the shards that hold what is protected, of held-out splits too."""
+    places = leak_places(manifest)
+    return [section(set_leaks(manifest)), *([places_table(places)] if places else [])]
+
+
+def _sentences(manifest: Manifest) -> Iterator[Line]:
+    for one in set_leaks(manifest):
+        which = say("the evaluation set {} ({})", Name(one.set, LONG), one.part)
+        if one.verbatim is None:
+            yield say("Items of {} were not evaluated: {}.", which, Name(one.why, LONG))
+            continue
+        also = "" if one.similar is None else say(", {} with small changes", share(one.similar))
+        text = "{} of {} of {} are in training data word for word{}."
+        yield say(text, share(one.verbatim), plural(one.findable, "item"), which, also)
+        if one.context:
+            text = "{} more of {} found only beside the answer, or alone between line breaks, and in no share; {} so."
+            yield say(text, _are(one.context), which, _found_so(one))
+
+
+SHOWN = Shown(
+    sentences=_sentences,
+    parts=(Part(name="leaks", area="leakage", blocks=_blocks),),
+    standouts=_standouts,
+    facts={"set_leaks": set_leaks},
 )

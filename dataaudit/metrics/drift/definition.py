@@ -1,9 +1,40 @@
-"""Drift: how far the frequencies of tokens are from those of the reference manifest."""
+"""Drift: how far the frequencies of tokens are from those of the reference manifest.
+
+What a token says: an entry of a vocabulary is the spelling of one library, not text that a person reads.
+
+Drift from the reference manifest: facts of each split and source, and the tokens that make it.
+"""
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Row,
+    Section,
+    Table,
+    bars,
+    names,
+    numbers,
+    rows_of,
+    toned,
+    words,
+)
+from dataaudit.base.render.line import Line, Name, join, nats, say
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
 from dataaudit.metrics.recomputed import Agrees, Number
+from dataaudit.metrics.shown import Kind, Part, Shown, Standout, first_of
 
 METRIC = "token_kl_drift"
 
@@ -26,10 +57,287 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.drift.stage:Histogram",
     stage_name="histogram",
-    finish="dataaudit.metrics.drift.top_tokens:drift_table",
+    finish="dataaudit.metrics.drift.stage:drift_table",
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
-    shown="dataaudit.metrics.drift.facts:SHOWN",
+    shown="dataaudit.metrics.drift.definition:SHOWN",
     checked_with=("histogram", "sources"),
     checks=(Agrees("tokens of histogram", Number("histogram", "count"), Number("sources", "tokens")),),
+)
+
+_ESCAPE = re.compile(r"\\(?:[\\ntr]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_BLANK = "\u2581"
+"""What SentencePiece writes for a blank."""
+_SHOWN = [*range(33, 127), *range(161, 173), *range(174, 256)]
+"""Bytes that byte-level vocabularies write as the character of that number; the others follow from U+0100 on."""
+_OTHERS = [byte for byte in range(256) if byte not in _SHOWN]
+_BYTES = {chr(byte): byte for byte in _SHOWN} | {chr(256 + place): byte for place, byte in enumerate(_OTHERS)}
+
+
+def token_text(piece: str) -> str:
+    """Return the text of a token between quotes, ``" jest"``; of one without a text of its own its entry.
+
+    Args:
+        piece: Its entry in the vocabulary, escaped, as the table `drift` has it.
+    """
+    entry = _ESCAPE.sub(lambda found: found[0].encode().decode("unicode_escape"), piece)
+    if byte := _BYTE.fullmatch(entry):
+        text = chr(int(byte[1], 16))
+        return json.dumps(text) if text.isascii() else entry
+    return json.dumps(_of_bytes(entry) or entry.replace(_BLANK, " "), ensure_ascii=False)
+
+
+def text_or_id(piece: str | None, token: int) -> str:
+    """Return the text of a token as :func:`token_text` does; of one that is not in the vocabulary its id."""
+    return token_text(piece) if piece else f"id {token}"
+
+
+def _of_bytes(entry: str) -> str:
+    """Return the text of a byte-level entry; nothing of what is none, or is a part of a character."""
+    if entry.isascii() or any(character not in _BYTES for character in entry):
+        return ""
+    try:
+        text = bytes(_BYTES[character] for character in entry).decode()
+    except UnicodeDecodeError:
+        return ""
+    return text if all(character.isprintable() or character in "\t\n" for character in text.replace("\r\n", "")) else ""
+
+
+_METRIC = "token_kl_drift"
+ALARM_NATS = 0.05
+_ALARM = f"above {ALARM_NATS}, beyond chance"
+_PERHAPS = f"above {ALARM_NATS}, as chance could give"
+_UNKNOWN = f"above {ALARM_NATS}, chance not known"
+_SMALL = f"beyond chance, not above {ALARM_NATS}"
+"""Marks. Two questions, apart: whether `kl`, an exact number, is above the alarm, and whether the interval of
+`kl_excess` lies above 0, which is more than other documents of the same kind give."""
+_LOUD = frozenset({_ALARM, _UNKNOWN})
+_SAYS = {
+    _ALARM: f"above {ALARM_NATS} nats and surely beyond chance",
+    _PERHAPS: f"above {ALARM_NATS} nats, but chance alone could give it",
+    _UNKNOWN: f"above {ALARM_NATS} nats; how much chance gives is not known",
+    _SMALL: f"surely beyond chance, but not above {ALARM_NATS} nats",
+    "": f"not above {ALARM_NATS} nats",
+}
+"""The same in sentences."""
+_TOKENS, _SAID = 15, 5
+_WHY = {
+    "other_tokenizer": "the reference was built with another tokenizer, so token counts cannot be compared",
+    "no_histogram_in_reference": "the reference holds no token counts: its stage `histogram` was off",
+    "empty_denominator": "there are no tokens to compare",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drift:
+    """Divergence of one split, or of one source of it, from the same one of the reference."""
+
+    split: str
+    source: str
+    """Empty for the whole split."""
+    kl: float | None
+    js: float | None
+    noise: float | None
+    """KL that chance alone gives on average."""
+    excess_low: float | None
+    """Lower bound of what is beyond chance."""
+    excess: float | None
+    reason: str
+    """Why there is no number; empty when there is."""
+
+
+@dataclass(frozen=True, slots=True)
+class MovedToken:
+    """A token that is more or less frequent than before."""
+
+    text: str
+    """As of :func:`dataaudit.metrics.drift.definition.token_text`, or its id."""
+    old: int
+    new: int
+    kl: float
+    """Its part of the KL divergence, in nats; negative where it is less frequent."""
+    js: float | None = None
+    """Its part of the Jensen-Shannon divergence."""
+
+
+@once
+def drifts(manifest: Manifest) -> list[Drift]:
+    """Return the drift of every split and source; none when the build had no reference."""
+    held: dict[tuple[str, str], dict[str, Metric]] = {}
+    for record in manifest.metrics(_METRIC):
+        if record.scope.split is not None and record.scope.shard is None and record.scope.language is None:
+            held.setdefault((record.scope.split, record.scope.source or ""), {})[record.stat] = record
+    found = []
+    for (split, source), stats in sorted(held.items()):
+        kl, excess = stats["kl"], stats["kl_excess"]
+        if kl.reason == "no_reference":
+            continue
+        found.append(
+            Drift(
+                split=split,
+                source=source,
+                kl=kl.value,
+                js=stats["js"].value,
+                noise=stats["kl_bias"].value,
+                excess_low=excess.low,
+                excess=excess.value,
+                reason=kl.reason,
+            )
+        )
+    return found
+
+
+def _why_no_drift(found: Sequence[Drift]) -> str:
+    """Return in words why nothing was measured; empty when something was."""
+    reasons = {one.reason for one in found}
+    if len(reasons) != 1 or reasons == {""}:
+        return ""
+    (reason,) = reasons
+    return _WHY.get(reason, f"no number: {t.clean(reason, 60)}")
+
+
+def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
+    """Return the drift of splits, then of the sources that moved most, and the tokens behind the largest."""
+    title = "Drift from the reference"
+    if not found:
+        none = "There is no reference manifest, so drift was not measured."
+        return Section(id="drift", title=title, lead=none, tone="quiet")
+    if all(one.reason for one in found):
+        return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(found[:1])}.")
+    worst = max((one for one in found if one.kl is not None), key=lambda one: one.kl or 0.0)
+    alarms = sorted((one for one in found if _mark(one) in _LOUD), key=lambda one: -(one.kl or 0.0))
+    told = "The largest divergence from the reference is {} nats, in {}: {}."
+    lead: Line = say(told, nats(worst.kl), place(worst), _SAYS[_mark(worst)])
+    if alarms and _mark(worst) not in _LOUD:
+        most = alarms[0]
+        lead = say("{} In {} it is {} nats: {}.", lead, place(most), nats(most.kl), _SAYS[_mark(most)])
+    blocks: tuple[Block, ...] = (_table(found), *_moving(manifest, worst))
+    return Section(id="drift", title=title, lead=lead, tone="warn" if alarms else "", blocks=blocks)
+
+
+def place(one: Drift) -> Line:
+    """Return the split and source in words."""
+    return say("{}, source {}", Name(one.split, 60), Name(one.source, 60)) if one.source else Name(one.split, 60)
+
+
+def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], before: str, now: str) -> Figure:
+    """Return a chart of the tokens that make most of a divergence, with its table; ``name`` is its id."""
+    made = (
+        Bar(
+            Name(one.text),
+            one.kl,
+            say("{} nats, {} {}, {} {}", nats(one.kl, signed=True), one.old, before, one.new, now),
+        )
+        for one in tokens
+    )
+    with_js = any(one.js is not None for one in tokens)
+    more = ("part of JS, nats",) if with_js else ()
+    often = (say("{} {} often", Name(one.text, 26), "more" if one.kl > 0 else "less") for one in tokens[:_SAID])
+    return Figure(
+        id=name,
+        title=title,
+        chart=bars("part of KL, nats", made),
+        says=join(", ", often),
+        table=Table(
+            title=title,
+            columns=(*names("token"), *numbers(before, now, "part of KL, nats", *more)),
+            rows=tuple(
+                (
+                    Name(one.text, 40),
+                    one.old,
+                    one.new,
+                    nats(one.kl, signed=True),
+                    *((nats(one.js),) if with_js else ()),
+                )
+                for one in tokens
+            ),
+            folded=True,
+        ),
+        note="To the right: more often than before; to the left: less often.",
+    )
+
+
+def _table(found: Sequence[Drift]) -> Table:
+    splits = [one for one in found if not one.source]
+    sources = sorted((one for one in found if one.source), key=lambda one: (-(one.kl or -1.0), one.split, one.source))
+
+    def row(one: Drift) -> Row:
+        source: Line = Name(one.source) if one.source else "(all)"
+        values = (toned(nats(one.kl), when=_mark(one) in _LOUD), nats(one.js), nats(one.noise), nats(one.excess))
+        return Name(one.split), source, *values, _mark(one)
+
+    note = (
+        f"Above {ALARM_NATS}: KL itself. Beyond chance: the interval of kl_excess lies above 0, which is"
+        " more than two samples of the same text give."
+    )
+    if any(_mark(one) == _PERHAPS for one in found):
+        note += (
+            " As chance could give: documents are few, or repeat each other so much that chance alone could give it:"
+            " look at the tokens, and at the duplicates."
+        )
+    return Table(
+        title="Divergence of token counts from the reference, in nats",
+        columns=(
+            *names("split", "source"),
+            *numbers("KL", "Jensen-Shannon", "KL by chance", "KL beyond chance"),
+            *words(""),
+        ),
+        **rows_of([*splits, *sources], row),
+        noun="source",
+        note=note,
+    )
+
+
+def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
+    """Return the tokens that make most of the largest divergence."""
+    rows = manifest.table("drift")
+    rows = rows.filter(pc.equal(rows["split"], worst.split))
+    named = pc.equal(rows["source"], worst.source) if worst.source else pc.is_null(rows["source"])
+    held = sorted(rows.filter(pc.fill_null(named, False)).to_pylist(), key=lambda row: row["rank"])[:_TOKENS]
+    if not held:
+        return []
+    tokens = [
+        MovedToken(text_or_id(row["piece"], row["token"]), row["reference_count"], row["count"], row["kl"], row["js"])
+        for row in held
+    ]
+    title = say("Tokens that moved most in {}", place(worst))
+    return [tokens_that_moved("chart-drift", title, tokens, "in the reference", "here")]
+
+
+def _mark(one: Drift) -> str:
+    """Return how a divergence is marked, or why there is none."""
+    if one.reason:
+        return one.reason
+    above = one.kl is not None and one.kl > ALARM_NATS
+    if one.excess_low is None:
+        return _UNKNOWN if above else ""
+    if one.excess_low > 0:
+        return _ALARM if above else _SMALL
+    return _PERHAPS if above else ""
+
+
+def _standouts(manifest: Manifest) -> Iterator[Standout]:
+    found = drifts(manifest)
+    marked = [one for one in found if _mark(one) in _LOUD] or [one for one in found if _mark(one) == _PERHAPS]
+    if marked:
+        most = min(marked, key=lambda one: (-(one.kl or 0.0), one.split, one.source))
+        least = f"above {ALARM_NATS}, at least {t.ratio(most.excess_low)} of it beyond chance"
+        mark = least if _mark(most) == _ALARM else _mark(most)
+        yield Standout(
+            kind=Kind.DRIFT,
+            part="drift",
+            size=most.kl or 0.0,
+            place=f"{most.split}/{most.source}" if most.source else most.split,
+            text=f"KL {t.ratio(most.kl)} nats from the reference: {mark}",
+            link=first_of(len(marked), f"farthest of {len(marked):,}"),
+        )
+    elif why := _why_no_drift(found):
+        yield Standout(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
+
+
+SHOWN = Shown(
+    parts=(Part(name="drift", area="tokens", blocks=lambda manifest: [section(manifest, drifts(manifest))]),),
+    standouts=_standouts,
+    facts={"drift": drifts},
 )

@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.words import WORDS
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.corpus.texts import text_buffers
-from dataaudit.kernels.faults import BASE64, KINDS, LINES, MARKUP_LINES, count_faults
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.recomputed import FAULTS
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.scan.annotators import WORDS
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.kernels.faults import BASE64, KINDS, LINES, MARKUP_LINES, count_faults
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 METRIC = "encoding_faults"
 _COLUMNS = (

@@ -1,20 +1,30 @@
-"""``exact_dup_rate``: documents whose normalised text was seen before in the manifest's order."""
+"""``exact_dup_rate``: documents whose normalised text was seen before in the manifest's order.
+
+The family of exact duplicates: documents of equal normal form, of whatever shards.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.texts import DIGEST_BYTES, normal_digests
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.manifest.tables import TABLES
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.texts import DIGEST_BYTES, normal_digests
+from dataaudit.scan.kernels.pairing import earlier_twins
+from dataaudit.scan.link.joins import Join, Joined
+from dataaudit.scan.link.keyed import key_matrix
+from dataaudit.scan.link.places import read_placed
+from dataaudit.scan.link.step import LinkContext, LinkResult, LinkStep
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 KEYS = "keys"
 """Name of the keyed table."""
@@ -83,3 +93,102 @@ class ExactDup(StageDefaults):
         table = partial["exact_dup"]
         documents, duplicates = (sum(table[name].to_pylist()) for name in ("documents", "duplicates"))
         return {"exact_dup_rate": duplicates / documents if documents else None}
+
+
+_KIND = "link-exact"
+
+
+def exact_duplicates(
+    context: LinkContext,
+) -> LinkStep:
+    """Join the keys of all shards that were read; nothing has to be read again."""
+    documents = context.survey.total(context.stage.name, "exact_dup", "documents")
+    join = Join(
+        kind=_KIND, function=link_exact, identity=context.stage.version, files=context.files(KEYS), rows=documents
+    )
+    joined = context.join(join)
+    yield from ()
+    clusters = clusters_table(joined.table("members", MEMBERS))
+    return LinkResult(tables={"clusters": clusters}, extra={"exact_dup": joined.table("counts", COUNTS)})
+
+
+def clusters_table(members: pa.Table) -> pa.Table:
+    """Number the groups by their first member and mark the one to keep."""
+    schema = TABLES["clusters"].schema
+    if members.num_rows == 0:
+        return schema.empty_table()
+    order = [(name, "ascending") for name in ("first_shard", "first_row", "shard", "row")]
+    ordered = members.take(pc.sort_indices(members, sort_keys=order))
+    kept = pc.and_(pc.equal(ordered["shard"], ordered["first_shard"]), pc.equal(ordered["row"], ordered["first_row"]))
+    numbers = pc.subtract(pc.cumulative_sum(pc.cast(kept, pa.int64())), 1)
+    kind = pa.array(["exact"] * ordered.num_rows)
+    columns = {"kind": kind, "cluster": numbers, "shard": ordered["shard"], "row": ordered["row"], "kept": kept}
+    return pa.table(columns).cast(schema)
+
+
+COUNTS = pa.schema(
+    [
+        ("shard", pa.int32()),
+        ("source", pa.string()),
+        ("duplicates", pa.int64()),
+        ("duplicates_in_split", pa.int64()),
+    ]
+)
+MEMBERS = pa.schema(
+    [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
+)
+
+
+def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
+    """Join all documents whose key's first byte is in [start, stop).
+
+    Args:
+        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
+        start: First value of the first byte.
+        stop: Value after the last.
+
+    Returns:
+        ``counts``: duplicates by shard and source; shards without any are absent. ``members``: every document of a
+        group of equal ones, with the group's first document.
+
+    Raises:
+        DamagedFileError: Files are absent or damaged; it names all of them.
+    """
+    read = read_placed(files, ExactDup.emits[KEYS], start, stop)
+    if read.table.num_rows == 0:
+        return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
+    shards, rows, splits = read.shards, read.rows, read.splits
+    keys = _matrix(read.table["key"].chunks)
+    seen, seen_in_split, first = earlier_twins(keys, shards, rows, splits)
+    counts = _counts(shards[seen], read.table["source"].filter(pa.array(seen)), seen_in_split[seen])
+    return Joined(tables={"counts": counts, "members": _members(seen, first, shards, rows)})
+
+
+def _matrix(chunks: Iterable[pa.Array]) -> np.ndarray:
+    return np.concatenate([key_matrix(chunk) for chunk in chunks])
+
+
+def _counts(shards: np.ndarray, sources: pa.ChunkedArray, in_split: np.ndarray) -> pa.Table:
+    table = pa.table(
+        {
+            "shard": shards,
+            "source": sources,
+            "duplicates": np.ones(len(shards), np.int64),
+            "in_split": in_split,
+        }
+    )
+    table = table.set_column(3, "duplicates_in_split", pc.cast(table["in_split"], pa.int64()))
+    grouped = table.group_by(["shard", "source"], use_threads=False).aggregate(
+        [("duplicates", "sum"), ("duplicates_in_split", "sum")]
+    )
+    names = ["shard", "source", "duplicates_sum", "duplicates_in_split_sum"]
+    return grouped.select(names).rename_columns(COUNTS.names).cast(COUNTS)
+
+
+def _members(seen: np.ndarray, first: np.ndarray, shards: np.ndarray, rows: np.ndarray) -> pa.Table:
+    shared = np.zeros(len(seen), dtype=bool)
+    shared[first[seen]] = True
+    chosen = np.flatnonzero(shared | seen)
+    leaders = first[chosen]
+    columns = (shards[leaders], rows[leaders], shards[chosen], rows[chosen])
+    return pa.table(dict(zip(MEMBERS.names, columns, strict=True))).cast(MEMBERS)

@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.languages import LANGUAGES
-from dataaudit.annotators.tokens import TOKENS, num_tokens
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.detectors.languages import UND
+from dataaudit.base.statistics import wilson
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
-from dataaudit.wilson import wilson
+from dataaudit.scan.annotators import LANGUAGES, TOKENS, num_tokens
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.detectors.base import UND
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 _COUNTS = ("documents", "bytes", "tokens")
 _SHAPES = {

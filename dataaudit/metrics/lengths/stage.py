@@ -12,13 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.annotators.tokens import TOKENS, num_tokens
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds, quantile_places
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.scan.annotators import TOKENS, num_tokens
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds, quantile_places
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 LENGTH_STATS = {f"p{percent}": Fraction(percent, 100) for percent in (1, 5, 25, 50, 75, 95, 99)}
 DENSITY_STATS = {f"p{percent}": Fraction(percent, 100) for percent in (1, 50, 99)}

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.link.places import distinct
-from dataaudit.manifest.places import rows_of, shards_of
+from dataaudit.manifest.locate import rows_of, shards_of
+from dataaudit.scan.link.places import distinct
 
 NEAR_COUNTS = pa.schema(
     [
@@ -91,11 +91,11 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
     """Find the components of the verified pairs and count the near-duplicates.
 
     Args:
-        members: Of schema :data:`dataaudit.metrics.near_dup.classes.CLASS_MEMBERS`.
+        members: Of schema :data:`dataaudit.metrics.near_dup.bands.CLASS_MEMBERS`.
         edges: left, right, intersection, union of the pairs at or above the threshold, each once.
         sources: place, source of all documents in edges; may have more.
         corpus: Shards and splits.
-        cut: Of schema :data:`dataaudit.metrics.near_dup.pairs.CUT`: documents of which pairs were left out.
+        cut: Of schema :data:`dataaudit.metrics.near_dup.verify.CUT`: documents of which pairs were left out.
     """
     lefts, rights = edges["left"].to_numpy(), edges["right"].to_numpy()
     nodes = distinct(np.concatenate([members["first"].to_numpy(), lefts, rights]))

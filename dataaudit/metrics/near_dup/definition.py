@@ -7,7 +7,6 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.metrics.documents import near_duplicates, of_clusters
 from dataaudit.metrics.family import (
     SOURCES,
     Family,
@@ -29,6 +28,7 @@ from dataaudit.metrics.recomputed import (
     recorded,
     total,
 )
+from dataaudit.metrics.records import near_duplicates, of_clusters
 
 _RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
 _EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates", but="no_words")

@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dataaudit import text as t
-from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.metrics.exact_dup.facts import repeated_share
-from dataaudit.metrics.records import Records, by_scope, only, records_in
-from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
-from dataaudit.render.blocks import (
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import (
     Bar,
     Block,
     Figure,
@@ -28,7 +22,13 @@ from dataaudit.render.blocks import (
     toned,
     words,
 )
-from dataaudit.render.line import Interval, Line, Name, join, say, share
+from dataaudit.base.render.line import Interval, Line, Name, join, say, share
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric import Metric, Scope
+from dataaudit.manifest.metric_rows import MetricRows
+from dataaudit.metrics.exact_dup.definition import repeated_share
+from dataaudit.metrics.records import Records, by_scope, only, records_in
+from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 
 RATE, COMPONENTS, OVERLAP = "near_dup_rate", "near_dup_component_rate", "train_val_overlap"
 MUCH = 0.5
@@ -117,7 +117,7 @@ class Near:
 
 
 @once
-def near_duplicates(manifest: Manifest) -> Near | None:
+def near_facts(manifest: Manifest) -> Near | None:
     """Return what was found, or None when near-duplicates were not searched for."""
     of_sources = records_in(manifest, RATE, ("source",))
     sources = of_sources.where(stat="documents").positive().names("scope.source")
@@ -206,7 +206,7 @@ def section(near: Near | None, exact: float | None = None) -> Section:
     blocks: list[Block] = [_rates(near), *_warnings(near), Prose(text=_how(near), tone="quiet")]
     blocks += [_flows(near.flows)] if near.flows else []
     if sizes := {label: number for label, number in near.clusters_by_size.items() if number}:
-        blocks.append(_sizes(near, sizes))
+        blocks.append(_sizes_figure(near, sizes))
     heavy = any(_rate(one) > HEAVY for one in near.sources)
     return Section(
         id="duplicates", title="Duplicates", lead=lead, tone="warn" if heavy else "", blocks=(*blocks, _chances(near))
@@ -253,7 +253,7 @@ def _how(near: Near) -> Line:
     pairs, clusters = t.plural(counts.get("candidate_pairs", 0), "pair"), t.plural(counts.get("clusters", 0), "cluster")
     parts: list[Line] = [
         f"{pairs} compared exactly, {t.count(counts.get('verified_pairs', 0))} near",
-        f"{clusters}, the largest of {_largest(near)}",
+        f"{clusters}, the largest of {_largest_in_words(near)}",
     ]
     for name, measured, one, many in (
         ("recall", near.recall, "drawn near-duplicate", "drawn near-duplicates"),
@@ -271,7 +271,7 @@ def _how(near: Near) -> Line:
     return say("{}.", join("; ", parts))
 
 
-def _largest(near: Near) -> str:
+def _largest_in_words(near: Near) -> str:
     largest = t.plural(near.counts.get("largest_cluster", 0), "document")
     return largest if near.weakest_link is None else f"{largest}, its weakest link {t.ratio(near.weakest_link)}"
 
@@ -331,8 +331,8 @@ def _flows(flows: Sequence[Flow]) -> Figure:
     )
 
 
-def _sizes(near: Near, sizes: Mapping[str, int]) -> Figure:
-    says = f"{t.plural(sum(sizes.values()), 'cluster')}; the largest has {_largest(near)}."
+def _sizes_figure(near: Near, sizes: Mapping[str, int]) -> Figure:
+    says = f"{t.plural(sum(sizes.values()), 'cluster')}; the largest has {_largest_in_words(near)}."
     return Figure(
         id="chart-sizes",
         title="Clusters of near-duplicates by size",
@@ -355,7 +355,7 @@ def _chances(near: Near) -> Prose:
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    near = near_duplicates(manifest)
+    near = near_facts(manifest)
     if near is None:
         return
     whole, heavy = near.scopes[-1], max(near.sources, key=_rate, default=None)
@@ -378,7 +378,7 @@ def _rate(one: NearScope) -> float:
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    near = near_duplicates(manifest)
+    near = near_facts(manifest)
     if near is not None and near.scopes[-1].rate is not None:
         yield say("{} of the documents are near-duplicates of an earlier one.", share(near.scopes[-1].rate))
 
@@ -389,9 +389,9 @@ SHOWN = Shown(
         Part(
             name="near_dup",
             area="duplicates",
-            blocks=lambda manifest: [section(near_duplicates(manifest), repeated_share(manifest))],
+            blocks=lambda manifest: [section(near_facts(manifest), repeated_share(manifest))],
         ),
     ),
     standouts=_standouts,
-    long_facts={"near_duplicates": near_duplicates},
+    long_facts={"near_duplicates": near_facts},
 )

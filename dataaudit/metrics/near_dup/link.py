@@ -10,34 +10,71 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.link.joins import ROWS_PER_PARTITION, Join, JoinedParts, JoinFunction, KeyedFile
-from dataaudit.link.second_pass import SecondPassRequest, SecondPassResult
-from dataaudit.link.step import LinkContext, LinkResult, LinkStep, kept_sources
+from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric import Metric
-from dataaudit.manifest.places import places_of
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.bands import COUNTS, CROWDS, MET, PAIRS, BandJoin, first_spread
-from dataaudit.metrics.near_dup.checks import CHECKS, NearChecks, count_right, sample_pairs
-from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS, link_classes
-from dataaudit.metrics.near_dup.clusters import NEAR_COUNTS, Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.crowds import (
+from dataaudit.metrics.near_dup.bands import (
+    CLASS_MEMBERS,
+    COUNTS,
+    CROWDS,
     HELD_OUT_CUT,
     MEMBERS,
+    MET,
     MISSED,
+    PAIRS,
     SKETCHED,
+    BandJoin,
     CrowdJoin,
     SketchJoin,
+    first_spread,
+    link_classes,
     sketch_matrix,
 )
-from dataaudit.metrics.near_dup.pairs import CANDIDATES, CUT, DROPPED, KEYED_CANDIDATES, PairJoin
-from dataaudit.metrics.near_dup.recall import DONE, NO_BUCKET, NeighbourJoin, Recall
-from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, reference_metrics
-from dataaudit.metrics.near_dup.reference import BestMatches, match_reference
-from dataaudit.metrics.near_dup.reference_join import InReference, count_matches
-from dataaudit.metrics.near_dup.signatures import collect_signatures
+from dataaudit.metrics.near_dup.clusters import NEAR_COUNTS, Corpus, NearClusters, cluster
+from dataaudit.metrics.near_dup.records import (
+    DONE,
+    NO_BUCKET,
+    NearCounts,
+    NeighbourJoin,
+    Recall,
+    near_metrics,
+    reference_metrics,
+)
+from dataaudit.metrics.near_dup.reference import (
+    BestMatches,
+    InReference,
+    collect_signatures,
+    count_matches,
+    match_reference,
+)
 from dataaudit.metrics.near_dup.stage import TABLE, NearDup
-from dataaudit.metrics.near_dup.verify import SEEN, VERIFIED, NearSets, VerifyJoin, partition_bits, wanted_documents
-from dataaudit.stages.partial import fold_table
+from dataaudit.metrics.near_dup.verify import (
+    CANDIDATES,
+    CHECKS,
+    CUT,
+    DROPPED,
+    KEYED_CANDIDATES,
+    SEEN,
+    VERIFIED,
+    NearChecks,
+    NearSets,
+    PairJoin,
+    VerifyJoin,
+    count_right,
+    partition_bits,
+    sample_pairs,
+    wanted_documents,
+)
+from dataaudit.scan.link.joins import ROWS_PER_PARTITION, Join, JoinedParts, JoinFunction, KeyedFile
+from dataaudit.scan.link.step import (
+    LinkContext,
+    LinkResult,
+    LinkStep,
+    SecondPassRequest,
+    SecondPassResult,
+    kept_sources,
+)
+from dataaudit.scan.stages.partial import fold_table
 
 VOLUME = "volume"
 _TOLD = 5

@@ -1,31 +1,251 @@
-"""Near-duplicates of the reference: its stored signatures are joined with this corpus, nothing of it is read again."""
+"""Near-duplicates of the reference: its stored signatures are joined with this corpus, nothing of it is read again.
+
+Near-duplicates of an older corpus that is not read again: its stored signatures meet the bands of this one.
+
+What such a pair has in common can only be estimated: the share of equal values of two signatures is, on average, the
+Jaccard similarity, and the number of equal ones is binomial (Broder 1997).
+
+The signatures that a manifest keeps: the keyed rows of every part, put together for each shard on the workers.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from dataaudit.kernels.minhash import band_keys
-from dataaudit.link.joins import Join, Joined, JoinedParts, KeyedFile, KeyedFiles
-from dataaudit.link.keyed import KEYED_VERSION, read_keyed, write_keyed
-from dataaudit.link.merged import each_listed
-from dataaudit.link.places import distinct, key_array
-from dataaudit.link.step import LinkContext, Store
+from dataaudit.base.files import write_synced
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.minhash import read_signatures, signature_settings
-from dataaudit.manifest.places import places_of, shards_of
-from dataaudit.metrics.near_dup.bands import PAIRS
-from dataaudit.metrics.near_dup.pairs import CANDIDATES, PairJoin
-from dataaudit.metrics.near_dup.reference_join import EXACTLY, ReferenceJoin, equal_values
-from dataaudit.metrics.near_dup.rows import BANDS
-from dataaudit.metrics.near_dup.signatures import NAME as SIGNATURES
-from dataaudit.metrics.near_dup.stage import NearDup
+from dataaudit.manifest.locate import places_of, shards_of
+from dataaudit.manifest.minhash import (
+    digest_signatures,
+    file_name,
+    read_signatures,
+    signature_schema,
+    signature_settings,
+)
+from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.near_dup.bands import PAIRS, BucketRows, pairs_table
+from dataaudit.metrics.near_dup.stage import BANDS, NearDup
+from dataaudit.metrics.near_dup.verify import CANDIDATES, PairJoin
+from dataaudit.scan.kernels.intervals import clopper_pearson
+from dataaudit.scan.kernels.minhash import band_keys
+from dataaudit.scan.kernels.pairing import LATER, form_probe_pairs
+from dataaudit.scan.link.joins import Join, Joined, JoinedParts, KeyedFile, KeyedFiles
+from dataaudit.scan.link.keyed import KEYED_VERSION, each_listed, read_keyed, write_keyed
+from dataaudit.scan.link.places import distinct, key_array, named, read_placed
+from dataaudit.scan.link.step import DamagedEntryError, LinkContext, Store
+
+CONFIDENCE = 0.95
+EXACTLY = -1
+"""Stands for all values and more: the words are equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceJoin:
+    """Pairs the documents of this corpus with those of the older one in the same bucket."""
+
+    small: int
+    """Older documents of a bucket up to which all are taken."""
+    leaders: int
+    """First older documents of a larger bucket that are taken."""
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return the keyed rows ``pairs``, of schema :data:`.bands.PAIRS`: left is the older one.
+
+        Args:
+            files: With the rows ``bands`` of this corpus and ``older`` of the other.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedFileError: Files are absent or damaged; it names all of them.
+        """
+        older = BucketRows.of(read_placed(named(files, "older"), BANDS, start, stop))
+        rows = BucketRows.of(read_placed(named(files, "bands"), BANDS, start, stop))
+        older = older.take(older.first_of_same())
+        heads = np.flatnonzero(np.append(True, older.keys[1:] != older.keys[:-1])[: len(older.keys)])
+        bounds = np.append(heads, len(older.keys)).astype(np.int64)
+        rows = rows.take(np.flatnonzero(np.isin(rows.keys, older.keys[heads])))
+        rows = rows.take(rows.first_of_same())
+        lefts, rights = form_probe_pairs(
+            bounds,
+            np.zeros(len(older.keys), dtype=np.int32),
+            1,
+            np.searchsorted(older.keys[heads], rows.keys),
+            small=self.small + 1,
+            leaders=self.leaders,
+        )
+        left, right = older.places[lefts], rows.places[rights]
+        once = np.ones(len(left), dtype=np.int16)
+        asked = np.full(len(left), LATER, dtype=np.uint8)
+        pairs = pairs_table(left, right, bands=once, agreed=np.zeros_like(once), flags=asked)
+        return Joined(tables={"rows": pa.table({"rows": pa.array([len(left)], pa.int64())})}, keyed={"pairs": pairs})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InReference:
+    """Documents of one scope with a near-duplicate in the older corpus."""
+
+    estimated: int
+    """Those whose best estimate is at or above the threshold."""
+    low: int
+    """Those of them whose estimate's lower bound is."""
+    high: int
+    """Documents whose estimate's upper bound is."""
+    documents: int
+    """All documents."""
+
+
+def equal_values(left: np.ndarray, right: np.ndarray, lefts: np.ndarray, rights: np.ndarray) -> np.ndarray:
+    """Return int64[p], how many values the signatures of each pair share.
+
+    Args:
+        left: uint32[a, num_perm] signatures.
+        right: uint32[b, num_perm] signatures.
+        lefts: int64[p] rows of ``left``.
+        rights: int64[p] rows of ``right``.
+    """
+    step = 1 << 16
+    counts = [
+        (left[lefts[start : start + step]] == right[rights[start : start + step]]).sum(axis=1)
+        for start in range(0, len(lefts), step)
+    ]
+    return np.concatenate([np.zeros(0, dtype=np.int64), *counts])
+
+
+def decide(counts: np.ndarray, num_perm: int, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tell for numbers of equal values whether the estimate, its lower and its upper bound reach the threshold.
+
+    Args:
+        counts: int64[n] equal values, or :data:`EXACTLY`.
+        num_perm: Values of a signature.
+        threshold: Jaccard similarity of a near-duplicate.
+    """
+    bounds = [clopper_pearson(number, num_perm, CONFIDENCE) for number in range(num_perm + 1)]
+    tables = (
+        [number / num_perm >= threshold for number in range(num_perm + 1)] + [True],
+        [low >= threshold for low, _ in bounds] + [True],
+        [high >= threshold for _, high in bounds] + [True],
+    )
+    near, low, high = (np.array(table)[counts] for table in tables)  # EXACTLY is the last entry
+    return near, low & near, high | near
+
+
+def count_matches(
+    places: np.ndarray, counts: np.ndarray, members: pa.Table, splits: np.ndarray, *, num_perm: int, threshold: float
+) -> np.ndarray:
+    """Return int64[s, 3]: by split, documents near by estimate, by its lower and by its upper bound.
+
+    Args:
+        places: int64[n] documents that share a band with an older one, each the first of its class.
+        counts: int64[n] equal values of their best match, or :data:`EXACTLY`.
+        members: Of schema :data:`dataaudit.metrics.near_dup.bands.CLASS_MEMBERS`: who else has the same words.
+        splits: int32[shards] split of each shard.
+        num_perm: Values of a signature.
+        threshold: Jaccard similarity of a near-duplicate.
+    """
+    found = np.zeros((int(splits.max(initial=0)) + 1, 3), dtype=np.int64)
+    if len(places) == 0:
+        return found
+    flags = np.stack(decide(counts, num_perm, threshold), axis=1)
+    firsts, others = members["first"].to_numpy(), members["place"].to_numpy()
+    later = firsts != others
+    at = np.minimum(np.searchsorted(places, firsts[later]), len(places) - 1)
+    shared = places[at] == firsts[later]
+    np.add.at(found, splits[shards_of(places)], flags)
+    np.add.at(found, splits[shards_of(others[later][shared])], flags[at[shared]])
+    return found
+
+
+NAME = "signatures"
+"""Of the keyed rows, of the table and of the folder."""
+_PARQUET = "parquet"
+_VERSION = 3
+"""Changes with the form of what is stored."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureFiles:
+    """Makes the file of signatures of each of some shards."""
+
+    num_perm: int
+    """Values of a signature."""
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return their rows of the table `signatures`, and the files, as ``shard`` and ``data``, bytes of Parquet.
+
+        Args:
+            files: With the rows ``signatures`` of some shards, those of a shard one after the other.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedFileError: Files are absent or damaged; it names all of them.
+        """
+        schema, shards = signature_schema(self.num_perm), dict[int, list[pa.Table]]()
+        for shard, first_row, table in each_listed(files, start, stop):
+            ordered = table.take(pa.array(np.argsort(table["row"].to_numpy())))
+            rows = pa.array(first_row + ordered["row"].to_numpy(), pa.int64())
+            signatures = ordered["signature"].cast(schema.field(2).type)
+            shards.setdefault(shard, []).append(pa.table([rows, ordered["key"], signatures], schema=schema))
+        rows, data = [], []
+        for shard, pieces in shards.items():
+            table = pa.concat_tables(pieces).combine_chunks()
+            sink = pa.BufferOutputStream()
+            pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+            rows.append({"shard": shard, "documents": table.num_rows, "digest": digest_signatures(table)})
+            data.append(sink.getvalue().to_pybytes())
+        made = pa.table(
+            [pa.array(list(shards), pa.int32()), pa.array(data, pa.large_binary())], names=["shard", "data"]
+        )
+        return Joined(tables={NAME: pa.Table.from_pylist(rows, schema=TABLES[NAME].schema)}, rows={_PARQUET: made})
+
+
+def collect_signatures(context: LinkContext) -> tuple[pa.Table, Callable[[Path], None]]:
+    """Put the signatures of every shard together in the store.
+
+    Returns:
+        The table `signatures`, and what copies the files into the manifest's folder of them.
+
+    Raises:
+        ClusterError: The work cannot be done on these workers.
+        DamagedEntryError: Keyed rows are absent or damaged.
+    """
+    stage, store = context.stage, context.store
+    assert isinstance(stage, NearDup)
+    joined = context.join(
+        Join(
+            kind="link-near-signatures",
+            function=SignatureFiles(num_perm=stage.num_perm),
+            identity=[_VERSION, stage.num_perm],
+            files=context.files(NAME),
+            rows=0,
+            by_shard=True,
+        )
+    )
+    kind, keys = joined.kind, joined.keys
+
+    def fill(folder: Path) -> None:
+        for key in keys:
+            data = store.read_rows(kind, key, _PARQUET)
+            if data is None:
+                store.remove(kind, key)
+                raise DamagedEntryError([f"{kind}/{key}"])
+            table = pa.ipc.open_stream(data).read_all()
+            for shard, file in zip(table["shard"].to_pylist(), table["data"], strict=True):
+                write_synced(folder / os.path.basename(file_name(shard)), file.as_py())
+
+    return joined.table(NAME, TABLES[NAME].schema), fill
+
 
 _KIND, _WANTED = "near_older", "wanted"
 _FOUND = pa.schema([("place", pa.int64()), ("key", pa.binary(16)), ("signature", pa.binary())])
@@ -39,7 +259,7 @@ class BestMatches:
     places: np.ndarray
     """int64[n], ascending; of equal words the first document stands for all."""
     equal: np.ndarray
-    """int64[n] equal values of the two signatures, or :data:`dataaudit.metrics.near_dup.reference_join.EXACTLY`."""
+    """int64[n] equal values of the two signatures, or :data:`dataaudit.metrics.near_dup.reference.EXACTLY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +314,7 @@ def _older_bands(manifest: Manifest, stage: NearDup, store: Store) -> list[Keyed
     """Write the bands of the reference's signatures as a scan would have; return the files."""
     bands, rows = stage.bands()
     names = ("shard", "digest")
-    digests = dict(zip(*(manifest.table(SIGNATURES)[name].to_pylist() for name in names), strict=True))
+    digests = dict(zip(*(manifest.table(NAME)[name].to_pylist() for name in names), strict=True))
     keys = {
         shard: digest_json([digest, bands, rows, KEYED_VERSION]).removeprefix("sha256:")
         for shard, digest in digests.items()
@@ -194,7 +414,7 @@ def _own_signatures(context: LinkContext, places: np.ndarray, stage: NearDup) ->
             kind="link-near-wanted",
             function=WantedSignatures(store.address(_KIND, key, _WANTED)),
             identity=[stage.version, key],
-            files=context.files(SIGNATURES),
+            files=context.files(NAME),
             rows=0,
             by_shard=True,
         )

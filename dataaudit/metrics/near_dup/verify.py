@@ -1,25 +1,119 @@
 """Verification: the shingle sets of candidates, made in the second reading, intersected pair by pair.
 
 The set of a document goes to each partition in which a pair of it is verified: those of the pair's later documents.
+
+Near-duplicate join of the pairs of one partition of the later documents, put together over all bands.
+
+A second opinion on some of the reported pairs: their shingles as text, made in plain Python without any kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.annotators.words import WORDS
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.kernels.minhash import distinct_sets, intersections, shingle_hashes
-from dataaudit.link.joins import Joined
-from dataaudit.link.places import Pass, Placed, distinct, named, read_all, read_placed, spread
-from dataaudit.link.second_pass import Encode
-from dataaudit.manifest.places import rows_of, shards_of
-from dataaudit.metrics.near_dup.pairs import CANDIDATES, KEYED_CANDIDATES
+from dataaudit.manifest.locate import places_of, rows_of, shards_of
+from dataaudit.metrics.near_dup.bands import PAIRS, pairs_table
+from dataaudit.scan.annotators import WORDS
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.kernels.minhash import distinct_sets, intersections, shingle_hashes
+from dataaudit.scan.kernels.pairing import APART, LATER, LEAK, MORE, TIMES, CrowdLimits
+from dataaudit.scan.kernels.plain_words import text_shingles, words_of
+from dataaudit.scan.link.joins import Joined
+from dataaudit.scan.link.places import Pass, Placed, distinct, key_array, named, passes, read_all, read_placed, spread
+from dataaudit.scan.link.step import Encode
+
+CANDIDATES = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16())])
+"""Pairs to verify: places of the earlier and the later document, and how many buckets they share."""
+KEYED_CANDIDATES = pa.schema([("key", pa.binary(8)), *CANDIDATES])
+"""The same, by the later document."""
+CUT = pa.schema([("place", pa.int64()), ("is_later", pa.bool_())])
+"""Documents that had more pairs than were verified, as the later one of these or as the earlier one."""
+DROPPED = pa.schema([("dropped", pa.int64())])
+"""Pairs left out because their later document had more than the most it may have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairJoin:
+    """Puts together the pairs of all documents of a partition."""
+
+    limits: CrowdLimits
+    """How many earlier documents one is compared with: ``most`` of those of small buckets, with most buckets in common,
+    and of those of large ones as many as in each of these; of equal ones the first. A held-out one has so many of
+    training data and as many others."""
+    values: int
+    """Of a sketch."""
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``candidates``, ``cut`` and ``dropped``; the keyed rows ``candidates`` are those of the table.
+
+        Args:
+            files: With the rows ``pairs`` of the joins before.
+            start: First value of the key's first byte.
+            stop: Value after the last.
+
+        Raises:
+            DamagedFileError: Files are absent or damaged; it names all of them.
+        """
+        _, likely = self.limits.agreements(self.values)
+        parts = [
+            _candidates(read_all(files, PAIRS, start, stop, part.rows), self.limits.most, likely)
+            for part in passes(files, start, stop)
+        ]
+        candidates, cut = (pa.concat_tables(tables) for tables in list(zip(*parts, strict=True))[:2])
+        return Joined(
+            tables={
+                "candidates": candidates,
+                "cut": cut,
+                "dropped": pa.table([[sum(dropped for *_, dropped in parts)]], schema=DROPPED),
+            },
+            keyed={"candidates": keyed_candidates(candidates)},
+        )
+
+
+def keyed_candidates(candidates: pa.Table) -> pa.Table:
+    """Return candidates by the later document."""
+    return pa.table([key_array(spread(candidates["right"].to_numpy())), *candidates.columns], schema=KEYED_CANDIDATES)
+
+
+def _candidates(pairs: pa.Table, most: int, likely: int) -> tuple[pa.Table, pa.Table, int]:
+    """Return the candidates, the documents that had more, and how many pairs these had more."""
+    given = {name: pairs[name].to_numpy() for name in ("bands", "agreed", "flags")}
+    merged = pairs_table(pairs["left"].to_numpy(), pairs["right"].to_numpy(), **given)
+    lefts, rights, bands, agreed, flags = (merged[name].to_numpy() for name in PAIRS.names[1:])
+    kept = flags & LEAK != 0
+    asks, apart, crowd = flags & LATER != 0, flags & APART != 0, agreed > 0
+    for group, times in ((apart & crowd, TIMES), (apart & ~crowd, 1), (~apart & crowd, TIMES), (~apart & ~crowd, 1)):
+        asked = np.flatnonzero(asks & ~kept & group)
+        ranks = _rank(rights[asked], lefts[asked], bands[asked], agreed[asked])
+        limit = np.full(len(asked), times * most)
+        is_likely = (ranks == 2 * most - 1) & (agreed[asked] >= likely)
+        limit[np.isin(rights[asked], rights[asked[is_likely]])] = 2 * most
+        kept[asked[ranks < limit]] = True
+    later = distinct(rights[(flags & MORE != 0) | ~kept])
+    earlier = distinct(lefts[~kept])
+    is_later = np.repeat([True, False], [len(later), len(earlier)])
+    cut = pa.table([np.concatenate([later, earlier]), is_later], schema=CUT)
+    columns = [lefts[kept], rights[kept], bands[kept]]
+    return pa.table(columns, schema=CANDIDATES), cut, int((~kept).sum())
+
+
+def _rank(rights: np.ndarray, lefts: np.ndarray, bands: np.ndarray, agreed: np.ndarray) -> np.ndarray:
+    """Return int64[n] the rank of each pair among those of its later document: who agrees most, shares most bands."""
+    order = np.lexsort((lefts, -bands, -agreed, rights))
+    ordered = rights[order]
+    places = np.arange(len(order))
+    starts = np.maximum.accumulate(np.where(np.append(True, ordered[1:] != ordered[:-1])[: len(order)], places, 0))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = places - starts
+    return ranks
+
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
 """Documents, each once for every partition that a pair of it is in."""
@@ -159,3 +253,82 @@ def _slices(weights: np.ndarray) -> Iterator[tuple[int, int]]:
         stop = max(start + 1, int(np.searchsorted(ends, before + _MOST_SHINGLES, side="right")))
         yield start, stop
         start = stop
+
+
+CHECKED = pa.schema([("shard", pa.int32()), ("row", pa.int64())])
+CHECKS = pa.schema([("row", pa.int64()), ("digests", pa.large_list(pa.binary(16)))])
+"""Ascending digests of a document's distinct shingles."""
+MOST_BYTES = 1 << 14
+"""Longer documents are not checked: plain Python takes two seconds for a megabyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Some of the reported pairs."""
+
+    lefts: np.ndarray
+    """int64[p] places of the earlier documents."""
+    rights: np.ndarray
+    """int64[p] places of the later ones."""
+
+    def wanted(self) -> pa.Table:
+        """Return what to read again, of schema :data:`WANTED`."""
+        places = np.unique(np.concatenate([self.lefts, self.rights]))
+        return pa.table([shards_of(places), rows_of(places)], schema=CHECKED)
+
+
+def sample_pairs(members: pa.Table, edges: pa.Table, size: int) -> Sample:
+    """Draw reported pairs by a hash of their places, those of equal words among them.
+
+    Args:
+        members: Of schema :data:`dataaudit.metrics.near_dup.bands.CLASS_MEMBERS`.
+        edges: left, right of the verified pairs.
+        size: Pairs to draw; all when there are fewer.
+    """
+    later = members.filter(pc.not_equal(members["first"], members["place"]))
+    lefts = np.concatenate([later["first"].to_numpy(), edges["left"].to_numpy()])
+    rights = np.concatenate([later["place"].to_numpy(), edges["right"].to_numpy()])
+    with np.errstate(over="ignore"):
+        drawn = spread((spread(lefts) * np.uint64(3) + spread(rights)).view(np.int64))
+    chosen = np.lexsort((rights, lefts, drawn))[:size]
+    return Sample(lefts=lefts[chosen], rights=rights[chosen])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearChecks:
+    """SecondPassTask: makes the shingles of documents as text."""
+
+    name: ClassVar[str] = "near_checks"
+    version: ClassVar[str] = "1"
+    needs: ClassVar[tuple[Annotation[Any], ...]] = ()
+    emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
+    ngram: int
+    """Words of a shingle."""
+
+    def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``checks`` of the documents that are not too long."""
+        del wanted, encode
+        chosen = np.flatnonzero(batch.num_bytes() <= MOST_BYTES)
+        texts = batch.texts.take(pa.array(chosen)).to_pylist()
+        digests = [text_shingles([word.text for word in words_of(text)], self.ngram) for text in texts]
+        return {"checks": pa.table([batch.rows[chosen], pa.array(digests, CHECKS.field(1).type)], schema=CHECKS)}
+
+
+def count_right(sample: Sample, shards: np.ndarray, checks: pa.Table, threshold: float) -> tuple[int, int]:
+    """Return how many pairs were checked, and how many of them are near-duplicates by their text.
+
+    Args:
+        sample: The pairs.
+        shards: int32[c] shard of each check.
+        checks: row (of the shard), digests.
+        threshold: Jaccard similarity of a near-duplicate.
+    """
+    places = places_of(shards, checks["row"].to_numpy()).tolist()
+    digests = dict(zip(places, map(frozenset, checks["digests"].to_pylist()), strict=True))
+    checked = right = 0
+    for left, right_one in zip(sample.lefts.tolist(), sample.rights.tolist(), strict=True):
+        if left in digests and right_one in digests:
+            first, second = digests[left], digests[right_one]
+            checked += 1
+            right += len(first & second) / len(first | second) >= threshold
+    return checked, right

@@ -1,16 +1,27 @@
-"""Which documents and shards hold text of held-out ones and of evaluation items: the tables of matches and pairs."""
+"""Which documents and shards hold text of held-out ones and of evaluation items: the tables of matches and pairs.
+
+Records of what was looked for in all training data: of held-out splits and of evaluation sets.
+
+Which training shards hold what is protected: by set and shard, most items first.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.base.render.blocks import Row, Table, bad, names, numbers, rows_of
+from dataaudit.base.render.line import Line, Name
 from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import Broken, Tables
 from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, ManifestTables
+from dataaudit.metrics.shown import Kind, Standout, Where, first_of
 
 _COPIED = ("span", "whole")
 _RULES = {
@@ -98,3 +109,199 @@ def _lists_all(manifest: Manifest, which: pc.Expression) -> bool:
     most = next((stage.parameters.get("max_rows") for stage in manifest.core.stages if stage.name == "overlap"), None)
     listed = tables.rows("overlap").filter(which).group_by(["set", "item", "entity"]).aggregate([([], "count_all")])
     return isinstance(most, int) and (pc.max(listed["count_all"]).as_py() or 0) < most
+
+
+NO_TRAINING = "there are no training documents"
+NEARLY_ALL = 0.9
+"""Share of documents without a word from which on nothing is looked for in a part: 0 of it is no good news."""
+
+
+def why_absent(records: Sequence[Metric | None], empty: str) -> str:
+    """Return why a rate has no value, in words; ``empty`` says what a denominator of 0 means."""
+    words = {"no_training_documents": NO_TRAINING, "empty_denominator": empty}
+    reasons = sorted({record.reason for record in records if record is not None and record.reason})
+    return "; ".join(words.get(reason, reason) for reason in reasons)
+
+
+Key = tuple[str, str, str, str]
+
+
+def by_scope(records: Sequence[Metric]) -> dict[Key, Metric]:
+    """Return the records that speak of all training data, by (stat, set, entity, rule)."""
+    return {
+        (record.stat, record.scope.set or "", record.scope.entity or "", record.scope.rule or ""): record
+        for record in records
+        if record.scope.split is None and record.scope.source is None
+    }
+
+
+def value_of(found: dict[Key, Metric], key: Key) -> float | None:
+    """Return the value of a record, None without one."""
+    record = found.get(key)
+    return None if record is None else record.value
+
+
+def number_of(found: dict[Key, Metric], key: Key) -> int:
+    """Return the value of a record as a count, 0 without one."""
+    return int(value_of(found, key) or 0)
+
+
+WORD_FOR_WORD = ("verbatim", "span")
+"""Rules whose matches are copies, not likenesses."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeakPlace:
+    """One training shard that holds items of one set."""
+
+    set: str
+    held_out: bool
+    """Whether the set is a held-out split; then its items are documents."""
+    shard: int
+    name: str
+    """``split/uri`` of the shard."""
+    items: int
+    """Items of the set that it holds, in any form."""
+    whole: int
+    """Held-out documents of which it holds an equal one; 0 for an evaluation set."""
+    copied: int
+    """Items of which it holds a passage word for word, or the whole."""
+    documents: int
+    """Its documents that hold some, in any form."""
+    copies: int
+    """Its documents that hold some word for word."""
+    of: int
+    """Its documents."""
+    is_worst: bool
+    """Whether no other shard holds as many of the set word for word."""
+
+    @property
+    def share(self) -> float:
+        """Share of its documents that hold some word for word."""
+        return self.copies / self.of if self.of else 0.0
+
+
+@once
+def leak_places(manifest: Manifest) -> list[LeakPlace]:
+    """Return every pair of a set and a shard, by set, most copied items first; common text is left out."""
+    held_out = {split.name for split in manifest.core.splits if split.held_out}
+    sets = {one.name for one in manifest.core.protected}
+    table = manifest.table("overlap", ["set", "item", "rule", "shard", "row", "score_without_common"])
+    table = table.filter(pc.greater(table["score_without_common"], 0))
+    equal = _equal(manifest, held_out - sets)
+    found = _counted(table)
+    copied = _counted(table.filter(pc.is_in(table["rule"], pa.array(WORD_FOR_WORD))))
+    documents = manifest.table("shards", ["documents"])["documents"]
+    names = ShardNames(manifest)
+    made = []
+    for key in found.keys() | equal.keys():
+        name, shard = key
+        items, rows = found.get(key, _NONE)
+        whole, equal_rows = equal.get(key, _NONE)
+        pieces, piece_rows = copied.get(key, _NONE)
+        made.append(
+            LeakPlace(
+                set=name,
+                held_out=name in held_out and name not in sets,
+                shard=shard,
+                name=names.of(shard),
+                items=max(len(items), len(whole)),
+                whole=len(whole),
+                copied=max(len(pieces), len(whole)),
+                documents=len(rows | equal_rows),
+                copies=len(piece_rows | equal_rows),
+                of=documents[shard].as_py() or 0,
+                is_worst=False,
+            )
+        )
+    made.sort(key=lambda one: (one.set, -one.whole, -one.copied, -one.items, one.shard))
+    return [
+        replace(one, is_worst=_leads(one, made[index - 1 : index] + made[index + 1 : index + 2]))
+        for index, one in enumerate(made)
+    ]
+
+
+_Found = dict[tuple[str, int], tuple[set[Any], set[int]]]
+"""Items, and rows of the shard that hold them, by set and shard."""
+_NONE: tuple[set[Any], set[int]] = (set(), set())
+
+
+def _leads(one: LeakPlace, neighbours: list[LeakPlace]) -> bool:
+    """Return whether it is the first of its set, and the next one holds less."""
+    own = [other for other in neighbours if other.set == one.set]
+    return one.copied > 0 and all((other.whole, other.copied) < (one.whole, one.copied) for other in own)
+
+
+def _counted(table: pa.Table) -> _Found:
+    found: _Found = {}
+    pairs = table.group_by(["set", "shard"], use_threads=False).aggregate([("item", "distinct"), ("row", "distinct")])
+    for one in pairs.to_pylist():
+        found[one["set"], one["shard"]] = set(one["item_distinct"]), set(one["row_distinct"])
+    return found
+
+
+def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
+    """Return the held-out documents that have an equal one in a training shard, from the groups of equal texts."""
+    clusters = manifest.table("clusters", ["kind", "cluster", "shard", "row"])
+    clusters = clusters.filter(pc.equal(clusters["kind"], "exact"))
+    if not held_out or clusters.num_rows == 0:
+        return {}
+    splits = manifest.table("shards", ["split"])["split"].combine_chunks()
+    outside = pc.is_in(splits.take(clusters["shard"].combine_chunks()), pa.array(sorted(held_out)))
+    own = clusters.filter(outside)
+    trained = clusters.filter(pc.and_(pc.invert(outside), pc.is_in(clusters["cluster"], own["cluster"].unique())))
+    protected: dict[int, list[tuple[str, tuple[int, int]]]] = {}
+    for one in own.to_pylist():
+        item = splits[one["shard"]].as_py(), (one["shard"], one["row"])
+        protected.setdefault(one["cluster"], []).append(item)
+    found: _Found = {}
+    for one in trained.to_pylist():
+        for name, document in protected[one["cluster"]]:
+            items, rows = found.setdefault((name, one["shard"]), (set(), set()))
+            items.add(document)
+            rows.add(one["row"])
+    return found
+
+
+def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
+    """Return that a set is in training data, and the shard that holds most of it."""
+    own = [one for one in leak_places(manifest) if one.set == which]
+    where = Where(link=first_of(len(own), "most"))
+    if own:
+        where |= {"place": own[0].name, "shard": own[0].shard}
+    return Standout(kind=kind, part="leaks", size=size, text=text, **where)
+
+
+def places_table(places: Sequence[LeakPlace]) -> Table:
+    """Return which shards hold what is protected."""
+
+    def row(one: LeakPlace) -> Row:
+        whole = bad(one.whole) if one.held_out else None
+        return Name(one.set), one.shard, Name(one.name), whole, bad(one.copied), one.items, one.documents
+
+    return Table(
+        title="Which shards hold them",
+        columns=(
+            *names("set"),
+            *numbers("shard"),
+            *names("split/uri"),
+            *numbers("whole documents", "copied word for word", "in any form", "documents that hold them"),
+        ),
+        **rows_of(places, row),
+        noun="pair of a set and a shard",
+        note="Counted are documents of a held-out split, items of an evaluation set: those that stand in the shard"
+        " whole; those of which it holds a passage of 50 words and more (of a set: the text) word for word; those that"
+        " it holds in any form. Text that very many training documents share (notices, licences) is left out. The last"
+        " column counts the shard's own documents: remove these from training.",
+    )
+
+
+class ShardNames:
+    """``split/uri`` by ordinal."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._table = manifest.table("shards", ["split", "uri"])
+
+    def of(self, shard: int) -> str:
+        """Return the name of a shard."""
+        return f"{self._table['split'][shard].as_py()}/{self._table['uri'][shard].as_py()}"

@@ -1,8 +1,16 @@
-"""Padding: the share of a batch that is no token of a document, by context length and way of batching."""
+"""Padding: the share of a batch that is no token of a document, by context length and way of batching.
+
+How much of what would be fed is padding: by context length and way of batching.
+"""
 
 from __future__ import annotations
 
+from dataaudit.base.render.blocks import Section, Table, numbers
+from dataaudit.base.render.line import Name, say, share
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, statistics
+from dataaudit.metrics.shown import Part, Shown
 
 METRIC = "pad_fraction"
 CONTEXTS = (2048, 4096, 8192)
@@ -31,5 +39,51 @@ FAMILY = Family(
     stage="dataaudit.metrics.padding.stage:Padding",
     stage_name="padding",
     harmless=frozenset({"contexts"}),
-    shown="dataaudit.metrics.padding.facts:SHOWN",
+    shown="dataaudit.metrics.padding.definition:SHOWN",
+)
+
+_METRIC = "pad_fraction"
+_WAYS_IN_WORDS = {
+    "padded": "padded to the context",
+    "padded_batch": "padded to the batch",
+    "packed": "packed",
+    "concatenated": "concatenated",
+}
+
+
+def padding(manifest: Manifest) -> dict[str, float | None]:
+    """Return the share of padding of the training data by way and context length, ``packed_2048``."""
+    return {record.stat: record.value for record in manifest.metrics(_METRIC, None, _training(manifest))}
+
+
+def section(manifest: Manifest) -> Section:
+    """Return the padding of the training data: a row a context length, a column a way to batch."""
+    found: dict[int, dict[str, float | None]] = {}
+    for stat, value in padding(manifest).items():
+        way, _, context = stat.rpartition("_")
+        if context.isdecimal():
+            found.setdefault(int(context), {})[way] = value
+    if not found:
+        return Section(id="padding", title="Padding", lead="Padding was not computed.", tone="quiet")
+    split = _training(manifest).split
+    table = Table(
+        title=say("Padding of {}", Name(split) if split else "all splits together"),
+        columns=numbers("context, tokens", *_WAYS_IN_WORDS.values()),
+        rows=tuple(
+            (context, *(share(values.get(way)) for way in _WAYS_IN_WORDS)) for context, values in sorted(found.items())
+        ),
+        note="Share of the fed tokens that would be padding, by context length and way of batching.",
+    )
+    return Section(id="padding", title="Padding", blocks=(table,))
+
+
+def _training(manifest: Manifest) -> Scope:
+    """Return the scope of the training split; everything when there are several, or none."""
+    names = [split.name for split in manifest.core.splits if not split.held_out]
+    return Scope(split=names[0]) if len(names) == 1 else Scope()
+
+
+SHOWN = Shown(
+    parts=(Part(name="padding", area="tokens", blocks=lambda manifest: [section(manifest)]),),
+    facts={"padding": padding},
 )

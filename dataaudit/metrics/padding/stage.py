@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.annotators.tokens import TOKENS, num_tokens
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.kernels.lengths import batched_positions, packed_bins
 from dataaudit.manifest.metric import Metric, Scope, ratio, rounded
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.scan.annotators import TOKENS, num_tokens
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.kernels.lengths import batched_positions, packed_bins
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 _METRIC = "pad_fraction"
 _SHAPES = {

@@ -14,7 +14,7 @@ from typing import TypeVar
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.disclosure import FEW, Count, Hidden, about, hide, suppressed, two_digits
-from dataaudit.metrics.findings import TIERS
+from dataaudit.metrics.family import TIERS
 from dataaudit.metrics.records import Records, by_scope, records_in
 
 METRIC = "pii_hit_rate"

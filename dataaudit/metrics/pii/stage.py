@@ -1,4 +1,9 @@
-"""``pii_hit_rate``: personal data by entity and tier, per million tokens and per document."""
+"""``pii_hit_rate``: personal data by entity and tier, per million tokens and per document.
+
+What shows a sample of documents to presidio, and keeps what it says: findings, and opinions of the patterns' own.
+
+The family of personal data: findings gathered; presidio looks at a sample, also for names, places, organisations.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +13,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.annotators.findings import FINDINGS
-from dataaudit.annotators.languages import LANGUAGES
-from dataaudit.annotators.names import NAMES
-from dataaudit.annotators.tokens import TOKENS
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.detectors.findings import FindingBatch, Tier
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages import findings
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape
-from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA, count_strata, member_rows
+from dataaudit.manifest.tables import TABLES
+from dataaudit.scan.annotators import FINDINGS, LANGUAGES, NAMES, TOKENS
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.detectors.judges import Unavailable
+from dataaudit.scan.detectors.patterns.entity import FindingBatch, Tier
+from dataaudit.scan.detectors.patterns.screen import PatternScreen
+from dataaudit.scan.detectors.pii.analyzer import PiiAnalyzer
+from dataaudit.scan.detectors.pii.analyzer_model import AnalyzerModel
+from dataaudit.scan.link.findings import findings_table
+from dataaudit.scan.link.judging import Answers, JudgeTask, Rates, judged_findings, not_evaluated, seen_table
+from dataaudit.scan.link.sampling import Question, draw, wanted_rows
+from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
+from dataaudit.scan.stages import findings
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows
+from dataaudit.scan.stages.partial import Partial, TableShape
 
 METRIC = "pii_hit_rate"
 NAMES_EDGES = (1, 3, 10)
@@ -93,3 +104,139 @@ class Pii(StageDefaults):
             "pii_documents": whole["documents"],
             "pii": findings.column_rows(partial),
         }
+
+
+MARKS = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("class", pa.string()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("score", pa.float64()),
+    ]
+)
+"""A row a finding: its entity, where it is, how sure."""
+OPINIONS = pa.schema(
+    [("row", pa.int64()), ("class", pa.string()), ("candidates", pa.int64()), ("confirmed", pa.int64())]
+)
+"""A row a document and entity: candidates that the patterns alone are not sure of, and those that are confirmed."""
+_DECISIVE = ("version", "sha256", "language", "min_score", "seed", "stretch", "overlap", "max_stretches", "window")
+CONFIRMED_SCORE = 0.5
+"""Score from which on a candidate counts as confirmed."""
+MOST_ASKED = 100
+"""Candidates of a document that are asked about, the first: each takes milliseconds, and a list may hold thousands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiiTask(JudgeTask):
+    """SecondPassTask: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
+
+    name: ClassVar[str] = "pii_judge"
+    version: ClassVar[str] = "1"
+    model: AnalyzerModel
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides its findings; the digest stands for the spaCy model and the registry."""
+        return {**{name: getattr(self.model, name) for name in _DECISIVE}, "tokenizer": self.tokenizer}
+
+    def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``seen``, ``marks`` and ``opinions`` of the documents."""
+        del wanted
+        analyzer = PiiAnalyzer(self.model)
+        found = analyzer.analyze(batch.texts)
+        tokens = np.diff(encode(batch.texts).offsets) * found.analyzed // np.maximum(batch.num_bytes(), 1)
+        names = pa.array(found.entities, pa.string()).take(pa.array(found.codes))
+        marks = [batch.rows[found.documents], names, found.starts, found.ends, found.scores.astype(np.float64).round(4)]
+        return {
+            "seen": seen_table(batch, tokens, found.whole, found.failures),
+            "marks": pa.table(marks, schema=MARKS),
+            "opinions": self._opinions(batch, analyzer),
+        }
+
+    def _opinions(self, batch: DocBatch, analyzer: PiiAnalyzer) -> pa.Table:
+        """Ask presidio's own recognizers about the candidates; kinds that it has no recognizer for are left out."""
+        held = PatternScreen(registry=self.model.registry).find(batch.byte_values(), batch.byte_offsets())
+        unsure = np.flatnonzero((held.tiers != Tier.VALIDATED) & ~held.reserved)
+        own = held.documents[unsure]
+        asked = unsure[np.arange(len(unsure)) - np.searchsorted(own, own) < MOST_ASKED]
+        entities = [held.entities[code] for code in held.codes[asked]]
+        places = (held.documents[asked], held.starts[asked], held.ends[asked])
+        scores = analyzer.confirm(batch.texts, *places, entities).peers
+        known = np.flatnonzero(~np.isnan(scores))
+        table = pa.table(
+            {
+                "row": batch.rows[places[0][known]],
+                "class": pa.array(entities, pa.string()).take(pa.array(known)),
+                "candidates": np.ones(len(known), np.int64),
+                "confirmed": (scores[known] >= CONFIRMED_SCORE).astype(np.int64),
+            }
+        )
+        grouped = table.group_by(["row", "class"], use_threads=False).aggregate(
+            [("candidates", "sum"), ("confirmed", "sum")]
+        )
+        return grouped.rename_columns(OPINIONS.names).cast(OPINIONS)
+
+
+NO_ANALYZER = "no_analyzer"
+JUDGE = "presidio"
+DOCUMENTS, HITS, CONFIRMED = "analyzer_documents", "analyzer_hits", "confirmed"
+"""Stats: documents that hold an entity, its hits per million tokens, candidates that were confirmed."""
+_SALT = 2
+_GUESSES = (0.1, 0.5, 0.8, 0.9)
+"""Share of documents expected to hold something, by the class of how many names they may hold."""
+_WITH_FINDING = 0.97
+_UNITS = {DOCUMENTS: "ratio", HITS: "hits per million tokens", CONFIRMED: "ratio"}
+
+
+def personal_data(context: LinkContext) -> LinkStep:
+    """Gather the findings, draw the sample, have it analyzed, and estimate.
+
+    Raises:
+        ClusterError: A join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    analyzer, settings = context.content.analyzer, context.config.pii
+    findings = findings_table(context)
+    question = Question(
+        metric=METRIC,
+        half_width=settings.half_width,
+        most=settings.most_judged,
+        languages=() if analyzer is None or isinstance(analyzer, Unavailable) else (analyzer.language,),
+        guesses=_guesses(),
+        salt=_SALT,
+    )
+    if analyzer is None or isinstance(analyzer, Unavailable):
+        reason = NO_ANALYZER if analyzer is None else str(analyzer.reason)
+        return LinkResult(tables={"findings": findings}, metrics=not_evaluated(question, _UNITS, reason, Pii.version))
+    sampled = draw(context, question)
+    task = PiiTask(model=analyzer, tokenizer=context.tokenizer())
+    (result,) = yield [SecondPassRequest(task=task, wanted=wanted_rows(sampled.places))]
+    answers = Answers(result, sampled)
+    rates = Rates(question, sampled, Pii.version)
+    found = LinkResult(
+        metrics=[*rates.coverage(len(answers)), *answers.records(question, Pii.version)],
+        warnings=answers.warnings(question, sampled, "pii"),
+    )
+    marks, opinions = answers.table("marks", MARKS), answers.table("opinions", OPINIONS)
+    tables = []
+    for name in (None, *analyzer.entities):
+        own = marks if name is None else marks.filter(pc.equal(marks["class"], name))
+        verdicts = answers.verdicts(own, np.ones(own.num_rows, dtype=np.int64))
+        found.metrics += rates.shares(DOCUMENTS, name, verdicts)
+        found.metrics += rates.per_million(HITS, name, verdicts)
+        if name is not None:
+            tables.append(rates.table(name, verdicts))
+    for name in sorted(set(opinions["class"].to_pylist())):
+        own = opinions.filter(pc.equal(opinions["class"], name))
+        verdicts = answers.verdicts(own, own["confirmed"].to_numpy(), own["candidates"].to_numpy())
+        found.metrics += rates.parts(CONFIRMED, name, verdicts)
+    judged = judged_findings(JUDGE, marks, TABLES["findings"].schema)
+    found.tables = {"findings": pa.concat_tables([findings, judged]), "judged": pa.concat_tables(tables)}
+    return found
+
+
+def _guesses() -> dict[int, float]:
+    """Return the share of documents expected to hold an entity, by level."""
+    guesses = dict(enumerate(_GUESSES))
+    guesses |= dict.fromkeys(range(NAME_CLASSES, NAME_CLASSES * (len(Tier) + 1)), _WITH_FINDING)
+    return guesses

@@ -1,9 +1,19 @@
-"""Quality: documents that published rules would reject, and what filters before this build rejected."""
+"""Quality: documents that published rules would reject, and what filters before this build rejected.
+
+What quality rules would reject, and what filters that ran before declare.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
 import pyarrow.compute as pc
 
+from dataaudit.base.render.blocks import Bar, Block, Figure, Row, Section, Table, bars, names, numbers, rows_of
+from dataaudit.base.render.line import Name, join, say, share
+from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.family import (
     RULES,
     Broken,
@@ -16,6 +26,7 @@ from dataaudit.metrics.family import (
 )
 from dataaudit.metrics.overlap.evidence import shards_with
 from dataaudit.metrics.recomputed import Follows, Number, product
+from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
 
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
@@ -67,11 +78,132 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
-    shown="dataaudit.metrics.quality.facts:SHOWN",
+    shown="dataaudit.metrics.quality.definition:SHOWN",
     checked_with=("shards",),
     checks=(
         Follows(METRIC, "rate", _REJECTED, _SEEN),
         Follows(METRIC, "rate", Number("shards.filters", "documents"), _SEEN, "rule, split and rule"),
     ),
     looked_for=True,
+)
+
+_BARS, _SAID = 15, 5
+_LEAST_SD = 0.02
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """Documents that a quality rule would reject."""
+
+    rule: str
+    """``set.rule``, or the name of a set for any of its rules; empty for any rule at all."""
+    rates: dict[str, float | None]
+    """By split; the whole dataset under ''."""
+
+
+@once
+def rules(manifest: Manifest) -> list[Rule]:
+    """Return every quality rule with its rate by split, in the order of their names, any rule first."""
+    rates: dict[str, dict[str, float | None]] = {}
+    for record in manifest.metric_rows().where(metric="filter_reject_rate", stat="rate", source=None):
+        rates.setdefault(record.scope.rule or "", {})[record.scope.split or ""] = record.value
+    return [Rule(rule=name, rates=found) for name, found in sorted(rates.items())]
+
+
+def _section(manifest: Manifest) -> Section:
+    """Return the share of documents that each rule would reject."""
+    found, title = rules(manifest), "Quality rules"
+    if not found:
+        none = "Quality rules were not applied in this build."
+        return Section(id="quality", title=title, lead=none, tone="quiet")
+    splits = [split.name for split in manifest.core.splits]
+    whole = "" if "" in found[0].rates else splits[0]
+    sets = [one for one in found if one.rule and "." not in one.rule]
+    parts = [say("{} would reject {}", Name(one.rule, 40), share(one.rates.get(whole))) for one in sets[:_SAID]]
+    lead = say("No document was removed. {}.", join("; ", parts))
+    blocks = (_figure(found, [*splits, ""] if len(splits) > 1 else splits, whole), *_upstream(manifest))
+    return Section(id="quality", title=title, lead=lead, blocks=blocks)
+
+
+def _figure(found: Sequence[Rule], splits: Sequence[str], whole: str) -> Block:
+    def row(one: Rule) -> Row:
+        name = Name(one.rule) if one.rule else "any of all rules"
+        return name, *(share(one.rates.get(split)) for split in splits)
+
+    table = Table(
+        title="Documents that each rule would reject",
+        columns=(*names("rule"), *numbers(*(Name(split, 24) if split else "(all)" for split in splits))),
+        rows=tuple(map(row, found)),
+        noun="rule",
+        whole=True,
+        note="share of documents that each rule would reject; nothing was removed",
+        folded=True,
+    )
+    by_rate = sorted(
+        (one for one in found if "." in one.rule), key=lambda one: (-(one.rates.get(whole) or 0), one.rule)
+    )
+    chosen = [(one, value) for one in by_rate if (value := one.rates.get(whole))][:_BARS]
+    if not chosen:
+        return table
+    made = (
+        Bar(Name(one.rule.partition(".")[2]), value, say("{}: {}", Name(one.rule), share(value)))
+        for one, value in chosen
+    )
+    return Figure(
+        id="chart-quality",
+        title="The rules that would reject most",
+        chart=bars("share of documents", made, percent=True),
+        says=join("; ", (say("{} {}", Name(one.rule, 60), share(value)) for one, value in chosen[:_SAID])),
+        table=table,
+        note=f"The first {len(chosen)} of {len(by_rate)} rules.",
+    )
+
+
+def _upstream(manifest: Manifest) -> list[Block]:
+    """Return the filters that ran before the build, as declared."""
+    declared = manifest.core.upstream_filters
+    if not declared:
+        return []
+    columns = (*names("filter", "version"), *numbers("documents in", "documents out", "removed"))
+    return [
+        Table(
+            title="Filters that ran before, as the config declares them",
+            columns=columns,
+            **rows_of(
+                declared,
+                lambda one: (
+                    Name(one.name),
+                    Name(one.version, 40),
+                    one.documents_in,
+                    one.documents_out,
+                    share(1 - one.documents_out / one.documents_in if one.documents_in else None),
+                ),
+            ),
+            noun="filter",
+        )
+    ]
+
+
+def _shard_values(manifest: Manifest) -> Iterator[ShardValues]:
+    """Yield for each set of rules the share of documents that it rejects."""
+    table = manifest.table("shards", ["documents", "filters"])
+    documents = floats(table["documents"])
+    filters = table["filters"].combine_chunks()
+    parents = pc.list_parent_indices(filters).to_numpy(zero_copy_only=False)
+    items = pc.list_flatten(filters)
+    named = pc.struct_field(items, "rule").dictionary_encode()
+    rejected = floats(pc.struct_field(items, "documents"))
+    codes = named.indices.to_numpy(zero_copy_only=False)
+    for name, code in sorted((name, code) for code, name in enumerate(named.dictionary.to_pylist()) if "." not in name):
+        own = (codes == code) & (documents[parents] > 0)
+        values = np.full(table.num_rows, np.nan)
+        values[parents[own]] = rejected[own] / documents[parents[own]]
+        text = say("{} rejects", Name(name, SHORT, ends=True))
+        yield ShardValues(column=name, text=text, values=values, least_sd=_LEAST_SD)
+
+
+SHOWN = Shown(
+    parts=(Part(name="quality", area="quality", blocks=lambda manifest: [_section(manifest)]),),
+    shard_values=_shard_values,
+    facts={"rules": rules},
 )

@@ -8,5 +8,5 @@
 6. :mod:`covered`: what they cover is read once more, and its tokens are counted.
 
 A *window* is 50 consecutive words. A document is named by one number: the place
-(:func:`dataaudit.manifest.places.places_of`) of its file and row.
+(:func:`dataaudit.manifest.locate.places_of`) of its file and row.
 """

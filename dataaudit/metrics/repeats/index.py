@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dataaudit.atomic import sync_file, write_synced
-from dataaudit.errors import ManifestError
-from dataaudit.kernels.winnow import GRAM, WINDOW, winnow
-from dataaudit.kernels.words import split_words
-from dataaudit.link.joins import Joined
-from dataaudit.link.keyed import key_matrix, read_keyed
-from dataaudit.link.places import read_placed
+from dataaudit.base.errors import ManifestError
+from dataaudit.base.files import sync_file, write_synced
 from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, KEY_BYTES
+from dataaudit.scan.kernels.ngrams import GRAM, WINDOW, winnow
+from dataaudit.scan.kernels.words import split_words
+from dataaudit.scan.link.joins import Joined
+from dataaudit.scan.link.keyed import key_matrix, read_keyed
+from dataaudit.scan.link.places import read_placed
 
 FOLDER = "repeat_index"
 """In the manifest's folder."""
@@ -66,7 +66,7 @@ def link_index(files: pa.Table, start: int, stop: int) -> Joined:
     The key is the fingerprint, high byte last as in the rows it is made of; memory is 64 bytes a row of the range.
 
     Args:
-        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows FINGERPRINT_ROWS.
+        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows FINGERPRINT_ROWS.
         start: First value of the first byte of keys.
         stop: Value after the last.
 

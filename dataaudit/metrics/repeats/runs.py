@@ -1,20 +1,138 @@
 """Runs: consecutive windows of a document that stand, in the same order, somewhere before.
 
 A page of 5,000 words that 20 documents hold is 4,951 windows in each, and one run.
+
+The parts of a corpus as the link steps of repeats see them: each content once, with how often it is listed.
+
+Regroups what partitions of hashes found by the file that it speaks of.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from dataaudit.kernels.winnow import SPAN
-from dataaudit.link.joins import Joined
-from dataaudit.manifest.places import rows_of
-from dataaudit.metrics.repeats.by_file import FILE_KEY, file_keys, tables_by_file
-from dataaudit.metrics.repeats.listing import by_place, file_numbers
+from dataaudit.base.files import DamagedFileError
+from dataaudit.manifest.locate import ROW_BITS, places_of, rows_of
+from dataaudit.scan.kernels.ngrams import SPAN
+from dataaudit.scan.link.joins import Joined
+from dataaudit.scan.link.keyed import MERGED, each_table, key_matrix, read_keyed
+
+MAX_FILES = 1 << (63 - ROW_BITS)
+"""A document's number is that of a place, with the number of its file for a shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Keyed rows of parts, in ``m`` files; parts are numbered in the order of where each is listed first."""
+
+    paths: tuple[str, ...]
+    """[m] the files."""
+    numbers: np.ndarray
+    """int64[m] number of the part in each, :data:`dataaudit.scan.link.keyed.MERGED` where rows name their parts."""
+    times: np.ndarray
+    """int64[m] how often that part is listed: parts of equal content share a file, and are documents of their own."""
+
+    def tables(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
+        """Yield the rows of each file whose key's first byte is in [start, stop), with part and times of each row.
+
+        Raises:
+            DamagedFileError: Files are absent or damaged; it names all of them.
+        """
+        tables = each_table([os.fsencode(path) for path in self.paths], start, stop)
+        for table, number, times in zip(tables, self.numbers.tolist(), self.times.tolist(), strict=True):
+            if number == MERGED:
+                own = table.filter(pc.greater(table["part_times"], 0))
+                numbers, repeated = own["part_number"].to_numpy(), own["part_times"].to_numpy()
+                yield own.select(columns), numbers.astype(np.int64), repeated.astype(np.int64)
+            else:
+                yield table.select(columns), *(np.full(table.num_rows, value) for value in (number, times))
+
+
+def listing_of(files: pa.Table) -> Listing:
+    """Return the listing of a table of :data:`dataaudit.scan.link.joins.LINK_FILES`."""
+    known: dict[bytes, list[tuple[int, int]]] = {}
+    for row in files.to_pylist():
+        known.setdefault(row["path"], []).append((row["shard"], row["first_row"]))
+    ordered = sorted(known, key=lambda path: min(known[path]))
+    assert len(ordered) < MAX_FILES, "more parts than a document's number can name"
+    numbers = np.arange(len(ordered))
+    if "number" in files.column_names:  # others are in merged files
+        named = dict(zip(files["path"].to_pylist(), files["number"].to_pylist(), strict=True))
+        numbers = np.array([named[path] for path in ordered], dtype=np.int64)
+    return Listing(
+        tuple(os.fsdecode(path) for path in ordered),
+        numbers,
+        np.array([len(known[path]) for path in ordered], dtype=np.int64),
+    )
+
+
+def file_numbers(documents: np.ndarray) -> np.ndarray:
+    """int64[n] file of each document."""
+    return documents >> ROW_BITS
+
+
+def by_place(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
+    """int64[n] indices that sort by document, then by position, which is below 2^32; fastest for those of one file."""
+    if len(documents) and int(documents.max()) - (first := int(documents.min())) < 1 << 31:
+        return np.argsort(documents - first << 32 | positions, kind="stable")
+    return np.lexsort((positions, documents))
+
+
+FILE_KEY = pa.binary(4)
+"""Number of a file, its low byte first: a range of first bytes is some of the files, taken evenly."""
+_ROWS = 65536
+"""Rows after which a table of small files ends."""
+
+
+def file_keys(files: np.ndarray) -> pa.FixedSizeBinaryArray:
+    """Return int64[n] numbers of files as keys."""
+    return pa.FixedSizeBinaryArray.from_buffers(FILE_KEY, len(files), [None, pa.py_buffer(files.astype("<u4"))])
+
+
+def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[pa.Table]:
+    """Yield all rows of the files whose key's first byte is in [start, stop), in order, those of some files at a time.
+
+    In place of key and ``row`` stands ``document``, int64: the place of a document, with the number of its file for a
+    shard. A corpus may be a million files of a few rows, so what is done with a table is not done for each of them.
+
+    Args:
+        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows whose key is :data:`FILE_KEY`, then ``row``.
+        start: First value of the first byte.
+        stop: Value after the last.
+
+    Raises:
+        DamagedFileError: Files are absent or damaged; it names all of them.
+    """
+    tables, damaged = [], set[str]()
+    for path in files["path"].to_pylist():
+        try:
+            tables.append(read_keyed(Path(os.fsdecode(path)), start, stop))
+        except DamagedFileError as error:
+            damaged.update(error.paths)
+    if damaged:
+        raise DamagedFileError(*sorted(damaged))
+    if not tables:
+        return
+    table = pa.concat_tables(tables)
+    matrices = [key_matrix(chunk) for chunk in table["key"].chunks]
+    numbers = np.concatenate([np.zeros((0, 4), np.uint8), *matrices]).view("<u4").reshape(-1).astype(np.int64)
+    order = np.argsort(numbers, kind="stable")
+    numbers, ordered = numbers[order], table.take(pa.array(order)).drop_columns(["key"])
+    bounds = np.flatnonzero(np.diff(numbers, prepend=-1))
+    chosen = bounds[np.flatnonzero(np.diff(bounds // _ROWS, prepend=-1))]
+    for low, high in pairwise([*chosen.tolist(), len(numbers)]):
+        own = ordered.slice(low, high - low)
+        document = pa.array(places_of(numbers[low:high], own["row"].to_numpy()))
+        yield own.set_column(0, "document", document)
+
 
 RUNS = pa.schema(
     [
@@ -44,7 +162,7 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
     """Make runs of the occurrences of each file: keyed ``runs``, of :data:`RUN_ROWS`, and their ``histogram``.
 
     Args:
-        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows OCCURRENCE_ROWS of
+        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows OCCURRENCE_ROWS of
             :mod:`dataaudit.metrics.repeats.windows`.
         start: First value of the first byte of keys.
         stop: Value after the last.
@@ -72,7 +190,7 @@ def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator
     """Yield the runs of some files at a time, of :data:`RUNS`, of windows that ``floor`` documents hold.
 
     Args:
-        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
+        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
         start: First value of the first byte of keys.
         stop: Value after the last.
         floor: Documents that hold a window at least.
@@ -90,7 +208,7 @@ def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
     """Return the runs, ``hosts`` of :data:`RUNS`, of documents in which some window stands first.
 
     Args:
-        files: Of :data:`dataaudit.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
+        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
         start: First value of the first byte of keys.
         stop: Value after the last.
         floor: Documents that hold a window at least.

@@ -10,14 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.annotators.tokens import TOKENS, num_tokens
-from dataaudit.annotators.words import WORDS
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.kernels.winnow import winnow
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.scan.annotators import TOKENS, WORDS, num_tokens
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.kernels.ngrams import winnow
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 FINGERPRINTS = "fingerprints"
 """Name of the keyed table."""

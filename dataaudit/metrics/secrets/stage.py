@@ -1,4 +1,7 @@
-"""``secret_hit_rate``: keys, tokens and passwords, counted by entity and tier."""
+"""``secret_hit_rate``: keys, tokens and passwords, counted by entity and tier.
+
+The family of secrets: findings gathered; nothing has to be read again.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from dataaudit.annotators.findings import FINDINGS
-from dataaudit.annotators.tokens import TOKENS
-from dataaudit.corpus.batch import Annotation, DocBatch
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages import findings
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape
+from dataaudit.scan.annotators import FINDINGS, TOKENS
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.link.findings import findings_table
+from dataaudit.scan.link.step import LinkContext, LinkResult, LinkStep
+from dataaudit.scan.stages import findings
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape
 
 METRIC = "secret_hit_rate"
 
@@ -66,3 +70,15 @@ class Secrets(StageDefaults):
             "secrets_validated": counts[findings.ANY, findings.TIERS[0]]["hits"],
             "secrets": findings.column_rows(partial),
         }
+
+
+def secret_findings(context: LinkContext) -> LinkStep:
+    """Gather the findings.
+
+    Raises:
+        ClusterError: The join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    table = findings_table(context)
+    yield from ()
+    return LinkResult(tables={"findings": table})

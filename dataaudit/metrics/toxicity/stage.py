@@ -1,27 +1,36 @@
-"""``data_toxicity_rate``: what the screen says of every document; the judge's sample is drawn by its levels."""
+"""``data_toxicity_rate``: what the screen says of every document; the judge's sample is drawn by its levels.
+
+What shows a sample of documents to Detoxify, and keeps what it says: scores of each document and class.
+
+The family of toxicity: a judge looks at a sample of every stratum, and the rates are estimated from its verdicts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.annotators.languages import LANGUAGES
-from dataaudit.annotators.tokens import TOKENS
-from dataaudit.annotators.toxicity import TOXICITY
-from dataaudit.annotators.words import WORDS
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.detectors.toxicity.scores import ScreenBatch
 from dataaudit.manifest.metric import SCREEN_ALONE
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
-from dataaudit.stages.strata import MEMBER_ROWS, MEMBERS, STRATA, count_strata, member_rows
+from dataaudit.manifest.tables import TABLES
+from dataaudit.scan.annotators import LANGUAGES, TOKENS, TOXICITY, WORDS
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.detectors.judges import Unavailable
+from dataaudit.scan.detectors.toxicity.judge import ToxicityJudge
+from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel
+from dataaudit.scan.detectors.toxicity.screen import ScreenBatch
+from dataaudit.scan.link.judging import Answers, JudgeTask, Rates, Verdicts, judged_findings, not_evaluated, seen_table
+from dataaudit.scan.link.sampling import Question, draw, wanted_rows
+from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 METRIC = "data_toxicity_rate"
 EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -99,3 +108,123 @@ class Toxicity(StageDefaults):
             "toxicity_screen": total / MILLION / documents if documents else None,
             "toxicity_screened": documents,
         }
+
+
+SCORES = pa.schema([("row", pa.int64()), ("bytes", pa.int64()), ("class", pa.string()), ("score", pa.float64())])
+"""A row a document and class: its probability, and the document's size. Documents without a verdict have none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToxicityTask(JudgeTask):
+    """SecondPassTask: asks Detoxify."""
+
+    name: ClassVar[str] = "toxicity_judge"
+    version: ClassVar[str] = "1"
+    model: JudgeModel
+
+    def decisive(self) -> dict[str, Any]:
+        """Return what decides its verdicts: all of the model but what it reads, where it lies and what it runs on."""
+        values = asdict(self.model)
+        for name in ("languages", "path", "config_path", "device"):
+            del values[name]
+        return {**values, "tokenizer": self.tokenizer}
+
+    def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
+        """Return ``seen`` and ``scores`` of the documents."""
+        del wanted
+        judged = ToxicityJudge(self.model).judge(batch.texts)
+        tokens = np.diff(encode(batch.texts).offsets)
+        good = np.flatnonzero([failure is None for failure in judged.failures])
+        classes = self.model.classes
+        scores = pa.table(
+            [
+                np.repeat(batch.rows[good], len(classes)),
+                np.repeat(batch.num_bytes()[good], len(classes)),
+                list(classes) * len(good),
+                judged.probabilities[good].astype(np.float64).round(4).reshape(-1),
+            ],
+            schema=SCORES,
+        )
+        return {"seen": seen_table(batch, tokens, judged.whole, judged.failures), "scores": scores}
+
+
+NO_JUDGE = "no_judge"
+POSITIVE_SCORE = 0.5
+"""Probability from which on a document is of a class."""
+THRESHOLDS = (0.1, 0.25, 0.75, 0.9)
+"""Further probabilities that the share of documents above is estimated for: how the judge's scores are distributed."""
+_DIGITS = 2
+"""Decimals of a score in the table of findings: the fourth may differ between processors, these hardly ever do."""
+_SALT = 1
+_UNSCREENED_GUESS = 0.02
+"""Share of toxic documents expected where the screen cannot look."""
+
+
+def toxic_documents(context: LinkContext) -> LinkStep:
+    """Draw the sample, have it judged, and estimate.
+
+    Raises:
+        ClusterError: The join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    judge, version = context.content.judge, Toxicity.version
+    settings = context.config.toxicity
+    question = Question(
+        metric=METRIC,
+        half_width=settings.half_width,
+        most=settings.most_judged,
+        languages=() if judge is None or isinstance(judge, Unavailable) else judge.languages,
+        guesses=_guesses(context),
+        salt=_SALT,
+    )
+    if judge is None or isinstance(judge, Unavailable):
+        reason = NO_JUDGE if judge is None else str(judge.reason)
+        return LinkResult(metrics=not_evaluated(question, {"rate": "ratio"}, reason, version))
+    sampled = draw(context, question)
+    task = ToxicityTask(model=judge, tokenizer=context.tokenizer())
+    (result,) = yield [SecondPassRequest(task=task, wanted=wanted_rows(sampled.places))]
+    answers = Answers(result, sampled)
+    scores = answers.table("scores", SCORES)
+    rates = Rates(question, sampled, version)
+    found = LinkResult(
+        metrics=[*rates.coverage(len(answers)), *answers.records(question, version)],
+        warnings=answers.warnings(question, sampled, "toxicity"),
+    )
+
+    def above(name: str, threshold: float) -> Verdicts:
+        own = scores.filter(pc.equal(scores["class"], name))
+        return answers.verdicts(own, (own["score"].to_numpy() >= threshold).astype(np.int64))
+
+    main = judge.classes[judge.main_class]
+    tables = []
+    for name in judge.classes:
+        verdicts = above(name, POSITIVE_SCORE)
+        found.metrics += rates.shares("rate", name, verdicts)
+        if name == main:
+            found.metrics += rates.shares("rate", None, verdicts)
+        tables.append(rates.table(name, verdicts))
+    for threshold in THRESHOLDS:
+        found.metrics += rates.shares(f"rate_at_{threshold:g}", None, above(main, threshold))
+    positive = scores.filter(pc.greater_equal(scores["score"], POSITIVE_SCORE))
+    whole = positive.append_column("start", pa.array(np.zeros(positive.num_rows, dtype=np.int64)))
+    whole = whole.append_column("end", whole["bytes"])
+    shown = pc.round(whole["score"], _DIGITS)  # rates have used the exact one
+    whole = whole.set_column(whole.schema.get_field_index("score"), "score", shown)
+    found.tables = {
+        "judged": pa.concat_tables(tables),
+        "findings": judged_findings(judge.title, whole, TABLES["findings"].schema),
+    }
+    return found
+
+
+def _guesses(context: LinkContext) -> dict[int, float]:
+    """Return the share of toxic documents that is expected of each level: the mean probability of its documents."""
+    bounds = (0.0, *EDGES, 1.0)
+    guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise(bounds))}
+    sums: dict[int, list[int]] = {}
+    for row in context.survey.by_split[context.stage.name, "scores"].to_pylist():
+        own = sums.setdefault(row["level"], [0, 0])
+        own[0] += row["documents"]
+        own[1] += row["probability"]
+    means = {level: total / MILLION / documents for level, (documents, total) in sums.items()}
+    return {**guesses, **means, UNSCREENED: _UNSCREENED_GUESS}

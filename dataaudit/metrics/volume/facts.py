@@ -9,14 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit import text as t
-from dataaudit.manifest.core import Coverage, LedgerRecord
-from dataaudit.manifest.load import Manifest, once
-from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics.meanings import encoder_text
-from dataaudit.metrics.shown import LONG, Kind, Part, Shown, Standout, listed_shares
-from dataaudit.render.blocks import (
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import (
     MOST_ROWS,
     Bar,
     Facts,
@@ -31,7 +25,12 @@ from dataaudit.render.blocks import (
     rows_of,
     toned,
 )
-from dataaudit.render.line import Line, Name, Number, decimal, join, say, share, size
+from dataaudit.base.render.line import Line, Name, Number, decimal, join, say, share, size
+from dataaudit.manifest.core import Coverage, LedgerRecord
+from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric_rows import MetricRows
+from dataaudit.manifest.tables import HELD_BACK
+from dataaudit.metrics.shown import LONG, Kind, Part, Shown, Standout, encoder_text, listed_shares
 
 UNREAD = ("quarantined", "skipped")
 _BARS, _SAID, _PATH = 15, 3, 4096

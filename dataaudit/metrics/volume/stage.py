@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.annotators.tokens import TOKENS, num_tokens
-from dataaudit.corpus.batch import Annotation, DocBatch
-from dataaudit.corpus.tokens import TokenBatch
 from dataaudit.manifest.metric import Metric, ratio
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.stages.base import Context, StageDefaults
-from dataaudit.stages.groups import Groups
-from dataaudit.stages.partial import Partial, TableShape, group
+from dataaudit.scan.annotators import TOKENS, num_tokens
+from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.stages.base import Context, StageDefaults
+from dataaudit.scan.stages.groups import Groups
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 _COUNTS = ("documents", "bytes", "tokens", "empty", "with_nul")
 _ENCODED = ("documents", "bytes", "sampled", "differing")

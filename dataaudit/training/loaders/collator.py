@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.errors import TagsError
+from dataaudit.base.errors import TagsError
 from dataaudit.training.loaders.token_tags import COLUMNS, batch_tags, columns_of, row_tags
 from dataaudit.training.packing import Shift, check_shift, check_sizes
-from dataaudit.training.stretch_losses import IGNORED
+from dataaudit.training.segment_losses import IGNORED
 
 TAGS = "tags"
 _MATRIX = 2

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.atomic import replacing
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import replacing
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.training.documents import Documents
 from dataaudit.training.packing import Order, ordered

@@ -21,8 +21,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DistributedSampler
 
-from dataaudit.errors import TagsError
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import Guarded, TagsError
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
 from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles

@@ -14,10 +14,9 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, RandomSampler
 
-from dataaudit.errors import ConfigError, CorpusRefused
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import ConfigError, CorpusRefused, Guarded
 from dataaudit.training.corpus import Corpus
-from dataaudit.training.tags import EPOCH, SHARD
+from dataaudit.training.packing import EPOCH, SHARD
 
 Dealt = Literal["batches", "rows"]
 DATA = ("dp", "dp_replicate", "dp_shard", "fsdp", "data")

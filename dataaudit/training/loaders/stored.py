@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.atomic import write_whole
-from dataaudit.errors import ConfigError, CorpusRefused
+from dataaudit.base.errors import ConfigError, CorpusRefused
+from dataaudit.base.files import write_whole
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.documents import Documents
 from dataaudit.training.loaders.hub import Content, tagged_records

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.errors import TagsError
-from dataaudit.training.tags import EPOCH, MERGED, STRETCHES, TARGETS, UNUSED, empty_tags
+from dataaudit.base.errors import TagsError
+from dataaudit.training.packing import EPOCH, MERGED, STRETCHES, TARGETS, UNUSED, empty_tags
 
 PLACE = ("shard", "row", "source")
 """Columns of a record that is one document, or one piece of it."""

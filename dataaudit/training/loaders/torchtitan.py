@@ -21,11 +21,10 @@ import numpy as np
 import torch
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataset
 
-from dataaudit.errors import ConfigError, TagsError
+from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.training.loaders.collator import TAGS
 from dataaudit.training.loaders.token_tags import PLACE, batch_tags, row_tags, token_columns
-from dataaudit.training.packing import check_sizes
-from dataaudit.training.tags import STRETCHES
+from dataaudit.training.packing import STRETCHES, check_sizes
 
 _BUFFER = "tags_buffer"
 

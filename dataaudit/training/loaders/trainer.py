@@ -32,9 +32,8 @@ import torch
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from dataaudit.atomic import write_whole
-from dataaudit.errors import ConfigError, TagsError
-from dataaudit.guarded import Guarded
+from dataaudit.base.errors import ConfigError, Guarded, TagsError
+from dataaudit.base.files import write_whole
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS, TaggedCollator
 from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles

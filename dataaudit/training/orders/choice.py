@@ -12,13 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from dataaudit.errors import ConfigError
-from dataaudit.extras import require
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.extras import require
+from dataaudit.training.orders.frameworks import Evaluations, OffsetOrder, RankedOrder, open_olmo
 from dataaudit.training.orders.megatron import open_megatron
-from dataaudit.training.orders.nanogpt import Evaluations, OffsetOrder
-from dataaudit.training.orders.olmo import open_olmo
 from dataaudit.training.orders.rows import MappedFiles, Order
-from dataaudit.training.orders.torchtitan import RankedOrder
 
 Kind = Literal["megatron", "nanogpt", "olmo", "torchtitan"]
 _NEEDS: Mapping[Kind, tuple[str, ...]] = {

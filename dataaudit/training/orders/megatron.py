@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dataaudit import text as t
-from dataaudit.errors import ConfigError
-from dataaudit.regular import expect_regular, read_regular
-from dataaudit.robust import Ints
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import expect_regular, read_regular
+from dataaudit.base.statistics import Ints
 from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
 _NAMED = 5

@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit import text as t
-from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError, ManifestMismatch
+from dataaudit.base.render.terminal import facts, page, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.render.terminal import facts, page, terminal_width
 from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
-from dataaudit.training.curve import judge
+from dataaudit.training.attribution.curve import judge
+from dataaudit.training.attribution.loss_table import Losses
+from dataaudit.training.corpus import sources_of
 from dataaudit.training.logthread import value_columns
-from dataaudit.training.loss_table import Losses
 from dataaudit.training.monitor import BLOCK_ROWS
 from dataaudit.training.orders.choice import Batch, Choice
+from dataaudit.training.orders.frameworks import RankedOrder
 from dataaudit.training.orders.rows import MappedFiles, Order, stretches_of
-from dataaudit.training.orders.torchtitan import RankedOrder
-from dataaudit.training.shardtable import sources_of
 
 _FLUSH_ROWS = 1 << 18
 _SHARD_COLUMNS = ("shard", "split", "uri", "sha256")

@@ -13,9 +13,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from dataaudit.corpus.tokenfiles.maps import map_path, read_map
-from dataaudit.errors import ConfigError, ManifestMismatch
-from dataaudit.robust import Ints
+from dataaudit.base.errors import ConfigError, ManifestMismatch
+from dataaudit.base.statistics import Ints
+from dataaudit.scan.corpus.token_files import map_path, read_map
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

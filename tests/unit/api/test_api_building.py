@@ -11,8 +11,8 @@ import typed_use
 from made_keys import write_keys
 
 from dataaudit import api
+from dataaudit.base.errors import ConfigError, DataAuditError, ExitCode, NothingEvaluated
 from dataaudit.config import parse_config
-from dataaudit.errors import ConfigError, DataAuditError, ExitCode, NothingEvaluated
 
 
 @pytest.fixture(scope="module")

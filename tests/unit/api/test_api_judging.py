@@ -15,10 +15,10 @@ from made_keys import write_keys
 from made_manifest import shard
 
 from dataaudit import api, cli
-from dataaudit.errors import ConfigError, ManifestError, ManifestMismatch, QuarantineError, SignatureRefused
-from dataaudit.gate.document import gate_json
-from dataaudit.gate.policy import Policy
-from dataaudit.quarantine.list import Standing, read
+from dataaudit.base.errors import ConfigError, ManifestError, ManifestMismatch, QuarantineError, SignatureRefused
+from dataaudit.decide.gate.document import gate_json
+from dataaudit.decide.gate.policy import Policy
+from dataaudit.decide.quarantine.list import Standing, read
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[3] / "manifests/demo"

@@ -15,7 +15,7 @@ import yaml
 from made_manifest import shard
 
 from dataaudit import api
-from dataaudit.errors import ConfigError, ManifestError
+from dataaudit.base.errors import ConfigError, ManifestError
 from dataaudit.manifest.load import load_manifest
 
 DEMO = Path(__file__).parents[3] / "manifests/demo"

@@ -114,9 +114,9 @@ def test_a_function_is_callable_whatever_was_imported_before(before, tmp_path):
             assert inspect.signature(function) == inspect.signature(same) == inspect.signature(getattr(api, name))
             module = importlib.import_module(f"dataaudit.{{name}}.{{inner}}")
             assert getattr(getattr(dataaudit, name), inner) is module
-        import dataaudit.gate.run as run
+        import dataaudit.decide.gate.run as run
         from dataaudit.gate import run as again
-        assert run is again is dataaudit.gate.run
+        assert run is again is dataaudit.decide.gate.run
         """,
         tmp_path,
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, assert_type
 
 import dataaudit
 from dataaudit.api import Build, Difference, Manifest, QuarantineList, Verdict
-from dataaudit.errors import DataAuditError, ExitCode
+from dataaudit.base.errors import DataAuditError, ExitCode
 
 if TYPE_CHECKING:
     import polars as pl

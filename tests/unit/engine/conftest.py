@@ -3,16 +3,11 @@ from __future__ import annotations
 import pytest
 from made_build import STAGE_LIST, config
 
-from dataaudit.annotators.findings import Findings
-from dataaudit.annotators.languages import Languages
-from dataaudit.annotators.names import Names
-from dataaudit.annotators.tokens import Tokens
-from dataaudit.annotators.toxicity import Toxicity
-from dataaudit.annotators.words import Words
 from dataaudit.config import LanguageConfig
-from dataaudit.corpus.tokens import Risks, resolve_tokenizer
-from dataaudit.detectors import resolve_content, resolve_languages
 from dataaudit.engine.units import ScanSettings
+from dataaudit.scan.annotators import Findings, Languages, Names, Tokens, Toxicity, Words
+from dataaudit.scan.corpus.tokens import Risks, resolve_tokenizer
+from dataaudit.scan.detectors import resolve_content, resolve_languages
 
 
 @pytest.fixture(scope="module")

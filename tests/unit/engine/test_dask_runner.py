@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.corpus.loss import Reason
+from dataaudit.base.errors import ClusterError
 from dataaudit.engine import dask_runner as module
-from dataaudit.engine.admission import Newcomers, Terms
 from dataaudit.engine.cluster import Cluster
 from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_PIECES, MAX_TASKS, DaskRunner
+from dataaudit.engine.preflight import Newcomers, Terms
 from dataaudit.engine.units import Outcome
-from dataaudit.errors import ClusterError
+from dataaudit.scan.corpus.loss import Reason
 
 
 @dataclass

@@ -11,21 +11,21 @@ import pyarrow as pa
 import pytest
 from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_of, probe, read_shards, shard, shard_list
 
+from dataaudit.base.process import release_arrow
 from dataaudit.engine import packs as packs_module
-from dataaudit.engine import sorted_rows
+from dataaudit.engine import packs as sorted_rows
 from dataaudit.engine.packs import Packs
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.planned import Plan, missing_units
-from dataaudit.engine.spooled_table import TableWriter
 from dataaudit.engine.store import PartialStore, entry_item, rows_item
+from dataaudit.engine.summing import TableWriter
 from dataaudit.engine.surveying import survey
 from dataaudit.engine.tables import SHARDS
 from dataaudit.engine.units import READING
-from dataaudit.lean import release_arrow
-from dataaudit.link.joins import KeyedFile, KeyedFiles, Numbered
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table
 from dataaudit.manifest.tables import TABLES
+from dataaudit.scan.link.joins import KeyedFile, KeyedFiles, Numbered
 
 FEW, MANY = 100, 600
 ENTRIES = 2 * len(STAGE_LIST) + 2

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.engine.alone import end_child, run_alone
+from dataaudit.engine.sandbox import end_child, run_alone
 from dataaudit.engine.units import Outcome
+from dataaudit.scan.corpus.loss import Reason
 
 pytestmark = pytest.mark.kills
 
@@ -58,7 +58,7 @@ def test_memory_is_watched_while_an_answer_hangs():
 
 
 def test_one_that_closes_its_pipe_and_stays_is_ended(monkeypatch):
-    monkeypatch.setattr("dataaudit.engine.alone._LAST_SECONDS", 0.2)
+    monkeypatch.setattr("dataaudit.engine.sandbox._LAST_SECONDS", 0.2)
     outcome = run_alone(stop_talking, None, memory_limit=0, seconds=60)
     assert (outcome.reason, outcome.place) == (Reason.WORKER_DIED, "signal SIGKILL")
 

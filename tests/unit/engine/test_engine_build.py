@@ -14,19 +14,19 @@ import pytest
 from made_build import HereRunner, Notes, write_file
 from packed import entries, flip, packs
 
-from dataaudit.annotators import tokens as token_annotator
-from dataaudit.corpus.loss import Reason, ShardUnreadable
-from dataaudit.corpus.tokens import Risks, TokenBatch
+from dataaudit.base.errors import ClusterError, ExitCode
 from dataaudit.engine import build as module
-from dataaudit.engine import job, merging, work
+from dataaudit.engine import job, joins, work
 from dataaudit.engine.build import build
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.packs import PACKS, Item, read_pack, write_pack
 from dataaudit.engine.setup import prepare
-from dataaudit.errors import ClusterError, ExitCode
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions
+from dataaudit.scan import annotators as token_annotator
+from dataaudit.scan.corpus.loss import Reason, ShardUnreadable
+from dataaudit.scan.corpus.tokens import Risks, TokenBatch
 
 GOOD = [{"text": f"document {number % 30}", "source": "ab"[number % 2]} for number in range(50)]
 DIFFERS = {"text": "DIFFERS", "source": "a"}
@@ -139,8 +139,8 @@ def test_merging_keyed_rows_changes_nothing(corpus, runners, monkeypatch):
     write_file(corpus / "train" / "spans.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
     first, manifest = run(corpus)
     assert len(manifest.table("hotspots"))
-    monkeypatch.setattr(merging, "MOST_FILES", 2)
-    monkeypatch.setattr(merging, "_GROUP_PARTS", 3)
+    monkeypatch.setattr(joins, "MOST_FILES", 2)
+    monkeypatch.setattr(joins, "_GROUP_PARTS", 3)
     again, _ = run(corpus, state="other")
     assert again.id == first.id
     assert {name for name, _ in runners[0].ran} ^ {name for name, _ in runners[1].ran} == {"link-merge"}

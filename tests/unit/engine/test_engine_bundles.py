@@ -12,8 +12,6 @@ import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 from packed import packs
 
-from dataaudit.annotators.base import Annotators
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine import bundles, work
 from dataaudit.engine.bundles import MOST_PARTS, Scan
 from dataaudit.engine.packs import read_pack
@@ -21,6 +19,8 @@ from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, ProbeUnit
 from dataaudit.engine.work import probe_file
+from dataaudit.scan.annotators import Annotators
+from dataaudit.scan.corpus.loss import Reason
 
 BATCH_BYTES = 1 << 16
 SENTENCE = "Call Anna Berger at +49 30 901820 or write to anna.berger@firma-berger.de about the meeting on the hill. "

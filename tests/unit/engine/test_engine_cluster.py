@@ -6,10 +6,10 @@ import dask
 import pytest
 
 import dataaudit
+from dataaudit.base.errors import ClusterError, ConfigError
+from dataaudit.base.sealing import under_key
 from dataaudit.engine import cluster as module
 from dataaudit.engine.cluster import SETTINGS, ClusterChoice, expect_closed, open_cluster
-from dataaudit.errors import ClusterError, ConfigError
-from dataaudit.sealing import under_key
 
 
 @pytest.mark.parametrize("limit", ["abc", "2 apples", "-1GB"])

@@ -20,13 +20,13 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.corpus.loss import MAX_PLACES, LossLog, Reason
-from dataaudit.corpus.readers.part import MAX_COLUMNS, PartStats
 from dataaudit.engine import gather as gathering
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
-from dataaudit.link.step import DamagedEntryError
-from dataaudit.stages.base import merge
+from dataaudit.scan.corpus.loss import MAX_PLACES, LossLog, Reason
+from dataaudit.scan.corpus.readers.part import MAX_COLUMNS, PartStats
+from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.stages.base import merge
 
 BAD = st.lists(st.sampled_from([None, Reason.INVALID_JSON, Reason.TEXT_MISSING]), min_size=1, max_size=120)
 

@@ -9,9 +9,9 @@ from dataclasses import fields, replace
 import pytest
 from made_build import stat
 
-from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
-from dataaudit.corpus.storage.files import FileStat, listed_stat, stat_file
-from dataaudit.engine.index import StatIndex
+from dataaudit.engine.probing import StatIndex
+from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
+from dataaudit.scan.corpus.storage.files import FileStat, listed_stat, stat_file
 
 SECOND = 1_000_000_000
 NOW = 100 * SECOND
@@ -83,7 +83,7 @@ def test_a_remote_file_is_known_by_its_validator(tmp_path):
 def test_a_listing_spares_the_request_for_each_file(monkeypatch):
     """What the listing said counts, unless it said nothing that vouches for the bytes."""
     monkeypatch.setattr(
-        "dataaudit.corpus.storage.files.stat_remote", lambda path: RemoteStat(size=2, validator="asked")
+        "dataaudit.scan.corpus.storage.files.stat_remote", lambda path: RemoteStat(size=2, validator="asked")
     )
     listed = {
         validator: RemotePath("s3://b/k", "s3://b/k", Access(), RemoteStat(size=1, validator=validator))

@@ -11,9 +11,9 @@ from dataaudit.engine import joins
 from dataaudit.engine.joins import run_join
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import FILES
-from dataaudit.link.joins import Join, Joined
-from dataaudit.link.merged import each_table
-from dataaudit.link.step import DamagedEntryError
+from dataaudit.scan.link.joins import Join, Joined
+from dataaudit.scan.link.keyed import each_table
+from dataaudit.scan.link.step import DamagedEntryError
 
 KEYS = pa.schema([("shard", pa.int32()), ("first_row", pa.int64()), ("keys", pa.list_(pa.binary()))])
 

@@ -12,20 +12,17 @@ from pathlib import Path
 import pytest
 from made_build import DECISIVE, STAGE_LIST, config, plan, probe, shard
 
-from dataaudit.annotators.languages import LANGUAGES
-from dataaudit.annotators.matches import MATCHES
-from dataaudit.annotators.tokens import TOKENS, Tokens
-from dataaudit.annotators.toxicity import TOXICITY
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.readers import Part, ReadRequest
-from dataaudit.corpus.tokens import Risks, TokenizerFile
-from dataaudit.detectors import LanguageModels
-from dataaudit.detectors.base import DetectorModel
-from dataaudit.engine import keys
+from dataaudit.engine import plan as keys
 from dataaudit.metrics.exact_dup.stage import ExactDup
 from dataaudit.metrics.lengths.stage import Lengths
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.metrics.volume.stage import Volume
+from dataaudit.scan.annotators import LANGUAGES, MATCHES, TOKENS, TOXICITY, Tokens
+from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.readers import Part, ReadRequest
+from dataaudit.scan.corpus.tokens import Risks, TokenizerFile
+from dataaudit.scan.detectors import LanguageModels
+from dataaudit.scan.detectors.base import DetectorModel
 
 RULE = FieldRule(text="text", source_column=None, source_constant="web", max_record_bytes=100)
 READING = {

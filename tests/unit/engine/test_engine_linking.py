@@ -19,16 +19,15 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.corpus.loss import Reason
+from dataaudit.base.errors import ClusterError
 from dataaudit.engine import joins
 from dataaudit.engine.linking import LinkContext, run_link_steps
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, Outcome
-from dataaudit.errors import ClusterError
-from dataaudit.link.step import DamagedEntryError
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.exact_dup.link import MEMBERS, clusters_table, exact_duplicates
-from dataaudit.metrics.exact_dup.stage import ExactDup
+from dataaudit.metrics.exact_dup.stage import MEMBERS, ExactDup, clusters_table, exact_duplicates
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.link.step import DamagedEntryError
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
 

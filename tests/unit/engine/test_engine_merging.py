@@ -19,19 +19,17 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.engine import joins, merging
-from dataaudit.engine.joins import run_join
-from dataaudit.engine.merging import link_files
+from dataaudit.engine import joins
+from dataaudit.engine import joins as merging
+from dataaudit.engine.joins import link_files, run_join
 from dataaudit.engine.store import PartialStore
-from dataaudit.link.joins import LINK_FILES, Join, KeyedFile, KeyedFiles
-from dataaudit.link.merged import MERGED
-from dataaudit.link.places import read_placed
-from dataaudit.link.step import DamagedEntryError
-from dataaudit.link.stored import Stored
-from dataaudit.metrics.exact_dup.link import link_exact
-from dataaudit.metrics.repeats.fingerprints import link_fingerprints
-from dataaudit.metrics.repeats.hot import hot_rows
-from dataaudit.metrics.repeats.listing import listing_of
+from dataaudit.metrics.exact_dup.stage import link_exact
+from dataaudit.metrics.repeats.runs import listing_of
+from dataaudit.metrics.repeats.windows import hot_rows, link_fingerprints
+from dataaudit.scan.link.joins import LINK_FILES, Join, KeyedFile, KeyedFiles
+from dataaudit.scan.link.keyed import MERGED, Stored
+from dataaudit.scan.link.places import read_placed
+from dataaudit.scan.link.step import DamagedEntryError
 
 LONG = " ".join(f"w{number}" for number in range(120))
 EMITTED = [(stage.name, name, schema) for stage in STAGE_LIST for name, schema in stage.emits.items()]

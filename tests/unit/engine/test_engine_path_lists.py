@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dataaudit.corpus.shards import Shard
-from dataaudit.engine.path_lists import check_inputs
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
+from dataaudit.engine.setup import check_inputs
+from dataaudit.scan.corpus.shards import Shard
 
 
 def shard(path, uri="", **more):

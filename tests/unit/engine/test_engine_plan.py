@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from made_build import STAGE_LIST, config, missing, plan, probe, shard, stat, write_partials, write_reading
 
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING
+from dataaudit.scan.corpus.loss import Reason
 
 NAMES = {stage.name for stage in STAGE_LIST}
 DOCUMENTS = [("one", "web"), ("two", "web")]

@@ -11,13 +11,12 @@ import fsspec
 import pytest
 from made_build import HereRunner, Notes, config, probe, shard, shard_list, write_file
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.config import AuditConfig, SourceRule
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.readers import Part
-from dataaudit.corpus.storage.address import Access, RemotePath
-from dataaudit.engine.index import StatIndex
-from dataaudit.engine.probing import Probed, probe_shards, resolve_columns
-from dataaudit.errors import ConfigError
+from dataaudit.engine.probing import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.readers import Part
+from dataaudit.scan.corpus.storage.address import Access, RemotePath
 
 LINE = b'{"text": "x", "source": "s"}\n'
 
@@ -67,7 +66,7 @@ def test_files_are_hashed_and_their_faults_named(tmp_path, files):
 
 def test_known_files_are_not_read_again(tmp_path, files, monkeypatch):
     """Settled files are known; --rehash, another cut and a touch each hash again, to the same answer."""
-    monkeypatch.setattr("dataaudit.engine.index._SETTLED_NS", -(10**12))
+    monkeypatch.setattr("dataaudit.engine.probing._SETTLED_NS", -(10**12))
     shards = [shard(number, path=path) for number, path in enumerate(files[:2])]
     first = look(tmp_path, shards)[0]
     again, _, hashed, _ = look(tmp_path, shards)
@@ -93,7 +92,7 @@ def test_an_index_that_fails_is_done_without_and_noted(tmp_path, files):
 def test_a_store_without_validators_is_hashed_in_every_build_and_that_is_said(tmp_path, monkeypatch):
     """The numbers stay right, the time is spent, and the manifest's notes say why."""
     fsspec.filesystem("memory").pipe("/probing/a.jsonl", LINE)
-    monkeypatch.setattr("dataaudit.corpus.storage.remote._TIMES", ())
+    monkeypatch.setattr("dataaudit.scan.corpus.storage.remote._TIMES", ())
     path = RemotePath("memory://probing/a.jsonl", "memory://probing/a.jsonl", Access())
     for _ in range(2):
         probes, _, hashed, notes = look(tmp_path, [shard(path=path)])

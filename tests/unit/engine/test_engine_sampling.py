@@ -11,9 +11,9 @@ from made_build import HereRunner, Notes, config, gathered, read_shards, surveye
 from dataaudit.engine import joins
 from dataaudit.engine.linking import LinkContext
 from dataaudit.engine.store import PartialStore
-from dataaudit.link.sampling import Question, draw
-from dataaudit.manifest.places import rows_of
+from dataaudit.manifest.locate import rows_of
 from dataaudit.metrics.toxicity.stage import EDGES, Toxicity
+from dataaudit.scan.link.sampling import Question, draw
 
 GUESSES = {level: (level + 1) / 20 for level in range(-1, len(EDGES) + 1)}
 

@@ -12,22 +12,18 @@ import pytest
 from made_build import HereRunner, Notes, config, identities, read_shards, write_reading
 from packed import entries, flip
 
-from dataaudit.annotators.words import WORDS, Words
-from dataaudit.corpus.batch import Annotation
-from dataaudit.corpus.loss import LossLog, Reason
-from dataaudit.corpus.readers import PartStats, read_part
-from dataaudit.corpus.shards import Shard
-from dataaudit.engine.linking import LinkContext, run_link_steps
+from dataaudit.engine.linking import LinkContext, PartsLostError, run_link_steps, run_second_pass
 from dataaudit.engine.plan import plan_shard
-from dataaudit.engine.runner import unit_limit
-from dataaudit.engine.second_pass import PartsLostError, run_second_pass
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import ProbeUnit, ScanSettings
+from dataaudit.engine.units import ProbeUnit, ScanSettings, unit_limit
 from dataaudit.engine.work import probe_file
-from dataaudit.link.second_pass import SecondPassRequest
-from dataaudit.link.step import DamagedEntryError, LinkResult
-from dataaudit.link.survey import Survey
 from dataaudit.metrics.exact_dup.stage import ExactDup
+from dataaudit.scan.annotators import WORDS, Words
+from dataaudit.scan.corpus.batch import Annotation
+from dataaudit.scan.corpus.loss import LossLog, Reason
+from dataaudit.scan.corpus.readers import PartStats, read_part
+from dataaudit.scan.corpus.shards import Shard
+from dataaudit.scan.link.step import DamagedEntryError, LinkResult, SecondPassRequest, Survey
 
 SEEN = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("note", pa.string()), ("words", pa.int64())])
 KEYED = pa.schema([("key", pa.binary(4)), ("row", pa.int64())])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_build import write_file
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.engine.setup import prepare, read_key
-from dataaudit.errors import ConfigError
 
 CONFIG = b"splits: {train: {paths: [a.jsonl], text: body}}\ntokenizer: mine.json\n"
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from lanes import examples
 from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard, summed
 
-from dataaudit.corpus.loss import Loss, Reason
 from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.ledger import Ledger
 from dataaudit.engine.tables import (
+    Ledger,
     headline,
     metric_records,
     source_tables,
@@ -25,6 +24,7 @@ from dataaudit.manifest.metric_rows import MetricRows, metrics_table
 from dataaudit.manifest.publish import prepare_tables, publish, table_records
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.registry import STATISTICS
+from dataaudit.scan.corpus.loss import Loss, Reason
 
 DOCUMENTS = st.lists(
     st.tuples(st.sampled_from(["", "one", "two words"]), st.sampled_from(["web", "", "other", "(none)"])), max_size=6

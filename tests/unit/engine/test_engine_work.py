@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 
-from dataaudit.annotators.languages import Languages
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine import work
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.units import READING, ProbeUnit
 from dataaudit.engine.work import hash_file, probe_file, scan_part
+from dataaudit.scan.annotators import Languages
+from dataaudit.scan.corpus.loss import Reason
 
 LINES = "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(20)).encode()
 

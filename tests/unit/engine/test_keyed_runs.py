@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.atomic import DamagedFileError
-from dataaudit.engine import keyed_runs
-from dataaudit.engine.keyed_runs import KeyedRuns
-from dataaudit.link.keyed import NUM_BYTES, read_keyed, write_keyed
+from dataaudit.base.files import DamagedFileError
+from dataaudit.engine import running_task
+from dataaudit.engine.running_task import KeyedRuns
+from dataaudit.scan.link.keyed import NUM_BYTES, read_keyed, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("values", pa.large_list(pa.uint64()))])
 KEYS = st.one_of(st.binary(min_size=8, max_size=8), st.sampled_from([b"\0" * 8, b"\xff" * 8, b"ab" + b"\0" * 6]))
@@ -86,7 +86,7 @@ def test_runs_hold_the_rows_that_one_file_would(keys, cut, run, byte, tmp_path_f
     table = pa.table([keys, range(len(keys)), values], schema=SCHEMA)
     tables = [table.slice(start, cut) for start in range(0, len(keys), cut)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(keyed_runs, "RUN_BYTES", run)
+        patch.setattr(running_task, "RUN_BYTES", run)
         runs = KeyedRuns(SCHEMA, folder)
         for one in tables:
             runs.add(one)
@@ -106,7 +106,7 @@ def test_runs_hold_the_rows_that_one_file_would(keys, cut, run, byte, tmp_path_f
 
 def test_damage_to_a_run_is_found(tmp_path, monkeypatch):
     """One flipped byte, and no file without a name is left behind."""
-    monkeypatch.setattr(keyed_runs, "RUN_BYTES", 1)
+    monkeypatch.setattr(running_task, "RUN_BYTES", 1)
     runs = KeyedRuns(SCHEMA, tmp_path)
     for row in range(3):
         runs.add(pa.table([[b"abcdefgh"], [row], [[row]]], schema=SCHEMA))

@@ -11,11 +11,11 @@ import sys
 import pytest
 
 from dataaudit import api
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 
 SCRIPT = """\
 import dataaudit
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 
 print("before")
 def make():

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packed import entries, flip, packs
 
-from dataaudit.atomic import DamagedFileError
+from dataaudit.base.files import DamagedFileError
 from dataaudit.engine.packs import SMALL_BYTES, Packs, join_packs, read_pack, write_pack
 from dataaudit.engine.store import PartialStore, entry_at, entry_item, keyed_item, read_at, rows_item
-from dataaudit.link.keyed import read_keyed
+from dataaudit.scan.link.keyed import read_keyed
 
 KEYED = pa.schema([("key", pa.binary(4)), ("row", pa.int64())])
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_build import STAGE_LIST, Notes, identities, missing, plan, plan_of, probe, shard
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.engine.keys import PartKeys
+from dataaudit.engine.plan import PartKeys
 from dataaudit.engine.planned import Plan, missing_units
 from dataaudit.engine.store import PartialStore
+from dataaudit.scan.corpus.loss import Reason
 
 
 def without(planned, rows):

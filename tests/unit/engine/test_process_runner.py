@@ -16,17 +16,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.detectors.judges import quiet
+from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.engine import dask_runner
 from dataaudit.engine import process_runner as module
-from dataaudit.engine.admission import terms_of
-from dataaudit.engine.alone import end_child
 from dataaudit.engine.build import open_runner
 from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.preflight import terms_of
 from dataaudit.engine.process_runner import open_process
+from dataaudit.engine.sandbox import end_child
 from dataaudit.engine.units import Outcome
-from dataaudit.errors import ClusterError, ConfigError
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.detectors.judges import quiet
 
 
 @pytest.fixture(autouse=True)

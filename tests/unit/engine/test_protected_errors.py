@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.engine.protected_errors import file_name, unreadable, wrong_file
+from dataaudit.engine.protected import file_name, unreadable, wrong_file
+from dataaudit.scan.corpus.loss import Reason
 
 
 def unknown(known, *, column="question", path="eval/a.csv", columns=None):

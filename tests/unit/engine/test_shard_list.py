@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from made_build import shard, shard_list
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.storage.address import Access, RemotePath, RemoteStat
-from dataaudit.corpus.storage.hub import RowsPath, RowsSource
-from dataaudit.engine import shard_list as shard_list_module
-from dataaudit.engine.spool import packed
+from dataaudit.engine import planned as shard_list_module
+from dataaudit.engine.disk_columns import packed
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
+from dataaudit.scan.corpus.storage.hub import RowsPath, RowsSource
 
 ACCESS = Access(timeout_seconds=1.5, retries=7)
 SEEN = RemoteStat(size=5, validator='etag "x"', mtime_ns=2**64)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.engine import spool
-from dataaudit.engine.spool import RowWriter, TextWriter
+from dataaudit.engine import disk_columns
+from dataaudit.engine.disk_columns import RowWriter, TextWriter
 from dataaudit.engine.state_folder import StateFolderError
 
 ROW = np.dtype([("size", "i8"), ("kind", "u1"), ("sha256", "S4")])
@@ -19,8 +19,8 @@ ROW = np.dtype([("size", "i8"), ("kind", "u1"), ("sha256", "S4")])
 def test_texts_are_what_was_written(tmp_path_factory, texts, buffered):
     """Whatever their lengths, empty ones too, and however they are cut into writes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spool, "_BUFFERED", buffered)
-        patch.setattr(spool, "_CHUNK_BYTES", buffered)
+        patch.setattr(disk_columns, "_BUFFERED", buffered)
+        patch.setattr(disk_columns, "_CHUNK_BYTES", buffered)
         writer = TextWriter(tmp_path_factory.getbasetemp())
         for text in texts:
             writer.append(text)
@@ -31,7 +31,7 @@ def test_texts_are_what_was_written(tmp_path_factory, texts, buffered):
 
 def test_rows_stand_in_the_order_in_which_they_were_written(tmp_path, monkeypatch):
     """One by one and many at a time; more than are held."""
-    monkeypatch.setattr(spool, "_BUFFERED", 3)
+    monkeypatch.setattr(disk_columns, "_BUFFERED", 3)
     writer = RowWriter(tmp_path, ROW)
     for number in range(5):
         writer.append((number, number % 2, b"ab"))

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from dataaudit.atomic import DamagedFileError, read_sealed, write_sealed
-from dataaudit.corpus.protected.index import map_arrays, write_arrays
-from dataaudit.corpus.storage.files import stat_file
-from dataaudit.engine.index import StatIndex
+from dataaudit.base.errors import BuildInterrupted, ClusterError, ConfigError
+from dataaudit.base.files import DamagedFileError, read_sealed, write_sealed
+from dataaudit.base.sealing import key_here, key_id, under_key
 from dataaudit.engine.packs import Packs, write_pack
+from dataaudit.engine.probing import StatIndex
 from dataaudit.engine.setup import read_state_key
 from dataaudit.engine.state_folder import StateFolderError, open_state, own_folder
 from dataaudit.engine.store import PartialStore, entry_item
-from dataaudit.errors import BuildInterrupted, ClusterError, ConfigError
-from dataaudit.sealing import key_here, key_id, under_key
+from dataaudit.scan.corpus.protected.index import map_arrays, write_arrays
+from dataaudit.scan.corpus.storage.files import stat_file
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 ENTRY = "ab" * 32

@@ -25,16 +25,10 @@ from dataaudit.engine import summing as module
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
 from dataaudit.engine.tables import NOTHING_BESIDE
-from dataaudit.link.step import (
-    DamagedEntryError,
-    LinkResult,
-    folded_totals,
-    kept_sources,
-    largest_sources,
-)
-from dataaudit.link.stored import Stored
-from dataaudit.metrics.exact_dup.link import COUNTS
-from dataaudit.stages.base import merge
+from dataaudit.metrics.exact_dup.stage import COUNTS
+from dataaudit.scan.link.keyed import Stored
+from dataaudit.scan.link.step import DamagedEntryError, LinkResult, folded_totals, kept_sources, largest_sources
+from dataaudit.scan.stages.base import merge
 
 WORDS = ("one", "two words", "", "x" * 9)
 SOURCES = ("web", "code", "rare")

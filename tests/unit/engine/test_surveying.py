@@ -16,12 +16,12 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.corpus.loss import Reason
 from dataaudit.engine import surveying as module
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.surveying import survey
-from dataaudit.link.step import DamagedEntryError
 from dataaudit.metrics.registry import by_stage
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.link.step import DamagedEntryError
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from lanes import thinned
 from made_tokens import Corpus, texts, write_flat, write_megatron
 
 from dataaudit import api, cli
-from dataaudit.corpus.tokenfiles.maps import map_path
-from dataaudit.sealing import key_id
+from dataaudit.base.sealing import key_id
+from dataaudit.scan.corpus.token_files import map_path
 
 PLANTED = ("missing", "extra", "duplicated", "truncated", "retokenized", "reordered")
 
@@ -666,8 +666,8 @@ def test_stored_tokens_that_are_cut_are_encoded_again(written, tmp_path):
 @pytest.mark.parametrize("split", ["../x", "/etc/x", "a/b", "", "..", "."])
 def test_no_split_names_a_file_outside_of_the_folder(tmp_path, split):
     """Whoever made the manifest chose the names."""
+    from dataaudit.base.errors import ConfigError
     from dataaudit.engine.tokenizing import file_of
-    from dataaudit.errors import ConfigError
 
     assert file_of(tmp_path, "train") == tmp_path / "train.bin"
     if split == "..":  # a name as any other, with `.bin` behind it

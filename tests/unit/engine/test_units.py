@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dataaudit.corpus.shards import Shard
 from dataaudit.engine.units import PeekUnit, ProbeUnit
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
+from dataaudit.scan.corpus.shards import Shard
 
 
 @pytest.mark.parametrize("kind", [*FORMATS, UNKNOWN])

@@ -29,16 +29,16 @@ from judged_manifest import verdict_of
 from made_manifest import make, shard
 
 from dataaudit import api
+from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
 from dataaudit.cli import main
-from dataaudit.errors import ConfigError, ManifestMismatch, SignatureRefused
-from dataaudit.export.verdict import About, export_verdict
-from dataaudit.manifest.attestation import MOST_BYTES, PREDICATE, attestation, attested, sign_manifest
+from dataaudit.manifest.attestation import ATTESTATION_PREDICATE, MOST_BYTES, attestation, attested, sign_manifest
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope, ratio
 from dataaudit.manifest.replace import ATTESTATION
 from dataaudit.manifest.signing import PAYLOAD_TYPE, PrivateKey, Seal, Signing, load_private_key, pae, seal
 from dataaudit.manifest.trust import Signer
+from dataaudit.present.export.verdict import About, export_verdict
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 POLICY = """
@@ -158,7 +158,7 @@ def test_the_statement_is_one_of_in_toto_about_id_and_file(place):
         ("made@1.0.0", manifest.id.removeprefix("sha256:")),
         ("manifest.json", manifest.pointer_sha256),
     ]
-    assert payload["predicateType"] == PREDICATE
+    assert payload["predicateType"] == ATTESTATION_PREDICATE
 
 
 def test_signing_again_gives_the_same_bytes_and_another_key_takes_their_place(place):
@@ -240,7 +240,10 @@ def _twice(place):
 
 BAD = {
     "of another manifest": (_stranger, "the signature is of another manifest"),
-    "a verdict": (_verdict, f"expected a statement https://in-toto.io/Statement/v1 with the predicate {PREDICATE}"),
+    "a verdict": (
+        _verdict,
+        f"expected a statement https://in-toto.io/Statement/v1 with the predicate {ATTESTATION_PREDICATE}",
+    ),
     "of another predicate": (
         lambda place: _sealed(place, _statement(place, predicateType="https://slsa.dev/provenance/v1")),
         "found 'https://in-toto.io/Statement/v1' with 'https://slsa.dev/provenance/v1'",
@@ -470,7 +473,7 @@ def test_a_key_with_a_pass_phrase_signs_and_a_wrong_phrase_is_said(place, monkey
 
 def test_a_policy_asks_for_a_signature_and_keeps_its_digest_without(place):
     """What was pinned by digest stays pinned."""
-    from dataaudit.gate.policy import load_policy
+    from dataaudit.decide.gate.policy import load_policy
 
     plain, strict = (load_policy(place / name) for name in ("policy.yaml", "strict.yaml"))
     assert plain.digest != strict.digest

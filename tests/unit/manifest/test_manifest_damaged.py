@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from forged import forge, hold_bytes
 from lanes import sample
 
+from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.cli import main
-from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from forged import hold_bytes
 
-from dataaudit.errors import ManifestError, ManifestMismatch
+from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.publish import publish
 from dataaudit.manifest.tables import TABLES

@@ -21,7 +21,7 @@ from lanes import sample
 sys.path.insert(0, str(Path(__file__).parent))
 from manifest_faults import FaultyDisk, Killed
 
-from dataaudit.errors import ManifestError
+from dataaudit.base.errors import ManifestError
 from dataaudit.manifest import replace
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.publish import check_target, prepare_tables, publish

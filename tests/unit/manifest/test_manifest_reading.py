@@ -18,8 +18,8 @@ from forged import hold_bytes
 from made_manifest import shard
 
 from dataaudit import api
+from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.cli import main
-from dataaudit.errors import ManifestError, ManifestMismatch
 from dataaudit.manifest import load, reading
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from securesystemslib.dsse import Envelope as TheirEnvelope
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.signing import (
     PAYLOAD_TYPE,
     PHRASE_FROM,

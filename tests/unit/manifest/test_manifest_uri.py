@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.manifest.uri import decode_path, encode_path, is_roundabout, relative_path, with_copy
+from dataaudit.manifest.locate import decode_path, encode_path, is_roundabout, relative_path, with_copy
 
 file_names = st.binary(min_size=1, max_size=60).filter(lambda name: b"\0" not in name)
 

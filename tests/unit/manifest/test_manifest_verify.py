@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from forged import hold_bytes, rewrite
 
-from dataaudit.errors import ExitCode, ManifestError, ManifestMismatch
+from dataaudit.base.errors import ExitCode, ManifestError, ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.publish import publish

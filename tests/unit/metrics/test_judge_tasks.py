@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataaudit.detectors.findings import Tier
-from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
-from dataaudit.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.link.second_pass import identity_of
-from dataaudit.metrics.pii import second_pass as pii
-from dataaudit.metrics.pii.second_pass import MOST_ASKED, OPINIONS, PiiTask
-from dataaudit.metrics.toxicity.second_pass import ToxicityTask
+from dataaudit.metrics.pii import stage as pii
+from dataaudit.metrics.pii.stage import MOST_ASKED, OPINIONS, PiiTask
+from dataaudit.metrics.toxicity.stage import ToxicityTask
+from dataaudit.scan.detectors.patterns.entity import Tier
+from dataaudit.scan.detectors.patterns.registry import Registry
+from dataaudit.scan.detectors.pii.analyzer_model import AnalyzerModel
+from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel
+from dataaudit.scan.link.step import identity_of
 
 JUDGE = JudgeModel(
     name="local",

@@ -5,20 +5,20 @@ from __future__ import annotations
 import ast
 import inspect
 
-from dataaudit.corpus.loss import Reason
-from dataaudit.corpus.tokens import guard
-from dataaudit.errors import ExitCode
-from dataaudit.metrics import meanings
+from dataaudit.base.errors import ExitCode
+from dataaudit.metrics import shown
+from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.tokens import guard
 
 
 def test_every_reason_code_has_a_text_and_no_text_is_left_over():
     """The texts are for exactly the codes of the ledger."""
-    assert set(meanings.REASONS) == {str(reason) for reason in Reason}
+    assert set(shown.REASONS) == {str(reason) for reason in Reason}
 
 
 def test_every_exit_code_has_a_text():
     """Each exit code is explained."""
-    assert set(meanings.EXIT_CODES) == {int(code) for code in ExitCode}
+    assert set(shown.EXIT_CODES) == {int(code) for code in ExitCode}
 
 
 def test_every_path_to_the_reference_encoder_has_a_text():
@@ -32,11 +32,11 @@ def test_every_path_to_the_reference_encoder_has_a_text():
         if keyword.arg == "reason" and isinstance(keyword.value, ast.Constant)
     }
     assert "ok" in found
-    assert found <= set(meanings.ENCODERS)
+    assert found <= set(shown.ENCODERS)
 
 
 def test_an_unknown_code_is_shown_and_said_to_be_unknown():
     """A manifest of a newer version can still be read."""
-    assert "no text" in meanings.reason_text("melted")
-    assert "melted" in meanings.encoder_text("melted")
-    assert "no text" in meanings.exit_text(77)
+    assert "no text" in shown.reason_text("melted")
+    assert "melted" in shown.encoder_text("melted")
+    assert "no text" in shown.exit_text(77)

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from forged import forge
 from lanes import sample
 
+from dataaudit.base.errors import ManifestMismatch
 from dataaudit.cli import main
-from dataaudit.errors import ManifestMismatch
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.tables import TABLES
 from dataaudit.manifest.verify import verify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.metrics.stages import STAGES, make_stages
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from lanes import examples
 
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.peers import Peers
-from dataaudit.metrics.unusual_language import COLUMNS, unusual_language_shares, with_unusual_languages
+from dataaudit.metrics.peers import LANGUAGE_COLUMNS, Peers, unusual_language_shares, with_unusual_languages
 
-SCHEMA = pa.schema([TABLES["shards"].schema.field(name) for name in COLUMNS])
+SCHEMA = pa.schema([TABLES["shards"].schema.field(name) for name in LANGUAGE_COLUMNS])
 LANGUAGES = st.none() | st.dictionaries(st.sampled_from(["en", "pl", "und", "de"]), st.integers(1, 9), max_size=4)
 SHARDS = st.lists(
     st.tuples(st.sampled_from(["train", "val"]), st.sampled_from(["web", "code"]), LANGUAGES), max_size=14

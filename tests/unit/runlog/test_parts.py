@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from lanes import thinned
 
-from dataaudit.errors import RunLogError
+from dataaudit.base.errors import RunLogError
 from dataaudit.runlog.format import TABLES
 from dataaudit.runlog.parts import PartHeader, PartWriter, numbers, read_header, read_part
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from lanes import thinned
 
-from dataaudit.errors import ConfigError, RunLogError
+from dataaudit.base.errors import ConfigError, RunLogError
 from dataaudit.runlog import writer as thinning
 from dataaudit.runlog.format import TABLES, RunFile
 from dataaudit.runlog.parts import part_path, rank_folder, write_part

@@ -17,12 +17,11 @@ import torch.distributed as dist
 from test_trainer import CONTEXT, trainer_of
 from torch.utils.data import Subset
 
-from dataaudit.errors import CorpusRefused
+from dataaudit.base.errors import CorpusRefused
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.trainer import audit_trainer
 from dataaudit.training.opening import open_manifest
-from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.tags import OFFSET, ROW, SHARD
+from dataaudit.training.packing import OFFSET, ROW, SHARD, PackedDocuments
 
 LENGTH = 21
 """Rows: two processes with batches of four make three steps of them, and read three rows twice."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dataaudit.runlog.format import MERGED, UNUSED
-from dataaudit.training.tags import OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+from dataaudit.training.packing import OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
 
 STRETCHES = 1_000
 

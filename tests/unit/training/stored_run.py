@@ -12,7 +12,7 @@ from reading import padded
 from test_stored import ROWS, stand_in_for_pictures
 
 from dataaudit.training.loaders.collator import TaggedCollator
-from dataaudit.training.tags import ROW, SHARD
+from dataaudit.training.packing import ROW, SHARD
 
 
 def main(kind: str, folder: Path, out: Path) -> None:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, thinned
 
-from dataaudit.training.accounting import Account, Stretches, fit
-from dataaudit.training.curve import Curve, judge
-from dataaudit.training.deciding import healthy_like
-from dataaudit.training.episodes import Division
+from dataaudit.training.attribution.attribute import Division
+from dataaudit.training.attribution.curve import Curve, judge
+from dataaudit.training.attribution.loss_decomposition import Account, Stretches, fit
+from dataaudit.training.attribution.verdict import healthy_like
 
 ROWS, SOURCES = 4, 3
 

@@ -7,8 +7,8 @@ import pytest
 from lanes import examples
 from twins import alarm_rate as slow
 
-from dataaudit.robust import LEAST_STEPS, tail_of
-from dataaudit.training.spikes import AGAIN, K, SpikeDetector
+from dataaudit.base.statistics import LEAST_STEPS, tail_of
+from dataaudit.training.attribution.spikes import AGAIN, K, SpikeDetector
 
 GAP = 10
 

@@ -27,20 +27,19 @@ from made_run import (
 )
 
 from dataaudit import cli
-from dataaudit.render.line import spell
+from dataaudit.base.render.line import spell
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.schemas import SCHEMAS
-from dataaudit.training.accounting import SHRINK
-from dataaudit.training.attribution import attribute
-from dataaudit.training.blocks import headline, render_text
-from dataaudit.training.curve import GAP, LAG
-from dataaudit.training.deciding import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
-from dataaudit.training.episodes import HEALTHY_STEPS, LEAST_UNITS, LISTED, RARE
-from dataaudit.training.findings import MISSING_LIMIT, Attribution, Reason
+from dataaudit.training.attribution.attribute import HEALTHY_STEPS, LEAST_UNITS, LISTED, RARE, attribute
+from dataaudit.training.attribution.curve import GAP, LAG
+from dataaudit.training.attribution.findings import MISSING_LIMIT, Attribution, Reason
+from dataaudit.training.attribution.loss_decomposition import SHRINK
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.attribution.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
+from dataaudit.training.attribution.verdict import FEW_SHARDS, FILLS, LEAST_PAST, MUCH
 from dataaudit.training.logthread import BATCH_STEPS
-from dataaudit.training.run_data import load_data
-from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K
+from dataaudit.training.pages.blocks import headline, render_text
 
 SPIKE = range(150, 162)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dataaudit.training.contagion import Recorded, contagion, decide
-from dataaudit.training.replay import Candidates, Trained, read_by, replaced
-from dataaudit.training.replay_findings import ArmFound
-from dataaudit.training.tags import empty_tags
+from dataaudit.training.attribution.run_findings import ArmFound
+from dataaudit.training.packing import empty_tags
+from dataaudit.training.replay.contagion import Recorded, contagion, decide
+from dataaudit.training.replay.protocol import Candidates, Trained, read_by, replaced
 
 SIZE, CONTEXT = 8, 8
 """Documents of a shard, one a row; a step reads one shard."""

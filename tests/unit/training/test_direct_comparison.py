@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from lanes import sample, thinned
 
-from dataaudit.training.direct_comparison import compare_units, direct, one_sided
-from dataaudit.training.replay import Candidates
+from dataaudit.training.replay.direct_comparison import compare_units, direct, one_sided
+from dataaudit.training.replay.protocol import Candidates
 
 DOCUMENTS = 12
 

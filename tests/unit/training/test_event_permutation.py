@@ -8,7 +8,7 @@ import pyarrow.compute
 import pytest
 from lanes import thinned
 
-from dataaudit.training.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
+from dataaudit.training.attribution.event_permutation import alpha_of_look, event_test, exposure_of, read_without_a_gap
 
 BLOCK_ROWS, SHARDS, DOCUMENTS = 4, 6, 40
 

@@ -13,9 +13,9 @@ from made_run import BLOCK_ROWS, DOCUMENTS, Made, bad_rows, make_shards, worse_s
 from dataaudit import cli
 from dataaudit.runlog.writer import RankWriter, event
 from dataaudit.schemas import SCHEMAS
-from dataaudit.training.attribution import attribute
-from dataaudit.training.blocks import render_text
-from dataaudit.training.run_data import load_data
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.pages.blocks import render_text
 
 MADE = Made(steps=700, batch_rows=2, places=2)
 EPISODES = (150, 240, 330, 450, 560, 640)

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from dataaudit.base.errors import ConfigError
 from dataaudit.cli.training import attribute
-from dataaudit.errors import ConfigError
-from dataaudit.training.foreign_log import detect
+from dataaudit.training.pages.foreign_log import detect
 
 
 def curve(spike=range(0), dip=range(0), level=None, nan=()):

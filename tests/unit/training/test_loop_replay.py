@@ -14,12 +14,12 @@ import replay_world as world
 import torch
 
 from dataaudit.cli.quarantining import quarantine
-from dataaudit.quarantine.list import Standing, fold, read, today
-from dataaudit.training.attribution import attribute, write_attribution
-from dataaudit.training.blocks import render_text
-from dataaudit.training.random_state import random_state
-from dataaudit.training.replaying import recorded_of, replayed
-from dataaudit.training.run_data import load_data
+from dataaudit.decide.quarantine.list import Standing, fold, read, today
+from dataaudit.training.attribution.attribute import attribute, write_attribution
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.pages.blocks import render_text
+from dataaudit.training.replay.replaying import recorded_of, replayed
+from dataaudit.training.run_start import random_state
 
 pytestmark = pytest.mark.torch
 BAD = 30

@@ -12,14 +12,13 @@ import time
 import numpy as np
 import pytest
 
-from dataaudit.errors import ConfigError, CorpusRefused, TagsError
+from dataaudit.base.errors import ConfigError, CorpusRefused, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.scan import StepDetector
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
-from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.scan import StepDetector
-from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, empty_tags
+from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, PackedDocuments, empty_tags
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
 from torch import nn  # noqa: E402 - after the skip

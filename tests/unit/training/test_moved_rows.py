@@ -7,7 +7,7 @@ import pytest
 from made_corpus import MadeCorpus
 from reading import padded
 
-from dataaudit.errors import TagsError
+from dataaudit.base.errors import TagsError
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import tagged_records

@@ -15,9 +15,9 @@ from lanes import examples
 from reconstructed import Tokenized, call
 from twins.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.loss_table import read_losses
+from dataaudit.training.attribution.loss_table import read_losses
 from dataaudit.training.orders.choice import Batches, parse_sizes, parse_steps
 
 CONTEXT = 64

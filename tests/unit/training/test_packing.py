@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from made_corpus import MadeCorpus
 from made_manifest import make, shard
 
-from dataaudit.errors import ConfigError, ManifestMismatch
+from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.documents import Documents, Encoder, byte_encoder
 from dataaudit.training.opening import open_manifest
-from dataaudit.training.packing import PackedDocuments, ordered
-from dataaudit.training.tags import EPOCH, ROW, SHARD, TARGETS, window_tags
+from dataaudit.training.packing import EPOCH, ROW, SHARD, TARGETS, PackedDocuments, ordered, window_tags
 from dataaudit.training.tokenfile import TokenFile, map_path, write_tokens
 
 STRETCHES_READ = 1_000

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from lanes import thinned
 
-from dataaudit.training.attribution import attribute
-from dataaudit.training.curve import judge
-from dataaudit.training.event_permutation import event_test, exposure_of
-from dataaudit.training.residual_outliers import residual_test
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.curve import judge
+from dataaudit.training.attribution.event_permutation import event_test, exposure_of
+from dataaudit.training.attribution.residual_outliers import residual_test
 
 ROOT = Path(__file__).parents[3]
 RUNS = Path(__file__).parent / "runs"

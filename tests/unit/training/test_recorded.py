@@ -10,15 +10,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.reader import load_run
+from dataaudit.training.attribution.run_facts import run_facts
+from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
-from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.run_facts import run_facts
-from dataaudit.training.tags import OFFSET, SHARD, SOURCE, START
-from dataaudit.training.trained_on import trained_on
+from dataaudit.training.packing import OFFSET, SHARD, SOURCE, START, PackedDocuments
 
 torch = pytest.importorskip("torch", reason="the monitor's tensors are torch's")
 from torch import nn  # noqa: E402 - after the skip
@@ -245,7 +244,7 @@ def counted(folder):
 @pytest.mark.parametrize("often", [False, True])
 def test_counts_are_exact_over_ranks_accumulation_and_a_resume(rows, corpus, tmp_path, monkeypatch, often):
     if often:
-        monkeypatch.setattr("dataaudit.training.trained_counts.LEAST_STEPS", 2)
+        monkeypatch.setattr("dataaudit.training.segment_losses.LEAST_STEPS", 2)
     expected = Plain()
     for rank in range(2):
         loop, again = Loop(rows), Loop(rows)
@@ -334,7 +333,7 @@ def test_a_step_of_the_schedule_at_a_resume_is_no_jump(rows, corpus, tmp_path):
 
 def test_what_a_loop_waits_for_its_loader_is_kept(rows, corpus, tmp_path, monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("dataaudit.training.profiling.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("dataaudit.training.timing.time.perf_counter", lambda: now[0])
 
     def slow():
         for step in range(5):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dataaudit.errors import ConfigError
-from dataaudit.training.replaying import load_replay
+from dataaudit.base.errors import ConfigError
+from dataaudit.training.replay.replaying import load_replay
 
 LOOP = """
 import doors_model

@@ -9,8 +9,8 @@ import pytest
 from lanes import thinned
 from scipy import stats
 
-from dataaudit.training.accounting import Stretches
-from dataaudit.training.residual_outliers import (
+from dataaudit.training.attribution.loss_decomposition import Stretches
+from dataaudit.training.attribution.residual_outliers import (
     Documents,
     document_residuals,
     residual_test,

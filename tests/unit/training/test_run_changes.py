@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.training.blocks import change_said, changes_said
-from dataaudit.training.curve import Curve
-from dataaudit.training.findings import Change
-from dataaudit.training.run_changes import run_changes
+from dataaudit.training.attribution.curve import Curve
+from dataaudit.training.attribution.findings import Change
+from dataaudit.training.attribution.run_facts import run_changes
+from dataaudit.training.pages.blocks import change_said, changes_said
 
 STEPS = np.arange(1, 401)
 

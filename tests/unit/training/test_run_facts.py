@@ -10,20 +10,20 @@ from lanes import thinned
 from made_manifest import make, shard
 from made_run import BLOCK_ROWS, SOURCES, value_row
 
-from dataaudit.divergence import clump_size, divergences, kl_null_of_passes
+from dataaudit.base.divergence import clump_size, divergences, kl_null_of_passes
 from dataaudit.manifest.load import load_manifest
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
-from dataaudit.training.attribution import attribute, write_attribution
-from dataaudit.training.blocks import render_text
-from dataaudit.training.findings import Attribution
-from dataaudit.training.page import run_page
-from dataaudit.training.profiling import Window, fractions
-from dataaudit.training.run_blocks import data_points, run_points
-from dataaudit.training.run_data import load_data
-from dataaudit.training.run_facts import BETA, divergence_step, ema, run_facts
-from dataaudit.training.trained_on import language_shares, share_bounds, source_tokens, trained_on
+from dataaudit.training.attribution.attribute import attribute, write_attribution
+from dataaudit.training.attribution.findings import Attribution
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.attribution.run_facts import BETA, divergence_step, ema, run_facts
+from dataaudit.training.attribution.trained_on import language_shares, share_bounds, source_tokens, trained_on
+from dataaudit.training.pages.blocks import render_text
+from dataaudit.training.pages.page import run_page
+from dataaudit.training.pages.run_blocks import data_points, run_points
+from dataaudit.training.timing import Window, fractions
 
 VOCAB = 1_000
 SPECIAL = [0]

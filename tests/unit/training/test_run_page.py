@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from dataaudit.base.render.blocks import Point
+from dataaudit.base.render.line import PERCENT, spell
 from dataaudit.cli import main
-from dataaudit.render.blocks import Point
-from dataaudit.render.line import PERCENT, spell
 from dataaudit.runlog.format import ATTRIBUTION_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
-from dataaudit.training import page as training_page
-from dataaudit.training.grids import changes, grids_of
-from dataaudit.training.page import run_page
+from dataaudit.training.pages import page as training_page
+from dataaudit.training.pages.incident_blocks import changes, grids_of
+from dataaudit.training.pages.page import run_page
 
 pytest.importorskip("bokeh", reason="charts are drawn by dataaudit[report]")
 LAYERS, HEADS = 4, 6

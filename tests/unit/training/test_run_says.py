@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from made_run import Made, bad_rows, make_shards, worse_state, write_run
 
-from dataaudit.quarantine.changes import author
-from dataaudit.render.html.document import render
-from dataaudit.render.line import spell
+from dataaudit.base.render.html import render
+from dataaudit.base.render.line import spell
+from dataaudit.decide.quarantine.changes import author
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.attribution import attribute, write_attribution
-from dataaudit.training.blocks import render_text
-from dataaudit.training.evidence_blocks import proposed
-from dataaudit.training.findings import behind_of
-from dataaudit.training.page import run_page
+from dataaudit.training.attribution.attribute import attribute, write_attribution
+from dataaudit.training.attribution.findings import behind_of
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.attribution.run_findings import DirectFound, ReplayFound, Suspect
+from dataaudit.training.pages.blocks import render_text
+from dataaudit.training.pages.evidence_blocks import proposed
+from dataaudit.training.pages.page import run_page
 from dataaudit.training.proposing import propose_run
-from dataaudit.training.replay_findings import DirectFound, ReplayFound, Suspect
-from dataaudit.training.run_data import load_data
 
 BURSTS = range(100, 280, 30)
 

@@ -11,19 +11,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataaudit.errors import ConfigError
-from dataaudit.pending import Pending, scalar
+from dataaudit.base.async_copy import Pending, scalar
+from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
-from dataaudit.training.attribution import attribute
-from dataaudit.training.blocks import headline, render_text
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.run_data import load_data
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.logthread import LogThread
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.optimizer_watch import OptimizerWatch
 from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.page import run_page
-from dataaudit.training.run_data import load_data
+from dataaudit.training.pages.blocks import headline, render_text
+from dataaudit.training.pages.page import run_page
 
 torch = pytest.importorskip("torch", reason="the numbers are torch's")
 pytestmark = pytest.mark.torch
@@ -115,7 +115,7 @@ class Broken(Pending):
 
 
 def test_a_number_that_fails_on_its_way_costs_itself_and_is_counted(corpus, tags, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dataaudit.pending.Pending", Broken)
+    monkeypatch.setattr("dataaudit.base.async_copy.Pending", Broken)
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
         for step in range(6):
             monitor.batch(tags)

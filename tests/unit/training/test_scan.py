@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
-from dataaudit.training.composition import Composition, Segments
-from dataaudit.training.scan import SCALES, StepDetector
-from dataaudit.training.spikes import SpikeDetector
+from dataaudit.training.attribution.predicted_losses import Composition, Segments
+from dataaudit.training.attribution.scan import SCALES, StepDetector
+from dataaudit.training.attribution.spikes import SpikeDetector
 
 SOURCES = 4
 LEVELS = np.array([0.0, 0.5, 1.5, -0.6])

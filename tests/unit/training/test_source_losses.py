@@ -10,10 +10,10 @@ from made_run import SOURCES, Made, make_shards, worse_state, write_run
 
 from dataaudit.runlog.format import SUMS
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.attribution import attribute
-from dataaudit.training.blocks import render_text
-from dataaudit.training.evidence import MOST_WINDOWS, source_curves, source_losses
-from dataaudit.training.run_data import load_data
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.evidence import MOST_WINDOWS, source_curves, source_losses
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.pages.blocks import render_text
 
 
 @pytest.fixture(scope="module")

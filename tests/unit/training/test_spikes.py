@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.training.spikes import FLOOR, LEVEL_AFTER, WINDOW, K, SpikeDetector
+from dataaudit.training.attribution.spikes import FLOOR, LEVEL_AFTER, WINDOW, K, SpikeDetector
 
 
 def slow_line(points, step):

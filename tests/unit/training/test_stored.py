@@ -11,11 +11,11 @@ from types import ModuleType
 import pytest
 from together import run_together
 
-from dataaudit.errors import ConfigError, CorpusRefused
+from dataaudit.base.errors import ConfigError, CorpusRefused
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.stored import write_litdata, write_mds, written_of
-from dataaudit.training.tags import SHARD
+from dataaudit.training.packing import SHARD
 
 torch = pytest.importorskip("torch", reason="their readers are torch's data sets")
 from reading import batches, padded, read_back  # noqa: E402 - after the skip

@@ -7,12 +7,12 @@ import hashlib
 import pytest
 from reading import block_of
 
-from dataaudit.errors import ConfigError, TagsError
+from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training import TrainingMonitor
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.hub import tagged_dataset
-from dataaudit.training.tags import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, UNUSED
+from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, UNUSED
 
 torch = pytest.importorskip("torch", reason="its loader is torch's")
 text = pytest.importorskip("torchtitan.hf_datasets.text_datasets", reason="its loader is what is tested")

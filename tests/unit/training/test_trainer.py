@@ -18,18 +18,18 @@ from made_corpus import CONFIG
 from made_manifest import make, shard
 from together import run_together
 
-from dataaudit.errors import ConfigError, TagsError
+from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.attribution import attribute
-from dataaudit.training.curve import missing_of, ranks_at
+from dataaudit.training.attribution.attribute import attribute
+from dataaudit.training.attribution.curve import missing_of, ranks_at
+from dataaudit.training.attribution.run_data import load_data
+from dataaudit.training.attribution.run_facts import run_facts
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import tagged_dataset, tagged_stream
 from dataaudit.training.loaders.ranks import log_rank
 from dataaudit.training.opening import open_manifest
 from dataaudit.training.packing import PackedDocuments
-from dataaudit.training.run_data import load_data
-from dataaudit.training.run_facts import run_facts
 
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")
 transformers = pytest.importorskip("transformers", reason="the trainer is transformers'")

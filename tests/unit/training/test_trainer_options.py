@@ -9,7 +9,7 @@ import pytest
 from lanes import sample
 from test_trainer import CONTEXT, ROWS, STEPS, Stop, result, stretches, trainer_of, untagged, values
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from made_manifest import make
 from training_world import PASSING, World, lines, row_of
 
-from dataaudit.corpus.loss import LossLog
-from dataaudit.corpus.readers import END, Part, PartStats, ReadRequest, read_part
-from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, QuarantineError
-from dataaudit.quarantine.applied import FORM, digest_of_file
+from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError, QuarantineError
+from dataaudit.decide.quarantine.applied import FORM, digest_of_file
 from dataaudit.runlog.reader import load_run
+from dataaudit.scan.corpus.loss import LossLog
+from dataaudit.scan.corpus.readers import END, Part, PartStats, ReadRequest, read_part
 from dataaudit.training import Documents, Encoder, PackedDocuments, TokenFile, TrainingMonitor, write_tokens
-from dataaudit.training.run_facts import told_of
-from dataaudit.training.shardtable import METRICS, SCHEMA, listed_places, rows_in, share
+from dataaudit.training.attribution.run_facts import told_of
+from dataaudit.training.corpus import METRICS, SCHEMA, listed_places, rows_in, share
 
 ROOT = Path(__file__).parents[3]
 ALLOWED = ("numpy", "pyarrow", "pydantic", "pydantic_core", "annotated_types", "typing_extensions", "typing_inspection")
@@ -191,7 +191,7 @@ def test_a_cache_folder_that_cannot_be_made_is_wrong_use(tmp_path, monkeypatch):
         world.open(cache=world.list / "cache")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert world.open(cache=None).file.parent == tmp_path / "home/dataaudit/corpora"
-    monkeypatch.setattr("dataaudit.training.shardtable.private_folder", lambda *_: None)
+    monkeypatch.setattr("dataaudit.training.corpus.private_folder", lambda *_: None)
     with pytest.raises(ConfigError, match="cache=FOLDER"):
         world.open(cache=None)
     with pytest.raises(ConfigError, match="cannot be written: "):
@@ -393,7 +393,7 @@ def test_a_list_that_says_less_since_an_entry_ended_is_noticed(tmp_path, monkeyp
     world = World(tmp_path)
     world.hold("train/a.jsonl", until=dt.date(2026, 11, 21))
     days = iter([dt.date(2026, 11, 21), dt.date(2026, 11, 22)])
-    monkeypatch.setattr("dataaudit.quarantine.list.today", lambda: next(days))
+    monkeypatch.setattr("dataaudit.decide.quarantine.list.today", lambda: next(days))
     before, after = (world.open(quarantine=world.list) for _ in range(2))
     assert before.quarantine_digest == after.quarantine_digest
     with pytest.raises(

@@ -15,13 +15,13 @@ from lanes import thinned
 from made_manifest import make, shard
 from training_world import FAILING, KEY, OTHER, PASSING, ROWS, World, row_of, rule
 
-from dataaudit.corpus.storage.address import RemotePath
-from dataaudit.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
+from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
+from dataaudit.decide.quarantine.list import read
 from dataaudit.manifest.attestation import sign_manifest
 from dataaudit.manifest.load import load_manifest
+from dataaudit.manifest.locate import encode_path
 from dataaudit.manifest.signing import Seal
-from dataaudit.manifest.uri import encode_path
-from dataaudit.quarantine.list import read
+from dataaudit.scan.corpus.storage.address import RemotePath
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/reference/training-open.md"
@@ -512,11 +512,11 @@ def test_sizes_do_not_show_other_bytes_and_hashes_do(tmp_path):
 def test_a_sample_is_bounded_and_the_same_each_time(tmp_path, monkeypatch):
     """By files and by bytes, in the order of a hash."""
     world = World(tmp_path)
-    monkeypatch.setattr("dataaudit.training.files.SAMPLE_FILES", 2)
+    monkeypatch.setattr("dataaudit.training.checks.SAMPLE_FILES", 2)
     first, again = world.open(check="sample").notes, world.open(check="sample").notes
     assert first == again
     assert "; 2, " in first[0]
-    monkeypatch.setattr("dataaudit.training.files.SAMPLE_BYTES", 10)
+    monkeypatch.setattr("dataaudit.training.checks.SAMPLE_BYTES", 10)
     assert world.open(check="sample").notes[0].endswith("; 0, 0 B, hashed: none")
 
 
@@ -590,8 +590,8 @@ def test_remote_files_are_addressed_and_asked_for(tmp_path, monkeypatch):
         def __init__(self, path):
             self.size = (world.data / path.rpartition("/")[2]).stat().st_size
 
-    monkeypatch.setattr("dataaudit.training.files.open_binary", open_binary)
-    monkeypatch.setattr("dataaudit.training.files.stat_file", Stat)
+    monkeypatch.setattr("dataaudit.training.checks.open_binary", open_binary)
+    monkeypatch.setattr("dataaudit.training.checks.stat_file", Stat)
     corpus = world.open(root="s3://bucket/corpus", check="all")
     assert corpus.table["path"].to_pylist()[0] == "s3://bucket/corpus/a.jsonl"
     assert {type(path) for path in asked} == {RemotePath} == {type(corpus.path(0))}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reading import block_of, read_back
 
-from dataaudit.errors import ConfigError, TagsError
+from dataaudit.base.errors import ConfigError, TagsError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator

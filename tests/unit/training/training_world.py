@@ -12,16 +12,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from made_manifest import make, shard
 
-from dataaudit.export.verdict import About, statement
-from dataaudit.gate.run import judge, policy_of
+from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.quarantine.apply import Request, apply
+from dataaudit.decide.quarantine.changes import Author, add, add_requests
+from dataaudit.decide.quarantine.released import held_against
 from dataaudit.manifest.attestation import attested
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import PrivateKey, seal
 from dataaudit.manifest.trust import Signer
-from dataaudit.quarantine.apply import Request, apply
-from dataaudit.quarantine.changes import Author, add
-from dataaudit.quarantine.proposals import add_requests
-from dataaudit.quarantine.released import held_against
+from dataaudit.present.export.verdict import About, statement
 from dataaudit.training.opening import open_manifest
 
 KEY, OTHER = (PrivateKey(Ed25519PrivateKey.generate()) for _ in range(2))

@@ -10,8 +10,7 @@ pytest.importorskip("transformers", minversion="5", reason="its models are of tr
 import families  # noqa: E402
 from lanes import WHOLE, thinned  # noqa: E402
 
-from dataaudit.errors import ConfigError  # noqa: E402
-from dataaudit.guarded import Guarded  # noqa: E402
+from dataaudit.base.errors import ConfigError, Guarded  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402

@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers", minversion="5", reason="its m
 import vitals_models as made  # noqa: E402
 from torch import nn  # noqa: E402
 
-from dataaudit.errors import ConfigError  # noqa: E402
+from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402

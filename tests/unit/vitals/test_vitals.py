@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="vitals are of torch")
 import vitals_models as made  # noqa: E402
 from lanes import thinned  # noqa: E402
 
-from dataaudit.errors import ConfigError  # noqa: E402
+from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.runlog.reader import load_run  # noqa: E402
 from dataaudit.vitals.attention import sample_rows  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="vitals are of torch")
 
 import vitals_models as made  # noqa: E402
 
-from dataaudit.errors import ConfigError  # noqa: E402
+from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals.baseline import Key, baseline_of  # noqa: E402
 from dataaudit.vitals.config import FAMILIES, VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402

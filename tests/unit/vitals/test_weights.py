@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="vitals are of torch")
 
 import vitals_models as made  # noqa: E402
 
-from dataaudit.errors import ConfigError  # noqa: E402
+from dataaudit.base.errors import ConfigError  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.sinks import MemorySink  # noqa: E402
 from dataaudit.vitals.vitals import Vitals  # noqa: E402

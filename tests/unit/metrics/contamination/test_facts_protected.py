@@ -9,10 +9,10 @@ from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.metrics.contamination.facts import SetLeak, set_leaks
-from dataaudit.metrics.contamination.facts import section as set_section
-from dataaudit.metrics.overlap.facts import HeldOutLeak, held_out_leaks, section
-from dataaudit.report.sections import facts_of
+from dataaudit.metrics.contamination.definition import SetLeak, set_leaks
+from dataaudit.metrics.contamination.definition import section as set_section
+from dataaudit.metrics.overlap.definition import HeldOutLeak, held_out_leaks, section
+from dataaudit.present.report.show import facts_of
 
 
 def share(metric, stat, part, whole, **scope):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dataaudit.metrics.drift import facts
-from dataaudit.metrics.drift.facts import Drift, section
-from dataaudit.render.blocks import Cell, Table
-from dataaudit.render.line import PLAIN, spell
+from dataaudit.base.render.blocks import Cell, Table
+from dataaudit.base.render.line import PLAIN, spell
+from dataaudit.metrics.drift import definition
+from dataaudit.metrics.drift.definition import Drift, section
 
 ABOVE, BELOW = 0.2, 0.03
 CASES = {
@@ -53,8 +53,8 @@ def test_sentence_mark_and_colour_say_one_thing(case, expected, monkeypatch):
     lead, own, marks, tones = said(found)
     assert lead.endswith(f", in train: {sentence}.")
     assert (own, marks, bool(tones[0])) == (tone, [mark], tone == "warn")
-    monkeypatch.setattr(facts, "drifts", lambda _: found)
-    standouts = [one.text for one in facts._standouts(None)]
+    monkeypatch.setattr(definition, "drifts", lambda _: found)
+    standouts = [one.text for one in definition._standouts(None)]
     assert len(standouts) == mark.startswith("above")
     assert all(("beyond chance" in one) == ("beyond chance" in mark) for one in standouts)
     assert all(("above 0.05" in one) == ("above 0.05" in mark) for one in standouts)

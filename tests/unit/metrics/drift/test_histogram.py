@@ -13,16 +13,14 @@ from scipy.stats import entropy
 from strategies import DOCUMENTS, make_batch
 from twins import drift as slow
 
-from dataaudit.annotators.tokens import TOKENS
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.drift.comparison import STATS, TOP_SOURCES, TOP_TOKENS, left_out, top_tokens
-from dataaudit.metrics.drift.stage import Histogram
+from dataaudit.metrics.drift.stage import STATS, TOP_SOURCES, TOP_TOKENS, Histogram, left_out, top_tokens
 from dataaudit.metrics.stages import make_stages
-from dataaudit.stages.base import Comparing, Context, Limited, merge
-from dataaudit.stages.partial import TableShape, group
-from dataaudit.stages.token_counts import Reference, combine, token_shape, token_table
+from dataaudit.scan.annotators import TOKENS
+from dataaudit.scan.stages.base import Comparing, Context, Limited, merge
+from dataaudit.scan.stages.partial import Reference, TableShape, combine, group, token_shape, token_table
 
 STAGE = Histogram()
 ROWS = st.lists(

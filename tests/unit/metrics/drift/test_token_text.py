@@ -2,7 +2,7 @@
 
 import pytest
 
-from dataaudit.metrics.drift.token_text import text_or_id
+from dataaudit.metrics.drift.definition import text_or_id
 
 
 @pytest.mark.parametrize(

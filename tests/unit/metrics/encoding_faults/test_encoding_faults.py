@@ -11,14 +11,14 @@ from lanes import examples
 from odd_shards import PLAIN, documents
 from strategies import make_batch
 
-from dataaudit.kernels.faults import KINDS
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.encoding_faults.definition import COMPARED, FAMILY
 from dataaudit.metrics.encoding_faults.stage import EncodingFaults
 from dataaudit.metrics.peers import Peers
 from dataaudit.metrics.recomputed import FAULTS
-from dataaudit.stages.base import Context, merge
+from dataaudit.scan.kernels.faults import KINDS
+from dataaudit.scan.stages.base import Context, merge
 
 TEXTS = [
     ("caf\u00c3\u00a9", "web"),

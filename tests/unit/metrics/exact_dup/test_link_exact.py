@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twins.basics import earlier_twins
 
-from dataaudit.atomic import DamagedFileError
-from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import write_keyed
-from dataaudit.metrics.exact_dup.link import COUNTS, MEMBERS, link_exact
+from dataaudit.base.files import DamagedFileError
+from dataaudit.metrics.exact_dup.stage import COUNTS, MEMBERS, link_exact
+from dataaudit.scan.link.joins import LINK_FILES
+from dataaudit.scan.link.keyed import write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.sampled_from([bytes([first]) + bytes(14) + bytes([last]) for first in (0, 7, 128, 255) for last in (0, 1)])

@@ -9,7 +9,7 @@ from strategies import DOCUMENTS, LANGUAGES, make_batch
 
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.language.stage import Language
-from dataaudit.stages.base import Context, merge, nothing
+from dataaudit.scan.stages.base import Context, merge, nothing
 
 STAGE = Language()
 WHOLE = Scope()

@@ -11,7 +11,7 @@ from strategies import DOCUMENTS, make_batch
 
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.lengths.stage import Lengths
-from dataaudit.stages.base import Context, merge, nothing
+from dataaudit.scan.stages.base import Context, merge, nothing
 
 CONTEXT = Context(scope=Scope(), mixture={})
 

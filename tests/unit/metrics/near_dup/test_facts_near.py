@@ -8,11 +8,11 @@ import pytest
 from made_manifest import make, shard
 from shown import told
 
+from dataaudit.base.render.line import PLAIN, spell
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
-from dataaudit.metrics.near_dup.facts import near_duplicates, section
-from dataaudit.render.line import PLAIN, spell
-from dataaudit.report.show import show_manifest
+from dataaudit.metrics.near_dup.facts import near_facts, section
+from dataaudit.present.report.show import show_manifest
 
 RATE = "near_dup_rate"
 
@@ -81,7 +81,7 @@ def folder(tmp_path):
 
 
 def test_rates_misses_and_warnings_are_said(folder):
-    text = told(section(near_duplicates(load_manifest(folder))))
+    text = told(section(near_facts(load_manifest(folder))))
     for part in (
         "train 10 6 0.6000",
         "val 10 1 0.1000",
@@ -104,7 +104,7 @@ def test_rates_misses_and_warnings_are_said(folder):
 def test_one_of_a_thing_is_named_in_the_singular(tmp_path):
     numbers = [*records(Scope(), 1, 2), sampled("recall", 1.0, 0.03, 1.0, 1), sampled("precision", 1.0, 0.03, 1.0, 1)]
     make(tmp_path / "m", [shard("a.jsonl")], metrics=numbers)
-    text = told(section(near_duplicates(load_manifest(tmp_path / "m"))))
+    text = told(section(near_facts(load_manifest(tmp_path / "m"))))
     assert "recall 1.0000 on 1 drawn near-duplicate (" in text
     assert "precision 1.0000 on 1 reported pair (" in text
 
@@ -119,7 +119,7 @@ def test_json_holds_every_number(folder):
 
 def test_a_build_without_the_search_has_no_block(tmp_path):
     make(tmp_path / "m", [shard("a.jsonl")])
-    made = section(near_duplicates(load_manifest(tmp_path / "m")))
+    made = section(near_facts(load_manifest(tmp_path / "m")))
     assert made.tone == "quiet"
     assert spell(made.lead, PLAIN) == "Exact duplicates were not searched for; near-duplicates were not searched for."
     assert json.loads(show_manifest(tmp_path / "m", None, as_json=True))["near_duplicates"] is None

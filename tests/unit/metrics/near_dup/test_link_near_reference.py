@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.manifest.places import places_of
-from dataaudit.metrics.near_dup.classes import CLASS_MEMBERS
-from dataaudit.metrics.near_dup.reference_join import EXACTLY, count_matches, decide, equal_values
+from dataaudit.manifest.locate import places_of
+from dataaudit.metrics.near_dup.bands import CLASS_MEMBERS
+from dataaudit.metrics.near_dup.reference import EXACTLY, count_matches, decide, equal_values
 
 
 def test_equal_values_are_counted_pair_by_pair():

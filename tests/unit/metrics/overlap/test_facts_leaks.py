@@ -7,7 +7,7 @@ from made_manifest import make, shard
 from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
-from dataaudit.metrics.overlap.facts import Leak, leaks, section
+from dataaudit.metrics.overlap.definition import Leak, leaks, section
 
 
 def groups(*members):

@@ -17,23 +17,36 @@ from lanes import examples
 from strategies import held_out_part
 from twins import overlap as slow
 
-from dataaudit.atomic import DamagedFileError
-from dataaudit.corpus.batch import DocBatch
-from dataaudit.corpus.protected.edited import EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
-from dataaudit.corpus.protected.held_out import index_held_out
-from dataaudit.corpus.protected.index import ProtectedIndex
-from dataaudit.corpus.protected.items import index_items
-from dataaudit.corpus.protected.match_batch import EDITED, GRAM, SPAN, WHOLE
-from dataaudit.corpus.protected.matching import Matcher
-from dataaudit.kernels.words import split_words
-from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import write_keyed
+from dataaudit.base.files import DamagedFileError
 from dataaudit.metrics.contamination.records import SetFacts, contamination
-from dataaudit.metrics.overlap.common import CommonText, Limits, common_text
-from dataaudit.metrics.overlap.joins import COPIES, link_copies, link_grams, link_matches
-from dataaudit.metrics.overlap.leakage import documents_with, overlap
-from dataaudit.metrics.overlap.stage import GRAM_ROWS, MATCH_ROWS, Overlap
+from dataaudit.metrics.overlap.leakage import CommonText, Limits, common_text, documents_with, overlap
+from dataaudit.metrics.overlap.stage import (
+    COPIES,
+    GRAM_ROWS,
+    MATCH_ROWS,
+    Overlap,
+    link_copies,
+    link_grams,
+    link_matches,
+)
 from dataaudit.metrics.overlap.stage import HELD_OUT as HELD_OUT_KIND
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.protected.held_out import (
+    EDITED,
+    EDITED_WORDS,
+    GRAM,
+    PHRASE_OWNERS,
+    PHRASE_WORDS,
+    SPAN,
+    WHOLE,
+    index_held_out,
+)
+from dataaudit.scan.corpus.protected.index import ProtectedIndex
+from dataaudit.scan.corpus.protected.items import index_items
+from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.kernels.words import split_words
+from dataaudit.scan.link.joins import LINK_FILES
+from dataaudit.scan.link.keyed import write_keyed
 
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from strategies import make_batch
 from twins import drift as slow
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.padding.stage import Padding
 from dataaudit.metrics.stages import make_stages
-from dataaudit.stages.base import Context, merge
+from dataaudit.scan.stages.base import Context, merge
 
 STAGE = Padding(contexts=(16, 40), batch=3)
 TOKENS = st.lists(st.tuples(st.integers(0, 100), st.sampled_from(["web", "code"])), max_size=8)

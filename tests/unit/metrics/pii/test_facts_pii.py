@@ -17,9 +17,9 @@ from shown import shown, told
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.disclosure import FEW
-from dataaudit.metrics.pii.facts import personal_data, section
-from dataaudit.report.inspect import inspect_place
-from dataaudit.report.show import show_manifest
+from dataaudit.metrics.pii.definition import personal_data, section
+from dataaudit.present.report.inspect import inspect_place
+from dataaudit.present.report.show import show_manifest
 
 METRIC = "pii_hit_rate"
 MANY = [

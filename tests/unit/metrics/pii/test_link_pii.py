@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from made_build import config
 
-from dataaudit.detectors.patterns.registry import Registry
-from dataaudit.detectors.pii.analyzer_model import AnalyzerModel
-from dataaudit.metrics.pii import link as personal
+from dataaudit.metrics.pii import stage as personal
+from dataaudit.scan.detectors.patterns.registry import Registry
+from dataaudit.scan.detectors.pii.analyzer_model import AnalyzerModel
 
 
 def test_a_model_of_a_language_is_shown_documents_of_its_own_language(monkeypatch):

@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from strategies import DOCUMENTS, make_batch
 from twins import filters as twin
 
-from dataaudit.annotators.tokens import TOKENS
-from dataaudit.corpus.tokens import TokenBatch
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.quality.rules import RULES, SETS
-from dataaudit.metrics.quality.stage import Filters
+from dataaudit.metrics.quality.stage import RULES, SETS, Filters
 from dataaudit.metrics.stages import make_stages
-from dataaudit.stages.base import Context, merge
+from dataaudit.scan.annotators import TOKENS
+from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.stages.base import Context, merge
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 RUN = "repeated_ngrams.periodic_run"

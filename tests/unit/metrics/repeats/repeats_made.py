@@ -16,20 +16,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from strategies import make_batch
 
-from dataaudit.kernels.winnow import SPAN
-from dataaudit.kernels.words import split_words
-from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import write_keyed
-from dataaudit.manifest.places import rows_of
-from dataaudit.metrics.repeats.covered import ANY, SPANS, RepeatedSpans, add_totals, spans_of
-from dataaudit.metrics.repeats.find import find_hotspots, first_windows
-from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
-from dataaudit.metrics.repeats.listing import file_numbers, listing_of
-from dataaudit.metrics.repeats.matching import add_reaches, link_members, link_reaches
-from dataaudit.metrics.repeats.runs import RUN_ROWS, choose_floor, link_hosts, link_runs, runs_by_file
-from dataaudit.metrics.repeats.search import SavedSearch, Search
+from dataaudit.manifest.locate import rows_of
+from dataaudit.metrics.repeats.find import (
+    SavedSearch,
+    Search,
+    add_reaches,
+    find_hotspots,
+    first_windows,
+    link_members,
+    link_reaches,
+)
+from dataaudit.metrics.repeats.link import ANY, SPANS, RepeatedSpans, add_totals, spans_of
+from dataaudit.metrics.repeats.runs import (
+    RUN_ROWS,
+    choose_floor,
+    file_numbers,
+    link_hosts,
+    link_runs,
+    listing_of,
+    runs_by_file,
+)
 from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
-from dataaudit.metrics.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, RepeatWindows, link_windows
+from dataaudit.metrics.repeats.windows import (
+    FREQUENT_ROWS,
+    OCCURRENCE_ROWS,
+    WINDOW_ROWS,
+    RepeatWindows,
+    link_fingerprints,
+    link_ranges,
+    link_windows,
+)
+from dataaudit.scan.kernels.ngrams import SPAN
+from dataaudit.scan.kernels.words import split_words
+from dataaudit.scan.link.joins import LINK_FILES
+from dataaudit.scan.link.keyed import write_keyed
 
 
 @dataclass

@@ -9,8 +9,8 @@ from shown import shown, told
 
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope, count, ratio
-from dataaudit.metrics.repeats import facts as block
-from dataaudit.report.show import show_manifest
+from dataaudit.metrics.repeats import definition as block
+from dataaudit.present.report.show import show_manifest
 
 
 def records(*, hotspots=2, floor=20, below=0):

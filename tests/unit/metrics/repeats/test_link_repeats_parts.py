@@ -17,21 +17,35 @@ from hypothesis import strategies as st
 from lanes import thinned
 from repeats_made import batch_of, spell
 
-from dataaudit.atomic import DamagedFileError
-from dataaudit.errors import ManifestError, ManifestMismatch
-from dataaudit.link.joins import LINK_FILES
-from dataaudit.link.keyed import write_keyed
-from dataaudit.manifest.places import places_of, rows_of
-from dataaudit.metrics.repeats import by_file
-from dataaudit.metrics.repeats.fingerprints import FREQUENT_ROWS, link_fingerprints, link_ranges
+from dataaudit.base.errors import ManifestError, ManifestMismatch
+from dataaudit.base.files import DamagedFileError
+from dataaudit.manifest.locate import places_of, rows_of
+from dataaudit.metrics.repeats import runs as by_file
+from dataaudit.metrics.repeats.find import SavedSearch, Search, link_members, link_reaches
+from dataaudit.metrics.repeats.hosts import PATHS, SEEDS, Round
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
-from dataaudit.metrics.repeats.listing import by_place, file_numbers, listing_of
-from dataaudit.metrics.repeats.matching import link_members, link_reaches
-from dataaudit.metrics.repeats.paths import PATHS, SEEDS, Round
-from dataaudit.metrics.repeats.runs import HISTOGRAM, RUN_ROWS, choose_floor, link_hosts, link_runs, merged
-from dataaudit.metrics.repeats.search import SavedSearch, Search
+from dataaudit.metrics.repeats.runs import (
+    HISTOGRAM,
+    RUN_ROWS,
+    by_place,
+    choose_floor,
+    file_numbers,
+    link_hosts,
+    link_runs,
+    listing_of,
+    merged,
+)
 from dataaudit.metrics.repeats.stage import FINGERPRINT_ROWS, FINGERPRINTS, Repeats
-from dataaudit.metrics.repeats.windows import OCCURRENCE_ROWS, WINDOW_ROWS, link_windows
+from dataaudit.metrics.repeats.windows import (
+    FREQUENT_ROWS,
+    OCCURRENCE_ROWS,
+    WINDOW_ROWS,
+    link_fingerprints,
+    link_ranges,
+    link_windows,
+)
+from dataaudit.scan.link.joins import LINK_FILES
+from dataaudit.scan.link.keyed import write_keyed
 
 JOINS = {
     "fingerprints": (partial(link_fingerprints, min_documents=2), FINGERPRINT_ROWS),

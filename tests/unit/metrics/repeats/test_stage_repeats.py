@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from strategies import make_batch
 
-from dataaudit.errors import ConfigError
+from dataaudit.base.errors import ConfigError
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.repeats.stage import FINGERPRINTS, Repeats
 from dataaudit.metrics.stages import make_stages
-from dataaudit.stages.base import Context, merge
+from dataaudit.scan.stages.base import Context, merge
 
 
 def found(partial, **scope):

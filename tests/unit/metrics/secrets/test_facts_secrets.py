@@ -9,10 +9,10 @@ from made_counts import docs, make_found
 from made_manifest import make, shard
 from shown import shown, told
 
+from dataaudit.base.render.line import spell
 from dataaudit.manifest.load import load_manifest
-from dataaudit.metrics.secrets.facts import secrets, section, warning
-from dataaudit.render.line import spell
-from dataaudit.report.show import show_manifest
+from dataaudit.metrics.secrets.definition import secrets, section, warning
+from dataaudit.present.report.show import show_manifest
 
 
 @pytest.fixture(scope="module")

@@ -11,15 +11,15 @@ from made_counts import judge, screened, share
 from made_manifest import make, shard
 from shown import shown, told
 
+from dataaudit.base.render.line import per_million
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.laws import check_records
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
-from dataaudit.metrics.language.facts import languages
-from dataaudit.metrics.meanings import ABSENCES
-from dataaudit.metrics.toxicity.facts import section, toxic
-from dataaudit.render.line import per_million
-from dataaudit.report.show import show_manifest
+from dataaudit.metrics.language.definition import languages
+from dataaudit.metrics.shown import ABSENCES
+from dataaudit.metrics.toxicity.definition import section, toxic
+from dataaudit.present.report.show import show_manifest
 
 METRIC = "data_toxicity_rate"
 SCREENED = screened({"web": (900, 800, 0.01), "forum": (100, 100, 0.6), "odd": (50, 0, 0.0)})

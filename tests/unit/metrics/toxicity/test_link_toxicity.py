@@ -10,16 +10,14 @@ import pyarrow as pa
 import pytest
 from made_build import config
 
-from dataaudit.detectors.toxicity.judge_model import JudgeModel
-from dataaudit.kernels.allocation import Allocation
-from dataaudit.link.answers import SEEN
-from dataaudit.link.sampling import Frame, Sampled
-from dataaudit.link.second_pass import SecondPassPart, SecondPassResult
-from dataaudit.link.survey import Survey
-from dataaudit.manifest.places import places_of
-from dataaudit.metrics.toxicity import link as toxicity
-from dataaudit.metrics.toxicity.second_pass import SCORES
-from dataaudit.metrics.toxicity.stage import Toxicity
+from dataaudit.manifest.locate import places_of
+from dataaudit.metrics.toxicity import stage as toxicity
+from dataaudit.metrics.toxicity.stage import SCORES, Toxicity
+from dataaudit.scan.detectors.toxicity.judge_model import JudgeModel
+from dataaudit.scan.kernels.two_phase import Allocation
+from dataaudit.scan.link.judging import SEEN
+from dataaudit.scan.link.sampling import Frame, Sampled
+from dataaudit.scan.link.step import SecondPassPart, SecondPassResult, Survey
 
 JUDGE = JudgeModel(
     name="local",

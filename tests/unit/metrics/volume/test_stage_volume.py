@@ -8,7 +8,7 @@ from strategies import DOCUMENTS, make_batch
 
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.volume.stage import Volume
-from dataaudit.stages.base import Context, merge, nothing
+from dataaudit.scan.stages.base import Context, merge, nothing
 
 CONTEXT = Context(scope=Scope(), mixture={})
 

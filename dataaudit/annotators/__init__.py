@@ -1,1 +1,0 @@
-"""Annotators: what documents are seen with. Each says one thing of every document of a batch, by name."""

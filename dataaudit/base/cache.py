@@ -1,0 +1,120 @@
+"""What takes long to make and is the same each time, kept on disk for the user's next process.
+
+Kept are machine code, compiled patterns and checked rules, all of which a process trusts. So a folder counts only when
+nobody else can write it, and every file begins with the digest of what follows: a file that was cut short or changed
+is made again. Its name holds a digest of all that its content depends on, so nothing kept is ever out of date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import TypeVar
+
+from dataaudit.base.files import write_whole
+
+R = TypeVar("R")
+
+_DIGEST_BYTES = 32
+_MOST_FILES = 16
+"""Files of one kind that stay: each version of a user's rules makes one."""
+
+
+def private_folder(*places: str, within: str = "") -> Path | None:
+    """Return the first place that is, or becomes, a folder that we and nobody else can write; None without any.
+
+    Args:
+        places: Folders, ``~`` for the user's home.
+        within: A folder in it that must be so too, and is returned.
+    """
+    for folder in map(Path, map(os.path.expanduser, places)):
+        if _is_ours(folder) and (not within or _is_ours(folder / within)):
+            return folder / within
+    return None
+
+
+def user_places(name: str) -> list[str]:
+    """Return where a folder of this name may lie: in the user's cache folder, else in the temporary folder."""
+    user = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return [
+        os.path.join(user, "dataaudit", name),
+        os.path.join(tempfile.gettempdir(), f"dataaudit-{name}-{os.getuid()}"),
+    ]
+
+
+@cache
+def kept_folder() -> Path | None:
+    """Return the folder of what is kept, created; None when no place can be written."""
+    return private_folder(*user_places("kept"))
+
+
+def kept(kind: str, inputs: Iterable[bytes], make: Callable[[], bytes], read: Callable[[bytes], R | None]) -> R:
+    """Return what ``make`` makes, from disk when an earlier process kept it there.
+
+    Args:
+        kind: Begins the file's name.
+        inputs: All that the result depends on, versions included.
+        make: Makes the bytes to keep; its errors pass.
+        read: Makes a value of the bytes; None when they are of no use here, so that they are made again.
+    """
+    name = f"{kind}-{sha256(b''.join(sha256(one).digest() for one in inputs)).hexdigest()[:32]}"
+    folder = kept_folder()
+    found = None if folder is None else _read(folder / name)
+    value = None if found is None else read(found)
+    if value is None:
+        made = make()
+        if folder is not None:
+            _write(folder, kind, name, made)
+        value = read(made)
+        assert value is not None
+    return value
+
+
+@cache
+def sources_digest(*folders: Path) -> bytes:
+    """Return the digest of the Python files in folders, as first read: what code makes depends on the code."""
+    digest = sha256()
+    for folder in folders:
+        for path in sorted(folder.glob("*.py")):
+            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.digest()
+
+
+def _read(path: Path) -> bytes | None:
+    """Return what a file holds; None when there is none or it is not what was written."""
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    digest, content = whole[:_DIGEST_BYTES], whole[_DIGEST_BYTES:]
+    return content if sha256(content).digest() == digest else None
+
+
+def _write(folder: Path, kind: str, name: str, content: bytes) -> None:
+    """Write a file at once, and let the oldest of its kind go; a full disk costs the time of making it again."""
+    with contextlib.suppress(OSError):
+        write_whole(folder / name, sha256(content).digest(), content)
+        found = sorted(folder.glob(f"{kind}-*"), key=lambda path: path.stat().st_mtime_ns)
+        for path in found[:-_MOST_FILES]:
+            path.unlink(missing_ok=True)
+
+
+def _is_ours(folder: Path) -> bool:
+    """Create a folder that only we can write; what another user could have put there is never loaded."""
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return _is_private(folder)
+    except OSError:
+        return False
+
+
+def _is_private(folder: Path) -> bool:
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & 0o022

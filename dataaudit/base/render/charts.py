@@ -1,0 +1,477 @@
+"""Charts: from what a page says to what Bokeh draws in the browser. The only file that knows Bokeh.
+
+Colours are those of the light theme; the page replaces them by the dark ones (assets/charts.js). Labels are plain text:
+a name of the data that looks like a formula is not typeset, so nothing is fetched for it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, cast
+
+from bokeh.core.properties import value as constant
+from bokeh.embed import json_item
+from bokeh.models import (
+    BasicTickFormatter,
+    ColumnDataSource,
+    FixedTicker,
+    HoverTool,
+    LinearColorMapper,
+    NumeralTickFormatter,
+    PlainText,
+    Range1d,
+)
+from bokeh.models.annotations import ColorBar
+from bokeh.plotting import figure
+
+from dataaudit.base.render.blocks import Bars, Chart, Curves, Figure, Heat, Matrix, Scatter, Steps
+from dataaudit.base.render.line import PERCENT, Line, percent, shortened, spell
+
+BLUE, ORANGE, GREY = "#2f6db3", "#c4570c", "#8b95a1"
+INK, MUTED, LINE, PANEL = "#1b1f24", "#59636e", "#e3e7eb", "#ffffff"
+TEAL = "#1b7f79"
+_SERIES = (BLUE, ORANGE, TEAL, GREY, INK, MUTED)
+_FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+_ROW, _FRAME = 26, 58
+LABEL_LIMIT = 26
+"""Cells of a name at an axis."""
+_ID = re.compile(r"p\d+")
+
+
+def chart_item(shown: Figure) -> dict[str, Any]:
+    """Return what Bokeh needs to draw a figure: the same for the same figure, whatever was drawn before."""
+    drawn = _DRAW[type(shown.chart)](shown.chart, shown.height)
+    item: Any = json_item(drawn, cast("Any", shown.id))
+    return cast("dict[str, Any]", _renumbered(item, shown.id, {}))
+
+
+def _bars(chart: Bars, height: int) -> Any:
+    bars = chart.bars
+    number, labels, values = len(bars), [label(one.label) for one in bars], [one.value for one in bars]
+    shown = [spell(one.shown, PERCENT) for one in bars]
+    spans = [(index, one.span) for index, one in enumerate(bars) if one.span is not None]
+    marks = [(index, one.mark) for index, one in enumerate(bars) if one.mark is not None]
+    least = min(0.0, *values, *(low for _, (low, _) in spans))
+    most = max(0.0, *values, *(mark for _, mark in marks), *(high for _, (_, high) in spans))
+    room = (most - least or 1.0) * 0.16
+    plot = _plot(
+        height or number * _ROW + _FRAME,
+        x_range=_range(least - (room if least < 0 else 0), most + room),
+        y_range=_range(number - 0.4, -0.6),
+    )
+    source = ColumnDataSource(
+        {
+            "y": list(range(number)),
+            "right": values,
+            "words": [f"{name}: {value}" for name, value in zip(labels, shown, strict=True)],
+            "fill_color": [ORANGE if one.loud else BLUE for one in bars],
+        }
+    )
+    drawn = plot.hbar(y="y", right="right", left=0, height=0.6, source=source, fill_color="fill_color", line_color=None)
+    ends = [percent(one.value) if chart.percent else said for one, said in zip(bars, shown, strict=True)]
+    tops = [max(one.value, one.span[1]) if one.span else one.value for one in bars]
+    plot.text(
+        x=[top if value >= 0 else value for top, value in zip(tops, values, strict=True)],
+        y=list(range(number)),
+        text=[end if len(end) <= 14 else "" for end in ends],
+        text_font_size="12px",
+        text_font=constant(_FONT),
+        text_color=MUTED,
+        text_baseline="middle",
+        x_offset=[6 if value >= 0 else -6 for value in values],
+        text_align="left" if least >= 0 else ["left" if value >= 0 else "right" for value in values],
+    )
+    _segments(plot, [(mark, mark, index - 0.42, index + 0.42) for index, mark in marks], 2.5)
+    _segments(plot, [(low, high, index, index) for index, (low, high) in spans], 1.5)
+    _name_ticks(plot.yaxis[0], labels)
+    _hover(plot, [drawn], mode="hline")
+    plot.ygrid.visible = False
+    plot.xaxis.axis_label = chart.unit
+    if chart.percent:
+        plot.xaxis.formatter = NumeralTickFormatter(format="0.[00] %")
+    return plot
+
+
+def _segments(plot: Any, lines: Sequence[tuple[float, float, float, float]], width: float) -> None:
+    if lines:
+        x0, x1, y0, y1 = map(list, zip(*lines, strict=True))
+        plot.segment(x0=x0, x1=x1, y0=y0, y1=y1, line_color=INK, line_width=width)
+
+
+def _steps(chart: Steps, height: int) -> Any:
+    top = max((max(values) for _, values in chart.series), default=1.0) or 1.0
+    plot = _plot(
+        height or 260,
+        x_axis_type="log",
+        x_range=_range(chart.edges[0], chart.edges[-1]),
+        y_range=_range(0, top * 1.08),
+    )
+    series = [(label(name), values) for name, values in chart.series]
+    for number, ((name, values), color) in enumerate(zip(series, _SERIES, strict=False)):
+        plot.step(
+            x=list(chart.edges),
+            y=[*values, values[-1]],
+            mode="after",
+            line_color=color,
+            line_width=2,
+            line_dash="dashed" if number in chart.dashed else "solid",
+            legend_label=name,
+        )
+    bins = range(len(chart.edges) - 1)
+    words = [
+        f"{_edge(chart.edges[index])} to {_edge(chart.edges[index + 1])}: "
+        + ", ".join(f"{name} {percent(values[index])}" for name, values in series)
+        for index in bins
+    ]
+    source = ColumnDataSource(
+        {
+            "left": list(chart.edges[:-1]),
+            "right": list(chart.edges[1:]),
+            "top": [top * 1.08] * len(words),
+            "words": words,
+        }
+    )
+    areas = plot.quad(
+        left="left",
+        right="right",
+        bottom=0,
+        top="top",
+        source=source,
+        fill_alpha=0,
+        line_alpha=0,
+        hover_fill_alpha=0.12,
+        hover_fill_color=GREY,
+        hover_line_alpha=0,
+    )
+    _hover(plot, [areas], mode="mouse")
+    ticks = [10.0**power for power in range(-9, 9) if chart.edges[0] <= 10.0**power <= chart.edges[-1]]
+    plot.xaxis.ticker = FixedTicker(ticks=ticks or [chart.edges[0]], minor_ticks=[])
+    plot.xaxis.major_label_overrides = {tick: _edge(tick) for tick in ticks}
+    plot.xaxis.axis_label = chart.unit
+    plot.yaxis.formatter = NumeralTickFormatter(format="0.[00] %")
+    _legend(plot, location="top_right")
+    return plot
+
+
+def _legend(plot: Any, **more: Any) -> None:
+    plot.legend[0].update(
+        background_fill_alpha=0,
+        border_line_alpha=0,
+        label_text_color=MUTED,
+        label_text_font=_FONT,
+        label_text_font_size="12px",
+        **more,
+    )
+
+
+def _edge(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1 else f"{value:.2g}"
+
+
+def _matrix(chart: Matrix, height: int) -> Any:
+    rows, columns = list(map(label, chart.rows)), list(map(label, chart.columns))
+    plot = _plot(
+        height or len(rows) * 34 + 110,
+        x_range=_range(-0.5, len(columns) - 0.5),
+        y_range=_range(len(rows) - 0.5, -0.5),
+        x_axis_location="above",
+    )
+    most = max((one[2] for one in chart.values), default=1.0) or 1.0
+    depth = [0.12 + 0.88 * math.sqrt(one[2] / most) for one in chart.values]
+    source = ColumnDataSource(
+        {
+            "x": [one[1] for one in chart.values],
+            "y": [one[0] for one in chart.values],
+            "alpha": depth,
+            "words": [f"{rows[one[0]]} of {columns[one[1]]}: {one[3]}" for one in chart.values],
+            "text": [f"{one[2]:,.0f}" for one in chart.values],
+            "fill_color": [ORANGE if one[4] else BLUE for one in chart.values],
+            "text_color": [PANEL if one > 0.6 else INK for one in depth],
+        }
+    )
+    cells = plot.rect(
+        x="x",
+        y="y",
+        width=0.96,
+        height=0.92,
+        source=source,
+        fill_color="fill_color",
+        fill_alpha="alpha",
+        line_color=None,
+    )
+    plot.text(
+        x="x",
+        y="y",
+        text="text",
+        source=source,
+        text_align="center",
+        text_baseline="middle",
+        text_font=constant(_FONT),
+        text_font_size="12px",
+        text_color="text_color",
+    )
+    _name_ticks(plot.yaxis[0], rows)
+    _name_ticks(plot.xaxis[0], columns)
+    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
+    if len(columns) > 4:
+        plot.xaxis.major_label_orientation = 0.6
+    _hover(plot, [cells], mode="mouse")
+    plot.grid.visible = False
+    return plot
+
+
+def _points(chart: Scatter, height: int) -> Any:
+    reach = max(
+        [*(abs(one[1]) for one in (*chart.loud, *chart.quiet)), *(abs(one[2] + one[3]) for one in chart.lines), 1.0]
+    )
+    last = max([*(one[1] for one in chart.lines), 0.0])
+    plot = _plot(
+        height or 260,
+        x_range=_range(-max(1.0, last * 0.02), last + max(1.0, last * 0.02)),
+        y_range=_range(-reach * 1.12, reach * 1.12),
+    )
+    for left, right, middle, limit in chart.lines:
+        for at in (middle - limit, middle + limit):
+            plot.segment(
+                x0=[left - 0.5], x1=[right + 0.5], y0=[at], y1=[at], line_color=MUTED, line_dash="dashed", line_width=1
+            )
+    hovered = []
+    if chart.boxes:
+        most = max(number for *_, number in chart.boxes)
+        source = ColumnDataSource(
+            {
+                "left": [one[0] for one in chart.boxes],
+                "right": [one[1] for one in chart.boxes],
+                "bottom": [one[2] for one in chart.boxes],
+                "top": [one[3] for one in chart.boxes],
+                "alpha": [round(0.15 + 0.85 * math.log1p(one[4]) / math.log1p(most), 3) for one in chart.boxes],
+                "words": [f"{one[4]:,} shards" for one in chart.boxes],
+            }
+        )
+        hovered.append(
+            plot.quad(
+                left="left",
+                right="right",
+                bottom="bottom",
+                top="top",
+                source=source,
+                fill_color=BLUE,
+                fill_alpha="alpha",
+                line_color=None,
+            )
+        )
+    for points, color, size in ((chart.quiet, BLUE, 7), (chart.loud, ORANGE, 10)):
+        source = ColumnDataSource(
+            {
+                "x": [one[0] for one in points],
+                "y": [one[1] for one in points],
+                "words": [spell(one[2], PERCENT) for one in points],
+            }
+        )
+        marker = "circle" if color == BLUE else "diamond"
+        hovered.append(
+            plot.scatter(
+                x="x",
+                y="y",
+                source=source,
+                size=size,
+                marker=marker,
+                fill_color=color,
+                line_color=PANEL,
+                fill_alpha=0.85,
+            )
+        )
+    _hover(plot, hovered, mode="mouse")
+    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    return plot
+
+
+def _curves(chart: Curves, height: int) -> Any:
+    every = [value for _, _, values in chart.series for value in values]
+    every += [value for _, *ends in chart.band for value in ends]
+    low, high = min(every, default=0.0), max(every, default=1.0)
+    room = (high - low or 1.0) * 0.06
+    steps = [step for _, held, _ in chart.series for step in held]
+    plot = _plot(
+        height or 280,
+        x_range=_range(min(steps, default=0), max(steps, default=1)),
+        y_range=_range(low - room, high + room),
+    )
+    if chart.spans:
+        source = ColumnDataSource(
+            {
+                "left": [one[0] - 0.5 for one in chart.spans],
+                "right": [one[1] + 0.5 for one in chart.spans],
+                "words": [spell(one[2], PERCENT) for one in chart.spans],
+            }
+        )
+        shaded = plot.quad(
+            left="left",
+            right="right",
+            bottom=low - room,
+            top=high + room,
+            source=source,
+            fill_color=ORANGE,
+            fill_alpha=0.25,
+            line_color=ORANGE,
+        )
+        _hover(plot, [shaded], mode="mouse")
+    if chart.band:
+        places, lowest, highest = map(list, zip(*chart.band, strict=True))
+        plot.varea(x=places, y1=lowest, y2=highest, fill_color=GREY, fill_alpha=0.25)
+    for (name, held, values), color in zip(chart.series, _SERIES, strict=False):
+        named = {"legend_label": label(name)} if len(chart.series) > 1 else {}
+        plot.line(x=list(held), y=list(values), line_color=color, line_width=1.5, **named)
+    if len(chart.series) > 1:
+        _legend(plot)
+    plot.xaxis.axis_label, plot.yaxis.axis_label = "step", chart.unit
+    plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
+    return plot
+
+
+def _heat(chart: Heat, height: int) -> Any:
+    rows, columns = list(map(label, chart.rows)), list(map(label, chart.columns))
+    plot = _plot(
+        height or min(900, len(rows) * 16 + 90),
+        x_range=_range(-0.5, len(columns) - 0.5),
+        y_range=_range(len(rows) - 0.5, -0.5),
+    )
+    places = [(y, x, value) for y, held in enumerate(chart.values) for x, value in enumerate(held) if value is not None]
+    known = [value for _, _, value in places]
+    least, most = min(known, default=0.0), max(known, default=1.0)
+    source = ColumnDataSource(
+        {
+            "x": [x for _, x, _ in places],
+            "y": [y for y, _, _ in places],
+            "alpha": [round(0.06 + 0.94 * (value - least) / (most - least or 1.0), 3) for value in known],
+            "words": [f"{rows[y]}, {columns[x]}: {value:.4g}" for y, x, value in places],
+            "fill_color": [ORANGE if y in chart.loud else BLUE for y, _, _ in places],
+        }
+    )
+    cells = plot.rect(
+        x="x",
+        y="y",
+        width=1,
+        height=0.94,
+        source=source,
+        fill_color="fill_color",
+        fill_alpha="alpha",
+        line_color=None,
+    )
+    if chart.marks:
+        marks = ColumnDataSource(
+            {
+                "x": [x for _, x, _ in chart.marks],
+                "y": [y for y, _, _ in chart.marks],
+                "words": [label(words) for *_, words in chart.marks],
+            }
+        )
+        marked = plot.scatter(
+            x="x", y="y", source=marks, marker="inverted_triangle", size=11, fill_color=ORANGE, line_color=INK
+        )
+        _hover(plot, [marked], mode="mouse")
+    if known:
+        shades = [f"{BLUE}{round(255 * (0.06 + 0.94 * at / 15)):02x}" for at in range(16)]
+        mapper = LinearColorMapper(palette=shades, low=least, high=most if most > least else least + 1.0)
+        bar = ColorBar(
+            color_mapper=mapper,
+            title=label(chart.scale),
+            width=12,
+            padding=4,
+            title_text_font=_FONT,
+            title_text_font_style="normal",
+            title_text_color=MUTED,
+            title_text_font_size="12px",
+            major_label_text_font=_FONT,
+            major_label_text_color=INK,
+            major_label_text_font_size="12px",
+            background_fill_alpha=0,
+            formatter=BasicTickFormatter(precision=3),
+        )
+        plot.add_layout(bar, "right")
+    _name_ticks(plot.yaxis[0], rows, range(0, len(rows), -(-len(rows) // 48)))
+    every = range(0, len(columns), -(-len(columns) // 12))
+    _name_ticks(plot.xaxis[0], columns, every if chart.ticks is None else chart.ticks)
+    plot.xaxis.axis_label, plot.yaxis.axis_label = chart.column_title, chart.row_title
+    _hover(plot, [cells], mode="mouse")
+    plot.grid.visible = False
+    return plot
+
+
+_DRAW: dict[type[Chart], Any] = {
+    Bars: _bars,
+    Steps: _steps,
+    Matrix: _matrix,
+    Scatter: _points,
+    Curves: _curves,
+    Heat: _heat,
+}
+
+
+def _plot(height: int, **more: Any) -> Any:
+    """Return an empty plot: no frame, no toolbar, faint lines."""
+    plot = figure(
+        height=height,
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        tools="",
+        background_fill_alpha=0,
+        border_fill_alpha=0,
+        outline_line_color=None,
+        min_border=4,
+        output_backend="canvas",
+        **more,
+    )
+    plot.toolbar.logo = None
+    plot.grid.grid_line_color = LINE
+    for axis in plot.axis:
+        axis.update(
+            axis_line_color=None,
+            major_tick_line_color=None,
+            minor_tick_line_color=None,
+            axis_label_text_font=_FONT,
+            major_label_text_font=_FONT,
+            major_label_text_color=INK,
+            axis_label_text_color=MUTED,
+            major_label_text_font_size="12px",
+            axis_label_text_font_size="12px",
+            axis_label_text_font_style="normal",
+        )
+    return plot
+
+
+def label(line: Line) -> str:
+    """Return a name short enough to stand at an axis; its end tells more than its middle."""
+    return shortened(spell(line, PERCENT)[:200], LABEL_LIMIT)
+
+
+def _range(start: float, end: float) -> Range1d:
+    return Range1d(start=start, end=end)
+
+
+def _name_ticks(axis: Any, labels: Sequence[str], shown: Sequence[int] | None = None) -> None:
+    named = range(len(labels)) if shown is None else shown
+    axis.ticker = FixedTicker(ticks=list(named), minor_ticks=[])
+    axis.major_label_overrides = {index: PlainText(text=labels[index]) for index in named}
+
+
+def _hover(plot: Any, renderers: list[Any], *, mode: Literal["mouse", "hline"]) -> None:
+    plot.add_tools(HoverTool(renderers=renderers, tooltips=[("", "@words")], mode=mode, point_policy="follow_mouse"))
+
+
+def _renumbered(value: Any, prefix: str, known: dict[str, str]) -> Any:
+    """Return the item with ids of its own: Bokeh counts them over the whole process."""
+    if isinstance(value, list | tuple):
+        return [_renumbered(one, prefix, known) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, one in value.items():
+        if key in {"id", "root_id"} and isinstance(one, str) and _ID.fullmatch(one):
+            found[key] = known.setdefault(one, f"{prefix}-{len(known)}")
+        else:
+            found[key] = _renumbered(one, prefix, known)
+    return found

@@ -1,0 +1,150 @@
+"""Results that show themselves: what makes a line and blocks of them is named by path, since it knows the result.
+
+Blocks as HTML for a notebook: names are made harmless here, at the one place where its markup is made.
+
+There is no script, no style sheet and no address in it; colours stand on words, so it reads the same on dark and light.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import (
+    Block,
+    Cell,
+    Facts,
+    Figure,
+    Points,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    first,
+    left_out,
+)
+from dataaudit.base.render.line import PLAIN, Line, Style, spell
+from dataaudit.base.text import clean
+
+
+class Result:
+    """A result with a line for a prompt, and blocks for a notebook."""
+
+    __slots__ = ()
+    line_by = ""
+    """Path of what returns the line: ``package.module:function``."""
+    blocks_by = ""
+    """Path of what returns the section."""
+
+    def __repr__(self) -> str:
+        """Return what it comes to, on one line."""
+        return f"<{type(self).__name__} {resolve_name(self.line_by)(self)}>"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        return to_html(resolve_name(self.blocks_by)(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What a command wrote: a line for people, one JSON object for programs."""
+
+    file: Path | str | None
+    """Where; None when it is printed instead."""
+    data: bytes = field(repr=False)
+    """All of it, UTF-8 where it is printed."""
+    words: str = ""
+    """What it is."""
+    facts: dict[str, Any]
+    """The same for programs, by name."""
+
+    def shown(self, *, as_json: bool) -> str:
+        """Return what the command prints."""
+        if not as_json:
+            return self.data.decode() if self.file is None else f"{t.clean(str(self.file))}: {self.words}\n"
+        place = {"text": self.data.decode()} if self.file is None else {"file": str(self.file)}
+        digest = hashlib.sha256(self.data).hexdigest()
+        return t.as_json({**place, "bytes": len(self.data), "sha256": digest, **self.facts})
+
+
+_COLOURS: dict[Tone, str] = {"good": "#2e7d32", "warn": "#b26a00", "bad": "#c62828"}
+_WORDS: dict[Tone, str] = {"": "note", "quiet": "note", "good": "good", "warn": "warning", "bad": "problem"}
+_ROWS = 20
+_LIMIT = 2000
+"""Characters of one text."""
+
+
+def to_html(shown: Section) -> str:
+    """Return the HTML of a section; blocks that hold nothing are left out."""
+    title = f'<div style="font-size: 1.2em"><b{_style(shown.tone)}>{_text(shown.title)}</b></div>'
+    lead = f"<p>{_text(shown.lead)}</p>" if shown.lead else ""
+    blocks = "".join(map(_html, shown.blocks))
+    return f'<div class="tex2jax_ignore mathjax_ignore" style="max-width: 72em">{title}{lead}{blocks}</div>'
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Prose(text=text):
+            return f"<p>{_text(text)}</p>" if text else ""
+        case Points(items=items, title=title):
+            points = "".join(f"<li><b{_style(one.tone)}>{_WORDS[one.tone]}</b> {_text(one.text)}</li>" for one in items)
+            return f"{_title(title)}<ul>{points}</ul>" if points else ""
+        case Facts(pairs=pairs, title=title):
+            rows = "".join(f"<tr><th{_aligned('name')}>{_text(name)}</th>{_cell(value)}</tr>" for name, value in pairs)
+            return f"{_title(title)}<table><tbody>{rows}</tbody></table>" if rows else ""
+        case Table():
+            return _table(block)
+        case Figure(table=table):
+            return _table(table)
+    return ""
+
+
+def _table(shown: Table) -> str:
+    rows = [*first(shown.rows, _ROWS), *shown.foot]
+    if not rows:
+        return ""
+    kinds = [column.kind for column in shown.columns]
+    heads = "".join(f"<th{_aligned(column.kind)}>{_text(column.head)}</th>" for column in shown.columns)
+    body = "".join(
+        f"<tr>{''.join(_cell(one, kind) for one, kind in zip(row, kinds, strict=True))}</tr>" for row in rows
+    )
+    notes = "".join(
+        f"<p>{_text(one)}</p>" for one in (left_out(shown, len(first(shown.rows, _ROWS))), shown.note) if one
+    )
+    return f"{_title(shown.title)}<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
+
+
+def _title(title: Line) -> str:
+    return f"<p><b>{_text(title)}</b></p>" if title else ""
+
+
+def _cell(one: Line | Cell, kind: str = "name") -> str:
+    if not isinstance(one, Cell):
+        return f"<td{_aligned(kind)}>{_text(one)}</td>"
+    detail = f" ({_text(one.detail)})" if one.detail else ""
+    return f"<td{_aligned(kind)}>{_text(one.text)}{detail}</td>"
+
+
+def _aligned(kind: str) -> str:
+    return f' style="text-align: {"right" if kind == "number" else "left"}; vertical-align: top"'
+
+
+def _style(tone: Tone) -> str:
+    return f' style="color: {_COLOURS[tone]}"' if tone in _COLOURS else ""
+
+
+def _harmless(text: str) -> str:
+    """Return a text that is markup of nothing: neither of HTML nor, for notebooks set formulas, of TeX."""
+    return escape(text).replace("\\", "<span>\\</span>").replace("$", "<span>$</span>")
+
+
+_NOTEBOOK = Style(name=_harmless, share=PLAIN.share, words=lambda text: _harmless(clean(text, _LIMIT)))
+
+
+def _text(line: Line) -> str:
+    return spell(line, _NOTEBOOK)

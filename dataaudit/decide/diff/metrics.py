@@ -1,0 +1,419 @@
+"""Every metric record of two manifests, side by side; those that are not as they were, in the order to read them in.
+
+They are ordered by what people act on, and within that by how far beyond sampling error a change is.
+
+Which shard of the new manifest is which of the old one: by what they hold first, by their name then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.decide.diff.difference import MetricChange, MetricChangeKind, Number, ShardChangeKind
+from dataaudit.decide.diff.sampling_error import EffectiveSampleSizes, Interval, chance, difference
+from dataaudit.manifest.canonical import flat_columns
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Metric, Scope, rounded
+from dataaudit.manifest.tables import TABLES, TableSpec
+from dataaudit.metrics.comparable import Meaning, Meant
+from dataaudit.metrics.family import LAST
+from dataaudit.metrics.registry import METRICS, PERSONAL
+
+UNREAD = ("quarantined", "skipped")
+COLUMNS = [
+    "uri",
+    "split",
+    "format",
+    "compression",
+    "sha256",
+    "rows_digest",
+    "bad_records",
+    "status",
+    "reason",
+    "documents",
+    "bytes",
+    "tokens",
+]
+"""Of the table of shards: what is looked at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Shards that changed in one way: rows of the old table and of the new one, -1 where there is none."""
+
+    kind: ShardChangeKind | None
+    """None: as it was."""
+    old: np.ndarray
+    """int64[n]"""
+    new: np.ndarray
+    """int64[n]"""
+
+
+class _Side:
+    """Codes of one side's shards: equal numbers stand for equal strings, on both sides alike."""
+
+    def __init__(self, table: pa.Table, place: np.ndarray, content: np.ndarray, split: np.ndarray) -> None:
+        unread = pc.is_in(table["status"], pa.array(UNREAD)).to_numpy()
+        self.place, self.content, self.split, self.read = place, content, split, ~unread
+        self.holds = unread | (table["documents"].to_numpy() > 0)
+        self.left = np.ones(table.num_rows, dtype=bool)
+
+
+def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
+    """Yield what became of every shard; each row of either table is in exactly one of the pairs.
+
+    Shards hold the same when their decoded rows have one digest and as many records could not be decoded; two that
+    were not read, when their stored bytes have one digest. Pairs are found in this order: same content at the same
+    place, elsewhere in the split, in another split; then the same place with other content; what is left is removed, or
+    added. So two shards that exchanged their names, or were numbered anew, have moved and not changed. Shards without
+    documents are never taken for moved, as they all hold the same, nor for changed: one that lost all its documents is
+    removed, and an empty one added.
+    """
+    one, other = _sides(old, new)
+    same = _pair(one, other, one.place, other.place, one.content, other.content)
+    moved = _pair(one, other, one.split, other.split, one.content, other.content, holding=True)
+    repacked = [_stored_otherwise(old, new, pairs) for pairs in (same, moved)]
+    yield Pairs(kind=None, old=same[0][~repacked[0]], new=same[1][~repacked[0]])
+    yield Pairs(kind=ShardChangeKind.MOVED, old=moved[0][~repacked[1]], new=moved[1][~repacked[1]])
+    both = [np.concatenate([same[side][repacked[0]], moved[side][repacked[1]]]) for side in (0, 1)]
+    yield Pairs(kind=ShardChangeKind.REPACKED, old=both[0], new=both[1])
+    nothing = np.zeros_like(one.split), np.zeros_like(other.split)
+    moved = _pair(one, other, *nothing, one.content, other.content, holding=True)
+    yield Pairs(kind=ShardChangeKind.MOVED_SPLIT, old=moved[0], new=moved[1])
+    named = np.zeros_like(one.place), np.zeros_like(other.place)
+    left, right = _pair(one, other, one.place, other.place, *named, holding=True)
+    was, is_now = one.read[left], other.read[right]
+    for kind, chosen in (
+        (ShardChangeKind.CHANGED, was & is_now),
+        (ShardChangeKind.LOST, was & ~is_now),
+        (ShardChangeKind.RECOVERED, ~was & is_now),
+        (ShardChangeKind.UNKNOWN, ~was & ~is_now),
+    ):
+        yield Pairs(kind=kind, old=left[chosen], new=right[chosen])
+    gone, come = np.flatnonzero(one.left), np.flatnonzero(other.left)
+    yield Pairs(kind=ShardChangeKind.REMOVED, old=gone, new=np.full_like(gone, -1))
+    yield Pairs(kind=ShardChangeKind.ADDED, old=np.full_like(come, -1), new=come)
+
+
+def codes(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[np.ndarray, np.ndarray]:
+    """Return int64 codes of two columns: the same number for the same value; nulls are -1."""
+    both = pa.chunked_array([*left.chunks, *right.chunks], left.type).combine_chunks()
+    indices = pc.fill_null(both.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    return indices[: len(left)], indices[len(left) :]
+
+
+def joined(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return one code for each row of several columns of codes, again the same on both sides."""
+    first, second = parts[0]
+    total = np.concatenate([first, second])
+    for left, right in parts[1:]:
+        more = np.concatenate([left, right])
+        _, total = np.unique(total * (more.max(initial=0) + 2) + more + 1, return_inverse=True)
+    return total[: len(first)], total[len(first) :]
+
+
+def _sides(old: pa.Table, new: pa.Table) -> tuple[_Side, _Side]:
+    splits = codes(old["split"], new["split"])
+    places = joined([splits, codes(old["uri"], new["uri"])])
+    contents = codes(_content(old), _content(new))
+    return _Side(old, places[0], contents[0], splits[0]), _Side(new, places[1], contents[1], splits[1])
+
+
+def _content(table: pa.Table) -> pa.ChunkedArray:
+    """Return what a shard holds: the digest of its rows, else of its stored bytes, else null.
+
+    The digest of rows knows nothing of records that could not be decoded, so their number goes with it.
+    """
+    stored = pc.if_else(
+        pc.equal(table["sha256"], ""), None, pc.binary_join_element_wise("stored", table["sha256"], ":")
+    )
+    rows = pc.binary_join_element_wise("rows", table["rows_digest"], table["bad_records"].cast(pa.string()), ":")
+    return pc.coalesce(rows, stored)
+
+
+def _stored_otherwise(old: pa.Table, new: pa.Table, pairs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """bool[n]: pairs of the same rows whose files differ."""
+    names = ("sha256", "format", "compression")
+    different = np.zeros(len(pairs[0]), dtype=bool)
+    for name in names:
+        left, right = codes(old[name], new[name])
+        different |= left[pairs[0]] != right[pairs[1]]
+    return different
+
+
+def _pair(
+    one: _Side,
+    other: _Side,
+    left: np.ndarray,
+    right: np.ndarray,
+    content: np.ndarray,
+    contents: np.ndarray,
+    *,
+    holding: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pair shards that are left and have the same two codes, the first with the first; they are no longer left."""
+    chosen = [
+        np.flatnonzero(side.left & (known >= 0) & (side.holds | np.bool_(not holding)))
+        for side, known in ((one, content), (other, contents))
+    ]
+    keys = joined([(left[chosen[0]], right[chosen[1]]), (content[chosen[0]], contents[chosen[1]])])
+    numbered = joined([keys, (_rank(keys[0]), _rank(keys[1]))])
+    _, first, second = np.intersect1d(*numbered, assume_unique=True, return_indices=True)
+    found = np.sort(chosen[0][first]), chosen[1][second][np.argsort(chosen[0][first], kind="stable")]
+    one.left[found[0]] = False
+    other.left[found[1]] = False
+    return found
+
+
+def _rank(keys: np.ndarray) -> np.ndarray:
+    """int64[n]: how many equal keys stand before."""
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+    starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(keys) else order
+    first = np.repeat(starts, np.diff(np.append(starts, len(keys))))
+    ranks = np.empty(len(keys), dtype=np.int64)
+    ranks[order] = np.arange(len(keys)) - first
+    return ranks
+
+
+Hidden = Callable[[Manifest, Sequence[Metric]], Collection[int]]
+"""Returns the indexes of the records that are not to be shown, of those of one metric."""
+_SHOWN = ("value", "low", "high", "confidence", "unit", "method", "status", "reason", "version")
+_GRAVITY = {
+    MetricChangeKind.BEYOND_NOISE: 0,
+    MetricChangeKind.CHANGED: 0,
+    MetricChangeKind.LOST: 1,
+    MetricChangeKind.GAINED: 1,
+    MetricChangeKind.WITHIN_NOISE: 2,
+    MetricChangeKind.ADDED: 3,
+    MetricChangeKind.REMOVED: 3,
+    MetricChangeKind.NOT_COMPARABLE: 4,
+}
+_BY_CHANCE = 2
+_NEXT = 3
+"""Rows of a metric that stand in each round after the first."""
+
+
+def compare_metrics(
+    old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidden
+) -> tuple[tuple[MetricChange, ...], int, int]:
+    """Return the records that are not as they were, how many are, and how many are not shown.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that its manifest was published with.
+    """
+    tables = old.table("metrics"), new.table("metrics")
+    places = _places(tables, TABLES["metrics"])
+    _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)
+    concealed = tuple(_concealed(manifest, table, hidden) for manifest, table in zip((old, new), tables, strict=True))
+    secret = set(places[0][concealed[0]].tolist()) | set(places[1][concealed[1]].tolist())
+    differ = _differ(tables, left, right) | _meant_otherwise(tables, left, right, meaning)
+    shown = ~np.isin(places[0][left], list(secret))
+    sizes = EffectiveSampleSizes(old), EffectiveSampleSizes(new)
+    chosen = differ & shown
+    pairs = zip(_rows(tables[0], left[chosen]), _rows(tables[1], right[chosen]), strict=True)
+    changes = [_change(was, now, meaning, sizes) for was, now in pairs]
+    for table, mine, theirs, fate in (
+        (tables[0], places[0], places[1], MetricChangeKind.REMOVED),
+        (tables[1], places[1], places[0], MetricChangeKind.ADDED),
+    ):
+        alone = np.flatnonzero(~np.isin(mine, theirs) & ~np.isin(mine, list(secret)))
+        changes += [_alone(row, fate) for row in _rows(table, alone)]
+    return tuple(ordered(changes)), int((~chosen & shown).sum()), len(secret)
+
+
+def _rows(table: pa.Table, rows: np.ndarray) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = table.take(pa.array(rows)).to_pylist()
+    return found
+
+
+def _places(tables: tuple[pa.Table, pa.Table], spec: TableSpec) -> tuple[np.ndarray, np.ndarray]:
+    """Return codes of the records' names: the same number for the same metric, statistic and scope."""
+    flat = [dict(flat_columns(table.select(["metric", "stat", "scope"]))) for table in tables]
+    return joined([codes(*(pa.chunked_array([held[name]]) for held in flat)) for name in spec.key])
+
+
+def _differ(tables: tuple[pa.Table, pa.Table], left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """bool[n]: whether anything that is shown differs between two records of one name, of which one has a value."""
+    found = np.zeros(len(left), dtype=bool)
+    for name in _SHOWN:
+        one, other = codes(*(table[name] for table in tables))
+        found |= one[left] != other[right]
+    valued = [table["value"].is_valid().to_numpy() for table in tables]
+    return np.asarray(found & (valued[0][left] | valued[1][right]))
+
+
+def _meant_otherwise(
+    tables: tuple[pa.Table, pa.Table], left: np.ndarray, right: np.ndarray, meaning: Meaning
+) -> np.ndarray:
+    """bool[n]: whether two records cannot be compared, though they may be equal by chance."""
+    names = ["metric", "stat", "unit", "set", "rule", "language"]
+    if not len(left):
+        return np.zeros(0, dtype=bool)
+    scope = dict(flat_columns(tables[1].select(["scope"])))
+    columns = [*(tables[1][name] for name in names[:3]), *(pa.chunked_array([scope[f"scope.{n}"]]) for n in names[3:])]
+    rows = pa.table(dict(zip(names, columns, strict=True))).take(pa.array(right))
+    kind, _ = joined([codes(rows[name], rows[name][:0]) for name in names])
+    _, first, of = np.unique(kind, return_index=True, return_inverse=True)
+    kinds = rows.take(pa.array(first)).to_pylist()
+    told = [bool(meaning.why_not(row["metric"], row["stat"], row["unit"], row)) for row in kinds]
+    valued = [table["value"].is_valid().to_numpy() for table in tables]
+    return np.asarray(np.array(told, dtype=bool)[of] & valued[0][left] & valued[1][right])
+
+
+def _concealed(manifest: Manifest, table: pa.Table, hidden: Hidden) -> np.ndarray:
+    """Return the rows of records that are not to be shown."""
+    rows = np.flatnonzero(pc.is_in(table["metric"], pa.array(sorted(PERSONAL), pa.string())).to_numpy())
+    if not len(rows):
+        return rows
+    records = [Metric(**{**row, "scope": Scope(**row["scope"])}) for row in _rows(table, rows)]
+    return rows[sorted(hidden(manifest, records))]
+
+
+def _change(
+    was: dict[str, Any], now: dict[str, Any], meaning: Meaning, sizes: tuple[EffectiveSampleSizes, EffectiveSampleSizes]
+) -> MetricChange:
+    """Return what became of one record."""
+    sides = _number(was), _number(now)
+    named: dict[str, Any] = {
+        "metric": now["metric"],
+        "stat": now["stat"],
+        "scope": Scope(**now["scope"]),
+        "unit": now["unit"],
+        "old": sides[0],
+        "new": sides[1],
+    }
+    if was["status"] != "ok" or now["status"] != "ok":
+        fate = MetricChangeKind.LOST if was["status"] == "ok" else MetricChangeKind.GAINED
+        return MetricChange(**named, fate=fate, reason=was["reason"] if now["status"] == "ok" else now["reason"])
+    older, newer = (Meant(row["unit"], row["version"]) for row in (was, now))
+    if reason := meaning.between(older, newer, now["metric"], now["stat"], now["scope"]):
+        return MetricChange(**named, fate=MetricChangeKind.NOT_COMPARABLE, reason=reason)
+    exact = was["method"] == now["method"] == "exact"
+    without = any(row["method"] != "exact" and row["low"] is None for row in (was, now))
+    found = difference(_interval(was), _interval(now))
+    named["difference"] = rounded(found.value)
+    if exact:
+        return MetricChange(**named, fate=MetricChangeKind.CHANGED, **_chance(was, now, sizes))
+    if without:  # how far it is off is not known, so neither is what of the change is
+        return MetricChange(**named, fate=MetricChangeKind.CHANGED)
+    return MetricChange(
+        **named,
+        fate=MetricChangeKind.WITHIN_NOISE if found.low <= 0 <= found.high else MetricChangeKind.BEYOND_NOISE,
+        low=rounded(found.low),
+        high=rounded(found.high),
+        confidence=rounded(found.confidence),
+    )
+
+
+def _alone(row: dict[str, Any], fate: MetricChangeKind) -> MetricChange:
+    number = _number(row)
+    return MetricChange(
+        metric=row["metric"],
+        stat=row["stat"],
+        scope=Scope(**row["scope"]),
+        unit=row["unit"],
+        fate=fate,
+        reason=row["reason"],
+        old=number if fate == MetricChangeKind.REMOVED else None,
+        new=number if fate == MetricChangeKind.ADDED else None,
+    )
+
+
+def _chance(
+    was: dict[str, Any], now: dict[str, Any], sizes: tuple[EffectiveSampleSizes, EffectiveSampleSizes]
+) -> dict[str, Any]:
+    """Return what chance alone gives, of a share that it is asked for."""
+    draws = [
+        held.of(row["metric"], row["stat"], row["scope"], row["value"], row["denominator"])
+        for held, row in zip(sizes, (was, now), strict=True)
+    ]
+    if draws[0] is None or draws[1] is None:
+        return {}
+    found = chance(was["value"], draws[0], now["value"], draws[1])
+    return {
+        "chance_low": rounded(found.low),
+        "chance_high": rounded(found.high),
+        "chance": found.low <= 0 <= found.high,
+    }
+
+
+def _interval(row: dict[str, Any]) -> Interval:
+    if row["low"] is None:
+        return Interval(row["value"], row["value"], row["value"])
+    return Interval(row["value"], row["low"], row["high"], row["confidence"])
+
+
+def _number(row: dict[str, Any]) -> Number:
+    names = ("value", "low", "high", "confidence", "denominator", "method", "status", "reason")
+    return Number(**{name: row[name] for name in names})
+
+
+def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
+    """Order by gravity, then in rounds: in each the areas in turn, with a few rows of each metric.
+
+    Otherwise one metric with many statistics hides all others. Within a metric a share that chance or sampling was
+    asked of stands by the ratio of its change to half of the interval; then exact shares by points, then counts by the
+    relative change. Shares of the mixture and of languages stand by points alone. What says the same of a split or of
+    the whole as a row above waits for the last round.
+    """
+    held = sorted(((_order(change), change) for change in changes), key=lambda pair: pair[0])
+    counted: dict[tuple[int, str], int] = {}
+    said: set[tuple[Any, ...]] = set()
+    found = []
+    for key, change in held:
+        kind = (key[0], change.metric)
+        again = [(*kind, *same) for same in _sayings(change)]
+        if any(one in said for one in again):
+            turn = len(changes)
+        else:
+            counted[kind] = counted.get(kind, 0) + 1
+            first = METRICS[change.metric].first_rows if change.metric in METRICS else 1
+            turn = max(0, -(-(counted[kind] - first) // _NEXT))
+        said.update(again)
+        found.append(((key[0], turn, *key[1:]), change))
+    return [change for _, change in sorted(found, key=lambda pair: pair[0])]
+
+
+def _order(change: MetricChange) -> tuple[Any, ...]:
+    gravity = _BY_CHANCE if change.chance else _GRAVITY[change.fate]
+    place = tuple(sorted((name, str(value)) for name, value in change.scope.as_dict().items()))
+    kind, strength = _strength(change)
+    area = METRICS[change.metric].reading if change.metric in METRICS else LAST
+    return gravity, area, kind, -rounded(strength), len(place), change.metric, change.stat, place
+
+
+def _is_mixture(metric: str) -> bool:
+    """Return whether a metric says which share of the corpus its parts are."""
+    return metric in METRICS and any(one.is_amount and one.unit == "ratio" for one in METRICS[metric].statistics)
+
+
+def _strength(change: MetricChange) -> tuple[int, float]:
+    """Return what is compared, the most telling first, and how large the change is in it."""
+    if change.difference is None:
+        return 2, 0.0
+    moved = abs(change.difference)
+    if _is_mixture(change.metric):
+        return (0 if change.stat == "share" else 1), moved
+    low, high = (change.low, change.high) if change.low is not None else (change.chance_low, change.chance_high)
+    if low is not None and high is not None and high > low:
+        return 0, moved / ((high - low) / 2)
+    if change.unit == "ratio":
+        return 1, moved
+    values = [abs(side.value) for side in (change.old, change.new) if side is not None and side.value is not None]
+    return 2, moved / max(values) if moved else 0.0
+
+
+def _sayings(change: MetricChange) -> list[tuple[Any, ...]]:
+    """Return what a row says: its statistic and place, split aside; and its two values, whatever they are of."""
+    scope = change.scope.as_dict()
+    place = tuple(sorted((name, str(value)) for name, value in scope.items() if name != "split"))
+    values = tuple(None if side is None else side.value for side in (change.old, change.new))
+    return [("place", change.stat, place), ("values", values)]

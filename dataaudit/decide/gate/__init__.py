@@ -1,0 +1,1 @@
+"""The release gate: a policy, a manifest, a verdict that explains itself."""

@@ -1,0 +1,486 @@
+"""Where to look: the shards that hold most of what broke a rule, and most of what broke all rules.
+
+Where each rule broke: the documents that stop a release, or the shards where a metric knows no more.
+
+Tables of the manifest hold them as shard and row; no text is anywhere. Which source or language a document is of, no
+table tells: of a rule about one of them a document is certain where its shard holds no other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby, product
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base.errors import ManifestMismatch
+from dataaudit.decide.gate.facts import UNREAD_STATES, Facts, read_facts
+from dataaudit.decide.gate.judge import UNREAD
+from dataaudit.decide.gate.numbers import reason_text, shown_count
+from dataaudit.decide.gate.policy import Rule
+from dataaudit.decide.gate.verdict import Case, Evidence, ShardBehind, State, Subject, Verdict
+from dataaudit.decide.gate.writers.words import STOPPING, effect_of_case
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.metric import Scope, rounded
+from dataaudit.metrics.family import Counted, Population, ShardColumn
+from dataaudit.metrics.overlap.evidence import shards_with
+from dataaudit.metrics.peers import COLUMNS
+from dataaudit.metrics.records import LISTED
+from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS, statistic
+
+MOST_SHARDS = 5
+MOST_BEHIND = 10_000
+"""Shards behind all rules that a verdict lists; all are counted."""
+_MOST_CASES = 20
+"""Cases of a rule that get evidence: the worst."""
+Counts = tuple[str, Mapping[int, int]]
+"""What is counted, in the plural, and how many by shard."""
+NOTHING: Counts = ("", {})
+SAME, CHANGED, NEW = 0, 1, 2
+"""What a shard is beside the baseline, by content and by name."""
+_DIGESTS = ("rows_digest", "sha256")
+PARTS = ("source", "language")
+"""Parts of a shard that the table of shards counts tokens of, in a column of that name and an s."""
+
+
+def evidence_columns(rules: Sequence[Rule]) -> set[str]:
+    """Return the columns of the table of shards that evidence for some rules needs."""
+    evidence = (METRICS[rule.metric].evidence for rule in rules)
+    named = (
+        (one.column, *filter(None, [one.but])) if isinstance(one, ShardColumn) else one.columns
+        for one in evidence
+        if one is not None
+    )
+    found = {column for columns in named for column in columns}
+    found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
+    return found | {"shard", "uri", *COLUMNS, "status", "reason", "documents", "tokens", *_DIGESTS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """A case that does not hold, as the evidence of its metric sees it."""
+
+    metric: str
+    stat: str
+    scope: Scope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clues:
+    """The tables in which evidence is looked up."""
+
+    manifest: Manifest
+    facts: Facts
+    baseline: Manifest | None = None
+    """The older manifest, to tell which shards are new."""
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    """What was made of tables, once for all cases."""
+
+    @property
+    def shards(self) -> pa.Table:
+        """Return the table of shards, with the columns of :func:`evidence_columns`."""
+        return self.facts.shards
+
+    @property
+    def sets(self) -> Sequence[str]:
+        """Return the names of the evaluation sets."""
+        return self.facts.protected
+
+    def splits(self, population: Population) -> Sequence[str]:
+        """Return the names of splits."""
+        return self.facts.splits(population)
+
+    def table(self, name: str) -> pa.Table:
+        """Return a table of the manifest."""
+        return self.manifest.table(name)
+
+    def uri(self, shard: int) -> str:
+        """Return ``split/uri`` of a shard."""
+        return f"{self.shards['split'][shard].as_py()}/{self.shards['uri'][shard].as_py()}"
+
+    def contents(self) -> np.ndarray:
+        """Return what names the content of each shard."""
+        if "contents" not in self.arrays:
+            self.arrays["contents"] = _contents(self.facts.shards)
+        return self.arrays["contents"]
+
+    def since(self) -> np.ndarray:
+        """Return uint8[n] of :data:`SAME`, :data:`CHANGED`, :data:`NEW`: each shard beside any baseline."""
+        if self.baseline is None:
+            return np.full(self.facts.shards.num_rows, SAME, dtype=np.uint8)
+        if "since" not in self.arrays:
+            older = self.baseline.table("shards", (*_DIGESTS, "split", "uri"))
+            row_of = {name: row for row, name in enumerate(_names(older))}
+            rows = np.array([row_of.get(name, -1) for name in _names(self.facts.shards)], dtype=np.int64)
+            is_known = np.isin(self.contents(), _contents(older))
+            self.arrays["rows"] = rows
+            self.arrays["since"] = np.where(is_known, SAME, np.where(rows >= 0, CHANGED, NEW)).astype(np.uint8)
+        return self.arrays["since"]
+
+
+def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
+    """Return the verdict with the shards that count most, for the worst of the cases that broke a rule, and for all.
+
+    Raises:
+        ManifestError: A table is absent or damaged.
+        ManifestMismatch: A table is not the one that the manifest was published with.
+    """
+    results, ranking = [], Ranking()
+    for result in verdict.rules:
+        cases = []
+        for index, case in enumerate(result.cases):
+            noun, counts = counted(result.rule, case, clues) if index < _MOST_CASES and is_broken(case) else NOTHING
+            cases.append(replace(case, evidence=_named(counts, clues, noun)) if counts else case)
+            if is_broken(case) and effect_of_case(verdict, result.rule, case) in STOPPING:
+                ranking.add(result.rule, case, noun, counts)
+        results.append(replace(result, cases=tuple(cases)))
+    behind = tuple(
+        ShardBehind(shard=shard, uri=clues.uri(shard), rules=rules, weight=weight, **_marks(clues.since()[shard]))
+        for shard, rules, weight in ranking.first(MOST_BEHIND)
+    )
+    return replace(verdict, rules=tuple(results), shards_behind=behind, num_shards_behind=len(ranking))
+
+
+class Ranking:
+    """Shards by how many rules they broke, then by their part of what broke each."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[int]] = {}
+
+    def __len__(self) -> int:
+        return len(set().union(*self._counts.values()))
+
+    def add(self, rule: Rule, case: Case, noun: str, counts: Mapping[int, int]) -> None:
+        """Add what a case counts in each shard; of personal data as it is shown, so that no weight tells more.
+
+        Shards that are cases themselves count the same each.
+        """
+        own = self._counts.setdefault(rule.name, Counter())
+        if case.scope.shard is not None:
+            own[case.scope.shard] += 1
+            return
+        shown = ((shard, shown_count(rule, number, noun)) for shard, number in counts.items())
+        own.update({shard: number for shard, number in shown if number})
+
+    def first(self, most: int) -> Iterator[tuple[int, tuple[str, ...], float]]:
+        """Yield the first shards: row of the table, rules in the order that they came in, weight."""
+        rules: dict[int, list[str]] = {}
+        weights: dict[int, float] = {}
+        for name, counts in self._counts.items():
+            total = counts.total()
+            for shard, number in counts.items():
+                rules.setdefault(shard, []).append(name)
+                weights[shard] = weights.get(shard, 0.0) + number / total
+        order = sorted(rules, key=lambda shard: (-len(rules[shard]), -rounded(weights[shard]), shard))
+        for shard in order[:most]:
+            yield shard, tuple(rules[shard]), rounded(weights[shard])
+
+
+def is_broken(case: Case) -> bool:
+    """Return whether a number was beyond a limit, waived or not."""
+    return case.state in {State.FAILED, State.WARNED} or case.reason == UNREAD
+
+
+def counted(rule: Rule, case: Case, clues: Clues) -> Counts:
+    """Return what of a case counts in shards, in words, and how much of it in each."""
+    metric = METRICS[rule.metric]
+    if case.scope.shard is not None:
+        return _equals(case.scope.shard, clues) if metric.finds_copies else NOTHING
+    if isinstance(metric.evidence, Counted):
+        noun, counts = metric.evidence.count(Broken(metric=rule.metric, stat=case.stat, scope=case.scope), clues)
+        return noun, clues.facts.beyond_tolerance(rule, counts)
+    return _newcomers(rule, case, clues) if metric.evidence is None else _of_column(metric.evidence, case.scope, clues)
+
+
+def _newcomers(rule: Rule, case: Case, clues: Clues) -> Counts:
+    """Count tokens of the shards that are new since the baseline: what moved, a share or a drift, moved by them.
+
+    Of a source or language they are its own tokens; where its share fell, those of the others. Of a shard that changed
+    it is by how many it has more or fewer; all where it has as many.
+    """
+    shards, scope = clues.shards, case.scope
+    fell = case.value is not None and case.baseline is not None and case.value < case.baseline
+    known = statistic(rule.metric, case.stat)
+    is_amount = known is not None and known.is_amount
+    if fell and is_amount and rule.unit != "ratio":
+        return NOTHING  # what came cannot have made it less
+    if clues.baseline is None:
+        return NOTHING
+    noun, tokens = _moved(shards, scope, others=fell and is_amount)
+    older = clues.baseline.table("shards", ("tokens", *(f"{name}s" for name in PARTS)))
+    since = clues.since()
+    changed = since == CHANGED
+    more = np.abs(tokens[changed] - _moved(older, scope, others=fell and is_amount)[1][clues.arrays["rows"][changed]])
+    tokens[changed] = np.where(more, more, tokens[changed])
+    chosen = (since != SAME) & (tokens > 0)
+    if scope.split is not None:
+        chosen &= np.asarray(shards["split"].to_pylist(), dtype=object) == scope.split
+    return noun, {int(shard): int(tokens[shard]) for shard in np.flatnonzero(chosen)}
+
+
+def _moved(shards: pa.Table, scope: Scope, *, others: bool) -> tuple[str, np.ndarray]:
+    """Return int64[n] the tokens of each shard that are of a scope, or of the other sources or languages, in words."""
+    noun, tokens = "tokens", shards["tokens"].to_numpy().copy()
+    for name in PARTS:
+        if (part := getattr(scope, name)) is not None:
+            own = tokens_of(shards, name, part)
+            if others:
+                noun, own = f"tokens of other {name}s", shards["tokens"].to_numpy() - own
+            tokens = np.minimum(tokens, own)
+    return noun, tokens
+
+
+def tokens_of(shards: pa.Table, name: str, part: str) -> np.ndarray:
+    """int64[n]: tokens of a source or language in each shard."""
+    column = shards[f"{name}s"]
+    flat, parents = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+    own = pc.equal(pc.struct_field(flat, name), part).to_numpy()
+    found = np.zeros(shards.num_rows, dtype=np.int64)
+    np.add.at(found, parents[own], pc.struct_field(flat, "tokens").to_numpy()[own])
+    return found
+
+
+def _equals(shard: int, clues: Clues) -> Counts:
+    """Count the documents of shards that hold the same ones as one."""
+    contents = clues.contents()
+    twins = np.flatnonzero(contents == contents[shard])
+    documents = clues.facts.shards["documents"].to_numpy()
+    return "documents, the same ones", {int(one): int(documents[one]) for one in twins if one != shard}
+
+
+def _contents(shards: pa.Table) -> np.ndarray:
+    """Return what names the content of each shard: the digest of its rows, else of its bytes, else its place.
+
+    Of an unread shard whose bytes nobody knows only its name tells whether it was there before.
+    """
+    columns = (shards[name].to_pylist() for name in (*_DIGESTS, "split", "uri"))
+    held = [rows or stored or f"{split}/{uri}" for rows, stored, split, uri in zip(*columns, strict=True)]
+    return np.asarray(held, dtype=str)
+
+
+def _of_column(evidence: ShardColumn, scope: Scope, clues: Clues) -> Counts:
+    shards = clues.shards
+    values = pc.fill_null(pc.cast(shards[evidence.column], pa.float64()), 0.0).to_numpy().copy()
+    if evidence.share_of:
+        of = shards[evidence.share_of].to_numpy()
+        values *= of - pc.fill_null(shards[evidence.but], 0).to_numpy() if evidence.but else of
+    values[pc.is_in(shards["status"], pa.array(UNREAD_STATES)).to_numpy()] = 0
+    if scope.split is not None:
+        values[np.asarray(shards["split"].to_pylist(), dtype=object) != scope.split] = 0
+    if scope.source is not None:
+        values[~shards_with(shards, scope.source)] = 0
+    counts = {int(index): round(float(values[index])) for index in np.flatnonzero(values >= evidence.least - 0.5)}
+    return evidence.noun, counts
+
+
+def _named(counts: Mapping[int, int], clues: Clues, noun: str) -> tuple[Evidence, ...]:
+    """Return the shards with most, those first that are new since the baseline, then those that changed."""
+    since = clues.since() if counts else np.zeros(0, dtype=np.uint8)
+    worst = sorted(counts.items(), key=lambda item: (-int(since[item[0]]), -item[1], item[0]))[:MOST_SHARDS]
+    return tuple(
+        Evidence(shard=shard, uri=clues.uri(shard), count=count, noun=noun, **_marks(since[shard]))
+        for shard, count in worst
+    )
+
+
+def _marks(since: int) -> dict[str, bool]:
+    return {"fresh": bool(since == NEW), "changed": bool(since == CHANGED)}
+
+
+def _names(shards: pa.Table) -> list[str]:
+    """Return ``split/uri`` of each shard."""
+    names: list[str] = pc.binary_join_element_wise(shards["split"], shards["uri"], "/").to_pylist()
+    return names
+
+
+NO_ROWS, NO_NUMBER = "no_rows", "no_number"
+BEYOND = "beyond_the_limit"
+_FOUND = LISTED.append(pa.field("certain", pa.bool_()))
+_NOUNS = {(one.metric, one.stat): one.noun for one in SHARD_STATISTICS}
+_WHOLE = -1
+"""Row of a line about a whole shard."""
+_BATCH = 1 << 16
+_AT_ONCE = 1 << 20
+"""Bytes of lines that are written at once."""
+
+
+class Failing(NamedTuple):
+    """One document of what broke a rule, or one shard; or why there is none."""
+
+    rule: str
+    metric: str
+    split: str | None
+    shard: str | None
+    """Its URI, relative to the root of the split; None where nothing is listed."""
+    row: int | None
+    """Record of the shard, from 0, in reading order, bad records counted; None where the metric knows shards alone."""
+    kind: str
+    """What is wrong with it, several joined by a comma: a class of findings, ``exact_duplicate``, ``span`` ...; of a
+    shard what it holds; ``no_rows`` and ``no_number`` where nothing is listed."""
+    certain: bool
+    """Whether it is of the rule's source or language for sure: its shard holds no other."""
+    why: str = ""
+    """Why nothing is listed."""
+
+
+def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = None) -> Iterator[Failing]:
+    """Yield what broke each rule that stops a release: rules in the policy's order, then shards, then rows.
+
+    Args:
+        verdict: The verdict; of one that passes there is nothing.
+        manifest: The manifest that was judged.
+        baseline: What it was compared with, to tell which shards are new.
+
+    Raises:
+        ManifestMismatch: The verdict is of another manifest or baseline, or a table is not the published one.
+        ManifestError: A table is absent or damaged.
+    """
+    _same(verdict.subject, manifest, "manifest")
+    if baseline is not None and verdict.baseline is not None:
+        _same(verdict.baseline, baseline, "baseline")
+    if verdict.passed:
+        return
+    every = [
+        (one, [case for case in one.cases if effect_of_case(verdict, one.rule, case) in STOPPING])
+        for one in verdict.rules
+    ]
+    stopped = [(result, cases) for result, cases in every if cases]
+    columns = evidence_columns([result.rule for result, _ in stopped]) | {"sources", "languages"}
+    partial = any(result.rule.max_bad_records is not None for result, _ in stopped)
+    clues = Clues(manifest=manifest, facts=read_facts(manifest, (), shards=columns, partial=partial), baseline=baseline)
+    shards = _Shards(clues.shards)
+    for result, cases in stopped:
+        yield from _of_rule(result.rule, cases, clues, shards)
+
+
+def json_lines(found: Iterable[Failing]) -> Iterator[bytes]:
+    """Yield them as JSON, one a line; the same ones give the same bytes."""
+    held = bytearray()
+    for one in found:
+        line = one._asdict()
+        if not one.why:
+            del line["why"]
+        held += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+        if len(held) >= _AT_ONCE:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
+
+
+def _same(subject: Subject, manifest: Manifest, what: str) -> None:
+    if subject.id != manifest.id:
+        raise ManifestMismatch(
+            f"the verdict is of another {what}: {subject.id}, this one is {manifest.id}", "Judge this one first."
+        )
+
+
+class _Shards:
+    """The table of shards, by which lines are named and scopes are told."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.splits: list[str] = table["split"].to_pylist()
+        self.uris: list[str] = table["uri"].to_pylist()
+        self._table = table
+        self._parts: dict[str, list[list[str]]] = {}
+
+    def _held(self, name: str) -> list[list[str]]:
+        """Return the sources, or the languages, of each shard."""
+        if name not in self._parts:
+            column = self._table[f"{name}s"].to_pylist()
+            self._parts[name] = [[one[name] for one in held or ()] for held in column]
+        return self._parts[name]
+
+    def of(self, scopes: Collection[Scope]) -> tuple[np.ndarray, np.ndarray]:
+        """Return bool[n]: shards that any of some scopes speaks of, and those of which every document is of one."""
+        number = len(self.splits)
+        alone = {scope.shard for scope in scopes if scope.shard is not None}
+        if alone:
+            chosen = np.isin(np.arange(number), sorted(alone))
+            return chosen, chosen
+        wanted = {(scope.split, scope.source, scope.language) for scope in scopes}
+        if (None, None, None) in wanted:
+            return np.ones(number, dtype=bool), np.ones(number, dtype=bool)
+        named = [any(getattr(scope, name) is not None for scope in scopes) for name in PARTS]
+        held = [self._held(name) if is_named else [[""]] * number for name, is_named in zip(PARTS, named, strict=True)]
+        chosen, certain = np.zeros(number, dtype=bool), np.zeros(number, dtype=bool)
+        for shard, (split, *parts) in enumerate(zip(self.splits, *held, strict=True)):
+            found = [
+                not wanted.isdisjoint(product((split, None), *((one, None) for one in ones)))
+                for ones in product(*parts)
+            ]
+            chosen[shard], certain[shard] = any(found), all(found) and bool(found)
+        return chosen, certain
+
+
+def _of_rule(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) -> Iterator[Failing]:
+    broken = [case for case in cases if is_broken(case)]
+    found = _listed(rule, broken, clues, shards)
+    for (shard, row), group in groupby(_rows(found), itemgetter(0, 1)):
+        same = list(group)
+        kind = ", ".join(dict.fromkeys(one[2] for one in same))
+        place = shards.splits[shard], shards.uris[shard], None if row == _WHOLE else row
+        yield Failing(rule.name, rule.metric, *place, kind, any(one[3] for one in same))
+    if broken and not found.num_rows:
+        yield _none(rule, NO_ROWS, "no table of the manifest holds rows or shards of it")
+    if without := next((case for case in cases if not is_broken(case)), None):
+        yield _none(rule, NO_NUMBER, reason_text(without.reason) + (f": {without.why}" if without.why else ""))
+
+
+def _none(rule: Rule, kind: str, why: str) -> Failing:
+    return Failing(rule.name, rule.metric, None, None, None, kind, certain=True, why=why)
+
+
+def _listed(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) -> pa.Table:
+    """Return the documents, or shards, of all cases of a rule, sorted, with whether each is of the case for sure."""
+    documents = METRICS[rule.metric].documents
+    groups: dict[Broken, list[Case]] = {}
+    for case in cases:
+        scope = Scope(set=case.scope.set, entity=case.scope.entity, rule=case.scope.rule)
+        groups.setdefault(Broken(metric=rule.metric, stat=case.stat, scope=scope), []).append(case)
+    found = [_FOUND.empty_table()]
+    for broken, own in groups.items():
+        chosen, certain = shards.of([case.scope for case in own])
+        table = None if documents is None else documents(broken, clues)
+        table = _told(rule, own, clues, chosen) if table is None else table
+        told = table.filter(pa.array(chosen).take(table["shard"]))
+        alone = {case.scope.shard for case in own if case.scope.shard is not None}
+        if alone:
+            kind = _NOUNS.get((broken.metric, broken.stat)) or BEYOND
+            told = pa.concat_tables([told, _of_shards(alone.difference(told["shard"].to_pylist()), kind)])
+        found.append(told.append_column("certain", pa.array(certain).take(told["shard"])))
+    return pa.concat_tables(found).sort_by([(name, "ascending") for name in _FOUND.names])
+
+
+def _told(rule: Rule, cases: Sequence[Case], clues: Clues, chosen: np.ndarray) -> pa.Table:
+    """Return the shards that evidence names for some cases."""
+    if isinstance(METRICS[rule.metric].evidence, ShardColumn):
+        cases = [replace(cases[0], scope=Scope())] if cases[0].scope.shard is None else ()
+    found = [LISTED.empty_table()]
+    for case in cases:
+        noun, counts = counted(rule, case, clues) if case.scope.shard is None else NOTHING
+        shards = [shard for shard in counts if chosen[shard]]
+        if METRICS[rule.metric].evidence is not None:
+            found.append(_of_shards(shards, noun))
+            continue
+        for since, word in ((NEW, "new"), (CHANGED, "changed")):
+            some = [shard for shard in shards if clues.since()[shard] == since]
+            found.append(_of_shards(some, f"{noun}, {word} since the baseline"))
+    return pa.concat_tables(found).group_by(LISTED.names).aggregate([])
+
+
+def _of_shards(shards: Collection[int | None], kind: str) -> pa.Table:
+    """Return lines of whole shards."""
+    rows = [{"shard": shard, "row": _WHOLE, "kind": kind} for shard in shards]
+    return pa.Table.from_pylist(rows, schema=LISTED)
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[int, int, str, bool]]:
+    for batch in table.to_batches(max_chunksize=_BATCH):
+        yield from zip(*(batch[name].to_pylist() for name in _FOUND.names), strict=True)

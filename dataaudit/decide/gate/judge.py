@@ -1,0 +1,198 @@
+"""One number against one rule: the state, why, and the number that was compared. Pure, and the same everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dataaudit.decide.gate.policy import COVERAGE, Rule, Severity
+from dataaudit.decide.gate.verdict import Case, State
+from dataaudit.manifest.metric import NO_INTERVAL, Metric, Scope, rounded
+from dataaudit.metrics.comparable import OTHER_UNIT
+
+ABSENT = frozenset({"no_judge", "no_analyzer", "no_reference"})
+"""Reasons of a missing value that say that its input was never given; all others are failures of something."""
+EMPTY = "empty_denominator"
+MISSING = "missing"
+NO_BASELINE = "no_baseline"
+NEW = "new_scope"
+UNREAD = "unread_bytes"
+FEW_SHARDS = "too_few_shards"
+UNKNOWN_BYTES = "unknown_bytes"
+"""Reason of a number that lacks a shard which was not read and whose size is not known."""
+AT_LEAST = "at_least"
+"""Reason of a case whose number is a lower bound."""
+_LARGEST = 1e300
+_OF_RECORD = ("unit", "value", "low", "high", "confidence", "method", "denominator")
+_OF_JUDGEMENT = ("state", "reason", "baseline", "judged")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What became of one case."""
+
+    state: State
+    reason: str = ""
+    judged: float | None = None
+    baseline: float | None = None
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """What a value is held against, for rules that compare."""
+
+    value: float | None = None
+    """The baseline's value, or the median of its peers; None when there is none."""
+    reason: str = ""
+    """Why there is none."""
+    spread: float = 0.0
+    """Robust standard deviation of its peers, for rules of ``robust_sd``."""
+    denominator: int = 0
+    """What the value was divided by."""
+
+
+def judge(
+    rule: Rule, record: Metric | None, compared: Compared | None = None, *, metric_held: bool = True
+) -> Judgement:
+    """Judge one record.
+
+    Args:
+        rule: The rule.
+        record: What the manifest says; None when it ought to have a record and has none.
+        compared: The other number of a rule that compares.
+        metric_held: Whether the manifest has any record of the metric.
+    """
+    unusable = _unusable(rule, record, metric_held=metric_held)
+    if unusable is not None or record is None or record.value is None:
+        return unusable or _missing(rule, MISSING, absent=not metric_held)
+    if rule.limit_kind == "budget":
+        found = _compare(rule, against(rule, record), None)
+    elif compared is None or compared.value is None:
+        return _not_compared(rule, compared.reason if compared else NO_BASELINE)
+    else:
+        found = _compare(rule, _distance(rule, record, compared), compared.value)
+    return replace(found, reason=record.reason) if record.reason in NO_INTERVAL else found
+
+
+def judged_at_least(rule: Rule, record: Metric, found: Judgement, compared: Compared | None) -> Judgement:
+    """Return a judgement of a lower bound: as it was found when no larger number would change it.
+
+    It fails a rule that what was found already breaks, and passes one that no larger number would break. In between it
+    is not evaluated.
+    """
+    if found.state in {State.NOT_EVALUATED, State.NOT_APPLICABLE} or record.value is None:
+        return found
+    turns = rule.limit if rule.limit_kind == "budget" else found.baseline or 0.0
+    larger = (replace(record, value=value) for value in (max(turns, record.value), _LARGEST))
+    same = {judge(rule, one, compared).state for one in larger} == {found.state}
+    return replace(found, state=found.state if same else State.NOT_EVALUATED, reason=AT_LEAST)
+
+
+def case_of(rule: Rule, stat: str, scope: Scope, record: Metric | None, found: Judgement, **more: Any) -> Case:
+    """Return the case of a record, which may be absent, and of what it is judged as."""
+    numbers = {} if record is None else {name: getattr(record, name) for name in _OF_RECORD}
+    judged = {name: getattr(found, name) for name in _OF_JUDGEMENT}
+    return Case(**{"rule": rule.name, "stat": stat, "scope": scope, "unit": rule.unit, **numbers, **judged, **more})
+
+
+def against(rule: Rule, record: Metric) -> float:
+    """Return the number of a record that a budget is held against: by default the bound on the limit's wrong side.
+
+    Of a value without an interval it is the value, whatever the rule names; its case says why (``NO_INTERVAL``).
+    """
+    assert record.value is not None
+    low = record.value if record.low is None else record.low
+    high = record.value if record.high is None else record.high
+    if rule.bound != "against":
+        return {"value": record.value, "low": low, "high": high}[rule.bound]
+    if rule.comparator == "==":
+        return max((low, high), key=lambda bound: abs(bound - rule.limit))
+    return high if rule.comparator in {"<=", "<"} else low
+
+
+def holds(rule: Rule, judged: float, limit: float | None = None) -> bool:
+    """Return whether a judged number keeps the limit, or another one in its place."""
+    limit = rule.limit if limit is None else limit
+    return {
+        "<=": judged <= limit,
+        "<": judged < limit,
+        ">=": judged >= limit,
+        ">": judged > limit,
+        "==": judged == limit,
+    }[rule.comparator]
+
+
+def excess(rule: Rule, judged: float) -> float:
+    """Return how far a number is on the limit's wrong side, negative on the right one; for sorting."""
+    if rule.comparator == "==":
+        return abs(judged - rule.limit)
+    return judged - rule.limit if rule.comparator in {"<=", "<"} else rule.limit - judged
+
+
+def _unusable(rule: Rule, record: Metric | None, *, metric_held: bool) -> Judgement | None:
+    """Return what becomes of a record without a value, or in another unit than the rule's."""
+    if record is None:
+        return _missing(rule, MISSING, absent=not metric_held)
+    if record.status != "ok" or record.value is None:
+        if record.reason == EMPTY and rule.allow_empty:
+            return Judgement(state=State.PASSED, reason=EMPTY)
+        return _missing(rule, record.reason, absent=record.status == "not_applicable" or record.reason in ABSENT)
+    if record.unit != rule.unit:
+        return Judgement(state=State.NOT_EVALUATED, reason=OTHER_UNIT)
+    return None
+
+
+def _missing(rule: Rule, reason: str, *, absent: bool) -> Judgement:
+    """Return the state of what has no value: an optional rule whose input was never given does not apply."""
+    state = State.NOT_APPLICABLE if absent and not rule.required else State.NOT_EVALUATED
+    return Judgement(state=state, reason=reason)
+
+
+def _not_compared(rule: Rule, reason: str) -> Judgement:
+    """Return the state of a rule that has nothing to compare with.
+
+    A scope that the baseline did not have cannot have changed, a handful of shards has no usual value; without any
+    baseline the policy says what holds.
+    """
+    if reason in {NEW, FEW_SHARDS}:
+        return Judgement(state=State.NOT_APPLICABLE, reason=reason)
+    if reason == NO_BASELINE and rule.baseline == "optional":
+        return Judgement(state=State.NOT_APPLICABLE, reason=reason, waits=True)
+    return _missing(rule, reason, absent=reason in ABSENT)
+
+
+def _distance(rule: Rule, record: Metric, compared: Compared) -> float:
+    """Return the change, the relative change or the distance that is held against the limit; never below 0.
+
+    Of a value with an interval the bound that lies farther away is taken, or the one that the rule names; the
+    baseline's value is taken as it is.
+    """
+    assert compared.value is not None
+    now = {
+        name: bound if bound is not None else record.value
+        for name, bound in (("value", record.value), ("low", record.low), ("high", record.high))
+    }
+    names = {"up": ("high",), "down": ("low",), "either": ("low", "high")}[rule.direction]
+    chosen = names if rule.bound == "against" else (rule.bound,)
+    sign = {"up": 1.0, "down": -1.0}.get(rule.direction)
+    differences = [float(now[name] or 0.0) - compared.value for name in chosen]
+    far = max(abs(one) if sign is None else max(0.0, sign * one) for one in differences)
+    if rule.limit_kind == "change":
+        return far
+    scale = abs(compared.value) if rule.limit_kind == "relative_change" else compared.spread
+    if scale == 0.0:
+        return 0.0 if far == 0.0 else math.inf
+    return far / scale
+
+
+def _compare(rule: Rule, judged: float, baseline: float | None) -> Judgement:
+    number = rounded(judged) if math.isfinite(judged) else judged
+    if holds(rule, number):
+        warns = rule.warn is not None and not holds(rule, number, rule.warn)
+        return Judgement(state=State.WARNED if warns else State.PASSED, judged=number, baseline=baseline)
+    if rule.metric == COVERAGE:
+        return Judgement(state=State.NOT_EVALUATED, reason=UNREAD, judged=number, baseline=baseline)
+    state = State.FAILED if rule.severity == Severity.FAIL else State.WARNED
+    return Judgement(state=state, judged=number, baseline=baseline)

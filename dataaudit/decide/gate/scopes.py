@@ -1,0 +1,374 @@
+"""Which cases a rule has: the scopes for which there ought to be a number, whether there is one or not.
+
+They come from other parts of the manifest than the records themselves (splits and evaluation sets of the core, tables
+of sources and languages), so a record that is missing is a case that cannot be judged, and never a case less.
+
+Rules over shards: all shards at once on the columns of the manifest's table, a hundred thousand in milliseconds.
+
+What a column says of one shard is the same record that :func:`dataaudit.decide.gate.judge.judge` would see; only the
+cases that do not pass, and the one nearest to the limit, are made into records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from fnmatch import fnmatchcase
+from itertools import product
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import nearest
+from dataaudit.decide.gate.facts import MIXTURE, UNREAD_STATES, Facts
+from dataaudit.decide.gate.judge import FEW_SHARDS, Compared, case_of, excess, judge
+from dataaudit.decide.gate.policy import COVERAGE, Policy, Rule
+from dataaudit.decide.gate.verdict import Case, State
+from dataaudit.manifest.metric import SCREEN_ALONE, Method, Metric, Scope
+from dataaudit.manifest.tables import HELD_BACK
+from dataaudit.metrics.family import MetricDefinition, Shape, ShardStatistic, Statistic
+from dataaudit.metrics.peers import COLUMNS, Peers
+from dataaudit.metrics.registry import METRICS, SHARD_STATISTICS, statistic, stats_of
+
+_RATE_FLOOR = 0.02
+"""Least robust sd of a ratio: that of a small shard moves by chance alone."""
+
+
+def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:
+    """Return the statistics kept per shard that a rule speaks of."""
+    return tuple(one for one in SHARD_STATISTICS if one.metric == rule.metric and fnmatchcase(one.stat, rule.stat))
+
+
+def judge_shards(
+    rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]
+) -> tuple[list[Case], dict[State, int]]:
+    """Judge a statistic of every shard that was read; of coverage, of every shard.
+
+    Return the cases that do not pass, or the nearest to the limit, without fingerprints; and how many have each state.
+
+    Args:
+        rule: The rule.
+        statistic: What it speaks of.
+        shards: The table of shards.
+        held_out: Of every split whether it is held out.
+    """
+    chosen = _chosen(rule, statistic, shards, held_out)
+    values, denominators = _values_of_shards(statistic, chosen)
+    splits = np.asarray(chosen["split"].to_pylist(), dtype=object)
+    documents = pc.fill_null(chosen["documents"], 0).to_numpy() if statistic.by_chance else None
+    medians, spreads = Peers.of(chosen).usual(values, documents)
+    spreads = np.maximum(spreads, _RATE_FLOOR if rule.unit == "ratio" else 0.0)
+    highest = _highest(statistic, chosen, values, denominators)
+    record_at = _records(rule, statistic, chosen, values, highest, denominators)
+    suspects = _suspects(rule, highest, medians, spreads)
+    cases: list[Case] = []
+    counts: dict[State, int] = {State.PASSED: len(values) - len(suspects)}
+    for index in suspects:
+        case = _case(
+            rule,
+            statistic,
+            record_at(int(index)),
+            _compared(rule, medians[index], spreads[index]),
+            f"{splits[index]}/{chosen['uri'][int(index)].as_py()}",
+        )
+        counts[case.state] = counts.get(case.state, 0) + 1
+        cases.append(case)
+    bad = [case for case in cases if case.state not in {State.PASSED, State.NOT_APPLICABLE}]
+    near = sorted(
+        (case for case in cases if case.state == State.PASSED), key=lambda case: -excess(rule, case.judged or 0)
+    )
+    return bad or near[:1] or cases[:1], {state: number for state, number in counts.items() if number}
+
+
+def _chosen(rule: Rule, statistic: ShardStatistic, shards: pa.Table, held_out: dict[str, bool]) -> pa.Table:
+    wanted = {"all": (True, False), "training": (False,), "held_out": (True,)}[statistic.population]
+    splits = [name for name, held in held_out.items() if held in wanted]
+    named = rule.scope.fixed().get("split")
+    kept = pc.is_in(shards["split"], pa.array(splits if named is None else sorted(named), pa.string()))
+    if statistic.metric != COVERAGE:
+        kept = pc.and_(kept, pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
+    kept = pc.and_(kept, pc.not_equal(shards["reason"], HELD_BACK))
+    of = filter(None, [statistic.of, statistic.column, statistic.but, statistic.undecided])
+    columns = dict.fromkeys(["shard", "uri", "status", "documents", *COLUMNS, *of])
+    return shards.select(list(columns)).filter(kept)
+
+
+def _values_of_shards(statistic: ShardStatistic, chosen: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    """Return values, NaN where there is none, and denominators."""
+    of = pc.fill_null(chosen[statistic.of], 0).to_numpy()
+    if statistic.but:
+        of = of - pc.fill_null(chosen[statistic.but], 0).to_numpy()
+    values = pc.cast(chosen[statistic.column], pa.float64()).to_numpy().astype(np.float64)
+    if statistic.metric == COVERAGE:
+        lost = pc.is_in(chosen["status"], pa.array(UNREAD_STATES)).to_numpy()
+        return np.where(lost, values, 0.0), np.maximum(values, 1).astype(np.int64)
+    if statistic.per_document:
+        values = np.divide(values, of, out=np.full(len(values), np.nan), where=of > 0)
+    return values, of
+
+
+def _highest(statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """Return the upper bounds of values: what they were if all undecided documents counted."""
+    if not statistic.undecided:
+        return values
+    undecided = pc.fill_null(chosen[statistic.undecided], 0).to_numpy()
+    highest: np.ndarray = np.minimum(1.0, values + undecided / np.maximum(denominators, 1))
+    return highest
+
+
+def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
+    """Return the rows that may not pass, all of them, and the one nearest to the limit."""
+    if rule.limit_kind == "robust_sd":
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            judged = np.abs(values - medians) / spreads
+    else:
+        judged = values
+    limit = rule.first_limit
+    sign = -1.0 if rule.comparator in {">=", ">"} else 1.0
+    distance = np.abs(judged - limit) if rule.comparator == "==" else sign * (judged - limit)
+    unsure = np.isnan(distance) | (distance > -1e-9 * max(1.0, abs(limit)))
+    if not np.isnan(distance).all():
+        unsure[int(np.nanargmax(distance))] = True
+    return np.flatnonzero(unsure)
+
+
+def _records(
+    rule: Rule,
+    statistic: ShardStatistic,
+    chosen: pa.Table,
+    values: np.ndarray,
+    highest: np.ndarray,
+    denominators: np.ndarray,
+) -> Callable[[int], Metric]:
+    ordinals = chosen["shard"].to_numpy()
+    reason = SCREEN_ALONE if statistic.estimated else ""
+
+    def record(index: int) -> Metric:
+        missing = bool(np.isnan(values[index]))
+        empty = missing and int(denominators[index]) == 0
+        bounded = not missing and highest[index] > values[index]
+        method: Method = "estimated" if statistic.estimated or bounded else "exact"
+        return Metric(
+            metric=statistic.metric,
+            stat=statistic.stat,
+            scope=Scope(shard=int(ordinals[index])),
+            unit=rule.unit,
+            value=None if missing else float(values[index]),
+            low=float(values[index]) if bounded else None,
+            high=float(highest[index]) if bounded else None,
+            confidence=1.0 if bounded else None,
+            method=method,
+            denominator=int(denominators[index]),
+            n=int(denominators[index]),
+            status="not_evaluated" if missing else "ok",
+            reason=("empty_denominator" if empty else statistic.absent) if missing else reason,
+        )
+
+    return record
+
+
+def _compared(rule: Rule, median: float, spread: float) -> Compared | None:
+    if rule.limit_kind != "robust_sd":
+        return None
+    if np.isnan(median):
+        return Compared(reason=FEW_SHARDS)
+    return Compared(value=float(median), spread=float(spread))
+
+
+def _case(rule: Rule, statistic: ShardStatistic, record: Metric, compared: Compared | None, uri: str) -> Case:
+    """Return the case of a shard, which shows no interval."""
+    found = judge(rule, record, compared)
+    denominator = 0 if found.baseline is None else record.denominator
+    more = {"shard_uri": uri, "baseline_denominator": denominator, "low": None, "high": None, "confidence": None}
+    return case_of(rule, statistic.stat, record.scope, record, found, **more)
+
+
+_ALL_FIELDS = attrgetter(*Scope.__slots__)
+_FIELDS = ("split", "source", "language", "set", "entity", "rule")
+
+
+def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: str) -> None:
+    """Hold the entities that a policy names against those that are known: of a name written wrongly nothing is found.
+
+    Raises:
+        ConfigError: A rule names an entity that neither ships nor was looked for in either manifest.
+    """
+    problems = []
+    for rule in policy.rules:
+        metric = METRICS[rule.metric]
+        if not metric.entities or not all(is_of_patterns(metric, one.stat) for one in chosen_statistics(rule)):
+            continue
+        looked_for = (one.entities.get(rule.metric, frozenset()) for one in (now, baseline) if one is not None)
+        known = metric.entities.union(*looked_for)
+        problems += [
+            f"  rule `{rule.name}`: no entity of `{rule.metric}` is named `{name}`{nearest(name, sorted(known))}"
+            for name in rule.scope.entity or ()
+            if name not in known
+        ]
+    if problems:
+        raise ConfigError("\n".join([f"{where}: {len(problems)} problem(s)", *problems]))
+
+
+def is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
+    """Return whether the entities of a statistic are those of the patterns; a model's are its own."""
+    return not metric.searches_with or metric.decided_by is None or metric.searches_with in metric.decided_by(stat)
+
+
+def rule_problems(rule: Rule) -> Iterator[str]:
+    """Yield what of a rule no manifest could ever have."""
+    known = stats_of(rule.metric)
+    if not known:
+        yield f"no metric is named `{rule.metric}`{nearest(rule.metric, list(METRICS))}"
+        return
+    chosen = chosen_statistics(rule)
+    if not chosen:
+        yield f"`{rule.metric}` has no stat `{rule.stat}`{nearest(rule.stat, [one.stat for one in known])}"
+        return
+    units = sorted({one.unit for one in chosen})
+    if units != [rule.unit]:
+        yield f"`{rule.metric}.{rule.stat}` is in {' and '.join(units)}, the rule's unit is `{rule.unit}`"
+    yield from _limit_problems(rule)
+    if "shard" in rule.scope.per:
+        yield from _shard_problems(rule)
+        return
+    for one in chosen:
+        if rule.scope.fields not in one.shapes:
+            kept = ", ".join(map(_words, sorted(one.shapes, key=lambda shape: (len(shape), _words(shape)))))
+            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {kept}"
+
+
+def _limit_problems(rule: Rule) -> Iterator[str]:
+    limits = (rule.budget, rule.change, rule.warn if rule.limit_kind in {"budget", "change"} else None)
+    for limit in limits if rule.unit == "ratio" else ():
+        if limit is not None and not 0 <= limit <= 1:
+            yield f"a ratio lies between 0 and 1, the limit is {limit:g}; five percent are 0.05"
+    if rule.budget_from is not None and (
+        (rule.metric, rule.stat) != (MIXTURE, "share") or rule.scope.fields != {"split", "source"}
+    ):
+        yield f"`budget_from: declared` goes with `{MIXTURE}.share` per split and source"
+    if rule.max_bad_records is not None and (rule.metric, rule.stat, rule.scope.fields) != (
+        COVERAGE,
+        "bytes",
+        frozenset(),
+    ):
+        yield f"`max_bad_records` goes with `{COVERAGE}.bytes` of the whole dataset"
+    if rule.max_bad_records is not None and (rule.limit_kind != "budget" or rule.comparator not in {"<=", "<"}):
+        yield "`max_bad_records` goes with a `budget` and `<=`"
+
+
+def _shard_problems(rule: Rule) -> Iterator[str]:
+    if rule.scope.fields - {"shard", "split"}:
+        yield "`per: shard` goes with `split` alone"
+    if not shard_statistics(rule):
+        kept = ", ".join(f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS)
+        yield f"`{rule.metric}.{rule.stat}` is not kept per shard; these are: {kept}"
+    if rule.needs_baseline:
+        yield "shards are not compared with those of a baseline; `robust_sd` compares them with each other"
+
+
+def chosen_statistics(rule: Rule) -> tuple[Statistic, ...]:
+    """Return the statistics that a rule speaks of, as the catalogue knows them."""
+    if "*" in rule.stat:
+        return stats_of(rule.metric, rule.stat)
+    found = statistic(rule.metric, rule.stat)
+    return () if found is None else (found,)
+
+
+def judged_stats(rule: Rule, facts: Facts) -> tuple[str, ...]:
+    """Return the names of the statistics that a manifest has for a rule; of a pattern those that it holds."""
+    if "*" not in rule.stat:
+        return (rule.stat,)
+    held = {stat for metric, stat in facts.records if metric == rule.metric and statistic(metric, stat)}
+    return tuple(sorted(stat for stat in held if fnmatchcase(stat, rule.stat)))
+
+
+def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
+    """Return the scopes to judge, sorted: those that ought to have a record, and all that have one."""
+    fields, fixed = rule.scope.fields, rule.scope.fixed()
+    found = {scope for scope in facts.records.get((stat.metric, stat.stat), {}) if _speaks_of(rule, scope)}
+    splits = fixed.get("split") or facts.splits(stat.population)
+    parts = _parts(rule, stat, facts)
+    for split in splits if "split" in fields else (None,):
+        inside = facts.splits(stat.sources_of) if split is None else (split,)
+        for place in _places(fixed, fields, facts, inside):
+            found.update(Scope(split=split, **place, **part) for part in parts)
+        if split is not None and split in fixed.get("split", ()) and all(scope.split != split for scope in found):
+            found.add(Scope(split=split))  # a split that is named and has no part, or does not exist
+    return sorted(found, key=scope_key)
+
+
+def _speaks_of(rule: Rule, scope: Scope) -> bool:
+    """Return whether a rule speaks of a record's scope."""
+    values = scope.as_dict()
+    named = rule.scope.fixed()
+    return values.keys() == rule.scope.fields and all(values[name] in wanted for name, wanted in named.items())
+
+
+def _places(
+    fixed: dict[str, tuple[str, ...]], fields: frozenset[str], facts: Facts, splits: tuple[str, ...]
+) -> list[dict[str, Any]]:
+    """Return the sources and languages of some splits, as far as a rule tells them apart."""
+    sources = {source for split in splits for source in facts.sources.get(split, ())}
+    pairs = {pair for split in splits for pair in facts.languages.get(split, ())}
+    if {"source", "language"} <= fields and not {"source", "language"} & fixed.keys():
+        return [{"source": source, "language": language} for source, language in pairs]
+    known = {"source": sources, "language": {language for _, language in pairs}}
+    names = [name for name in known if name in fields]
+    return [
+        dict(zip(names, values, strict=True)) for values in product(*(fixed.get(name, known[name]) for name in names))
+    ]
+
+
+def _parts(rule: Rule, stat: Statistic, facts: Facts) -> list[dict[str, Any]]:
+    """Return the sets, entities and rules of a rule.
+
+    Evaluation sets are listed in the core; which parts and tiers each has, only its records say. A set without any
+    is one part, which has no number.
+    """
+    fixed = rule.scope.fixed()
+    names: list[str] = [name for name in ("set", "entity", "rule") if name in rule.scope.fields]
+    if "set" not in names or names == ["set"] or {"entity", "rule"} & set(names) <= fixed.keys():
+        values = [fixed.get(name) or _values(name, stat, facts) for name in names]
+        return [dict(zip(names, one, strict=True)) for one in product(*values)]
+    held = {
+        tuple((name, str(getattr(scope, name))) for name in names)
+        for scope in facts.records.get((stat.metric, stat.stat), {})
+        if all(getattr(scope, name) is not None for name in names)
+    }
+    parts = [
+        dict(one) for one in held if all(dict(one)[name] in named for name, named in fixed.items() if name in names)
+    ]
+    known = {part["set"] for part in parts}
+    sets = fixed.get("set") or _values("set", stat, facts)
+    return [*parts, *({"set": name} for name in sets if name not in known)]
+
+
+def _values(name: str, stat: Statistic, facts: Facts) -> Collection[str | None]:
+    """Return the sets, entities or rules that a statistic is kept for; None, all together, where there is nothing."""
+    if name == "set":
+        return facts.sets_of(stat.metric)
+    own = _held(name, facts, stat.metric, stat.stat)
+    if name not in stat.absent_is_zero:
+        return own
+    if name == "rule":
+        return own or (None,)
+    looked_for = facts.entities.get(stat.metric, frozenset())
+    stats = {stat_ for metric, stat_ in facts.records if metric == stat.metric}
+    found = {value for other in stats for value in _held(name, facts, stat.metric, other)} & looked_for
+    return own | found or looked_for
+
+
+def _held(name: str, facts: Facts, metric: str, stat: str) -> set[str]:
+    return {value for scope in facts.records.get((metric, stat), {}) if (value := getattr(scope, name)) is not None}
+
+
+def scope_key(scope: Scope) -> tuple[tuple[bool, str], ...]:
+    """Return what scopes are sorted by."""
+    return tuple((value is not None, str(value)) for value in _ALL_FIELDS(scope))
+
+
+def _words(shape: Shape) -> str:
+    return " and ".join(name for name in _FIELDS if name in shape) or "the whole dataset"

@@ -1,0 +1,409 @@
+"""SARIF 2.1.0, the form of findings that code hosts show beside the code: what does not hold, at the rule's line.
+
+GitHub's limits: 25,000 results and rules a run, of which 5,000 results are shown, and 10 MB compressed.
+
+Where the policy stands in the repository: what marks on a pull request point at.
+
+GitHub's annotations: workflow commands on stdout that a runner turns into marks on the pull request.
+
+A runner shows ten of a type for each step, so there is one for a rule, and the tenth sums up what is left. Everything
+that a name holds is escaped twice: made printable, and then as the runner's own toolkit does it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import quote
+
+import yaml
+from sarif_pydantic import (
+    ArtifactLocation,
+    Invocation,
+    Level,
+    Location,
+    LogicalLocation,
+    Message,
+    PhysicalLocation,
+    Region,
+    ReportingConfiguration,
+    ReportingDescriptor,
+    Result,
+    Run,
+    Sarif,
+    Tool,
+    ToolDriver,
+)
+
+from dataaudit import __version__
+from dataaudit.base.render.blocks import web_address
+from dataaudit.base.text import clean, plural
+from dataaudit.decide.gate.policy import Rule, Severity, Waiver
+from dataaudit.decide.gate.verdict import Case, State, Verdict, WaiverResult, WaiverState
+from dataaudit.decide.gate.writers import words as w
+from dataaudit.decide.gate.writers.words import STOPPING, WORST_FIRST, Effect, Shown, effect_of, expired, pick, problems
+
+_WORKSPACE = "GITHUB_WORKSPACE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFile:
+    """A policy file, as marks need it."""
+
+    name: str = "policy.yaml"
+    """What to call it: its path as it was given."""
+    in_repository: str | None = None
+    """Its path from the repository's root, with slashes; None outside of one."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Line of each rule, from 1, by name."""
+
+
+def policy_file(path: str, text: str | None, environ: Mapping[str, str]) -> PolicyFile:
+    """Return where a policy stands.
+
+    Args:
+        path: As the user gave it.
+        text: What the file holds, to find the rules' lines; None when it cannot be read again.
+        environ: The environment; where no folder above is a checkout, the repository is what a runner says in it,
+            or else the current folder.
+    """
+    whole = os.path.realpath(path)
+    root = _checkout(whole) or os.path.realpath(environ.get(_WORKSPACE) or ".")
+    inside = (
+        os.path.relpath(whole, root).replace(os.sep, "/") if whole.startswith(root.rstrip(os.sep) + os.sep) else None
+    )
+    name = clean(inside or os.path.basename(path) or "policy.yaml", 500)
+    return PolicyFile(
+        name=name, in_repository=inside if inside == name else None, lines={} if text is None else rule_lines(text)
+    )
+
+
+def rule_lines(text: str) -> dict[str, int]:
+    """Return the line of each rule of a policy, from 1; none where the text is no policy."""
+    try:
+        return dict(_names(yaml.compose(text, yaml.SafeLoader)))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}
+
+
+def _checkout(path: str) -> str | None:
+    """Return the nearest folder above that is a checkout of git."""
+    above = os.path.dirname(path)
+    while not os.path.exists(os.path.join(above, ".git")):
+        if above == os.path.dirname(above):
+            return None
+        above = os.path.dirname(above)
+    return above
+
+
+def _names(root: yaml.Node | None) -> Iterator[tuple[str, int]]:
+    rules = _value(root, "rules")
+    for rule in rules.value if isinstance(rules, yaml.SequenceNode) else ():
+        name = _value(rule, "name")
+        if isinstance(name, yaml.ScalarNode):
+            yield name.value, name.start_mark.line + 1
+
+
+def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for one, value in node.value if isinstance(one, yaml.ScalarNode) and one.value == key), None)
+
+
+MOST_RESULTS = 5000
+MOST_RULES = 25_000
+MOST_BYTES = 10_000_000
+"""Compressed."""
+_WHOLE = 5
+"""Times as large as it may be when compressed; what is larger is not even compressed, to save time."""
+_MOST_TEXT = 2000
+"""Characters of a message."""
+_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_ROOT, _DATA = "%SRCROOT%", "DATA"
+_EXPIRED = "waivers/expired"
+_VERDICT = "gate/verdict"
+"""Rules of our own; a policy's names hold no slash."""
+_LEVELS = {
+    Effect.STOPS: Level.ERROR,
+    Effect.UNKNOWN: Level.ERROR,
+    Effect.WARNS: Level.WARNING,
+    Effect.WAIVED: Level.NOTE,
+}
+
+
+def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """Return the file, UTF-8.
+
+    Args:
+        verdict: The verdict.
+        policy: Where results point at.
+        most_bytes: What it may come to when compressed.
+    """
+    room = MOST_RESULTS
+    while True:
+        text: str = _file(verdict, policy, room).model_dump_json(by_alias=True, exclude_none=True)
+        made = text.encode("utf-8") + b"\n"
+        if room <= 1 or len(made) <= most_bytes:
+            return made
+        if len(made) <= _WHOLE * most_bytes and len(gzip.compress(made, 6, mtime=0)) <= most_bytes:
+            return made
+        room //= 2
+
+
+def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
+    late = expired(verdict)
+    picked, left_out = pick(verdict, room - min(len(late), room // 2) - 1)
+    waivers = {one.waiver.fingerprint: one.waiver for one in verdict.waivers if one.state == WaiverState.USED}
+    numbered = {result.rule.name: number for number, result in enumerate(verdict.rules[: MOST_RULES - 2])}
+    base = len(numbered)
+    known = [shown for shown in picked if shown.result.rule.name in numbered]
+    results = [_result(shown, policy, numbered[shown.result.rule.name], waivers) for shown in known]
+    results += [_expired(one, policy, base) for one in late[: room // 2]]
+    if not verdict.passed and not any(result.level == Level.ERROR for result in results):
+        results.append(_own(_VERDICT, base + 1, f"{w.headline(verdict)}: {w.advice(verdict)}", policy))
+    left = left_out + max(0, len(late) - room // 2) + len(picked) - len(known)
+    driver = ToolDriver(
+        name="dataaudit",
+        version=__version__,
+        semantic_version=__version__,
+        rules=[*(_descriptor(result.rule) for result in verdict.rules[:base]), *_own_rules()],
+    )
+    return Sarif.model_validate(
+        {
+            "$schema": _SCHEMA,
+            "version": "2.1.0",
+            "runs": [
+                Run(
+                    tool=Tool(driver=driver),
+                    results=results,
+                    invocations=[_invocation(verdict, left)],
+                    original_uri_base_ids={
+                        _ROOT: ArtifactLocation(description=Message(text="The root of the repository.")),
+                        _DATA: ArtifactLocation(description=Message(text="The splits of the audited corpus.")),
+                    },
+                    properties=_facts(verdict) | {"resultsLeftOut": left},
+                )
+            ],
+        }
+    )
+
+
+def _descriptor(rule: Rule) -> ReportingDescriptor:
+    what = f"{w.metric_words(rule, None)} {w.limit_words(rule)}"
+    lines = [w.prose(rule.reason) or what, *w.about(rule, "Owner", "Runbook")]
+    return ReportingDescriptor(
+        id=w.name(rule.name),
+        short_description=Message(text=_text(what)),
+        full_description=Message(text=_text(lines[0])),
+        help=Message(text=_text("\n".join(lines))),
+        help_uri=web_address(rule.runbook) or None,
+        default_configuration=ReportingConfiguration(
+            level=(Level.ERROR if rule.severity == Severity.FAIL else Level.WARNING).value
+        ),
+        properties={"tags": ["data-quality"]},
+    )
+
+
+def _own_rules() -> list[ReportingDescriptor]:
+    texts = {_EXPIRED: "A waiver whose day has passed stops the release.", _VERDICT: "The verdict as a whole."}
+    return [
+        ReportingDescriptor(
+            id=name,
+            short_description=Message(text=text),
+            full_description=Message(text=text),
+            help=Message(text=text),
+            default_configuration=ReportingConfiguration(level=Level.ERROR.value),
+        )
+        for name, text in texts.items()
+    ]
+
+
+def _result(shown: Shown, policy: PolicyFile, index: int, waivers: dict[str, Waiver]) -> Result:
+    rule, case = shown.result.rule, shown.case
+    text = f"{shown.effect}: {w.message(rule, case)}"
+    if shown.effect in STOPPING or shown.effect == Effect.WARNS:
+        text += f"; owner {w.prose(rule.owner, 200)}" if rule.owner else ""
+    more: dict[str, Any] = {}
+    if shown.effect == Effect.WAIVED and case is not None:
+        more["suppressions"] = [_suppression(waivers.get(case.fingerprint))]
+    return Result(
+        rule_id=w.name(rule.name),
+        rule_index=index,
+        level=_LEVELS.get(shown.effect, Level.NOTE),
+        message=Message(text=_text(text)),
+        locations=[_location(policy, policy.lines.get(rule.name), case)],
+        related_locations=[_related(uri, text) for uri, text in _evidence(rule, case)] or None,
+        partial_fingerprints=_fingerprints(case.fingerprint if case else ""),
+        **more,
+    )
+
+
+def _expired(late: WaiverResult, policy: PolicyFile, index: int) -> Result:
+    found = _own(_EXPIRED, index, w.waiver_words(late), policy)
+    return found.model_copy(update={"partial_fingerprints": _fingerprints(late.waiver.fingerprint)})
+
+
+def _own(name: str, index: int, text: str, policy: PolicyFile) -> Result:
+    return Result(
+        rule_id=name,
+        rule_index=index,
+        level=Level.ERROR,
+        message=Message(text=_text(text)),
+        locations=[_location(policy, None, None)],
+    )
+
+
+def _suppression(waiver: Waiver | None) -> dict[str, str]:
+    why = "waived by the policy"
+    if waiver is not None:
+        why = f"{w.prose(waiver.reason)} (owner {w.prose(waiver.owner, 200)}, expires {waiver.expires.isoformat()})"
+    return {"kind": "external", "status": "accepted", "justification": why}
+
+
+def _location(policy: PolicyFile, line: int | None, case: Case | None) -> Location:
+    names = [LogicalLocation(fully_qualified_name=text, kind=field) for field, text in w.places(case)]
+    inside = policy.in_repository is not None
+    return Location(
+        physical_location=PhysicalLocation(
+            artifact_location=ArtifactLocation(uri=_uri(policy.name), uri_base_id=_ROOT if inside else None),
+            region=Region(start_line=line or 1),
+        ),
+        logical_locations=names or None,
+    )
+
+
+def _related(uri: str, text: str) -> Location:
+    place = ArtifactLocation(uri=_uri(uri), uri_base_id=_DATA)
+    return Location(
+        physical_location=PhysicalLocation(artifact_location=place), message=Message(text=_text(f"{uri}: {text}"))
+    )
+
+
+def _evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
+    found = w.evidence(rule, case)
+    if case is not None and case.shard_uri is not None and not found:
+        return [(w.name(case.shard_uri), "this shard")]
+    return found
+
+
+def _fingerprints(fingerprint: str) -> dict[str, str] | None:
+    """Return what tells that a finding is the one of an earlier run; GitHub reads the first name alone."""
+    shown = w.name(fingerprint, 40)
+    return {"primaryLocationLineHash": f"{shown}:1", "dataauditCase/v1": shown} if shown else None
+
+
+def _invocation(verdict: Verdict, left: int) -> Invocation:
+    more: dict[str, Any] = {
+        "exitCode": int(verdict.exit_code),
+        "exitCodeDescription": f"{w.headline(verdict)}: {w.tally(verdict)}",
+    }
+    if left:
+        text = f"{left:,} results are left out; `--out gate.json` writes them to a file."
+        more["toolExecutionNotifications"] = [{"level": "warning", "message": {"text": text}}]
+    judged = not any(result.state == State.NOT_EVALUATED for result in verdict.rules)
+    return Invocation(execution_successful=judged and verdict.exit_code in {0, 1}, **more)
+
+
+def _facts(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "manifest": w.name(verdict.subject.id),
+        "dataset": w.name(verdict.subject.name),
+        "datasetVersion": w.name(verdict.subject.version),
+        "baseline": w.name(verdict.baseline.id) if verdict.baseline else "none",
+        "policy": w.name(verdict.policy),
+        "policyDigest": w.name(verdict.policy_digest),
+        "on": w.name(verdict.on),
+        "waivers": [w.waiver_words(waiver) for waiver in verdict.waivers[:1000]],
+    }
+
+
+def _uri(path: str) -> str:
+    """Return a relative reference that leads to nowhere above its base."""
+    parts = [quote(part, safe="") for part in path.split("/") if part]
+    return "/".join(part.replace(".", "%2E") if part in {".", ".."} else part for part in parts) or "unnamed"
+
+
+def _text(text: str) -> str:
+    """Escape what a SARIF message takes for a link (section 3.11.6); a text that is too long is cut."""
+    text = text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + " ..."
+    return text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
+
+
+PER_TYPE = 10
+"""Annotations of one type that a runner shows for a step."""
+CASES = 5
+"""Cases that one annotation lists."""
+MOST = 4000
+"""Characters of a message before it is escaped."""
+_TITLE = "dataaudit gate"
+_Kind = Literal["error", "warning", "notice"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    kind: _Kind
+    title: str
+    message: str
+    line: int | None = None
+
+
+def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
+    """Return the lines to print, each a command of the runner; none when there is nothing to say."""
+    marks = _rules(verdict, policy)
+    marks += [_Mark("error", "waiver has expired", w.waiver_words(late)) for late in expired(verdict)]
+    if not verdict.passed and not any(mark.kind == "error" for mark in marks):
+        marks.append(_Mark("error", w.headline(verdict), w.advice(verdict)))
+    if verdict.waiting:
+        waiting = ", ".join(w.name(name) for name in verdict.waiting[:20])
+        marks.append(_Mark("notice", "waiting for a baseline", f"{plural(len(verdict.waiting), 'rule')}: {waiting}"))
+    marks += [_Mark("notice", "remark", w.prose(remark)) for remark in verdict.remarks]
+    if waived := sum(result.waived for result in verdict.rules):
+        marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} that the policy's waivers cover"))
+    lines = [
+        _line(mark, policy)
+        for kind in ("error", "warning", "notice")
+        for mark in _capped([mark for mark in marks if mark.kind == kind])
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
+    held = [(effect_of(verdict, result), result) for result in verdict.rules]
+    marks = []
+    for effect, result in sorted(held, key=lambda pair: WORST_FIRST[pair[0]]):
+        if effect not in STOPPING and effect != Effect.WARNS:
+            continue
+        rule = result.rule
+        cases = [one.case for one in problems(verdict, result) if one.effect == effect]
+        lines = [w.message(rule, case) for case in cases[:CASES]] or [w.why(result)]
+        if len(cases) > CASES:
+            lines.append(f"and {plural(len(cases) - CASES, 'more case')}")
+        text = "\n".join([*lines, *w.about(rule, "owner", "runbook")])
+        kind: _Kind = "warning" if effect == Effect.WARNS else "error"
+        marks.append(_Mark(kind, f"{effect}, {w.name(rule.name)}", text, policy.lines.get(rule.name)))
+    return marks
+
+
+def _capped(marks: Sequence[_Mark]) -> list[_Mark]:
+    if len(marks) <= PER_TYPE:
+        return list(marks)
+    rest = marks[PER_TYPE - 1 :]
+    summed = "; ".join(mark.title for mark in rest[:50]) + ("; ..." if len(rest) > 50 else "")
+    return [*marks[: PER_TYPE - 1], _Mark(rest[0].kind, f"{len(rest):,} more", summed)]
+
+
+def _line(mark: _Mark, policy: PolicyFile) -> str:
+    message = mark.message if len(mark.message) <= MOST else mark.message[:MOST] + " ..."
+    fields = {"title": f"{_TITLE}: {mark.title}"}
+    if policy.in_repository is not None and mark.line is not None:
+        fields |= {"file": policy.in_repository, "line": str(mark.line)}
+    escaped = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in fields.items()}
+    given = ",".join(f"{name}={value}" for name, value in escaped.items())
+    return f"::{mark.kind} {given}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")

@@ -1,0 +1,314 @@
+"""All outputs of one gate run: which were asked for, checked before the work, written after it.
+
+The verdict as Markdown, for a step summary and for a comment: the verdict first, then why, then everything else.
+
+A page is fitted into a platform's limit: whole rows only, and what is left out is said.
+
+JUnit XML: a suite for the policy, a test case for each rule; GitLab, Jenkins and others show it.
+
+JUnit knows no warning: a rule that warns passes, with the warning in its output. A failure or an error stands in the
+file exactly when the gate ends with another code than 0.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from junitparser import Error, Failure, JUnitXml, Skipped, SystemOut, TestCase, TestSuite
+
+from dataaudit import __version__
+from dataaudit.base.extras import require
+from dataaudit.base.files import read_regular
+from dataaudit.base.render.blocks import Facts, Table
+from dataaudit.base.render.markdown import Measure, code, fitted, num_bytes, num_characters
+from dataaudit.base.text import plural
+from dataaudit.decide.gate.verdict import RuleResult, Subject, Verdict
+from dataaudit.decide.gate.writers import words as w
+from dataaudit.decide.gate.writers.blocks import rule_blocks
+from dataaudit.decide.gate.writers.code_hosts import PolicyFile, policy_file
+from dataaudit.decide.gate.writers.words import STOPPING, Effect, Shown, effect_of, expired, problems
+from dataaudit.manifest.replace import append_file, check_files, same_place, size_of, write_file
+
+RUNNER = "GITHUB_ACTIONS"
+SUMMARY = "GITHUB_STEP_SUMMARY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """What is to be written beside the terminal's table."""
+
+    verdict: Path | None = None
+    """``gate.json``."""
+    junit: Path | None = None
+    sarif: Path | None = None
+    summary: Path | None = None
+    """Markdown; added to the end where it is the runner's own file of the step, a new file elsewhere."""
+    comment: Path | None = None
+    """Markdown for a comment on a pull request."""
+    failing: Path | None = None
+    """JSON lines of :mod:`dataaudit.decide.gate.evidence`, which whoever has the manifest writes."""
+    annotations: bool = False
+    """Whether the runner's commands are printed."""
+    environ: Mapping[str, str] = field(default_factory=dict)
+    """The environment: the runner's root of the repository and file of the summary."""
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """The files by option."""
+        return {
+            "--out": self.verdict,
+            "--junit": self.junit,
+            "--sarif": self.sarif,
+            "--summary": self.summary,
+            "--markdown": self.comment,
+            "--failing": self.failing,
+        }
+
+
+def on_runner(environ: Mapping[str, str]) -> bool:
+    """Return whether a GitHub runner reads what is printed."""
+    return environ.get(RUNNER) == "true"
+
+
+def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests: Collection[Path | None] = ()) -> None:
+    """Look at the files before the work.
+
+    Args:
+        outputs: What was asked for.
+        given: Files that are read, by option; they stay as they are.
+        manifests: Folders of manifests, which stay as they are.
+
+    Raises:
+        MissingExtra: JUnit or SARIF is asked for, and the extra `ci` is not installed.
+        ConfigError: One cannot be written, or would replace what is read, or another one.
+    """
+    for option, path in (("gate --junit", outputs.junit), ("gate --sarif", outputs.sarif)):
+        if path is not None:
+            require(option, "ci")
+    check_files(outputs.files, given, manifests)
+
+
+def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
+    """Write the files and return what is to be printed for a runner, whole lines or nothing.
+
+    Args:
+        verdict: The verdict.
+        outputs: What was asked for.
+        policy: The policy file, for the lines that marks point at.
+
+    Raises:
+        ConfigError: A file cannot be written.
+    """
+    place = _place(policy, outputs)
+    if outputs.verdict is not None:
+        from dataaudit.decide.gate.document import gate_json
+
+        write_file(outputs.verdict, gate_json(verdict))
+    if outputs.junit is not None:
+        write_file(outputs.junit, junit_xml(verdict))
+    if outputs.sarif is not None:
+        from dataaudit.decide.gate.writers.code_hosts import sarif_json
+
+        write_file(outputs.sarif, sarif_json(verdict, place))
+    _write_pages(verdict, outputs)
+    if not outputs.annotations:
+        return ""
+    from dataaudit.decide.gate.writers.code_hosts import annotation_lines
+
+    return annotation_lines(verdict, place)
+
+
+def _write_pages(verdict: Verdict, outputs: Outputs) -> None:
+
+    if outputs.comment is not None:
+        write_file(outputs.comment, comment(verdict).encode("utf-8"))
+    if outputs.summary is None:
+        return
+    own = outputs.environ.get(SUMMARY)
+    if not own or not same_place(outputs.summary, Path(own)):
+        write_file(outputs.summary, step_summary(verdict).encode("utf-8"))
+        return
+    used = size_of(outputs.summary)
+    append_file(outputs.summary, step_summary(verdict, used=used).encode("utf-8"))
+
+
+def _place(policy: Path, outputs: Outputs) -> PolicyFile:
+    try:
+        text = read_regular(policy).decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        text = None
+    return policy_file(str(policy), text, outputs.environ)
+
+
+SUMMARY_BYTES = 1024 * 1024
+"""Of a step; a runner drops the whole of a larger one."""
+COMMENT_CHARACTERS = 65_535
+_REST = "`--out gate.json` writes them to a file."
+
+
+def step_summary(verdict: Verdict, *, used: int = 0) -> str:
+    """Return the page for ``GITHUB_STEP_SUMMARY``; empty when there is no room for the verdict.
+
+    Args:
+        verdict: The verdict.
+        used: Bytes that the step's summary holds already.
+    """
+    return _page(verdict, SUMMARY_BYTES - used, num_bytes, rows=500, of_a_rule=20)
+
+
+def comment(verdict: Verdict) -> str:
+    """Return the page for a comment on a pull request; its first line is what finds it again, to update it."""
+    return _page(verdict, COMMENT_CHARACTERS, num_characters, rows=60, of_a_rule=5)
+
+
+def marker(verdict: Verdict) -> str:
+    """Return the hidden first line: the same for the same policy and dataset."""
+    key = f"{verdict.policy}\0{verdict.subject.name}".encode("utf-8", "backslashreplace")
+    return f"<!-- dataaudit-gate {hashlib.sha256(key).hexdigest()[:16]} -->"
+
+
+def _page(verdict: Verdict, limit: int, measure: Measure, *, rows: int, of_a_rule: int) -> str:
+    head, tail = _head(verdict), _tail(verdict)
+    room = limit - measure(head) - measure(tail)
+    if room >= 0:
+        blocks = map(_folded, rule_blocks(verdict, rows, of_a_rule))
+        return f"{head}{fitted(blocks, room, measure, _REST)}{tail}"
+    page = f"**dataaudit gate: {w.headline(verdict)}**, exit code {int(verdict.exit_code)}.\n"
+    return page if measure(page) <= limit else ""
+
+
+def _folded(block: Table | Facts) -> Table | Facts:
+    """Return the table of the rules that need nothing closed at first, with their number in its title."""
+    if not isinstance(block, Table) or block.noun != "rule":
+        return block
+    return replace(block, title=f"{plural(len(block.rows), 'other rule')}", folded=True)
+
+
+def _head(verdict: Verdict) -> str:
+    lines = [
+        marker(verdict),
+        f"## dataaudit gate: {w.headline(verdict)}",
+        "",
+        f"**Exit code {int(verdict.exit_code)}{w.other_codes(verdict)}: {w.tally(verdict)}.**",
+        "",
+        w.advice(verdict),
+        "",
+        f"Judged: {_subject(verdict.subject)}.",
+    ]
+    if verdict.baseline is not None:
+        lines += ["", f"Compared with: {_subject(verdict.baseline)}."]
+    for remark in verdict.remarks:
+        lines += ["", f"Remark: {code(remark, w.TEXT_LIMIT)}"]
+    return "\n".join([*lines, "", ""])
+
+
+def _subject(subject: Subject) -> str:
+    return (
+        f"{code(subject.name)} {code(subject.version)}, {plural(subject.documents, 'document')}"
+        f" in {plural(subject.shards, 'shard')}, manifest {code(subject.id)}"
+    )
+
+
+def _tail(verdict: Verdict) -> str:
+    return (
+        f"\nPolicy {code(verdict.policy)} {code(verdict.policy_version)}, {code(verdict.policy_digest)};"
+        f" `--fail-on` {code(verdict.fail_on)}; waivers held against {code(verdict.on)}.\n"
+    )
+
+
+CASES = 20
+"""Cases of one rule that are listed; the others are counted."""
+_DECLARATION = b'<?xml version="1.0" encoding="UTF-8"?>\n'
+_ILLEGAL = {"\ufffe": "\\ufffe", "\uffff": "\\uffff"}
+"""What XML cannot hold, of what is left when control characters and surrogates are escapes."""
+
+
+def junit_xml(verdict: Verdict) -> bytes:
+    """Return the file, UTF-8."""
+    suite = TestSuite(_xml(w.name(f"dataaudit gate: {verdict.policy}")))
+    for name, value in _properties(verdict):
+        suite.add_property(name, _xml(value))
+    for result in verdict.rules:
+        suite.add_testcase(_test_case(verdict, result))
+    for late in expired(verdict):
+        test = _named(verdict, f"waiver {late.waiver.fingerprint} has expired")
+        test.result = [Failure(_xml(w.waiver_words(late)), "expired_waiver")]
+        suite.add_testcase(test)
+    suite.update_statistics()
+    if not verdict.passed and not (suite.failures or suite.errors):
+        test = _named(verdict, "verdict")
+        test.result = [Error(f"{w.headline(verdict)}: {w.advice(verdict)}", "nothing_evaluated")]
+        suite.add_testcase(test)
+    file = JUnitXml("dataaudit")
+    file.add_testsuite(suite)
+    file.update_statistics()
+    whole = bytes(file.tostring())
+    return _DECLARATION + whole[whole.index(b"<testsuites") :] + b"\n"
+
+
+def _test_case(verdict: Verdict, result: RuleResult) -> TestCase:
+    effect = effect_of(verdict, result)
+    test = _named(verdict, result.rule.name)
+    cases = problems(verdict, result)
+    deciding = [one for one in cases if one.effect == effect]
+    first = w.message(result.rule, deciding[0].case) if deciding else w.why(result)
+    more = f" (and {plural(len(deciding) - 1, 'more case')})" if len(deciding) > 1 else ""
+    if effect in STOPPING:
+        kind, label = (Failure, "budget_exceeded") if effect == Effect.STOPS else (Error, "not_evaluated")
+        found = kind(_xml(first + more), label)
+        found.text = _xml("\n".join(_lines(result, cases)))
+        test.result = [found]
+    elif effect == Effect.SKIPPED:
+        test.result = [Skipped(_xml(first if deciding else w.why(result)), str(result.state))]
+    notes = [f"warning: {line}" for line in _lines(result, deciding)] if effect == Effect.WARNS else []
+    waived = [one for one in cases if one.effect == Effect.WAIVED]
+    notes += [f"waived: {line}" for line in _listed(result, waived)]
+    if notes:
+        test.append(SystemOut(_xml("\n".join(notes))))
+    return test
+
+
+def _named(verdict: Verdict, name: str) -> TestCase:
+    return TestCase(_xml(w.name(name)), _xml(w.name(verdict.policy)), 0.0)
+
+
+def _lines(result: RuleResult, cases: tuple[Shown, ...] | list[Shown]) -> list[str]:
+    """Return the worst cases, and who answers for the rule."""
+    own = [one for one in cases if one.effect != Effect.WAIVED]
+    return [*_listed(result, own), *w.about(result.rule, "owner", "reason", "runbook")]
+
+
+def _listed(result: RuleResult, cases: list[Shown]) -> list[str]:
+    lines = [
+        f"{w.message(result.rule, one.case)}"
+        + (f"; fingerprint {w.name(one.case.fingerprint, 40)}" if one.case and one.case.fingerprint else "")
+        for one in cases[:CASES]
+    ]
+    left = len(cases) - len(lines)
+    return [*lines, f"and {plural(left, 'more case')}"] if left else lines
+
+
+def _properties(verdict: Verdict) -> list[tuple[str, str]]:
+    pairs = [
+        ("dataaudit.version", __version__),
+        ("verdict", w.headline(verdict)),
+        ("exit_code", str(int(verdict.exit_code))),
+        ("fail_on", w.name(verdict.fail_on)),
+        ("on", w.name(verdict.on)),
+        ("policy", w.name(f"{verdict.policy} {verdict.policy_version}")),
+        ("policy_digest", w.name(verdict.policy_digest)),
+        ("manifest", w.name(verdict.subject.id)),
+        ("dataset", w.name(f"{verdict.subject.name} {verdict.subject.version}")),
+    ]
+    if verdict.baseline is not None:
+        pairs.append(("baseline", w.name(verdict.baseline.id)))
+    return [*pairs, *(("waiver", w.waiver_words(waiver)) for waiver in verdict.waivers)]
+
+
+def _xml(text: str) -> str:
+    for character, escaped in _ILLEGAL.items():
+        text = text.replace(character, escaped)
+    return text

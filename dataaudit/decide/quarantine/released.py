@@ -1,0 +1,127 @@
+"""What a manifest releases although a quarantine list leaves it out, and whether a list has lost lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataaudit.base.errors import QuarantineError, ReleasedHeldBack
+from dataaudit.base.text import clean, plural
+from dataaudit.decide.gate.document import read_verdict
+from dataaudit.decide.gate.policy import Policy
+from dataaudit.decide.gate.verdict import ListSeen
+from dataaudit.decide.quarantine.entry import Contents
+from dataaudit.decide.quarantine.list import Quarantine, Standing, in_force, read, read_folded
+from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of, rows_left_out
+from dataaudit.manifest.core import VERDICT_LISTS as LISTS
+from dataaudit.manifest.load import Manifest
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Summary
+
+_READ = frozenset({"ok", "partial"})
+_NAMED = 5
+
+
+def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], list[str]]:
+    """Return what a manifest has in its numbers although a list leaves it out, in the manifest's order.
+
+    Shards as ``split/uri``, and documents of other shards as ``split/uri:row``. What the build left out, by
+    ``core.quarantine``, is not released. A row that the build did not name and that is no document (a bad record)
+    cannot be told from one that is, and counts.
+
+    Raises:
+        ManifestError: The table of shards cannot be read.
+    """
+    left_out = rows_left_out(manifest)
+    shards, documents = [], []
+    for row in manifest.table("shards", COLUMNS).to_pylist():
+        digests = digests_of(row)
+        if row["status"] not in _READ or not digests:
+            continue
+        name = f"{row['split']}/{row['uri']}"
+        if quarantine.holds(**digests):
+            shards.append(name)
+            continue
+        by = row_digests_of(row)
+        gone = set[int]().union(*(left_out.get(digest, ()) for digest in by.values()))
+        listed = {number for number in quarantine.rows(**by) if number < row["rows"]}
+        documents += [f"{name}:{number}" for number in sorted(listed - gone)]
+    return shards, documents
+
+
+def held_against(
+    manifest: Manifest, policy: Policy, given: Path | None = None, baseline: Manifest | None = None
+) -> tuple[ListSeen, ...]:
+    """Compare a manifest with the list that a policy names and the given one; return what a verdict pins of them.
+
+    The lists together have to have every line that the builds of the manifest and of the baseline saw.
+
+    Raises:
+        ReleasedHeldBack: Shards or documents that a list leaves out today are in the numbers.
+        QuarantineDamaged: Lines of a list cannot be read, or are lost: no list has what the build of a manifest saw.
+        QuarantineError: There is no such list, or it is of another version.
+        ManifestError: The table of shards cannot be read.
+    """
+    paths = {path.absolute(): path for path in (given, policy.list_path) if path is not None}
+    lists = [(path, *read_folded(path)) for path in paths.values()]
+    if lists:
+        entries = tuple(entry for _, contents, _ in lists for entry in contents.entries)
+        together = replace(lists[0][1], entries=entries)
+        for one, what in ((manifest, "the manifest"), (baseline, "the baseline")):
+            if one is not None:
+                together.check_seen(one, " and ".join(map(str, paths.values())), what)
+    for path, contents, folded in lists:
+        listed = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
+        shards, documents = released(manifest, listed)
+        if names := [*shards, *documents]:
+            kinds = (("shard", shards), ("document", documents))
+            counted = " and ".join(plural(len(each), noun) for noun, each in kinds if each)
+            more = [f"  and {len(names) - _NAMED:,} more"] if len(names) > _NAMED else []
+            title = f"{path} holds back {counted} that the manifest releases:"
+            raise ReleasedHeldBack(
+                "\n".join([title, *(f"  {clean(name)}" for name in names[:_NAMED]), *more]),
+                f"Build again with --quarantine {path}, or lift the entries.",
+            )
+    return tuple(ListSeen(digest=contents.digest, lines=contents.lines) for _, contents, _ in lists)
+
+
+def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
+    """Return what a signed verdict pins of lists."""
+    lists = said.facts.get(LISTS, ())
+    try:
+        return tuple(ListSeen(digest=str(one["digest"]), lines=tuple(map(str, one["lines"]))) for one in lists)
+    except (KeyError, TypeError):
+        raise QuarantineError(
+            "the signed verdict pins its quarantine lists in another form", "Judge and sign again: `export verdict`."
+        ) from None
+
+
+def check_pinned(path: Path, manifest: Manifest | None, said: Summary | None) -> Contents:
+    """Read a list that has to have every line which the build of a manifest and a signed verdict saw in it."""
+    contents = read(path)
+    contents.check(str(path))
+    if manifest is not None:
+        contents.check_seen(manifest, str(path))
+    if said is not None:
+        check_judged(contents, pinned_lists(said), str(path), "the signed verdict")
+    return contents
+
+
+def check_verdict(contents: Contents, verdict: Path, where: Path) -> None:
+    """Refuse a list that lacks lines which a ``gate.json`` pins: it is not signed, but can only name more lines."""
+    lists = read_verdict(verdict).quarantine_lists
+    if not lists:
+        raise QuarantineError(
+            f"{verdict} names no quarantine list", "`gate --quarantine-list FILE`, or a policy's key, pins one."
+        )
+    check_judged(contents, lists, str(where), f"the verdict {verdict}")
+
+
+def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what: str) -> None:
+    """Refuse a list that lacks lines which a verdict pins; of several lists it means the one that has most of them."""
+    known = set(contents.lines)
+    meant = max((one.lines for one in lists if one.lines), key=lambda lines: len(known.intersection(lines)), default=())
+    contents.check_lines(meant, where, what)

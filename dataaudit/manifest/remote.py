@@ -1,0 +1,369 @@
+"""Publishing a manifest in S3: objects named by their content first, then the pointer, by a conditional put.
+
+Before a build, the store is asked whether it keeps conditions, and the ETag of the pointer is noted. Nothing that a
+pointer names is ever changed or deleted, so a reader of the old pointer is not disturbed. The new pointer is put on
+the condition that the old one is still there, or that there is still none: of two builds at once one is published, and
+the other one is an error. What a build put in vain stays as objects that no pointer names.
+
+Fetching a manifest from S3 into a private folder of this process, which everything else reads.
+
+The pointer is read once, and everything is fetched by what it names, so a reader has one manifest whole, whatever is
+published meanwhile. A file has its name in the folder only when its bytes are of the size and digest in ``run.files``.
+Tables are fetched at once, the manifest's folders (signatures, the index of repeats) when every byte is to be checked.
+Files that lie under their own names, as in a folder that was copied into a store, are read too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+
+from dataaudit.base.errors import ConfigError, Guarded, ManifestError, ManifestMismatch
+from dataaudit.base.files import write_whole
+from dataaudit.base.stores import BodyError, http_status, open_store, run
+from dataaudit.manifest.core import FileRecord
+from dataaudit.manifest.files import FOLDERS
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.replace import ATTESTATION, POINTER
+from dataaudit.manifest.s3 import (
+    OBJECTS,
+    SECONDS,
+    SIGNED,
+    Answer,
+    StoredPlace,
+    failure,
+    place_of,
+    show_as,
+    stored_place,
+)
+
+MOST_POINTER_BYTES = 1 << 28
+"""A pointer has some hundred bytes for each shard with signatures."""
+MOST_SIGNATURE_BYTES = 1 << 20
+_FETCHED: dict[tuple[StoredPlace, str], Path] = {}
+"""Folders of this process that have a whole manifest, by its address and the digest of its pointer: who asks for an
+address again and again fetches what is new."""
+_AT_ONCE = 8
+"""Files that are fetched at the same time."""
+_PIECE_BYTES = 1 << 20
+_TABLE = re.compile(r"[a-z][a-z0-9_]{0,60}\.parquet")
+_BELOW = re.compile(rf"(?:{'|'.join(FOLDERS)})/[A-Za-z0-9_][A-Za-z0-9._-]{{0,200}}")
+
+
+def fetch_manifest(address: str) -> Path:
+    """Fetch a manifest: its pointer, its signature when it has one, and its tables.
+
+    Args:
+        address: ``s3://bucket/prefix``.
+
+    Returns:
+        A private folder that this process removes when it ends; messages show the address in its place.
+
+    Raises:
+        ConfigError: It is no address of a manifest, there is no such bucket, or s3fs is not installed.
+        ManifestError: There is no manifest, it may not be read, or it is damaged.
+        ManifestMismatch: An object is not what the pointer names.
+        StoreError: The store does not answer.
+    """
+    place = stored_place(address)
+    folder, _ = fetch_pointer(place)
+    manifest = load_manifest(folder)
+    known = _FETCHED.get((place, manifest.pointer_sha256))
+    if known is not None and known.is_dir():
+        shutil.rmtree(folder.parent)
+        manifest = load_manifest(folder := known)
+    _fetch_files(place, manifest, [name for name in manifest.run.files if _TABLE.fullmatch(name)])
+    signature = _read(place, f"{SIGNED}/{manifest.pointer_sha256}.json", MOST_SIGNATURE_BYTES)
+    if signature is None:
+        signature = _read(place, ATTESTATION, MOST_SIGNATURE_BYTES)
+    if signature is not None:
+        write_whole(folder / ATTESTATION, signature.body)
+    _FETCHED[place, manifest.pointer_sha256] = folder
+    return folder
+
+
+def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[Path, str]:
+    """Fetch ``manifest.json`` alone into a new private folder.
+
+    Returns:
+        The folder, and the ETag of the pointer; empty when there is none, and there may be none.
+
+    Raises:
+        ConfigError, ManifestError, StoreError: As of :func:`fetch_manifest`.
+    """
+    found = _read(place, POINTER, MOST_POINTER_BYTES)
+    if found is None and not may_be_absent:
+        raise ManifestError(
+            f"no manifest at {place}: there is no {POINTER}", f"`dataaudit build ... --manifest {place}` writes one."
+        )
+    folder = Path(tempfile.mkdtemp(dir=_own_folder(os.getpid()))) / "manifest"
+    show_as(folder, place)
+    if found is not None:
+        folder.mkdir()
+        (folder / POINTER).write_bytes(found.body)
+    return folder, "" if found is None else found.etag
+
+
+def fetch_rest(manifest: Manifest) -> None:
+    """Fetch what the folders of a fetched manifest hold: whoever checks every byte needs them.
+
+    Raises:
+        ManifestError, ManifestMismatch, StoreError: As of :func:`fetch_manifest`.
+    """
+    place = place_of(manifest.folder)
+    assert place is not None, "only what was fetched has a rest"
+    _fetch_files(place, manifest, [name for name in manifest.run.files if _BELOW.fullmatch(name)])
+
+
+@cache
+def _own_folder(process: int) -> str:
+    """Return the folder of what a process fetches, which it removes when it ends; none of its children does."""
+    folder = tempfile.mkdtemp(prefix="dataaudit-")
+    atexit.register(_remove, folder, process)
+    return folder
+
+
+def _remove(folder: str, process: int) -> None:
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _read(place: StoredPlace, name: str, most_bytes: int) -> Answer | None:
+    """Return a small object; None when there is none."""
+    try:
+        return run(place.get(name, most_bytes))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise failure(f"{place}/{name} cannot be read", error) from None
+
+
+def _fetch_files(place: StoredPlace, manifest: Manifest, names: Iterable[str]) -> None:
+    """Fetch files that the run of a manifest names, as far as they are not there yet."""
+    records = {name: manifest.run.files[name] for name in names if not (manifest.folder / name).exists()}
+    size, free = sum(one.size for one in records.values()), shutil.disk_usage(manifest.folder).free
+    if size > free:
+        raise ConfigError(
+            f"the manifest {place} has {size:,} bytes to fetch, and {tempfile.gettempdir()} has {free:,} free",
+            "Free space there, or name another folder by TMPDIR.",
+        )
+    try:
+        run(_fetch_all(place, manifest.folder, records))
+    except OSError as error:
+        raise failure(f"the manifest {place} cannot be read", error) from None
+
+
+async def _fetch_all(place: StoredPlace, folder: Path, records: dict[str, FileRecord]) -> None:
+    turns = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(name: str, record: FileRecord) -> None:
+        async with turns:
+            await _fetch(place, folder, name, record)
+
+    await asyncio.gather(*(one(name, record) for name, record in records.items()))
+
+
+async def _fetch(place: StoredPlace, folder: Path, name: str, record: FileRecord) -> None:
+    """Fetch a file by its content; under its own name where no object is named so."""
+    problem = ""
+    for key in (f"{OBJECTS}/{record.sha256}", name):
+        try:
+            problem = await place.patiently(key, partial(_copy, place, key, folder / name, record), record.size)
+        except FileNotFoundError:
+            continue
+        if not problem:
+            return
+        break
+    if not problem:
+        raise ManifestError(
+            f"{name} of {place} is not there: no object {OBJECTS}/{record.sha256}", "Build again: it puts what is gone."
+        )
+    raise ManifestMismatch(
+        f"{place}/{key} is not the {name} that was published: {problem}", "Delete that object, then build again."
+    )
+
+
+async def _copy(place: StoredPlace, key: str, target: Path, record: FileRecord) -> str:
+    """Copy an object into a file once; return why it is not the one that is named, else nothing."""
+    answer = await place.call("get_object", key)
+    async with answer["Body"] as body:
+        if answer["ContentLength"] != record.size:
+            return f"it has {answer['ContentLength']:,} bytes, the run says {record.size:,}"
+        target.parent.mkdir(exist_ok=True)
+        part, digest, size = target.with_name(f".{target.name}.part"), hashlib.sha256(), 0
+        with part.open("wb") as file:
+            while piece := await body.read(_PIECE_BYTES):
+                size += len(piece)
+                digest.update(piece)
+                file.write(piece)
+    if size != record.size:
+        raise BodyError(f"{record.size} bytes expected, {size} received")
+    if digest.hexdigest() != record.sha256:
+        part.unlink()
+        return f"its sha256 is {digest.hexdigest()}, the run says {record.sha256}"
+    part.replace(target)
+    return ""
+
+
+_UPLOADS_AT_ONCE = 4
+"""Files that are put at the same time; each may be in memory as a whole."""
+_NO_ETAG = '"00000000000000000000000000000000"'
+_GONE, _NOT_MET, _NOT_KNOWN = 404, 412, 501
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """An address that a build is going to publish to."""
+
+    place: StoredPlace
+    folder: Path
+    """Private folder of this process to build into; it holds the pointer that was there, when there was one."""
+    etag: str
+    """Of that pointer; empty when there was none."""
+
+
+def begin_publication(address: str) -> Publication:
+    """Find out whether a manifest can be published at an address, and what is there now.
+
+    Args:
+        address: ``s3://bucket/prefix``.
+
+    Raises:
+        ConfigError: It is no address of a manifest, there is no such bucket, s3fs is not installed, or the store does
+            not keep the conditions of a put.
+        ManifestError: The address may not be read or written.
+        StoreError: The store does not answer.
+    """
+    place = stored_place(address)
+    try:
+        run(_expect_conditions(place))
+    except OSError as error:
+        raise failure(f"nothing can be published at {place}", error) from None
+    folder, etag = fetch_pointer(place, may_be_absent=True)
+    return Publication(place=place, folder=folder, etag=etag)
+
+
+def publish_stored(publication: Publication) -> None:
+    """Put the manifest that a build left in the folder of its publication.
+
+    Raises:
+        ManifestMismatch: Another build has published there meanwhile; its manifest stays.
+        ManifestError: The store refuses.
+        StoreError: The store does not answer.
+    """
+    place, manifest = publication.place, load_manifest(publication.folder)
+    pointer = (publication.folder / POINTER).read_bytes()
+    condition = {"IfMatch": publication.etag} if publication.etag else {"IfNoneMatch": "*"}
+    try:
+        run(_put_objects(place, manifest))
+        done = run(_put(place, POINTER, pointer, condition))
+    except OSError as error:
+        raise failure(f"the manifest {place} cannot be written; what was there before is untouched", error) from None
+    if done:
+        return
+    folder, _ = fetch_pointer(place, may_be_absent=True)
+    if (folder / POINTER).is_file() and (folder / POINTER).read_bytes() == pointer:
+        return  # the answer to the first try was lost
+    found = "none"
+    with contextlib.suppress(ManifestError):
+        found = load_manifest(folder).id
+    raise ManifestMismatch(
+        f"{place}: another build has published {found} there since this one began; this one made {manifest.id}",
+        "That one was left as it is. Run the same command again to replace it, or give each build its own address.",
+    )
+
+
+def put_signature(manifest: Manifest) -> None:
+    """Put the signature in the folder of a fetched manifest where its readers look for it.
+
+    Raises:
+        ManifestError: The store refuses.
+        StoreError: The store does not answer.
+    """
+    place = place_of(manifest.folder)
+    assert place is not None, "what lies on this machine is signed in its folder"
+    try:
+        data = (manifest.folder / ATTESTATION).read_bytes()
+        run(_put(place, f"{SIGNED}/{manifest.pointer_sha256}.json", data, {}))
+    except OSError as error:
+        raise failure(f"the signature of {place} cannot be written; the manifest is as it was", error) from None
+
+
+async def _expect_conditions(place: StoredPlace) -> None:
+    """Refuse a store that does what a condition forbids, or knows no conditions.
+
+    Raises:
+        ConfigError: It does.
+        OSError: It refuses, or does not answer.
+    """
+    name = f"probe-{secrets.token_hex(8)}"
+    try:
+        known = await _put(place, name, b"", {"IfNoneMatch": "*"}) is not None
+        forbidden = [await _put(place, name, b"", one) for one in ({"IfNoneMatch": "*"}, {"IfMatch": _NO_ETAG})]
+    finally:
+        with contextlib.suppress(OSError):
+            await place.patiently(name, lambda: place.call("delete_object", name))
+    if known and forbidden == [False, False]:
+        return
+    client = await open_store("s3", "", SECONDS).get_s3(place.bucket)
+    raise ConfigError(
+        f"{place}: the store at {client.meta.endpoint_url} has no conditional puts (If-None-Match, If-Match): of two"
+        " builds at once, one would overwrite the other",
+        "Publish into a folder on this machine and copy it, or use another store; see `dataaudit explain remote`.",
+    )
+
+
+async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, str]) -> bool | None:
+    """Put a small object; return whether the condition was met, None where the store knows none.
+
+    Raises:
+        OSError: The store refuses, or does not answer.
+    """
+
+    async def once() -> bool | None:
+        with Guarded(ConfigError) as call:
+            await place.call("put_object", name, Body=data, **condition)
+            return True
+        assert call.error is not None, "without an error it has returned"
+        status = http_status(call.error)
+        if condition and status == _NOT_KNOWN:
+            return None
+        if condition and status in {_NOT_MET, _GONE}:
+            return False
+        raise call.error
+
+    return await place.patiently(name, once, len(data))
+
+
+async def _put_objects(place: StoredPlace, manifest: Manifest) -> None:
+    turns = asyncio.Semaphore(_UPLOADS_AT_ONCE)
+
+    async def one(path: Path, record: FileRecord) -> None:
+        async with turns:
+            await _put_object(place, path, record)
+
+    await asyncio.gather(*(one(manifest.folder / name, record) for name, record in manifest.run.files.items()))
+
+
+async def _put_object(place: StoredPlace, path: Path, record: FileRecord) -> None:
+    """Put a file under the name of its content, unless an object of its size is there already."""
+    name = f"{OBJECTS}/{record.sha256}"
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # who may not list is refused what is not there
+        found = await place.patiently(name, lambda: place.call("head_object", name))
+        if found["ContentLength"] == record.size:
+            return
+    store = open_store("s3", "", SECONDS)
+    target = f"{place.bucket}/{place.key(name)}"
+    # s3fs's own put of a file; its public form waits and is no coroutine.
+    await place.patiently(name, lambda: store._put_file(str(path), target), record.size)  # noqa: SLF001

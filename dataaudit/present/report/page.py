@@ -1,0 +1,349 @@
+"""The page of a manifest: head, verdict or what stands out, key figures, sections.
+
+``dataaudit report``: write one HTML file of a manifest, and say so in a line.
+
+What a report may be given beside the manifest: a verdict, a difference, a quarantine list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError, ManifestError, ManifestMismatch
+from dataaudit.base.extras import require
+from dataaudit.base.render.blocks import KeyFigure, Page, Point, Section, Tone, softened, worst
+from dataaudit.base.render.line import PERCENT, Line, Name, decimal, join, say, spell
+from dataaudit.decide.diff.blocks import change_section, no_baseline
+from dataaudit.decide.diff.compare import load_pair
+from dataaudit.decide.diff.difference import Difference
+from dataaudit.decide.gate.document import read_verdict
+from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.verdict import Verdict
+from dataaudit.decide.gate.writers.blocks import area_tones, verdict_section, verdict_title
+from dataaudit.decide.quarantine.list import load_quarantine
+from dataaudit.decide.quarantine.released import held_against
+from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.replace import check_files, write_file
+from dataaudit.metrics.pii.cells import hidden_records
+from dataaudit.metrics.relations import load_consistent
+from dataaudit.metrics.volume.facts import Overview, overview
+from dataaudit.present.report.overlays import overlays
+from dataaudit.present.report.shards import shard_section
+from dataaudit.present.report.show import areas
+from dataaudit.present.report.standouts import odd_shards, standouts
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Signer
+
+_FINDINGS = 15
+_FIRST = (
+    "mixture",
+    "languages",
+    "lengths",
+    "tokens",
+    "duplicates",
+    "leakage",
+    "quality",
+    "encoding",
+    "toxicity",
+    "privacy",
+    "secrets",
+)
+"""Ids of sections in the order of reading; others follow, coverage last."""
+_TITLES = {"leakage": "Leakage", "tokens": "Tokens and drift"}
+"""Of sections that several families make."""
+
+
+def page_of(
+    manifest: Manifest,
+    verdict: Verdict | None = None,
+    difference: Difference | None = None,
+    quarantined: Mapping[int, Line] | None = None,
+    *,
+    baseline: Manifest | None = None,
+    unchecked: bool = False,
+) -> Page:
+    """Return the page of a manifest.
+
+    Args:
+        manifest: What it is about.
+        verdict: Of a policy on it; without one the page says what stands out.
+        difference: From an older manifest to this one.
+        quarantined: Shards that a quarantine list holds back, with reasons, by ordinal.
+        baseline: The older manifest, whose distributions are drawn over those of this one.
+        unchecked: Whether the verdict is what a file says, which anybody may have edited: the page says so.
+    """
+    view = overview(manifest)
+    shards = shard_section(manifest, odd_shards(manifest, quarantined or {}))
+    changes = no_baseline() if difference is None else change_section(difference)
+    if difference is not None and baseline is not None and not difference.equal:
+        changes = replace(changes, blocks=(*changes.blocks, *overlays(baseline, manifest)))
+    found = _findings(manifest, (changes, shards))
+    tones = {} if verdict is None else area_tones(verdict)
+    if verdict is not None:
+        soft = [one.tone == "bad" and tones.get(one.section) != "bad" for one in found]
+        found = [replace(one, tone="warn") if is_soft else one for one, is_soft in zip(found, soft, strict=True)]
+    chief, others = (found, []) if verdict is None else ([], found)
+    made = areas(manifest, _TITLES)
+    order = (*_FIRST, *(one for one in made if one not in {*_FIRST, "coverage"}), "coverage")
+    sections = (changes, *(made[one] for one in order), shards)
+    if verdict is not None:
+        rules, chief = verdict_section(verdict)
+        sections = (rules, *(_judged(one, tones.get(one.id, "")) for one in sections))
+    headline, tone, subline = _headline(verdict, found, unchecked=unchecked)
+    built = view.built.replace("T", " ").replace("+00:00", " UTC")
+    return Page(
+        title=Name(view.dataset),
+        version=Name(view.version, 40),
+        meta=f"Data audit report. Built {built} by {view.tool}. Manifest {view.id}",
+        headline=headline,
+        tone=tone,
+        subline=subline,
+        findings=tuple(chief[:_FINDINGS]),
+        others=tuple(others[:_FINDINGS]),
+        findings_left_out=max(0, len(chief) - _FINDINGS) + max(0, len(others) - _FINDINGS),
+        figures=_figures(view, "bad" if verdict is None or tones.get("coverage") == "bad" else "warn"),
+        sections=sections,
+    )
+
+
+def _findings(manifest: Manifest, own: Sequence[Section]) -> list[Point]:
+    """Return what stands out, worst first, and what sections say that no part of a manifest does."""
+    found = [
+        Point(tone=one.kind.tone, text=say("{}.", one.sentence()), section=one.area) for one in standouts(manifest)
+    ]
+    said = {one.section for one in found}
+    loud = [one for one in own if one.tone in {"bad", "warn"} and one.id not in said]
+    found += [Point(tone=one.tone, text=one.lead, section=one.id) for one in loud]
+    return sorted(found, key=lambda one: one.tone != "bad")
+
+
+def _judged(section: Section, held: Tone) -> Section:
+    """Return a section in the colour that the rules of its area leave it: red only where one of them fails."""
+    if held == "bad":
+        return replace(section, tone="bad")
+    soft = softened(section) if section.id != "shards" else replace(section, tone=softened(section).tone)
+    return replace(soft, tone=worst((held, soft.tone))) if held else soft
+
+
+def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: bool) -> tuple[str, Tone, Line]:
+    if verdict is not None:
+        headline, tone = verdict_title(verdict)
+        older = verdict.baseline
+        baseline = "no baseline" if older is None else say("baseline {}", Name(older.version, 40))
+        subline = say("Policy {} {}, {}.", Name(verdict.policy, 60), Name(verdict.policy_version, 40), baseline)
+        if not unchecked:
+            return headline, tone, subline
+        told = say(
+            "{} This is what gate.json says; it was not judged here. --policy POLICY.yaml has it judged.", subline
+        )
+        return f"Unchecked: {headline}", worst((tone, "warn")), told
+    hint = "No policy was given, so nothing is passed or stopped: --policy POLICY.yaml has it judged."
+    if not findings:
+        return "Nothing stands out", "good", hint
+    return f"{t.plural(len(findings), 'thing')} to look at", worst(one.tone for one in findings), hint
+
+
+def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
+    shards, whole = view.ledger["shards"], view.totals
+    unread = view.ledger["unread_bytes"]
+    listed = view.ledger["listed_shards"]
+    held_back = f", {t.count(listed)} held back by the list" if listed else ""
+    held_out = sum(one.documents for one in view.splits if one.held_out)
+    return (
+        KeyFigure(label="documents", value=whole.documents, detail=f"{t.count(held_out)} held out"),
+        KeyFigure(label="tokens", value=whole.tokens, detail=f"{t.size(whole.bytes)} of text"),
+        KeyFigure(
+            label="shards read",
+            value=f"{t.count(shards['read'])} of {t.count(shards['planned'])}",
+            detail=f"{t.size(unread)} unread{held_back}" if unread else f"nothing unread{held_back}",
+            tone=lost if unread else "",
+        ),
+        KeyFigure(
+            label="bytes per token",
+            value=decimal(whole.bytes_per_token),
+            detail=say("tokenizer {}", Name(view.tokenizer["name"], 40)),
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What a report is made with beside the manifest."""
+
+    baseline: Path | None = None
+    """An older manifest to compare with."""
+    policy: Path | None = None
+    """A policy to judge by."""
+    verdict: Path | Verdict | None = None
+    """A verdict, or a ``gate.json``, instead; without either, the one in the manifest's folder is shown."""
+    quarantine: Path | None = None
+    """A list of quarantined shards to mark."""
+    signer: Signer | None = None
+    """Who has to have signed manifest and baseline; a policy may ask for that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """What was written."""
+
+    num_bytes: int
+    """Of the file."""
+    headline: str
+    """The verdict, or what stands in its place."""
+    findings: tuple[str, ...]
+    """What stands out."""
+
+
+def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
+    """Write the report of a loaded manifest.
+
+    Args:
+        manifest: The manifest.
+        out: The file; an older one is replaced in one step, and so is a link.
+        given: What else.
+
+    Raises:
+        ManifestError: A manifest is absent or damaged.
+        ManifestMismatch: The verdict is of another manifest.
+        SignatureRefused: A manifest is not signed by the signer.
+        ConfigError: The policy or the list cannot be read, or ``out`` cannot be written.
+    """
+    require("report", "report")
+    read = {"--policy": given.policy, "--quarantine": given.quarantine}
+    read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
+    check_files({"--out": out}, read, (manifest.folder, given.baseline))
+    if given.signer is not None:
+        from dataaudit.manifest.attestation import attested
+
+        manifest = attested(manifest, given.signer)
+    from dataaudit.base.render.html import render
+
+    page = page_of(
+        manifest,
+        verdict=verdict_of(manifest, given.policy, given.baseline, given.verdict, given.signer),
+        unchecked=given.policy is None and not isinstance(given.verdict, Verdict),
+        difference=difference_of(manifest, given.baseline),
+        baseline=None if given.baseline is None else load_manifest(given.baseline),
+        quarantined=quarantined_shards(manifest, given.quarantine),
+    )
+    data = render(page).encode("utf-8")
+    write_file(out, data)
+    findings = tuple(spell(one.text, PERCENT).replace("\xa0", " ") for one in page.findings)
+    return Written(num_bytes=len(data), headline=page.headline, findings=findings)
+
+
+def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str:
+    """Write the report and return what the command prints.
+
+    Args:
+        folder: The manifest.
+        out: As of :func:`make_report`.
+        given: What else.
+        as_json: One JSON object instead of a line.
+
+    Raises:
+        DataAuditError: As of :func:`make_report`.
+    """
+    manifest = load_consistent(folder)
+    written = make_report(manifest, out, given)
+    if as_json:
+        value = {
+            "report": str(out),
+            "bytes": written.num_bytes,
+            "id": manifest.id,
+            "headline": written.headline,
+            "findings": list(written.findings),
+        }
+        return t.as_json(value)
+    return f"{t.clean(str(out))}: {t.size(written.num_bytes)}, {written.headline}\n"
+
+
+VERDICT = "gate.json"
+
+
+def verdict_of(
+    manifest: Manifest,
+    policy: Path | None,
+    baseline: Path | None,
+    given: Path | Verdict | None = None,
+    signer: Signer | None = None,
+) -> Verdict | None:
+    """Return the verdict of a policy, or one that the gate wrote; None without either.
+
+    Args:
+        manifest: The manifest.
+        policy: Policy to judge by.
+        baseline: Older manifest, for rules of change.
+        given: A verdict, or a ``gate.json``; without it, the one in the manifest's folder, if there is one.
+            What a file says is not judged anew: who shows it says so.
+        signer: Who has to have signed the baseline.
+
+    Raises:
+        SignatureRefused: The baseline is not signed by the signer.
+        ConfigError: The policy cannot be read, or a verdict was given beside it.
+        QuarantineError: The list that the policy names holds back what the manifest releases, or cannot be relied on.
+        ManifestError: ``gate.json`` cannot be read.
+        ManifestMismatch: ``gate.json`` speaks of another manifest.
+    """
+    if policy is not None and given is not None:
+        raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
+    if policy is not None:
+        older = None if baseline is None else load_manifest(baseline)
+        if older is not None and signer is not None:
+            from dataaudit.manifest.attestation import attested
+
+            older = attested(older, signer)
+        rules = policy_of(policy)
+        return judge(manifest, rules, baseline=older, lists=held_against(manifest, rules, baseline=older))
+    if given is None and not (manifest.folder / VERDICT).exists():
+        return None
+    path = manifest.folder / VERDICT if given is None else given
+    if given is None and not (manifest.folder / VERDICT).is_file():  # a pipe would be waited for
+        raise ManifestError(f"{path} is no file", "Take it away, or give --policy.")
+    verdict = path if isinstance(path, Verdict) else read_verdict(path)
+    if verdict.subject.id != manifest.id:
+        name = "the verdict" if isinstance(path, Verdict) else path
+        raise ManifestMismatch(
+            f"{name} judges the manifest {verdict.subject.id}, this one is {manifest.id}",
+            "Run `dataaudit gate` again, or give --policy.",
+        )
+    return verdict
+
+
+def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | None:
+    """Return what changed since an older manifest; None without one.
+
+    Raises:
+        ManifestError: It is absent or damaged.
+    """
+    if baseline is None:
+        return None
+    return load_pair(baseline, manifest, hidden=hidden_records)
+
+
+def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, Line]:
+    """Return the shards that a quarantine list holds back, with reasons in words, by ordinal.
+
+    Raises:
+        QuarantineError: The list cannot be read.
+    """
+    if path is None:
+        return {}
+    held = load_quarantine(path)
+    found: dict[int, Line] = {}
+    for row in manifest.table("shards", COLUMNS).to_pylist():
+        if not (digests := digests_of(row)):
+            continue
+        if entries := held.shard_entries(**digests):
+            codes = join(", ", (Name(code, 60) for code in sorted({str(one.reason) for one in entries})))
+            until = max((str(one.until) for one in entries if one.until), default="")
+            found[row["shard"]] = say("on the quarantine list: {}{}", codes, f", until {until}" if until else "")
+        elif rows := held.rows(**row_digests_of(row)):
+            found[row["shard"]] = f"{t.plural(len(rows), 'document')} of it on the quarantine list"
+    return found

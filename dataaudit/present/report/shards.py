@@ -1,0 +1,221 @@
+"""Shards: which stand out and why, how far all of them lie from the median, and the table of all as plain values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import (
+    Block,
+    Figure,
+    Prose,
+    Scatter,
+    Section,
+    Shards,
+    Table,
+    names,
+    numbers,
+    rows_of,
+    texts,
+    toned,
+)
+from dataaudit.base.render.line import NAME_LIMIT, PERCENT, Line, Name, join, say, spell
+from dataaudit.base.text import clean
+from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.disclosure import BELOW, WITHHELD
+from dataaudit.metrics.pii.cells import pii_cells, shard_total
+from dataaudit.metrics.registry import SHARD_STATISTICS
+from dataaudit.metrics.shown import Floats, floats
+from dataaudit.present.report.standouts import LIMIT_SD, Odd, common, distances
+
+Indexes = npt.NDArray[np.int64]
+_ROWS = 30
+_POINTS = 1500
+"""Points up to which each is drawn."""
+_LOUD = 400
+_FAR = 20.0
+"""Robust sd at which farther points are drawn."""
+_ACROSS, _UP = 120, 40
+"""Boxes in which many points are counted."""
+
+
+def shard_section(manifest: Manifest, every: Sequence[Odd]) -> Section:
+    """Return the shards, and what stands out of them; what most of them share is said once, and marks none."""
+    number = manifest.core.ledger.shards.planned
+    found = [one for one in every if one.tone != "quiet"]
+    lead: Line = f"None of the {t.plural(number, 'shard')} stands out."
+    if found:
+        verb = "stands" if len(found) == 1 else "stand"
+        many = f"{t.count(len(found))} of {t.plural(number, 'shard')} {verb} out"
+        lead = say("{}; the worst is {}: {}.", many, Name(found[0].name), found[0].reasons[0])
+    blocks: list[Block] = [*_shared(manifest), *([_odd(found)] if found else [])]
+    if (figure := _distances(manifest)) is not None:
+        blocks.append(figure)
+    blocks.append(Shards(values=shard_values(manifest, every)))
+    tone = found[0].tone if found else "warn" if every else ""
+    return Section(id="shards", title="Shards", lead=lead, tone=tone, blocks=tuple(blocks))
+
+
+def _shared(manifest: Manifest) -> list[Block]:
+    """Return what most shards have, each in a sentence."""
+    number = t.plural(manifest.core.ledger.shards.planned, "shard")
+    rest = "It is no mark of a shard: marked is only who has far more of it than the others."
+    return [
+        Prose(text=say("In {} of {}: {}. {}", t.count(one.shards), number, one.text, rest), tone="quiet")
+        for one in common(manifest)
+    ]
+
+
+def _odd(found: Sequence[Odd]) -> Table:
+    return Table(
+        title="Shards that stand out, worst first",
+        columns=(*numbers("shard"), *names("split/uri"), *texts("why")),
+        **rows_of(found, lambda one: (one.shard, toned(Name(one.name), one.tone), join("; ", one.reasons)), _ROWS),
+        noun="shard",
+        note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
+    )
+
+
+def _distances(manifest: Manifest) -> Figure | None:
+    """Return how far each shard lies from the median of its source, in the column in which it is farthest."""
+    measured = distances(manifest)
+    if not measured:
+        return None
+    number = manifest.core.ledger.shards.planned
+    best = np.full(number, np.nan)
+    column = np.full(number, -1)
+    for index, one in enumerate(measured):
+        shards, own = one.shards, one.deviations
+        farther = ~(np.abs(best[shards]) >= np.abs(own))
+        best[shards[farther]], column[shards[farther]] = own[farther], index
+    known = np.flatnonzero(np.isfinite(best))
+    beyond = np.abs(best[known]) > LIMIT_SD
+    loud = known[beyond][np.argsort(-np.abs(best[known][beyond]), kind="stable")][:_LOUD]
+    quiet = known[~beyond]
+    uris = manifest.table("shards", ["uri"])["uri"]
+
+    def point(shard: int) -> tuple[float, float, Line]:
+        own, away = measured[column[shard]], float(best[shard])
+        name = Name(f"{own.split}/{uris[shard].as_py()}")
+        words = say("{}: {}, {} robust sd", name, own.of.text, f"{away:+.1f}")
+        return float(shard), max(-_FAR, min(_FAR, away)), words
+
+    chart = Scatter(
+        unit="robust sd",
+        order="shard, in the manifest's order",
+        quiet=tuple(point(one) for one in quiet.tolist()) if len(quiet) <= _POINTS else (),
+        loud=tuple(point(one) for one in loud.tolist()),
+        boxes=() if len(quiet) <= _POINTS else _boxes(quiet, best[quiet], number),
+        lines=((0.0, float(number - 1), 0.0, LIMIT_SD),),
+    )
+    table = Table(
+        title="Shards beyond the limits",
+        columns=(*numbers("shard", "robust sd"), *names("in")),
+        **rows_of(loud.tolist(), lambda one: (one, f"{best[one]:+.1f}", measured[column[one]].of.text), _ROWS),
+        noun="shard",
+        folded=True,
+        empty="None.",
+    )
+    says = (
+        f"{t.plural(len(known), 'shard')} measured, {t.count(int(beyond.sum()))} of them beyond"
+        f" {LIMIT_SD:.0f} robust sd. Each point is a shard, in the column in which it is farthest from the median of"
+        f" its source; dashed: the limits; drawn at {_FAR:.0f} where it is farther."
+    )
+    return Figure(
+        id="chart-shards",
+        title="Distance from the median of the source",
+        chart=chart,
+        says=says,
+        table=table,
+        note=says,
+        height=280,
+    )
+
+
+def _boxes(quiet: Indexes, values: Floats, number: int) -> tuple[tuple[float, float, float, float, int], ...]:
+    across = np.linspace(-0.5, number - 0.5, _ACROSS + 1)
+    up = np.linspace(-LIMIT_SD, LIMIT_SD, _UP + 1)
+    counts, _, _ = np.histogram2d(quiet, values, bins=(across, up))
+    return tuple(
+        (float(across[i]), float(across[i + 1]), float(up[j]), float(up[j + 1]), int(counts[i, j]))
+        for i, j in zip(*np.nonzero(counts), strict=True)
+    )
+
+
+EXACT_UP_TO = 20_000
+"""Shards up to which counts keep all their digits."""
+_DIGITS, _DIGITS_OF_SHARE = 4, 3
+_URI_LIMIT, _WHY_LIMIT = 200, 400
+_COLUMNS = tuple(one for one in SHARD_STATISTICS if one.head)
+
+
+def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
+    """Return the table as plain values: columns of equal length, whole numbers exact where shards are not too many."""
+    table = manifest.table("shards", ["split", "uri", "status", *(one.column for one in _COLUMNS)])
+    exact = table.num_rows <= EXACT_UP_TO
+    columns = []
+    for one in _COLUMNS:
+        kind, digits = one.shown_as, _digits(one.shown_as, exact=exact)
+        values = _few(manifest) if kind == "few" else _values(table[one.column], digits)
+        if any(value is not None for value in values):
+            columns.append({"key": one.column, "head": one.head, "kind": kind, "spare": one.spare, "values": values})
+    splits, statuses = (table[key].combine_chunks().dictionary_encode() for key in ("split", "status"))
+    return {
+        "number": table.num_rows,
+        "all": table.num_rows,
+        "rounded": not exact,
+        "hidden": [BELOW, WITHHELD],
+        "shard": None,
+        "splits": [clean(one, NAME_LIMIT) for one in splits.dictionary.to_pylist()],
+        "split": splits.indices.to_pylist(),
+        "statuses": statuses.dictionary.to_pylist(),
+        "status": statuses.indices.to_pylist(),
+        "uri": [clean(one, _URI_LIMIT) for one in table["uri"].to_pylist()],
+        "columns": columns,
+        "odd": {str(one.shard): [one.tone, spell(join("; ", one.reasons), PERCENT)[:_WHY_LIMIT]] for one in odd},
+    }
+
+
+def _digits(kind: str, *, exact: bool) -> int:
+    """Return how many digits are kept; 0 for all. Shares are shown with three at most."""
+    if kind == "share" or not exact:
+        return _DIGITS_OF_SHARE if kind == "share" and not exact else _DIGITS
+    return 0 if kind in {"count", "size"} else _DIGITS
+
+
+def _values(column: pa.ChunkedArray, digits: int) -> list[float | int | None]:
+    """Return a column rounded to some significant digits; all of them when there are none to round to."""
+    if not digits:
+        found: list[float | int | None] = column.to_pylist()
+        return found
+    held = floats(column)
+    some = np.isfinite(held) & (held != 0)
+    scale = np.ones(len(held))
+    scale[some] = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(held[some]))))
+    return [_short(one, digits) for one in (np.round(held * scale) / scale).tolist()]
+
+
+def _short(value: float, digits: int) -> float | int | None:
+    if math.isnan(value):
+        return None
+    return int(value) if value == int(value) else float(f"{value:.{digits}g}")
+
+
+def _few(manifest: Manifest) -> list[float | int | None]:
+    """Return personal data per million tokens; -1 and -2 stand for numbers that are not shown."""
+    sizes = manifest.table("shards", ["documents", "tokens"])
+    cells = pii_cells(manifest)
+    found: list[float | int | None] = [None] * sizes.num_rows
+    if cells is None:
+        return found
+    documents, tokens = sizes["documents"].to_pylist(), sizes["tokens"].to_pylist()
+    for shard in cells.shards:
+        count = shard_total(cells, shard, documents[shard], tokens[shard])
+        found[shard] = (-1 if count.fewer_than else -2) if count.suppressed else count.per_million
+    return found

@@ -1,0 +1,446 @@
+"""``dataaudit show``: a manifest on one screen, its whole text, one part of it, or every record of one metric.
+
+A manifest in parts that have names, as its families have them: what `show --section` prints, and a page's areas.
+
+The one screen that `show` and `build` print, and what a notebook shows: what a manifest is, and what stands out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError, DataAuditError, ManifestMismatch
+from dataaudit.base.render.blocks import (
+    Block,
+    Facts,
+    Point,
+    Points,
+    Prose,
+    Section,
+    Table,
+    merged,
+    names,
+    numbers,
+    words,
+)
+from dataaudit.base.render.line import Line, Name, Number, Unit, cells, fold, join, say, shortened, spell, wrap
+from dataaudit.base.render.terminal import ROWS, facts, page, parts_of, prose, render, section, terminal_width
+from dataaudit.config import nearest
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.manifest.metric import Metric
+from dataaudit.manifest.s3 import shown
+from dataaudit.metrics.pii.cells import hidden_records
+from dataaudit.metrics.registry import FAMILIES, all_shown
+from dataaudit.metrics.secrets.definition import secrets, warning
+from dataaudit.metrics.shown import Part, Standout, exit_text
+from dataaudit.metrics.volume.facts import Overview, identity, overview, shards_read, splits_table
+from dataaudit.present.report.standouts import by_turns, outlier_table, outliers, standout_facts, standouts
+
+_NOTES = 100
+
+
+def metric_names(manifest: Manifest) -> list[str]:
+    """Return the metrics that a manifest has, sorted."""
+    return manifest.metric_rows().names("metric")
+
+
+def _notes(manifest: Manifest) -> Iterable[Block]:
+    return [Facts(title="Notes", pairs=tuple(("-", Name(note, 200)) for note in manifest.run.notes[:_NOTES]))]
+
+
+def _metrics(manifest: Manifest) -> Iterable[Section]:
+    names = Prose(text=join(", ", map(Name, metric_names(manifest))))
+    return [Section(id="metrics", title="Metrics (`--metric NAME` shows every record of one)", blocks=(names,))]
+
+
+_OWN = (
+    Part(name="shards", blocks=lambda manifest: [outlier_table(outliers(manifest))]),
+    Part(name="notes", blocks=_notes),
+    Part(name="metrics", blocks=_metrics),
+)
+_PARTS = (*_OWN, *(part for shown in all_shown() for part in shown.parts))
+_LAST = tuple(part.name for part in _OWN)
+SECTIONS = (*dict.fromkeys(part.name for part in _PARTS if part.name and part.name not in _LAST), *_LAST)
+"""The names of all parts, in the order of the whole text."""
+
+
+def blocks_of(name: str, manifest: Manifest) -> list[Section | Block]:
+    """Return the blocks of a part, without sections that only say that nothing was looked for."""
+    found = [block for part in _PARTS if part.name == name for block in part.blocks(manifest)]
+    return [one for one in found if not (isinstance(one, Section) and one.tone == "quiet" and not one.blocks)]
+
+
+def areas(manifest: Manifest, titles: dict[str, str]) -> dict[str, Section]:
+    """Return the sections of a page by id: those of an area as one, what stands beside them last.
+
+    Args:
+        manifest: Of what.
+        titles: Of areas that have another one than their first section.
+    """
+    found: dict[str, list[Section | Block]] = {}
+    for part in _PARTS:
+        if part.area:
+            found.setdefault(part.area, []).extend(part.blocks(manifest))
+    return {area: _area(area, blocks, titles) for area, blocks in found.items()}
+
+
+def _area(area: str, blocks: list[Section | Block], titles: dict[str, str]) -> Section:
+    sections = [one for one in blocks if isinstance(one, Section)]
+    beside = tuple(one for one in blocks if not isinstance(one, Section))
+    title = titles.get(area) or sections[0].title
+    return merged(area, title, [*sections, Section(id="", title="", tone="quiet", blocks=beside)])
+
+
+def facts_of(manifest: Manifest, *, whole: bool = False) -> dict[str, Any]:
+    """Return what the families know as plain JSON values; ``whole`` adds what may be long."""
+    made = [(name, make) for shown in all_shown() for name, make in shown.facts.items()]
+    made += [(name, make) for shown in all_shown() for name, make in shown.long_facts.items()] if whole else []
+    return {name: _plain(make(manifest)) for name, make in made}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return [_plain(one) for one in value] if isinstance(value, list) else value
+
+
+LINES = 24
+"""Lines of a terminal: the screen never has more."""
+_NAME = 24
+_POINTS, _TITLE = 12, 80
+_PLACE = 16
+"""Cells that the name of a source has at least."""
+_LEAST = 8
+_INDENT = 2
+_SLACK = 20
+"""Cells that a line may leave empty, as words are not broken."""
+_ESCAPE = 3
+"""Cells that a line grows by when it is kept from being a command of a CI runner."""
+
+
+def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
+    """Return the screen: at most 24 lines of at most ``width`` cells.
+
+    Args:
+        manifest: What it is about.
+        width: Of the terminal, 72 or more.
+        last: Lines that stand before the commands, each within ``width``; at most 4.
+    """
+    view = overview(manifest)
+    head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
+    absent = prose(told, width) if (told := not_looked_for(manifest)) else []
+    found = standouts(manifest)
+    commands = _commands(view, found, width)
+    blanks = 2 + bool(last)
+    room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
+    nothing = "Nothing stands out of what was looked for." if absent else "Nothing stands out."
+    lines = _listed(found, width, room) if found else prose(nothing, width)
+    title = "What stands out, worst first (`--section NAME` prints more of one)" if found else "What stands out"
+    return page(head[0], head[1:], [*section(title, lines), *absent], last, commands)
+
+
+def _identity(view: Overview, width: int) -> list[str]:
+    """Return id, size and splits, a line each; two for a size with very long numbers."""
+    whole = view.totals
+    size = f"{t.plural(whole.documents, 'document')}, {t.size(whole.bytes)}, {t.plural(whole.tokens, 'token')}"
+    read = shards_read(view.ledger)
+    name = " " * max(0, min(_INDENT, width - len(view.id))) + view.id
+    tokenizer = f" ({shortened(view.tokenizer['name'], _NAME)})"
+    line = f"{size}{tokenizer}; {read}"
+    line = line if cells(line) + _INDENT <= width else f"{size}; {read}"
+    return [name, *prose(line, width), *_splits(view, width)]
+
+
+def _splits(view: Overview, width: int) -> list[str]:
+    """Return the splits, as many as fit on a line."""
+    parts = [
+        f"{shortened(one.name, _NAME)} {t.plural(one.documents, 'document')}, {t.plural(one.tokens, 'token')}"
+        if not index
+        else f"{shortened(one.name, _NAME)} {t.count(one.documents)}, {t.count(one.tokens)}"
+        for index, one in enumerate(view.splits)
+    ]
+    parts = [part + (" (held out)" if one.held_out else "") for part, one in zip(parts, view.splits, strict=True)]
+    for number in range(min(len(parts), width // _LEAST), 0, -1):
+        left = len(parts) - number
+        line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
+        if cells(line) + _INDENT <= width:
+            return prose(line, width)
+    return prose(f"{t.plural(len(parts), 'split')}", width) if parts else []
+
+
+def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
+    """Return as many as there is room for, and how many are left out."""
+    label = max(cells(one.part) for one in found) + 2
+    chosen: list[tuple[int, list[str]]] = []
+    used = 0
+    for index in by_turns(found):
+        lines = _lines(found[index], label, width)
+        if used + len(lines) > room - (len(chosen) + 1 < len(found)):
+            break
+        chosen.append((index, lines))
+        used += len(lines)
+    chosen.sort(key=lambda pair: pair[0])
+    kept = [line for _, lines in chosen for line in lines]
+    listed = {index for index, _ in chosen}
+    left = Counter(one.part for index, one in enumerate(found) if index not in listed)
+    return kept + (_left_out(left, width) if left else [])
+
+
+def _left_out(parts: Counter[str], width: int) -> list[str]:
+    """Return a line that says how many are left out, and of what: as many parts as it has room for."""
+    named = [f"{name} {t.count(number)}" for name, number in parts.most_common()]
+    start = f"and {t.count(parts.total())} more"
+    for number in range(len(named), 0, -1):
+        more = ", ..." if number < len(named) else ""
+        text = f"{start}: {', '.join(named[:number])}{more}"
+        if cells(text) + _INDENT <= width:
+            break
+    return prose(text, width)
+
+
+def _lines(one: Standout, label: int, width: int) -> list[str]:
+    """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
+    column = width - _INDENT - label
+    whole = spell(one.sentence(column))
+    if cells(whole) <= column:
+        return [_row(one.part, whole, label)]
+    spare = column - cells(spell(one.sentence(_PLACE))) + _PLACE
+    least = _LEAST if one.shard is not None else _PLACE
+    shorter = spell(one.sentence(max(spare, least)))
+    if cells(shorter) <= column:
+        return [_row(one.part, shorter, label)]
+    column -= _ESCAPE
+    pieces = fold(spell(one.sentence(max(spare + column - _SLACK, _LEAST))), column)
+    return [_row(one.part if not index else "", piece, label) for index, piece in enumerate(pieces)]
+
+
+def _row(part: str, text: str, label: int) -> str:
+    return " " * _INDENT + part.ljust(label) + text
+
+
+def not_looked_for(manifest: Manifest) -> str:
+    """Say which stages did not run: what they would have found cannot stand out. Empty when all did."""
+    ran = {one.name for one in manifest.core.stages}
+    absent = [one for one in FAMILIES if one.looked_for and one.stage_name not in ran]
+    held_out = any(split.held_out for split in manifest.core.splits)
+    idle = [one for one in absent if not held_out and any(metric.sets == "held_out" for metric in one.metrics)]
+    groups = (("no split is held out", idle), ("the stages are off", [one for one in absent if one not in idle]))
+    told = [f"as {why}: {', '.join(one.stage_name for one in ones)}" for why, ones in groups if ones]
+    return f"Not looked for, {'; '.join(told)}" if told else ""
+
+
+def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:
+    """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
+    shards = [*(lost.shard for lost in view.unread[:1]), *(one.shard for one in found if one.shard is not None), 0]
+    told = "why this shard was not read" if view.unread else "what is known of one shard"
+    for folder in (t.clean(shlex.quote(view.manifest)), "DIR"):
+        pairs = [
+            (f"dataaudit show {folder} --all", "or --section NAME, --metric NAME, --json"),
+            (f"dataaudit inspect {folder} {shards[0]}", told),
+            (f"dataaudit report {folder} --out report.html", "the same in a browser"),
+        ]
+        if max(cells(command) for command, _ in pairs) + _INDENT <= width:
+            break
+    lines = facts(pairs, width)
+    return lines if len(lines) == len(pairs) else [" " * _INDENT + command for command, _ in pairs]
+
+
+def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
+    """Return what a build prints on stdout.
+
+    Args:
+        result: Of the build; its ``id``, ``exit_code``, ``planned`` and ``scanned`` are read.
+        target: Where the manifest was published.
+        as_json: One JSON object instead of text.
+
+    Raises:
+        ManifestMismatch: Another build has replaced the manifest in the meantime.
+    """
+    manifest = load_manifest(target)
+    if manifest.id != result.id:
+        raise ManifestMismatch(
+            f"{shown(target)}: this build published {result.id}, found {manifest.id}",
+            "Another build has replaced it; give each build a folder of its own.",
+        )
+    code = int(result.exit_code)
+    if as_json:
+        run = {
+            "exit_code": code,
+            "exit_meaning": exit_text(code),
+            "parts_planned": result.planned,
+            "parts_scanned": result.scanned,
+        }
+        found = {**facts_of(manifest), "stands_out": standout_facts(manifest), "notes": manifest.run.notes}
+        return t.as_json({**asdict(overview(manifest)), **found, **run})
+    width, notes = terminal_width(), manifest.run.notes
+    last = (
+        [shortened(f"{t.plural(len(notes), 'note')} (--section notes), the first: {notes[0]}", width)] if notes else []
+    )
+    last += wrap(f"Exit code {code}: {exit_text(code)}", width) if code else []
+    return screen(manifest, width, last)
+
+
+def manifest_blocks(manifest: Manifest) -> Section:
+    """Return what a notebook shows of a manifest; of a damaged one that it is."""
+    core = manifest.core
+    title = say("{} {}", Name(core.dataset.name, _TITLE), Name(core.dataset.version, _TITLE))
+    try:
+        view = overview(manifest)
+        found = standouts(manifest)
+    except DataAuditError as error:
+        points = Points(items=(Point(tone="bad", text=str(error)),))
+        return Section(id="manifest", title=title, tone="bad", blocks=(points,))
+    things = f"{t.plural(len(found), 'thing')} stand{'s' if len(found) == 1 else ''} out"
+    chosen = [found[index] for index in sorted(by_turns(found)[:_POINTS])]
+    left = f"{len(found) - len(chosen):,} more are not listed. " if len(chosen) < len(found) else ""
+    ledger = core.ledger
+    held_back = f", {t.count(ledger.listed_shards)} held back by the list" if ledger.listed_shards else ""
+    read = ("shards read", f"{t.count(ledger.shards.read)} of {t.count(ledger.shards.planned)}{held_back}")
+    return Section(
+        id="manifest",
+        title=say("{}: {}", title, things if found else "nothing stands out"),
+        tone=found[0].kind.tone if found else "good",
+        blocks=(
+            Points(items=tuple(Point(tone=one.kind.tone, text=one.sentence()) for one in chosen)),
+            Prose(text=left + not_looked_for(manifest)),
+            splits_table(view),
+            Facts(pairs=(read, *identity(view).pairs)),
+        ),
+    )
+
+
+_NOT_SHOWN = (
+    "{number} not shown: counts of personal data by split or source, small ones, and what would tell small ones may"
+    " point at people. The table `metrics` of the manifest holds them; without --metric, sources are shown rounded."
+)
+_MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
+"""Columns of the table of records (unit, bounds, method, status) that are left out when all rows agree."""
+
+
+def show_manifest(
+    folder: Path, metric: str | None = None, part: str | None = None, *, whole: bool = False, as_json: bool
+) -> str:
+    """Return one screen of a manifest, its whole text, one part of that, or every record of one metric.
+
+    Args:
+        folder: Of the manifest.
+        metric: Every record of this one.
+        part: Only this part of the whole text, by its name in :data:`dataaudit.present.report.show.SECTIONS`.
+        whole: All parts.
+        as_json: The facts of all parts, or the records of the metric, as JSON.
+
+    Raises:
+        ManifestError: There is no manifest, or it is damaged.
+        ConfigError: It has no such metric, or there is no part of that name.
+    """
+    if part is not None and part not in SECTIONS:
+        like = difflib.get_close_matches(part, SECTIONS, n=1)
+        meant = f" (did you mean `{like[0]}`?)" if like else ""
+        raise ConfigError(f"no section `{t.clean(part, 60)}`{meant}", f"The parts: {', '.join(SECTIONS)}.")
+    manifest = load_manifest(folder)
+    if metric is not None:
+        return _metric(manifest, metric, as_json=as_json)
+    if as_json:
+        return _facts(manifest)
+    view, width = overview(manifest), terminal_width()
+    title = say("{} {}", Name(view.dataset), Name(view.version))
+    if part is not None:
+        told = _text(part, manifest, width)
+        return page(title, *([], *told) if told else ([f"  Nothing of {part} is in this manifest."],))
+    if whole:
+        head = [*_warning(manifest, width), *facts(identity(view).pairs, width)]
+        return page(title, head, *(lines for name in SECTIONS for lines in _text(name, manifest, width)))
+    return screen(manifest, width)
+
+
+def _text(part: str, manifest: Manifest, width: int) -> list[list[str]]:
+    return [lines for one in blocks_of(part, manifest) for lines in parts_of(one, width, ROWS, "; --json lists all")]
+
+
+def _warning(manifest: Manifest, width: int) -> list[str]:
+    """Return the line that stands above everything else when secrets are confirmed."""
+    found = warning(secrets(manifest))
+    text = say("WARNING: {}. Revoke them; the table `findings` has their places.", found)
+    return wrap(spell(text), width) if found else []
+
+
+def _facts(manifest: Manifest) -> str:
+    """Return the facts of all parts as JSON."""
+    return t.as_json(
+        {
+            **asdict(overview(manifest)),
+            **facts_of(manifest, whole=True),
+            "outliers": [asdict(one) for one in outliers(manifest)],
+            "metrics": metric_names(manifest),
+            "stands_out": standout_facts(manifest),
+        }
+    )
+
+
+def _metric(manifest: Manifest, name: str, *, as_json: bool) -> str:
+    records = sorted(manifest.metrics(name), key=_order)
+    if not records:
+        raise ConfigError(f"{manifest.place} has no metric `{name}`{nearest(name, metric_names(manifest))}")
+    hidden = hidden_records(manifest, records)
+    records = [record for index, record in enumerate(records) if index not in hidden]
+    if as_json:
+        value = [{**asdict(record), "scope": record.scope.as_dict()} for record in records]
+        return t.as_json({"id": manifest.id, "metric": name, "records": value, "suppressed": len(hidden)})
+    rows = [_row_of_record(record) for record in records]
+    columns = (
+        *names("scope"),
+        *words("stat"),
+        *numbers("value"),
+        *words("unit"),
+        *numbers("from", "to", "confidence", "n"),
+        *words("method", "status"),
+    )
+    same = {index: cells[0] for index, cells in enumerate(zip(*rows, strict=True)) if len(set(map(spell, cells))) == 1}
+    kept = [index for index in range(len(columns)) if index not in same or index not in _MAY_BE_SAID_ONCE]
+    said = [
+        say("{} {}", columns[index].head, same[index])
+        for index in _MAY_BE_SAID_ONCE
+        if index in same and spell(same[index]) != t.NOTHING
+    ]
+    table = Table(
+        title="",
+        columns=tuple(columns[index] for index in kept),
+        rows=tuple(tuple(row[index] for index in kept) for row in rows),
+    )
+    note = _NOT_SHOWN.format(number=t.plural(len(hidden), "record")) if hidden else ""
+    once = Prose(text=say("every record: {}", join(", ", said)) if said else "")
+    title = say("{}: {}", Name(name), t.plural(len(records) + len(hidden), "record"))
+    return render(title, [once, table, Prose(text=note)], most=None)
+
+
+def _row_of_record(record: Metric) -> tuple[Line, ...]:
+    scope = join(" ", (say("{}={}", name, Name(str(value), 60)) for name, value in record.scope.as_dict().items()))
+    unit: Unit = "share" if record.unit == "ratio" else "decimal"
+    return (
+        scope if scope.parts else "(all)",
+        Name(record.stat),
+        Number(record.value, unit),
+        Name(record.unit),
+        Number(record.low, unit),
+        Number(record.high, unit),
+        None if record.confidence is None else f"{record.confidence:g}",
+        record.n,
+        record.method,
+        record.status if record.status == "ok" else say("{}: {}", record.status, Name(record.reason)),
+    )
+
+
+def _order(record: Metric) -> tuple[Any, ...]:
+    """Sort by what is spoken of, widest first, then by statistic with its numbers as numbers."""
+    scope = record.scope.as_dict()
+    parts = re.split(r"(\d+)", record.stat)
+    stat = tuple((1, int(part), "") if part.isdecimal() else (0, 0, part) for part in parts)
+    return len(scope), tuple((name, str(value)) for name, value in scope.items()), stat

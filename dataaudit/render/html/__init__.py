@@ -1,1 +1,0 @@
-"""Blocks as HTML: one file with charts, and what a notebook shows."""

@@ -1,0 +1,495 @@
+"""What a batch of training documents holds of everything that is protected.
+
+Hits of texts become items found by the rules of short texts, and questions and answers together.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.scan.corpus.protected.held_out import (
+    GRAM,
+    GRAM_WORDS,
+    SPAN,
+    SPAN_WORDS,
+    WHOLE,
+    Grams,
+    MatchBatch,
+    edited_rows,
+    is_short,
+    whole_hashes,
+)
+from dataaudit.scan.corpus.protected.index import ProtectedIndex
+from dataaudit.scan.corpus.protected.items import CONTEXT_WORDS, NONE, Items, Judged, found_by_text
+from dataaudit.scan.kernels.items import (
+    DISTANCE,
+    DOCUMENT,
+    END,
+    LETTERS_DISTANCE,
+    SIMILAR,
+    START,
+    TEXT,
+    TIER,
+    VERBATIM,
+    Finder,
+)
+from dataaudit.scan.kernels.markup import normal_words
+from dataaudit.scan.kernels.ngrams import NUMBER
+from dataaudit.scan.kernels.overlap import find_grams, find_long_grams
+from dataaudit.scan.kernels.words import WordBatch, without_marks
+
+_PIECES = 16
+"""Rows of one segment at most: of text that says the same again and again, each time would be one."""
+_NAMED_ONE_IN = 10
+"""A training document names a held-out one when it holds one in so many of its 13-grams."""
+
+
+class Matcher:
+    """Looks documents up in an index; keeps what that needs from batch to batch.
+
+    Args:
+        index: What is protected.
+    """
+
+    def __init__(self, index: ProtectedIndex) -> None:
+        self.index = index
+        self._finder = Finder(index.items.seeds)
+
+    def match(self, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> MatchBatch:
+        """Return what documents hold.
+
+        Args:
+            words: Their words.
+            values: uint8[b] their UTF-8, one after another.
+            bounds: int64[n + 1] of the documents in it.
+        """
+        entries, rows = self._held_out(words)
+        items = np.zeros((0, 10), dtype=np.int64)
+        edits = len(self.index.held_out.phrases.table.keys) > 0
+        if edits or len(self.index.items.sets):
+            plain = normal_words(words, values, bounds)
+        if edits:
+            bare = without_marks(plain, words, values, bounds)
+            rows = np.concatenate([rows, edited_rows(bare, self.index.held_out.phrases, self.index.held_out.places)])
+        if len(self.index.items.sets):
+            hits = self._finder.find(plain.hashes, plain.offsets)
+            items = resolve(hits, self.index.items, plain, values, bounds)
+        return MatchBatch(entries=entries, held_out=rows, items=items)
+
+    def _held_out(self, words: WordBatch) -> tuple[np.ndarray, np.ndarray]:
+        held = self.index.held_out
+        entries, rows = [np.zeros((0, 3), dtype=np.int64)], [np.zeros((0, 10), dtype=np.int64)]
+        places, found = find_grams(words.hashes, words.offsets, GRAM_WORDS, held.grams.table)
+        if len(places):
+            documents = np.searchsorted(words.offsets, places, side="right") - 1
+            once = _once(documents, found)
+            entries.append(_entries(GRAM, documents[once], found[once]))
+            rows.append(_gram_rows(documents[once], places[once], found[once], held.grams, words))
+            places, found = find_long_grams(
+                words.hashes, words.offsets, places, GRAM_WORDS, SPAN_WORDS, held.spans.table
+            )
+            documents = np.searchsorted(words.offsets, places, side="right") - 1
+            once = _once(documents, found)
+            entries.append(_entries(SPAN, documents[once], found[once]))
+            rows.append(_span_rows(documents, places, found, held.spans, held.num_words, words))
+        if len(held.wholes.table.keys):
+            short = np.flatnonzero(is_short(words.offsets))
+            hashes = whole_hashes(words.hashes, words.offsets, short)
+            keys = held.wholes.table.keys
+            found = np.searchsorted(keys, hashes)
+            equal = keys[np.minimum(found, len(keys) - 1)] == hashes
+            documents, found = short[equal], found[equal]
+            entries.append(_entries(WHOLE, documents, found))
+            rows.append(_whole_rows(documents, found, held.wholes, words))
+        return np.concatenate(entries), np.concatenate(rows)
+
+
+def _once(documents: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    """Return the first index of every (document, entry), ascending by both."""
+    first: np.ndarray = np.unique(documents.astype(np.uint64) << np.uint64(32) | entries, return_index=True)[1]
+    return first
+
+
+def _entries(kind: int, documents: np.ndarray, entries: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.full(len(documents), kind), documents, entries.astype(np.int64)])
+
+
+def _owners(entries: np.ndarray, grams: Grams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the documents named for some entries, which of the entries each is for, and its place among owners."""
+    starts = grams.owner_offsets[entries]
+    counts = grams.owner_offsets[entries.astype(np.int64) + 1] - starts
+    index = np.repeat(np.arange(len(entries)), counts)
+    places = starts[index] + np.arange(len(index)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return grams.owners[places].astype(np.int64), index, places
+
+
+def _gram_rows(
+    documents: np.ndarray, places: np.ndarray, entries: np.ndarray, grams: Grams, words: WordBatch
+) -> np.ndarray:
+    """Return a row for each held-out document of whose 13-grams a document holds a tenth or more."""
+    owners, index, own = _owners(entries, grams)
+    order = np.lexsort((owners, documents[index]))
+    owners, index, own = owners[order], index[order], grams.owner_places[own[order]].astype(np.int64)
+    documents, places, crowded = documents[index], places[index], grams.crowded[entries[index]]
+    starts = _run_starts(documents, owners)
+    if len(starts) == 0:
+        return np.zeros((0, 10), dtype=np.int64)
+    counts = np.diff(np.append(starts, len(owners)))
+    sizes = grams.sizes[owners[starts]]
+    first, last = np.minimum.reduceat(places, starts), np.maximum.reduceat(places, starts)
+    many, start = np.maximum.reduceat(crowded, starts), np.minimum.reduceat(own, starts)
+    kept = _NAMED_ONE_IN * counts >= sizes
+    columns = (
+        np.full(len(starts), GRAM),
+        documents[starts],
+        owners[starts],
+        words.starts[first],
+        words.ends[last + GRAM_WORDS - 1],
+        counts,
+        sizes,
+        many,
+        start,
+        np.maximum.reduceat(own, starts) - start + 1,
+    )
+    rows: np.ndarray = np.column_stack(columns).astype(np.int64)[kept]
+    return rows
+
+
+def _span_rows(
+    documents: np.ndarray,
+    places: np.ndarray,
+    entries: np.ndarray,
+    spans: Grams,
+    num_words: np.ndarray,
+    words: WordBatch,
+) -> np.ndarray:
+    """Return a row for each longest segment of a document that a held-out one holds, cut where that repeats itself.
+
+    Of the pieces of a segment the longest ones alone are rows.
+    """
+    owners, index, own = _owners(entries, spans)
+    order = np.lexsort((places[index], owners, documents[index]))
+    owners, index, own = owners[order], index[order], spans.owner_places[own[order]].astype(np.int64)
+    documents, places, crowded = documents[index], places[index], spans.crowded[entries[index]]
+    starts = _run_starts(documents, owners, places - np.arange(len(places)))
+    if len(starts) == 0:
+        return np.zeros((0, 10), dtype=np.int64)
+    pieces = _run_starts(documents, owners, places - np.arange(len(places)), own - np.arange(len(own)))
+    lengths = np.diff(np.append(pieces, len(own)))
+    segment = np.searchsorted(starts, pieces, side="right") - 1
+    order = np.lexsort((-lengths, segment))
+    heads = _run_starts(segment[order])
+    rank = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
+    kept = np.sort(order[rank < _PIECES])
+    first, words_of = pieces[kept], lengths[kept] + SPAN_WORDS - 1
+    columns = (
+        np.full(len(first), SPAN),
+        documents[first],
+        owners[first],
+        words.starts[places[first]],
+        words.ends[places[first] + words_of - 1],
+        words_of,
+        num_words[owners[first]],
+        np.maximum.reduceat(crowded, pieces)[kept],
+        own[first],
+        words_of,
+    )
+    return np.column_stack(columns).astype(np.int64)
+
+
+def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words: WordBatch) -> np.ndarray:
+    """Return a row for each short held-out document that a document is."""
+    owners, index, _ = _owners(entries, wholes)
+    documents = documents[index]
+    first, last = words.offsets[documents], words.offsets[documents + 1] - 1
+    columns = (
+        np.full(len(documents), WHOLE),
+        documents,
+        owners,
+        words.starts[first],
+        words.ends[last],
+        last - first + 1,
+        last - first + 1,
+        wholes.crowded[entries[index]],
+        entries[index],
+        np.zeros(len(index), dtype=np.int64),
+    )
+    return np.column_stack(columns).astype(np.int64)
+
+
+def _run_starts(*columns: np.ndarray) -> np.ndarray:
+    """Return where a row differs from the one before it."""
+    if len(columns[0]) == 0:
+        return np.zeros(0, dtype=np.int64)
+    fresh = np.ones(len(columns[0]), dtype=bool)
+    fresh[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return np.flatnonzero(fresh)
+
+
+QUESTION, ANSWER, BOTH = 0, 1, 2
+"""Parts of an item."""
+RULES = ("verbatim", "similar", "context", "alone")
+"""``context``: a short text with the item's other text near it; ``alone``: one between line breaks."""
+_CONTEXT, _ALONE = 2, 3
+_LINE_BREAK = re.compile(
+    rb"\n|\\n|</?(?:p|br|li|ul|ol|div|td|th|tr|hr|h[1-6]|dt|dd|pre|blockquote|section|article)\b", re.IGNORECASE
+)
+_Key = tuple[int, int, int]
+"""(document, item, part)."""
+_Found = tuple[int, int, int, int, int, int]
+"""(tier, rule, first word, word after the last, words in common, of so many)."""
+
+
+def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """Return the items that documents hold, as :attr:`dataaudit.scan.corpus.protected.matching.MatchBatch.items`.
+
+    Args:
+        hits: Of :meth:`dataaudit.scan.kernels.items.Finder.find`.
+        items: What was looked for.
+        words: Words of the documents, in normal form.
+        values: uint8[b] their UTF-8, one after another.
+        bounds: int64[n + 1] of the documents in it.
+    """
+    found: dict[_Key, _Found] = {}
+    plans: dict[int, _Plan] = {}
+    grouped: dict[tuple[int, int], list[list[int]]] = {}
+    for hit in hits.tolist():
+        grouped.setdefault((hit[DOCUMENT], hit[TEXT]), []).append(hit)
+    for (document, text), own in grouped.items():
+        whole = _with_rest(own, items, words)
+        if whole:
+            plan = plans.get(text)
+            if plan is None:
+                plan = plans[text] = _plan(text, items)
+            _resolve_hits(document, whole, plan, items, words, values, bounds, found)
+    for document, pair in sorted({key[:2] for key in found}):
+        parts = [found.get((document, pair, part)) for part in (QUESTION, ANSWER)]
+        if parts[0] is not None and parts[1] is not None:
+            found[document, pair, BOTH] = _both(parts[0], parts[1])
+    best: dict[_Key, _Found] = {}
+    for (document, pair, part), match in found.items():
+        key = (document, int(items.owners[pair]), part)
+        best[key] = min(best.get(key, match), match)
+    rows = [
+        (
+            document,
+            items.sets[item],
+            item,
+            part,
+            tier,
+            rule,
+            words.starts[words.offsets[document] + start],
+            words.ends[words.offsets[document] + end - 1],
+            common,
+            of,
+        )
+        for (document, item, part), (tier, rule, start, end, common, of) in sorted(best.items())
+    ]
+    return np.array(rows, dtype=np.int64).reshape(-1, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What hits of a text mean for the items that have it."""
+
+    indexed: list[tuple[int, int]]
+    """(item, part) that are found with it, be the text long."""
+    itself: list[tuple[int, int]]
+    """(item, part) that are found with it, be the text short."""
+    alone: list[tuple[int, int]]
+    """(item, part) that are found where it stands alone."""
+    near: dict[int, list[tuple[int, int]]]
+    """By other text: (item, part) that are found, with the item's other part, where that one stands near."""
+    by_words: dict[bytes, int]
+    """The other texts by their words."""
+    lengths: dict[int, list[int]]
+    """By first word: how many words other texts that begin with it have."""
+
+
+def _plan(text: int, items: Items) -> _Plan:
+    plan = _Plan([], [], [], {}, {}, {})
+    offsets = items.seeds.offsets
+    for holder in items.holders[items.holder_offsets[text] : items.holder_offsets[text + 1]].tolist():
+        item, part = divmod(holder, 2)
+        other, judged = int(items.texts[item, 1 - part]), items.judged[item, part]
+        if items.long[text] and judged == Judged.INDEXED:
+            plan.indexed.append((item, part))
+        elif judged == Judged.SHORT:
+            plan.itself.append((item, part))
+        if other in (NONE, text):
+            if judged == Judged.CONTEXT:
+                plan.alone.append((item, part))
+        elif found_by_text(other, text, items.long, offsets) == text and (
+            Judged.CONTEXT in (judged, items.judged[item, 1 - part])
+            and items.rest_offsets[other] == items.rest_offsets[other + 1]
+        ):
+            plan.near.setdefault(other, []).append((item, part))
+    for other in plan.near:
+        own = items.seeds.words[offsets[other] : offsets[other + 1]]
+        plan.by_words[own.tobytes()] = other
+        lengths = plan.lengths.setdefault(int(own[0]), [])
+        if len(own) not in lengths:
+            lengths.append(len(own))
+    return plan
+
+
+def _resolve_hits(
+    document: int,
+    hits: list[list[int]],
+    plan: _Plan,
+    items: Items,
+    words: WordBatch,
+    values: np.ndarray,
+    bounds: np.ndarray,
+    found: dict[_Key, _Found],
+) -> None:
+    """Note what the hits of one text in one document say, the first one near or alone for short texts."""
+    if plan.indexed:
+        best = _long_hit(hits[0], items)  # a long text has one
+        for item, part in plan.indexed:
+            found[document, item, part] = best
+    for item, part in plan.itself:
+        found[document, item, part] = _exactly(VERBATIM, hits[0][START], hits[0][END])
+    if plan.alone:
+        spans = ((hit[START], hit[END]) for hit in hits)
+        span = next((span for span in spans if _is_alone(document, *span, words, values, bounds)), None)
+        if span is not None:
+            for item, part in plan.alone:
+                found[document, item, part] = _exactly(_ALONE, *span)
+    _resolve_near(document, hits, plan, items, words, found)
+
+
+def _resolve_near(
+    document: int, hits: list[list[int]], plan: _Plan, items: Items, words: WordBatch, found: dict[_Key, _Found]
+) -> None:
+    """Note for every other text the first hit that it is near to."""
+    for other, places in _near_places(document, hits, plan, words).items():
+        length = int(items.seeds.offsets[other + 1] - items.seeds.offsets[other])
+        for hit in hits:
+            near = _nearest_place(places, length, hit[START], hit[END])
+            if near is None:
+                continue
+            for item, part in plan.near[other]:
+                if items.judged[item, part] == Judged.CONTEXT:
+                    found[document, item, part] = _exactly(_CONTEXT, hit[START], hit[END])
+                if items.judged[item, 1 - part] == Judged.CONTEXT:
+                    found[document, item, 1 - part] = _exactly(_CONTEXT, near, near + length)
+            break
+
+
+def _near_places(document: int, hits: list[list[int]], plan: _Plan, words: WordBatch) -> dict[int, list[int]]:
+    """Return where other texts stand in the neighbourhood of hits: by text the first words, ascending.
+
+    The words around all hits are looked at once, whatever the number of other texts.
+    """
+    if not plan.near:
+        return {}
+    own = words.hashes[words.offsets[document] : words.offsets[document + 1]]
+    firsts = np.fromiter(plan.lengths, dtype=np.uint64, count=len(plan.lengths))
+    around = _around(hits, len(own))
+    places: dict[int, list[int]] = {}
+    for place in around[np.isin(own[around], firsts)].tolist():
+        for length in plan.lengths[int(own[place])]:
+            other = plan.by_words.get(own[place : place + length].tobytes())
+            if other is not None and place + length <= len(own):
+                places.setdefault(other, []).append(place)
+    return places
+
+
+def _around(hits: list[list[int]], size: int) -> np.ndarray:
+    """Return int64[k] the words of a document of ``size`` around hits, ascending, each once.
+
+    It takes what the hits take: a document may hold thousands of texts, and this is asked of each.
+    """
+    ranges: list[range] = []
+    stop = 0
+    for start, end in sorted((hit[START], hit[END]) for hit in hits):
+        ranges.append(range(max(stop, start - CONTEXT_WORDS), min(size, end + CONTEXT_WORDS)))
+        stop = max(stop, ranges[-1].stop)
+    return np.concatenate([np.arange(one.start, one.stop, dtype=np.int64) for one in ranges])
+
+
+def _nearest_place(places: list[int], length: int, start: int, end: int) -> int | None:
+    """Return the first place within 200 words behind a stretch, or else before it."""
+    for low, high in ((end, end + CONTEXT_WORDS), (start - CONTEXT_WORDS, start)):
+        index = bisect_left(places, low)
+        if index < len(places) and places[index] + length <= high:
+            return places[index]
+    return None
+
+
+def _with_rest(hits: list[list[int]], items: Items, words: WordBatch) -> list[list[int]]:
+    """Return the hits of a text in a document, judged by all of its words.
+
+    Seeds find the first 1,024 words. A longer text is verbatim where the rest follows; where it does not, a long one is
+    similar and a short one is not there.
+    """
+    document, text = hits[0][DOCUMENT], hits[0][TEXT]
+    rest = items.rests[items.rest_offsets[text] : items.rest_offsets[text + 1]]
+    if len(rest) == 0 or hits[0][TIER] != VERBATIM:
+        return hits
+    own = words.hashes[words.offsets[document] : words.offsets[document + 1]]
+    begun = items.seeds.words[items.seeds.offsets[text] : items.seeds.offsets[text + 1]]
+    whole = np.concatenate([begun, rest])
+    place = _find(own, whole)
+    if place >= 0:
+        hit = list(hits[0])
+        hit[START], hit[END] = place, place + len(whole)
+        return [hit]
+    if not items.long[text]:
+        return []
+    hit = list(hits[0])
+    hit[TIER] = SIMILAR
+    return [hit]
+
+
+def _find(words: np.ndarray, stretch: np.ndarray) -> int:
+    """Return the first place of a stretch in some words, -1 for none; ``bytes.find`` takes linear time."""
+    data, sought = words.tobytes(), stretch.tobytes()
+    place = data.find(sought)
+    while place >= 0 and place % words.itemsize:
+        place = data.find(sought, place + 1)
+    return place // words.itemsize
+
+
+def _long_hit(hit: list[int], items: Items) -> _Found:
+    """Return what a hit of a long text says: the smaller of its two shares of words in common."""
+    text, tier = hit[TEXT], hit[TIER]
+    own = items.seeds.words[items.seeds.offsets[text] : items.seeds.offsets[text + 1]]
+    size, letters = len(own), int((own & NUMBER == 0).sum())
+    common, of = size - hit[DISTANCE], size
+    if tier == SIMILAR and (letters - hit[LETTERS_DISTANCE]) * size < common * letters:
+        common, of = letters - hit[LETTERS_DISTANCE], letters
+    return tier, tier, hit[START], hit[END], common, of
+
+
+def _exactly(rule: int, start: int, end: int) -> _Found:
+    return VERBATIM, rule, start, end, end - start, end - start
+
+
+def _both(question: _Found, answer: _Found) -> _Found:
+    """Return the two as one: the weaker tier, and the span from the first word to the last."""
+    weaker = min((question, answer), key=lambda one: (-one[0], one[4] / one[5]))
+    tier, rule = max(question[0], answer[0]), weaker[1]
+    return tier, rule, min(question[2], answer[2]), max(question[3], answer[3]), weaker[4], weaker[5]
+
+
+def _is_alone(document: int, start: int, end: int, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> bool:
+    """Tell whether only line breaks and what is no word stand around a stretch of a document."""
+    begun, stop = int(words.offsets[document]), int(words.offsets[document + 1])
+    first, last = begun + start, begun + end - 1
+    base, size = int(bounds[document]), int(bounds[document + 1] - bounds[document])
+    before = int(words.ends[first - 1]) if first > begun else 0
+    after = int(words.starts[last + 1]) if last + 1 < stop else size
+    left = values[base + before : base + int(words.starts[first])]
+    right = values[base + int(words.ends[last]) : base + after]
+    return (first == begun or _breaks(left)) and (last + 1 == stop or _breaks(right))
+
+
+def _breaks(between: np.ndarray) -> bool:
+    """Tell whether a line ends in what stands between two words; tags of HTML that end one do."""
+    return _LINE_BREAK.search(between.tobytes()) is not None

@@ -1,0 +1,101 @@
+"""Readers: a module for each format, each a stream of :class:`DocBatch` in bounded memory.
+
+A reader cuts a large file into parts that can be read alone (:func:`plan_parts`), reads one part
+(:func:`read_part`), counts every bad record in a :class:`LossLog` and raises :class:`ShardUnreadable` when
+the file as a whole cannot be trusted. Transient input errors are left to the caller as ``OSError``.
+
+Which module reads which format stands in :data:`dataaudit.manifest.formats.FORMATS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Protocol, cast
+
+from dataaudit.manifest.formats import FORMATS
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.loss import LossLog
+from dataaudit.scan.corpus.readers.part import END, Part, PartStats, ReadRequest
+from dataaudit.scan.corpus.readers.stream import WHOLE, plan_compressed, plan_lines
+from dataaudit.scan.corpus.shards import Compression
+
+READER_VERSION = "5"
+__all__ = [
+    "END",
+    "READER_VERSION",
+    "Part",
+    "PartStats",
+    "ReadRequest",
+    "is_cut_by_decoding",
+    "plan_compressed",
+    "plan_parts",
+    "read_part",
+    "reader_of",
+]
+
+
+class Reader(Protocol):
+    """What a module that reads a format has; one of lines needs no ``plan_parts``."""
+
+    def plan_parts(self, path: str, size: int, part_bytes: int, /) -> list[Part]:
+        """Cut a file; raises :class:`ShardUnreadable` when its structure cannot be read."""
+
+    def read_part(self, request: ReadRequest, losses: LossLog, stats: PartStats, /) -> Iterator[DocBatch]:
+        """Stream the documents of one part, as :func:`read_part` says."""
+
+    def peek_columns(self, path: str, /) -> dict[str, str]:
+        """Return the top-level columns of a file, and what each holds.
+
+        Raises:
+            ShardUnreadable: The file is damaged, as far as it is looked at.
+            LookupError: It holds no record.
+        """
+
+
+def reader_of(format_: str) -> Reader:
+    """Return what reads a format that is not unknown."""
+    return cast(Reader, import_module(f"{__name__}.{FORMATS[format_].reader}"))
+
+
+def plan_parts(
+    path: str, format_: str, compression: Compression, size: int, part_bytes: int, text_document: str = "file"
+) -> list[Part]:
+    """Cut a file into parts; depends on its bytes and the arguments only.
+
+    A compressed file is one part here; :func:`plan_compressed` cuts a large one.
+
+    Raises:
+        ShardUnreadable: Its structure cannot be read.
+    """
+    if not FORMATS[format_].lines:
+        return reader_of(format_).plan_parts(path, size, part_bytes)
+    if compression != "none" or not _has_many(format_, text_document):
+        return [WHOLE]
+    return plan_lines(size, part_bytes)
+
+
+def is_cut_by_decoding(format_: str, compression: Compression, size: int, part_bytes: int, text_document: str) -> bool:
+    """Tell whether a file is large, compressed, and made of lines that parts can share."""
+    return compression != "none" and size > part_bytes and _has_many(format_, text_document)
+
+
+def _has_many(format_: str, text_document: str) -> bool:
+    """Tell whether a file of lines may hold many documents."""
+    return not FORMATS[format_].has_text_document or text_document != "file"
+
+
+def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
+    """Stream the documents of one part; ``losses`` and ``stats`` are complete when it ends.
+
+    Args:
+        request: The part, and which of its records are wanted.
+        losses: Where bad records are counted.
+        stats: Where all are.
+
+    Raises:
+        ShardUnreadable: The file cannot be trusted.
+    """
+    for batch in reader_of(request.format).read_part(request, losses, stats):
+        stats.text_bytes += int(batch.byte_offsets()[-1])
+        yield batch

@@ -1,0 +1,319 @@
+"""Addresses of remote files: what is shown of them, and what opens them; and the roots that URIs are relative to.
+
+An address may carry secrets: a user and a password before the host, a signature in the query. So two forms are
+kept apart: the public one, which is all that can be printed, stored or put into a manifest, and the full one,
+which only :mod:`dataaudit.scan.corpus.storage.remote` looks at.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self
+from urllib.parse import quote, unquote
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.redact import CONTAINER_FIRST, WEB, is_host
+from dataaudit.manifest.locate import encode_path
+
+_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<authority>[^/]*)(?P<path>.*)", re.DOTALL)
+_LOCAL = frozenset({"file", "local"})
+_KEYS_ELSEWHERE = frozenset({"s3", "s3a", "gs", "gcs"})
+"""Schemes whose credentials never stand in an address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How patiently a store is asked; nothing here changes a number."""
+
+    timeout_seconds: float = 30.0
+    """Silence after which a request counts as failed."""
+    retries: int = 3
+    """Further tries of a request that failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteStat:
+    """What a store says of a file."""
+
+    size: int
+    """Stored bytes."""
+    validator: str
+    """What changes when the bytes do (ETag, checksum, version, time); empty when the store says nothing."""
+    mtime_ns: int = 0
+    """Time of the last change when a time is all that vouches for the bytes, else 0."""
+
+
+class RemotePath(str):
+    """The address of one remote file: a string of its public form that carries what opens it.
+
+    It goes wherever a local path goes. Printed, logged, formatted or stored it is the public form.
+    """
+
+    __slots__ = ("access", "full", "seen")
+
+    full: str
+    """The address with its secrets."""
+    access: Access
+    """How patiently to ask."""
+    seen: RemoteStat | None
+    """What the listing said of it."""
+
+    def __new__(cls, public: str, full: str, access: Access, seen: RemoteStat | None = None) -> Self:
+        """Make one."""
+        made = super().__new__(cls, public)
+        made.full, made.access, made.seen = full, access, seen
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (RemotePath, (str(self), self.full, self.access, self.seen))
+
+
+def folder_of(path: str) -> str:
+    """Return the folder that holds a file or folder; of a remote one with what opens it."""
+    if isinstance(path, RemotePath):
+        return RemotePath(path.rpartition("/")[0], path.full.rpartition("/")[0], path.access)
+    return os.path.dirname(path)
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder; of a remote one with what opens it, which a query cannot."""
+    if isinstance(folder, RemotePath):
+        slash = "" if folder.endswith("/") else "/"
+        return RemotePath(f"{folder}{slash}{name}", f"{folder.full}{slash}{name}", folder.access)
+    return os.path.join(folder, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """A parsed address."""
+
+    scheme: str
+    """In lower case."""
+    userinfo: str
+    """``user:password@`` or empty: never shown."""
+    host: str
+    """Bucket, container or host; with its port."""
+    path: str
+    """From the first ``/`` after the host, as written."""
+    query: str
+    """``?...`` of a web address or empty: never shown."""
+
+    @property
+    def public(self) -> str:
+        """The form that may be shown."""
+        return f"{self.scheme}://{self.host}{self.path}"
+
+    @property
+    def full(self) -> str:
+        """The form that opens it."""
+        return f"{self.scheme}://{self.userinfo}{self.host}{self.path}{self.query}"
+
+    @property
+    def is_web(self) -> bool:
+        """Whether a web server gives it: no listing, and names are percent-encoded."""
+        return self.scheme in WEB
+
+    def below(self, relative: str) -> Address:
+        """Return the address of a file (or pattern) below this folder."""
+        written = quote(os.fsencode(relative)) if self.is_web else relative
+        if not self.host and self.scheme != "memory":  # the files of several buckets: their names begin with it
+            host, _, written = written.partition("/")
+            return Address(scheme=self.scheme, userinfo="", host=host, path=f"/{written}", query=self.query)
+        return Address(
+            scheme=self.scheme,
+            userinfo=self.userinfo,
+            host=self.host,
+            query=self.query,
+            path=f"{self.path.rstrip('/')}/{written}",
+        )
+
+    def remote_path(self, access: Access, seen: RemoteStat | None = None) -> RemotePath:
+        """Return what stands for this file."""
+        return RemotePath(self.public, self.full, access, seen)
+
+
+def scheme_of(given: str) -> str:
+    """Return the scheme of an address in lower case; empty for a path and for ``file://``."""
+    match = _SCHEME.match(given)
+    scheme = match["scheme"].lower() if match else ""
+    return "" if scheme in _LOCAL else scheme
+
+
+def is_web(given: str) -> bool:
+    """Tell whether a web server gives an address."""
+    return scheme_of(given) in WEB
+
+
+def parse_address(given: str, where: str) -> Address:
+    """Take an address apart.
+
+    Raises:
+        ConfigError: It is chained, has no host, or carries keys that belong into the environment. The address is
+            not repeated, since it may hold a password.
+    """
+    match = _SCHEME.match(given)
+    assert match is not None, "only what has a scheme is an address"
+    scheme, authority, path, query = match["scheme"].lower(), match["authority"], match["path"], ""
+    if "::" in given:
+        raise ConfigError(
+            f"{where}: found a chain of addresses (`::`), which is not read", "Name the files themselves."
+        )
+    if scheme in WEB:
+        path, mark, rest = path.partition("#")[0].partition("?")
+        query = mark + rest
+    userinfo, at, host = ("", "", authority) if scheme in CONTAINER_FIRST else authority.rpartition("@")
+    if at and scheme in _KEYS_ELSEWHERE:
+        raise ConfigError(
+            f"{where}: found keys inside an address that starts with {scheme}://",
+            "Credentials are taken from the environment or its config files; see `dataaudit explain credentials`.",
+        )
+    if not is_host(host) or (scheme in CONTAINER_FIRST and ":" in host.rpartition("@")[0]):
+        raise ConfigError(
+            f"{where}: found an address whose host is followed by something that is no port",
+            "A `/`, `?` or `#` in a password is written %2F, %3F or %23.",
+        )
+    if not host and scheme != "memory":
+        raise ConfigError(
+            f"{where}: found an address without a {'host' if scheme in WEB else 'bucket or host'}",
+            f"Expected {scheme}://NAME/FOLDER/FILE.",
+        )
+    return Address(scheme=scheme, userinfo=userinfo + at, host=host, path=path, query=query)
+
+
+def name_of(path: str) -> str:
+    """Return the public form of an address as a name is read: percent-encoding of web addresses undone."""
+    scheme, mark, rest = path.partition("://")
+    return f"{scheme}{mark}{unquote(rest, errors='surrogateescape')}" if scheme in WEB else path
+
+
+def common_folder(paths: Sequence[str], base: Address | None) -> str:
+    """Return the folder that the URIs of remote files are relative to, by name.
+
+    It is ``base`` when that holds every file, else the deepest folder that does.
+    """
+    names = [name_of(path).rstrip("/") for path in paths]
+    if base is not None:
+        folder = name_of(base.public).rstrip("/")
+        if all(name.startswith(folder + "/") for name in names):
+            return folder
+    first, last = (chosen([name.split("/")[:-1] for name in names]) for chosen in (min, max))
+    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "/".join(part for part, _ in pairs)
+
+
+def relative_name(path: str, folder: str) -> str:
+    """Return a remote file's name relative to a folder of :func:`common_folder`; ``/`` at its end stays."""
+    return name_of(path)[len(folder) + 1 :]
+
+
+def shown_folder(folder: str) -> str:
+    """Return a folder of :func:`common_folder` as an address that can be read again."""
+    if folder.endswith(":/"):  # all that is common is the scheme
+        return folder + "/"
+    scheme, mark, rest = folder.partition("://")
+    return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in WEB else folder
+
+
+def scheme_of_path(path: str) -> str:
+    """Return the scheme of a file that was found; empty for a local one."""
+    return scheme_of(path) if isinstance(path, RemotePath) else ""
+
+
+def check_queries(paths: Iterable[str]) -> None:
+    """Refuse two addresses that differ in their secrets alone: their URIs would be the same.
+
+    Raises:
+        ConfigError: There are such.
+    """
+    full: dict[str, str] = {}
+    for path in paths:
+        if isinstance(path, RemotePath) and full.setdefault(path, path.full) != path.full:
+            raise ConfigError(
+                f"two addresses of {encode_path(path)} differ in their query or user alone",
+                "A shard is named by its path; list each file once, or under paths of their own.",
+            )
+
+
+def find_tops(found: list[tuple[str, str]], base: Path | None, far: Address | None) -> dict[str, str]:
+    """Return the root of the local files and that of each kind of store, by scheme.
+
+    Raises:
+        ConfigError: A split has files of two kinds, so that its URIs have no common root.
+    """
+    by_kind: dict[str, list[str]] = {}
+    kind_of: dict[str, str] = {}
+    for name, path in found:
+        kind = scheme_of_path(path)
+        if kind_of.setdefault(name, kind) != kind:
+            both = " and ".join(sorted(f"{one}://" if one else "local files" for one in (kind_of[name], kind)))
+            raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")
+        by_kind.setdefault(kind, []).append(path)
+    tops = {}
+    for kind, paths in by_kind.items():
+        if kind:
+            tops[kind] = common_folder(paths, far if far is not None and far.scheme == kind else None)
+        else:
+            tops[kind] = _root(paths, None if base is None else os.path.abspath(base))
+    return tops
+
+
+def _root(paths: list[str], base: str | None) -> str:
+    """Return ``base`` when it holds every file, else the deepest folder that does."""
+    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
+        return base
+    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
+
+
+def relative_to_top(path: str, tops: Mapping[str, str], kind: str) -> str:
+    """Return a path relative to the root of its kind; ``/`` at its end stays."""
+    if kind:
+        return relative_name(path, tops[kind])
+    return os.path.relpath(path, tops[kind]) + ("/" if path.endswith("/") else "")
+
+
+Identity = tuple[int, int]
+"""Device and inode: what names a folder whatever path leads to it; (0, 0) where there is nothing of the kind."""
+
+
+class Folder(Protocol):
+    """A folder of this machine or of a store."""
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names of its entries, ``/`` at the end; empty for the top of a store's tree."""
+
+    @property
+    def address(self) -> str:
+        """Its path or address, by which its files can be opened."""
+
+    @property
+    def identity(self) -> Identity:
+        """Which folder it is."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether nothing can be known of what it holds, not even whether a name is there."""
+
+    def entries(self) -> list[Entry] | None:
+        """Return all that it holds, by name; None when it cannot be listed."""
+
+    def named(self, name: str) -> list[Entry]:
+        """Return what it holds by that very name: nothing, an entry, in a store a file and a folder."""
+
+
+class Entry(NamedTuple):
+    """A file or folder in a folder."""
+
+    name: str
+    """Without what stands before it."""
+    folder: Folder | None = None
+    """The folder that it is; None for a file, and for what is neither."""
+    is_link: bool = False
+    """Whether a folder is a symbolic link to one."""
+    seen: RemoteStat | None = None
+    """What a store said of it."""

@@ -1,0 +1,142 @@
+"""Folders that ``datasets`` writes with ``save_to_disk``.
+
+A data set is a folder, local or in a store, with ``state.json``, ``dataset_info.json`` and the Arrow files that the
+former lists. Whatever else lies there (``cache-*.arrow``, for example) is read like any file. A dictionary of data sets
+is a folder with ``dataset_dict.json`` and a folder for each split.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, TypeGuard
+
+import orjson
+
+from dataaudit.base.errors import ConfigError, StoreError
+from dataaudit.base.yamlfile import NAME_PATTERN
+from dataaudit.manifest.locate import encode_path
+from dataaudit.scan.corpus.storage.address import RemotePath, folder_of, is_web, join
+from dataaudit.scan.corpus.storage.files import open_binary
+from dataaudit.scan.corpus.storage.remote import read_fully
+
+STATE, INFO, SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_SUFFIX = ".arrow"
+"""Of the files that ``save_to_disk`` writes."""
+_MAX_BYTES = 64 << 20
+
+
+def saved_files(folder: str, names: Collection[str]) -> list[str] | None:
+    """Return the names of a saved data set's files, None for another folder.
+
+    Args:
+        folder: Path or address of the folder.
+        names: What it holds.
+
+    Raises:
+        ConfigError: It was saved as a selection of rows of its files (before version 1.2 of ``datasets``), so
+            that to read the files is to read other rows.
+        StoreError: The store does not answer.
+    """
+    if STATE not in names or INFO not in names:
+        return None
+    state = small_json(join(folder, STATE))
+    if not is_state(state):
+        return None
+    if state.get("_indices_data_files"):
+        raise ConfigError(
+            f"{encode_path(folder)} was saved as a selection of the rows of its files, which is not read",
+            "Load it with `datasets` and save it again: new versions write the selected rows.",
+        )
+    return list(dict.fromkeys(one["filename"] for one in state["_data_files"]))
+
+
+def is_state(value: object) -> TypeGuard[dict[str, Any]]:
+    """Tell whether a JSON value is the state of a data set: all its keys begin with ``_``, and it lists its files."""
+    if not isinstance(value, dict) or not all(key.startswith("_") for key in value):
+        return False
+    listed = value.get("_data_files")
+    if not isinstance(listed, list):
+        return False
+    files = [one.get("filename") if isinstance(one, dict) else None for one in listed]
+    return all(isinstance(name, str) and name != "" and name == os.path.basename(name) for name in files)
+
+
+def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str] | None:
+    """Return (folder of the dictionary, name of the split) of a file of a saved dictionary, else None.
+
+    Args:
+        path: A file.
+        known: Splits by folder, filled here: every folder is looked at once.
+
+    Raises:
+        StoreError: The store does not answer.
+    """
+    if isinstance(path, RemotePath) and (is_web(path) or not path.endswith(_SUFFIX)):
+        return None  # not worth a request, or none can be made
+    folder = folder_of(path)
+    own, name = folder_of(folder), os.path.basename(folder)
+    if own not in known:
+        found = small_json(join(own, SPLITS))
+        splits = found.get("splits") if isinstance(found, dict) else None
+        known[own] = tuple(splits) if isinstance(splits, list) and all(map(_is_name, splits)) else ()
+    return (own, name) if name in known[own] else None
+
+
+def check_one_split(files: Iterable[str], *, where: str) -> None:
+    """See to it that one pattern does not join the splits of a saved dictionary.
+
+    Raises:
+        ConfigError: It does: test data would count as training data.
+        StoreError: The store does not answer.
+    """
+    known: dict[str, tuple[str, ...]] = {}
+    joined: dict[str, set[str]] = {}
+    for path in files:
+        found = saved_split(path, known)
+        if found is not None:
+            joined.setdefault(found[0], set()).add(found[1])
+    for folder, names in joined.items():
+        if len(names) > 1:
+            first = encode_path(os.path.join(folder, min(names)))
+            raise ConfigError(
+                f"{where}: {encode_path(folder)} holds several splits: {', '.join(sorted(names))}",
+                f"List the folder of each, {first} for example, in a split of its own.",
+            )
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(NAME_PATTERN, name) is not None
+
+
+def small_json(path: str) -> object:
+    """Return the JSON value of a small file, None when there is none.
+
+    Raises:
+        StoreError: The store does not answer, so that it is not known whether there is one.
+    """
+    try:
+        return orjson.loads(read_small(path) or b"")
+    except orjson.JSONDecodeError:
+        return None
+
+
+def read_small(path: str) -> bytes | None:
+    """Return the bytes of a small file, of a larger one its beginning; None when there is none that may be read.
+
+    Raises:
+        StoreError: The store does not answer, so that it is not known whether there is one.
+    """
+    try:
+        with open_binary(path) as file:
+            return read_fully(file, _MAX_BYTES)
+    except (FileNotFoundError, PermissionError):
+        return None
+    except OSError as error:
+        if not isinstance(path, RemotePath):
+            return None
+        raise StoreError(
+            f"{encode_path(path)} could not be read: {error.strerror}",
+            "Nothing was published. Run the same command again; `reader.retries` says how often it tries.",
+        ) from None

@@ -1,0 +1,307 @@
+"""Token files that anybody wrote, cut into documents: by Megatron's index, or flat ones by their end tokens.
+
+Megatron's index (``.idx``): how the tokens of a ``.bin`` are cut into sequences, and these into documents.
+
+Little-endian, without gaps: 9 bytes of magic, the version 1 (uint64), a code of the tokens' type (uint8), the number S
+of sequences and D of document borders (uint64 each); then int32[S] tokens of each sequence, int64[S] the byte of the
+``.bin`` at which it begins, int64[D] the sequence at which each document begins, with S at the end. Multimodal files
+have int8[S] modes behind that; they are no text and are refused.
+
+The map of a token file: which document of which shard each of its tokens is from.
+
+``FILE.map.parquet`` has a row for each document, in the file's order. What manifest, tokenizer and type of tokens it is
+of stands in the metadata of its schema, so that a file and a manifest that do not belong together are refused.
+
+Token files as trainers read them: Megatron's ``.bin``/``.idx``, flat ones; the map of whose tokens they hold.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.files import open_regular, replacing
+
+MAGIC = b"MMIDIDX\x00\x00"
+MEGATRON_VERSION = 1
+TYPES: Mapping[int, str] = {
+    1: "uint8",
+    2: "int8",
+    3: "int16",
+    4: "int32",
+    5: "int64",
+    6: "float64",
+    7: "float32",
+    8: "uint16",
+}
+"""Types by the code that stands for them."""
+_CODES = {name: code for code, name in TYPES.items()}
+_HEAD = struct.Struct("<9sQBQQ")
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """What an index says."""
+
+    dtype: np.dtype[Any]
+    """Of the tokens, little-endian."""
+    starts: np.ndarray
+    """int64[D] token of the ``.bin`` at which each document begins, and where the last one ends."""
+
+
+def index_path(path: Path) -> Path:
+    """Return where the index of a ``.bin`` lies."""
+    return path.with_suffix(".idx")
+
+
+def write_index(file: BinaryIO, dtype: np.dtype[Any], lengths: Sequence[np.ndarray]) -> None:
+    """Write an index of documents of one sequence each.
+
+    Args:
+        file: Where to.
+        dtype: Of the tokens.
+        lengths: int32[...] tokens of each document, in pieces.
+    """
+    total = sum(map(len, lengths))
+    file.write(_HEAD.pack(MAGIC, MEGATRON_VERSION, _CODES[dtype.name], total, total + 1))
+    file.writelines(piece.astype("<i4").tobytes() for piece in lengths)
+    at = 0
+    for piece in lengths:
+        stops = at + np.cumsum(piece, dtype=np.int64) * dtype.itemsize
+        file.write((stops - piece.astype(np.int64) * dtype.itemsize).astype("<i8").tobytes())
+        at = int(stops[-1]) if len(stops) else at
+    borders = range(0, total + 1, _BLOCK)
+    file.writelines(np.arange(one, min(one + _BLOCK, total + 1), dtype="<i8").tobytes() for one in borders)
+
+
+def read_index(path: Path, size: int) -> Index:
+    """Read an index and hold it against the size of its ``.bin``.
+
+    Args:
+        path: The index.
+        size: Bytes of the ``.bin``.
+
+    Raises:
+        ConfigError: It is absent, no index, damaged, of several modes, or not of this ``.bin``.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            head, there = file.read(_HEAD.size), os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    if len(head) < _HEAD.size or head[: len(MAGIC)] != MAGIC:
+        raise ConfigError(f"{path} is no index of Megatron: expected {MAGIC!r} at its beginning")
+    _, version, code, sequences, borders = _HEAD.unpack(head)
+    if version != MEGATRON_VERSION or np.dtype(TYPES.get(code, "f4")).kind not in "iu":
+        kind = TYPES.get(code, f"type {code}")
+        raise ConfigError(
+            f"{path}: expected version {MEGATRON_VERSION} with whole numbers, found version {version} with {kind}"
+        )
+    expected = _HEAD.size + sequences * (4 + 8) + borders * 8
+    if there != expected:
+        modes = "a multimodal index, which is not of text" if there == expected + sequences else "it is damaged"
+        raise ConfigError(f"{path} has {there:,} bytes, by its head it would have {expected:,}: {modes}")
+    dtype = np.dtype(TYPES[code]).newbyteorder("<")
+    raw = np.memmap(path, mode="r")
+    at = _HEAD.size
+    lengths = raw[at : at + 4 * sequences].view("<i4")
+    pointers = raw[at + 4 * sequences : at + 12 * sequences].view("<i8")
+    documents = raw[at + 12 * sequences :].view("<i8")
+    stops = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    follow = (lengths >= 0).all() and (pointers == stops[:-1] * dtype.itemsize).all()
+    cut = len(documents) and documents[0] == 0 and documents[-1] == sequences and (np.diff(documents) >= 0).all()
+    if not (follow and cut):
+        raise ConfigError(f"{path} is damaged: its sequences or documents do not follow one another")
+    if size != stops[-1] * dtype.itemsize:
+        raise ConfigError(
+            f"{path.with_suffix('.bin')} has {size:,} bytes, its index says {int(stops[-1]) * dtype.itemsize:,}",
+            "It is cut, or the index is another file's.",
+        )
+    return Index(dtype=dtype, starts=stops[documents])
+
+
+DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFileHead:
+    """What is known of a token file before its tokens are read."""
+
+    path: Path
+    format: Literal["megatron", "flat"]
+    dtype: np.dtype[Any]
+    tokens: int
+    starts: np.ndarray | None
+    """int64[D + 1] of an index: token at which each document begins, and the end; None of a flat file."""
+
+
+def open_token_file(path: Path, dtype: str) -> TokenFileHead:
+    """Look at a token file: Megatron's where an index lies beside it, else a flat one.
+
+    Args:
+        path: The ``.bin``.
+        dtype: Of a flat file, which does not say it.
+
+    Raises:
+        ConfigError: It is absent, empty, cut, or its index is damaged or another file's.
+    """
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
+    if path.suffix == ".idx":
+        raise ConfigError(f"{path} is an index", f"Name the tokens: {path.with_suffix('.bin')}.")
+    if not size:
+        raise ConfigError(f"{path} is empty: it holds no token")
+    index = read_index(index_path(path), size) if index_path(path).exists() else None
+    kind = np.dtype(dtype).newbyteorder("<") if index is None else index.dtype
+    if size % kind.itemsize:
+        raise ConfigError(
+            f"{path} has {size:,} bytes, which is no whole number of tokens of {kind.itemsize} bytes",
+            "It is cut, or of another type: --dtype. A file of Megatron needs its .idx beside it.",
+        )
+    return TokenFileHead(
+        path=path,
+        format="flat" if index is None else "megatron",
+        dtype=kind,
+        tokens=size // kind.itemsize,
+        starts=None if index is None else index.starts,
+    )
+
+
+def flat_borders(tokens: np.ndarray, start: int, stop: int, end: int) -> np.ndarray:
+    """Return where the documents that begin in a range of a flat file begin, and where the last of them ends.
+
+    Args:
+        tokens: [T] all tokens of the file.
+        start: First token of the range.
+        stop: The one after its last.
+        end: The token that ends a document; it belongs to the document.
+
+    Returns:
+        int64[documents + 1]; empty when none begins there.
+    """
+    first = start
+    if start and tokens[start - 1] != end:
+        first = _after(tokens, start, end)
+    if first >= stop:
+        return np.zeros(0, dtype=np.int64)
+    inside = first + 1 + np.flatnonzero(tokens[first:stop] == end).astype(np.int64)
+    borders = np.concatenate([[first], inside])
+    return borders if borders[-1] >= stop else np.append(borders, _after(tokens, stop, end))
+
+
+def _after(tokens: np.ndarray, at: int, end: int) -> int:
+    """Return the place behind the next end token from a place on; the file's end when there is none."""
+    for begin in range(at, len(tokens), _BLOCK):
+        found = np.flatnonzero(tokens[begin : begin + _BLOCK] == end)
+        if len(found):
+            return begin + int(found[0]) + 1
+    return len(tokens)
+
+
+def inner(tokens: np.ndarray, ends: Collection[int], begins: Collection[int]) -> tuple[int, int]:
+    """Return where a document's own tokens begin and end: without end tokens behind and begin tokens before them."""
+    start, stop = 0, len(tokens)
+    while stop and int(tokens[stop - 1]) in ends:
+        stop -= 1
+    while start < stop and int(tokens[start]) in begins:
+        start += 1
+    return start, stop
+
+
+def token_digest(tokens: np.ndarray) -> bytes:
+    """Return 16 bytes that stand for tokens, of whatever type: blake2b of them as little-endian uint32."""
+    return blake2b(np.ascontiguousarray(tokens, dtype="<u4").data, digest_size=DIGEST_BYTES).digest()
+
+
+MAP_SUFFIX = ".map.parquet"
+MAP_VERSION = "1"
+"""Of the form of a map. Maps without one are of this form, too."""
+SCHEMA = pa.schema(
+    [
+        pa.field("start", pa.int64(), nullable=False),
+        pa.field("stop", pa.int64(), nullable=False),
+        pa.field("shard", pa.int32(), nullable=False),
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("source", pa.int32(), nullable=False),
+    ]
+)
+"""First token of a document in the file, the one after its last; ordinal of its shard in the manifest; record of the
+shard, bad ones counted; place of its source among the manifest's, -1 for any other."""
+_SAID = {"manifest", "dtype", "tokens"}
+
+
+def map_path(path: Path) -> Path:
+    """Return where the map of a file lies."""
+    return path.with_name(path.name + MAP_SUFFIX)
+
+
+def write_map(path: Path, tables: Iterable[pa.Table], said: Mapping[str, str]) -> None:
+    """Write the map of a token file; it is there whole or not at all.
+
+    Args:
+        path: The token file.
+        tables: Its documents in order, of :data:`SCHEMA`, in pieces; equal pieces give equal bytes.
+        said: Of the file: ``manifest`` (its id), ``dtype``, ``tokens``, and what else is to be known.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    schema = SCHEMA.with_metadata({**said, "version": MAP_VERSION})
+    with replacing(map_path(path)) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        for table in tables:
+            writer.write_table(table.replace_schema_metadata(schema.metadata))
+
+
+def said_of(path: Path) -> dict[str, str]:
+    """Return what the map of a token file says of it.
+
+    Raises:
+        ConfigError: There is none, or it is no map or of a newer version.
+    """
+    where = map_path(path)
+    try:
+        schema = pq.read_schema(where)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(
+            f"{where} cannot be read: {reason}", "`dataaudit tokenize` and `write_tokens` write it beside the file."
+        ) from None
+    said = {name.decode(): value.decode() for name, value in (schema.metadata or {}).items()}
+    if (
+        said.get("version", MAP_VERSION) != MAP_VERSION
+        or _SAID - set(said)
+        or not schema.remove_metadata().equals(SCHEMA)
+    ):
+        raise ConfigError(
+            f"{where} is no map of a token file, or one of a newer version",
+            "`dataaudit tokenize` and `write_tokens` write one.",
+        )
+    return said
+
+
+def read_map(path: Path) -> tuple[pa.Table, dict[str, str]]:
+    """Return the map of a token file, and what it says of the file.
+
+    Raises:
+        ConfigError: As of :func:`said_of`, or it is damaged.
+    """
+    said = said_of(path)
+    try:
+        return pq.read_table(map_path(path)), said
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{map_path(path)} cannot be read: {reason}", "Write the file anew.") from None

@@ -1,0 +1,267 @@
+"""Documents to token ids: route, encode, check a sample.
+
+Classes of text on which the fast encoder is not trusted with a vocabulary, and the documents that hold some.
+"""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Literal, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, ReferenceEncoder, load_reference
+from dataaudit.scan.corpus.tokens.spec import TokenizerFile
+from dataaudit.scan.kernels.characters import code_point_bits, documents_with
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risks:
+    """What goes to the reference encoder; plain data, safe to pickle and to store as JSON."""
+
+    supported: bool
+    """False: the fast encoder cannot load this model, every document goes to the reference."""
+
+    reason: str
+    """``ok``, ``unsupported_model``, ``rewrites_characters``, ``differs_on_ascii`` or ``differs_on_mixes``."""
+
+    code_points: tuple[tuple[int, int], ...] = ()
+    """Inclusive ranges, ascending and disjoint; a document with one of them goes to the reference."""
+
+    normal_forms: tuple[str, ...] = ()
+    """A document that is not in all of these forms goes to the reference."""
+
+    patterns: tuple[str, ...] = ()
+    """RE2 expressions; a document that matches one goes to the reference."""
+
+    key: str = ""
+    """What the answer depends on: tokenizer digest and library versions."""
+
+    def __post_init__(self) -> None:
+        """Check that ranges are ascending and disjoint."""
+        last = -1
+        for low, high in self.code_points:
+            if not last < low <= high <= 0x10FFFF:
+                raise ValueError(f"code point ranges must ascend, found {low:#x}-{high:#x} after {last:#x}")
+            last = high
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the canonical JSON, so that two builds can tell whether they route alike."""
+        return sha256(self.to_json().encode()).hexdigest()
+
+    def to_json(self) -> str:
+        """Write every field as JSON with sorted keys."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read what `to_json` wrote; raises ValueError, KeyError or TypeError on anything else."""
+        fields: dict[str, Any] = json.loads(text)
+        fields["code_points"] = tuple((int(low), int(high)) for low, high in fields["code_points"])
+        fields["normal_forms"] = tuple(fields["normal_forms"])
+        fields["patterns"] = tuple(fields["patterns"])
+        return cls(**fields)
+
+
+_Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
+
+
+def risky_documents(texts: pa.LargeStringArray, risks: Risks) -> npt.NDArray[np.bool_]:
+    """Mark the documents that go to the reference: risky[n]."""
+    risky = np.zeros(len(texts), dtype=np.bool_)
+    if len(texts) == 0:
+        return risky
+    if risks.patterns:
+        matches = pc.match_substring_regex(texts, "|".join(risks.patterns))
+        risky |= np.asarray(matches.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    if risks.code_points:
+        risky |= documents_with(*text_buffers(texts), _bits(risks.code_points))
+    if risks.normal_forms:
+        ascii_only = pc.string_is_ascii(texts).to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(~risky & ~ascii_only).tolist():
+            text = texts[row].as_py()
+            risky[row] = not all(unicodedata.is_normalized(cast(_Form, f), text) for f in risks.normal_forms)
+    return risky
+
+
+@lru_cache(maxsize=4)
+def _bits(ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.uint8]:
+    return code_point_bits(ranges)
+
+
+Ids = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_REFERENCE_ROWS = 1_024
+_WEYL = 0x9E3779B97F4A7C15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBatch:
+    """The ids of one batch of documents; always those of the reference encoder where it was asked."""
+
+    offsets: Offsets
+    """offsets[n + 1]: document i has ids[offsets[i]:offsets[i + 1]]."""
+
+    ids: Ids
+    """ids[offsets[n]]."""
+
+    by_reference: Mask
+    """by_reference[n]: routed to the reference for its text, or because that is forced."""
+
+    sampled: int
+    """Documents of the fast path that both encoders did."""
+
+    differing: int
+    """Sampled documents whose ids differed. Above 0 the fast path is not to be trusted with this corpus."""
+
+    checked: Mask | None = None
+    """checked[n]: which documents were sampled, where that is told."""
+
+    def part(self, start: int, stop: int) -> TokenBatch | None:
+        """Return the ids of some consecutive documents; None where one differed, or who was sampled is not told."""
+        if self.checked is None or self.differing:
+            return None
+        offsets, checked = self.offsets[start : stop + 1], self.checked[start:stop]
+        return TokenBatch(
+            offsets=offsets - offsets[0],
+            ids=self.ids[offsets[0] : offsets[-1]],
+            by_reference=self.by_reference[start:stop],
+            sampled=int(checked.sum()),
+            differing=0,
+            checked=checked,
+        )
+
+
+class Encoder:
+    """One tokenizer, ready to encode on the calling thread."""
+
+    def __init__(
+        self,
+        *,
+        fast: FastEncoder | None,
+        reference: ReferenceEncoder,
+        risks: Risks,
+        sample_one_in: int,
+        seed: int,
+    ) -> None:
+        self._fast = fast
+        self._reference = reference
+        self._risks = risks
+        self._sample_one_in = sample_one_in
+        self._seed = seed
+
+    def encode(self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64]) -> TokenBatch:
+        """Encode each document by itself.
+
+        Args:
+            texts: large_string, without nulls.
+            keys: keys[n], a hash of each document's identity; decides, with the seed, who is sampled.
+        """
+        if self._fast is None:
+            return self._all_by_reference(texts, sampled=0)
+        risky = risky_documents(texts, self._risks)
+        trusted = texts.filter(pa.array(~risky)) if risky.any() else texts
+        try:
+            offsets, ids = self._fast.encode(trusted)
+        except FastEncoderFailed:
+            return self._all_by_reference(texts, sampled=1)
+        place = np.cumsum(~risky) - 1
+        replaced = dict(self._by_reference(texts, np.flatnonzero(risky)))
+        checked = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~risky
+        chosen = np.flatnonzero(checked)
+        differing = 0
+        for row, answer in self._by_reference(texts, chosen):
+            if not np.array_equal(answer, ids[offsets[place[row]] : offsets[place[row] + 1]]):
+                replaced[row] = answer
+                differing += 1
+        offsets, ids = _merge(offsets, ids, trusted_rows=np.flatnonzero(~risky), replaced=replaced)
+        return TokenBatch(
+            offsets=offsets, ids=ids, by_reference=risky, sampled=len(chosen), differing=differing, checked=checked
+        )
+
+    def _all_by_reference(self, texts: pa.LargeStringArray, *, sampled: int) -> TokenBatch:
+        """Encode a whole batch by the reference; a fast encoder that gave up counts as one that differed."""
+        replaced = dict(self._by_reference(texts, np.arange(len(texts))))
+        nothing = np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
+        offsets, ids = _merge(*nothing, trusted_rows=np.zeros(0, dtype=np.intp), replaced=replaced)
+        everything = np.ones(len(texts), dtype=np.bool_)
+        return TokenBatch(
+            offsets=offsets,
+            ids=ids,
+            by_reference=everything,
+            sampled=sampled,
+            differing=sampled,
+            checked=np.zeros(len(texts), dtype=np.bool_),
+        )
+
+    def _by_reference(self, texts: pa.LargeStringArray, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, Ids]]:
+        """Encode some rows by the reference, a few at a time."""
+        for start in range(0, len(rows), _REFERENCE_ROWS):
+            part = rows[start : start + _REFERENCE_ROWS]
+            answers = self._reference.encode(texts.take(pa.array(part)).to_pylist())
+            yield from zip(part.tolist(), answers, strict=True)
+
+
+def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int) -> Encoder:
+    """Load both encoders, or the reference alone where it is forced or the model is unsupported.
+
+    Args:
+        file: What `resolve_tokenizer` gave.
+        risks: What `inspect_risks` found for it.
+        force_reference: Every document goes to the reference.
+        sample_one_in: About one document in so many is encoded by both; 0 turns the sample off.
+        seed: Of the sample.
+    """
+    fast = None if force_reference or not risks.supported else FastEncoder(file)
+    return Encoder(fast=fast, reference=load_reference(file), risks=risks, sample_one_in=sample_one_in, seed=seed)
+
+
+def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask:
+    """Choose about one key in `one_in`, by key and seed alone (splitmix64): mask[n]."""
+    if one_in <= 0:
+        return np.zeros(len(keys), dtype=np.bool_)
+    mixed = keys.astype(np.uint64) + np.uint64((seed + 1) * _WEYL % 2**64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed ^= mixed >> np.uint64(31)
+    return np.asarray(mixed % np.uint64(one_in) == 0, dtype=np.bool_)
+
+
+def _merge(
+    offsets: Offsets, ids: Ids, *, trusted_rows: npt.NDArray[np.intp], replaced: dict[int, Ids]
+) -> tuple[Offsets, Ids]:
+    """Put the reference's answers among those of the fast path, or in their place.
+
+    Args:
+        offsets: offsets[t + 1] of the fast path's documents.
+        ids: Their ids.
+        trusted_rows: trusted_rows[t], the row of each of them in the batch, ascending.
+        replaced: Row to the reference's ids; with `trusted_rows` they cover the batch.
+    """
+    if not replaced:
+        return offsets, ids
+    counts = np.zeros(len(set(trusted_rows.tolist()) | replaced.keys()), dtype=np.int64)
+    counts[trusted_rows] = np.diff(offsets)
+    pieces: list[Ids] = []
+    done = 0
+    for row in sorted(replaced):
+        until = int(np.searchsorted(trusted_rows, row))
+        pieces += [ids[offsets[done] : offsets[until]], replaced[row]]
+        counts[row] = len(replaced[row])
+        done = until + int(until < len(trusted_rows) and trusted_rows[until] == row)
+    pieces.append(ids[offsets[done] :])
+    starts = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=starts[1:])
+    return starts, np.concatenate(pieces)

@@ -1,0 +1,248 @@
+"""The check at load: on which text do the two encoders differ for this vocabulary?
+
+The order is from the common to the odd: plain text, the spelling of special tokens, every code point,
+compositions, random mixes. What differs is turned into a class (:class:`Risks`) and the mixes are repeated
+until rounds in a row find nothing new; a model for which that does not happen goes to the reference as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataaudit.base.files import read_sealed, write_sealed
+from dataaudit.scan.corpus.tokens import probes
+from dataaudit.scan.corpus.tokens.encoder import Risks, risky_documents
+from dataaudit.scan.corpus.tokens.libraries import FastEncoder, ReferenceEncoder, UnsupportedModelError, load_reference
+from dataaudit.scan.corpus.tokens.probes import added_literals, has_normalizer
+from dataaudit.scan.corpus.tokens.spec import TokenizerFile
+
+_VERSION = 1
+"""Of this check; part of the cache key."""
+
+_NUM_CODE_POINTS = 0x110000
+_CHUNK_TEXTS = 8_192
+_MIXES_A_ROUND = 5_000
+_MAX_ROUNDS = 12
+_PATIENCE_ROUNDS = 6
+
+Mask = npt.NDArray[np.bool_]
+_Form = Literal["NFC", "NFKC"]
+_FORMS: tuple[_Form, ...] = ("NFC", "NFKC")
+_MAX_EXPLAINED = 200
+
+
+def inspect_risks(file: TokenizerFile, *, cache_dir: Path) -> Risks:
+    """Find what must go to the reference encoder, or read what an earlier call found.
+
+    The answer depends on the tokenizer, the versions of the two encoders and the version of Unicode that
+    Python knows; it is stored under these.
+    """
+    key = "/".join(
+        (
+            f"guard-{_VERSION}",
+            file.sha256,
+            file.format,
+            f"gigatoken-{version('gigatoken')}",
+            f"tokenizers-{version('tokenizers')}",
+            f"sentencepiece-{version('sentencepiece')}",
+            f"unicode-{unicodedata.unidata_version}",
+        )
+    )
+    path = cache_dir / f"risks-{sha256(key.encode()).hexdigest()}.json"
+    try:
+        known = Risks.from_json((read_sealed(path) or b"").decode())
+    except (ValueError, KeyError, TypeError):
+        known = None
+    if known is not None and known.key == key:
+        return known
+    risks = replace(_inspect(file), key=key)
+    write_sealed(path, risks.to_json().encode())
+    return risks
+
+
+def _inspect(file: TokenizerFile) -> Risks:
+    """Run the whole check."""
+    try:
+        fast = FastEncoder(file)
+    except UnsupportedModelError:
+        return Risks(supported=False, reason="unsupported_model")
+    literals, normalizes = added_literals(file), has_normalizer(file)
+    if normalizes and file.format == "sentencepiece":
+        # SentencePiece rewrites the longest match of its table, gigatoken grapheme by grapheme: they differ
+        # on every rewritten character that a mark follows.
+        return Risks(supported=False, reason="rewrites_characters")
+    pair = _Pair(fast, load_reference(file))
+    risks = Risks(supported=True, reason="ok", patterns=_risky_literals(pair, literals))
+    if pair.differing(risks, probes.plain_texts()):
+        return Risks(supported=False, reason="differs_on_ascii")
+    risky = _risky_code_points(pair, risks, normalizes=normalizes)
+    if normalizes:
+        # Tables of composition differ for sequences of code points newer than Python's tables, which no
+        # test of single ones shows; whoever writes them is rare.
+        risky |= np.array([unicodedata.category(chr(number)) == "Cn" for number in range(_NUM_CODE_POINTS)])
+    if risky[0x20:0x7F].any() or risky[[9, 10]].any():
+        return Risks(supported=False, reason="differs_on_ascii")
+    risks = replace(risks, code_points=_ranges(risky))
+    if normalizes:
+        sequences = probes.compositions()
+        places = pair.differing(risks, map(probes.adjoining, sequences))
+        patterns = {*risks.patterns, *(re.escape(sequences[place]) for place in places)}
+        risks = replace(risks, patterns=tuple(sorted(patterns)))
+        texts = [probes.interrupted(sequence) for sequence in sequences]
+        places = pair.differing(risks, texts)
+        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=())
+    return _until_clean(pair, risks, literals, clean_rounds=4 if normalizes else 2)
+
+
+class _Pair:
+    """Both encoders, asked for the texts on which they differ."""
+
+    def __init__(self, fast: FastEncoder, reference: ReferenceEncoder) -> None:
+        self._fast = fast
+        self._reference = reference
+
+    def differing(self, risks: Risks, texts: Iterable[str]) -> list[int]:
+        """Number the texts that the risks let through and on which the two differ."""
+        found: list[int] = []
+        left, start = iter(texts), 0
+        while chunk := list(islice(left, _CHUNK_TEXTS)):
+            array = pa.array(chunk, pa.large_string())
+            offsets, ids = self._fast.encode(array)
+            answers = self._reference.encode(chunk)
+            same_counts = np.array_equal(np.diff(offsets), [len(answer) for answer in answers])
+            if not (same_counts and np.array_equal(ids, np.concatenate(answers))):
+                routed = risky_documents(array, risks)
+                found += [
+                    start + row
+                    for row, answer in enumerate(answers)
+                    if not routed[row] and not np.array_equal(ids[offsets[row] : offsets[row + 1]], answer)
+                ]
+            start += len(chunk)
+        return found
+
+    def differs(self, risks: Risks, text: str) -> bool:
+        """Tell whether one text shows a difference."""
+        return bool(self.differing(risks, [text]))
+
+
+def _risky_literals(pair: _Pair, literals: tuple[str, ...]) -> tuple[str, ...]:
+    """Write a pattern for each added token whose spelling in text the two treat differently."""
+    trust = Risks(supported=True, reason="ok")
+    texts = [f"a{literal}b {literal} {literal}{literal}\n{literal}1" for literal in literals]
+    return tuple(sorted(re.escape(literals[place]) for place in pair.differing(trust, texts)))
+
+
+def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
+    """Test every code point among its neighbours: risky[0x110000]."""
+    risky = _mask(probes.UNTESTED)
+    numbers: list[int] = []
+
+    def texts() -> Iterator[str]:
+        for number, text in probes.code_point_probes(normalizes=normalizes):
+            numbers.append(number)
+            yield text
+
+    for place in pair.differing(risks, texts()):
+        risky[numbers[place]] = True
+    return risky
+
+
+def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...], *, clean_rounds: int) -> Risks:
+    """Repeat the random mixes, widening the risks, until rounds in a row find nothing."""
+    clean = 0
+    for seed in range(_MAX_ROUNDS):
+        texts = probes.mixes(literals, seed=seed, num_texts=_MIXES_A_ROUND)
+        places = pair.differing(risks, texts)
+        clean = 0 if places else clean + 1
+        if clean == clean_rounds:
+            return risks
+        forms = _FORMS if seed >= _PATIENCE_ROUNDS else ()
+        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=forms)
+        if not risks.supported:
+            return risks
+    return Risks(supported=False, reason="differs_on_mixes")
+
+
+def _widen(
+    pair: _Pair, risks: Risks, texts: Iterable[str], literals: tuple[str, ...], *, forms: tuple[_Form, ...]
+) -> Risks:
+    """Add the narrowest classes that take the differing texts out.
+
+    Each text is cut down to the fewest characters that still differ. The spelling of an added token is named
+    first, then a normal form if `forms` allows it (it sends every pointed Arabic or Hebrew text to the
+    reference), then the code points that the most of these texts have in common.
+    """
+    left = list(texts)
+    while places := pair.differing(risks, left):
+        left = [left[place] for place in places]
+        small = {_shrink(pair, risks, text) for text in left[:_MAX_EXPLAINED]}
+        spelled = {literal for literal in literals if any(literal in text for text in small)}
+        broken = [form for form in forms if not all(unicodedata.is_normalized(form, text) for text in small)]
+        odd = [set(re.sub(r"[\x00-\x7f]", "", text)) for text in small]
+        if spelled:
+            risks = replace(risks, patterns=tuple(sorted({*risks.patterns, *map(re.escape, spelled)})))
+        elif broken and broken[0] not in risks.normal_forms:
+            risks = replace(risks, normal_forms=(*risks.normal_forms, broken[0]))
+        elif all(odd):
+            risky = _mask(risks.code_points)
+            risky[_cover(odd)] = True
+            risks = replace(risks, code_points=_ranges(risky))
+        else:
+            return Risks(supported=False, reason="differs_on_ascii")
+    return risks
+
+
+def _cover(texts: list[set[str]]) -> list[int]:
+    """Choose few code points of which each text has one: always the one that most of the rest have.
+
+    Among equals a combining mark goes first and then the highest, which are the rarest as a rule.
+    """
+    chosen: list[int] = []
+    while texts:
+        counts = Counter(char for text in texts for char in text)
+        best = max(counts, key=lambda char: (counts[char], unicodedata.combining(char) > 0, char))
+        chosen.append(ord(best))
+        texts = [text for text in texts if best not in text]
+    return chosen
+
+
+def _shrink(pair: _Pair, risks: Risks, text: str) -> str:
+    """Leave out characters one at a time while the two still differ."""
+    place = 0
+    while place < len(text):
+        shorter = text[:place] + text[place + 1 :]
+        if shorter and pair.differs(risks, shorter):
+            text, place = shorter, 0
+        else:
+            place += 1
+    return text
+
+
+def _mask(ranges: Iterable[tuple[int, int]]) -> Mask:
+    """Write inclusive ranges as mask[0x110000]."""
+    mask = np.zeros(_NUM_CODE_POINTS, dtype=np.bool_)
+    for low, high in ranges:
+        mask[low : high + 1] = True
+    return mask
+
+
+def _ranges(mask: Mask) -> tuple[tuple[int, int], ...]:
+    """Join marked code points to inclusive ranges, surrogates left out: no text holds them."""
+    mask = mask.copy()
+    mask[0xD800:0xE000] = False
+    steps = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
+    lows, highs = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1) - 1
+    return tuple(zip(lows.tolist(), highs.tolist(), strict=True))

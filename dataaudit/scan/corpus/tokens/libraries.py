@@ -1,0 +1,273 @@
+"""gigatoken over Arrow buffers: no copy in, no copy out, one thread, bounded memory.
+
+gigatoken keeps every piece of text it has met, about 80 bytes each, for as long as the tokenizer lives.
+Natural text meets few new ones after a while; text of random words meets new ones for ever. So the growth
+of the process during its calls is added up, and the tokenizer is built anew when that passes a limit.
+
+The encoders whose answer counts: `tokenizers`, and `sentencepiece` for its own models.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.tokens.spec import TokenizerFile
+
+Ids = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.int64]
+
+_SLICE_BYTES = 2 * 2**20
+_GROWTH_LIMIT_BYTES = 224 * 2**20
+_GROWTH_PER_BYTE = 4
+"""Taken for the growth where the system does not tell a process its size: half of the worst case seen."""
+
+_STATM = Path("/proc/self/statm")
+
+
+class UnsupportedModelError(Exception):
+    """gigatoken cannot load this model."""
+
+
+class FastEncoderFailed(Exception):
+    """gigatoken gave up on a text that it should have encoded."""
+
+
+class FastEncoder:
+    """One gigatoken tokenizer, rebuilt when its caches have grown too far."""
+
+    def __init__(self, file: TokenizerFile, *, growth_limit_bytes: int = _GROWTH_LIMIT_BYTES) -> None:
+        self._content = file.path.read_bytes()
+        self._is_sentencepiece = file.format == "sentencepiece"
+        self._growth_limit_bytes = growth_limit_bytes
+        self._grown_bytes = 0
+        self.num_builds = 0
+        self._tokenizer: Any = None
+        self._build()
+
+    def encode(self, texts: pa.LargeStringArray) -> tuple[Offsets, Ids]:
+        """Encode each text by itself; returns offsets[n + 1] and ids[offsets[n]].
+
+        Raises:
+            FastEncoderFailed: gigatoken stopped in the middle.
+        """
+        offsets, data = text_buffers(texts)
+        parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in slices(offsets, _SLICE_BYTES)]
+        if not parts:
+            return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
+        if len(parts) == 1:
+            return parts[0]
+        counts = np.concatenate([np.diff(starts) for starts, _ in parts])
+        return np.concatenate(([0], np.cumsum(counts))), np.concatenate([ids for _, ids in parts])
+
+    def _encode_slice(self, offsets: Offsets, data: npt.NDArray[np.uint8]) -> tuple[Offsets, Ids]:
+        """Encode a few megabytes and keep an eye on the memory that stays behind."""
+        import awkward as ak
+
+        if self._grown_bytes > self._growth_limit_bytes:
+            self._build()
+        before = _resident_bytes()
+        content = ak.contents.NumpyArray(data[: offsets[-1]], parameters={"__array__": "char"})
+        layout = ak.contents.ListOffsetArray(ak.index.Index64(offsets), content, parameters={"__array__": "string"})
+        try:
+            result = self._tokenizer.encode_batch(ak.Array(layout), parallel=False).layout
+        except BaseException as error:
+            if not _is_of_the_library(error):
+                raise
+            raise FastEncoderFailed(type(error).__name__) from error
+        starts = np.asarray(result.offsets.data, dtype=np.int64)
+        ids = np.asarray(result.content.data[starts[0] : starts[-1]])
+        num_bytes = int(offsets[-1] - offsets[0])
+        left = _resident_bytes() - before - ids.nbytes if before else _GROWTH_PER_BYTE * num_bytes
+        self._grown_bytes += max(left, 0)
+        return starts - starts[0], ids
+
+    def _build(self) -> None:
+        """Load the model; the old tokenizer and its caches are freed first."""
+        import gigatoken
+
+        self._tokenizer = None
+        kind = gigatoken.Tokenizer
+        load = kind.from_sentencepiece if self._is_sentencepiece else kind.from_json
+        try:
+            self._tokenizer = load(self._content)
+        except BaseException as error:
+            if not _is_of_the_library(error):
+                raise
+            raise UnsupportedModelError(type(error).__name__) from error
+        self._grown_bytes = 0
+        self.num_builds += 1
+
+
+def _is_of_the_library(error: BaseException) -> bool:
+    """Tell a failure of the library from what is not its own: Rust panics derive from BaseException, as Ctrl-C does.
+
+    A lack of memory says nothing about the model: taken for a failure it would move a whole build to the
+    reference encoder on a small machine only, and be remembered.
+    """
+    failed = isinstance(error, Exception) and not isinstance(error, MemoryError)
+    return failed or type(error).__name__ == "PanicException"
+
+
+def _resident_bytes() -> int:
+    """Read the size of this process; 0 where the system does not tell."""
+    try:
+        return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGESIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def slices(offsets: Offsets, max_bytes: int) -> list[tuple[int, int]]:
+    """Cut rows into half-open runs of at most `max_bytes`, one row at least."""
+    runs, low, num_rows = [], 0, len(offsets) - 1
+    while low < num_rows:
+        fits = int(np.searchsorted(offsets, offsets[low] + max_bytes, side="right")) - 1
+        high = min(max(fits, low + 1), num_rows)
+        runs.append((low, high))
+        low = high
+    return runs
+
+
+_BATCH_CHARS = 2**18
+_LONG_CHARS = 2**19
+_WINDOW_CHARS = 2**18
+_OVERLAP_CHARS = 2**13
+_MAX_CUTS = 8
+
+
+class ReferenceEncoder(Protocol):
+    """Texts in, ids out, one array a text; special tokens are never added."""
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Encode each text by itself."""
+        ...
+
+
+class TokenizersReference:
+    """`tokenizers`, on the calling thread.
+
+    It holds over 100 bytes a token while it works, so texts go in small batches and a very long one in
+    windows, see `_encode_long`.
+    """
+
+    def __init__(self, content: bytes, *, long_chars: int = _LONG_CHARS, window_chars: int = _WINDOW_CHARS) -> None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        import tokenizers
+
+        self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._long_chars = long_chars
+        self._window_chars = window_chars
+        self._overlap_chars = min(_OVERLAP_CHARS, window_chars // 4)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Encode each text by itself."""
+        answers: list[Ids] = []
+        for batch in _batches(texts):
+            if len(batch) == 1 and len(batch[0]) > self._long_chars:
+                answers.append(self._encode_long(batch[0]))
+                continue
+            encodings = self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
+            answers += [np.array(encoding.ids, dtype=np.uint32) for encoding in encodings]
+        return answers
+
+    def _encode_long(self, text: str) -> Ids:
+        """Encode a very long text window by window, or as a whole where no cut can be shown to be safe.
+
+        A cut is made after a newline where the window begins a new word; it is accepted when the words after
+        it come out the same seen from the window before it and from a window that begins with it.
+        """
+        parts, start = [], 0
+        while len(text) - start > self._long_chars:
+            found = self._cut(text, start)
+            if found is None:
+                break
+            ids, start = found
+            parts.append(ids)
+        rest = self._tokenizer.encode_batch_fast([text[start:]], add_special_tokens=False)[0].ids
+        return np.concatenate([*parts, np.array(rest, dtype=np.uint32)])
+
+    def _cut(self, text: str, start: int) -> tuple[Ids, int] | None:
+        """Find a safe cut in the window that begins at `start`: the ids before it and its place."""
+        window = text[start : start + self._window_chars]
+        encoding = self._tokenizer.encode(window, add_special_tokens=False)
+        ids = np.array(encoding.ids, dtype=np.uint32)
+        starts = np.array([low for low, _ in encoding.offsets], dtype=np.int64)
+        words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
+        first_of_word = np.concatenate(([False], np.diff(words) != 0))
+        places = np.flatnonzero(first_of_word & (starts < len(window) - self._overlap_chars))[::-1]
+        tried = 0
+        for place in places.tolist():
+            at = int(starts[place])
+            if at == 0 or window[at - 1] != "\n" or window[at].isspace():
+                continue
+            ahead = window[at : at + self._overlap_chars]
+            seen = self._tokenizer.encode_batch_fast([ahead], add_special_tokens=False)[0].ids
+            # The last words of a window may be cut short, so its last eighth is not compared.
+            compared = max(len(seen) * 7 // 8, 1)
+            if np.array_equal(ids[place : place + compared], seen[:compared]):
+                return ids[:place], start + at
+            tried += 1
+            if tried == _MAX_CUTS:
+                break
+        return None
+
+
+class SentencePieceReference:
+    """`sentencepiece`, on the calling thread."""
+
+    def __init__(self, content: bytes) -> None:
+        import sentencepiece
+
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Encode each text by itself."""
+        answers: list[Ids] = []
+        for batch in _batches(texts):
+            rows = self._processor.encode(batch, out_type=int, num_threads=1)
+            answers += [np.array(row, dtype=np.uint32) for row in rows]
+        return answers
+
+
+def load_reference(file: TokenizerFile) -> ReferenceEncoder:
+    """Load the library that defines this format's ids."""
+    content = file.path.read_bytes()
+    return SentencePieceReference(content) if file.format == "sentencepiece" else TokenizersReference(content)
+
+
+def load_decoder(file: TokenizerFile) -> Callable[[list[int]], str]:
+    """Return what gives the text of tokens that are all in the vocabulary; special tokens are written out."""
+    content = file.path.read_bytes()
+    if file.format == "sentencepiece":
+        import sentencepiece
+
+        processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+        return lambda ids: str(processor.decode(ids))
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import tokenizers
+
+    tokenizer = tokenizers.Tokenizer.from_buffer(content)
+    return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    """Group texts to about a million characters, at least one text a group."""
+    batch: list[str] = []
+    num_chars = 0
+    for text in texts:
+        if batch and num_chars + len(text) > _BATCH_CHARS:
+            yield batch
+            batch, num_chars = [], 0
+        batch.append(text)
+        num_chars += len(text)
+    if batch:
+        yield batch

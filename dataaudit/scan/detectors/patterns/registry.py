@@ -1,0 +1,276 @@
+"""Registry: all entities of a build, from the package's files and the user's, with their digest.
+
+The one pass: all prefilters of a registry in one hyperscan database, compiled once on each machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from dataaudit.base.errors import ConfigError
+from dataaudit.base.yamlfile import nearest
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.scan.detectors.patterns.context import compile_patterns, make_database
+from dataaudit.scan.detectors.patterns.entity import Entity, Predicate, Rule, Validator
+from dataaudit.scan.detectors.patterns.written import Layer, Names
+
+ENGINE_VERSION = "4"
+"""Raised when the same rules find something else than before."""
+_LIBRARIES = frozenset({"detect-secrets", "phonenumbers", "python-stdnum"})
+"""Of others: which of their versions is installed is no choice of what is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    """Entities by (detector, name) and what their rules refer to; :attr:`digest` names all that decides findings."""
+
+    entities: tuple[Entity, ...]
+    """Sorted by detector and name; no name stands twice."""
+    validators: Mapping[str, Validator] = field(default_factory=dict)
+    """Checks by name."""
+    reserved: Mapping[str, Predicate] = field(default_factory=dict)
+    """Predicates by name."""
+    labels: Mapping[str, Predicate] = field(default_factory=dict)
+    """Predicates of labels by name."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Versions of code and libraries that decide findings beside the rules."""
+    enable: tuple[str, ...] = ()
+    """presidio's recognizers that are switched on beside, sorted; they decide nothing here."""
+    disable: tuple[str, ...] = ()
+    """presidio's recognizers that are switched off, sorted."""
+    digest: str = ""
+    """``sha256:`` of the canonical JSON of all rules and versions."""
+
+    @property
+    def own_digest(self) -> str:
+        """The digest without versions of libraries: a policy demands it, whatever versions of them are installed."""
+        own = {name: version for name, version in self.versions.items() if name not in _LIBRARIES}
+        return _digest(self.entities, own)
+
+    @property
+    def rules(self) -> tuple[tuple[int, Rule], ...]:
+        """Every rule with the index of its entity, in order."""
+        return tuple((code, rule) for code, entity in enumerate(self.entities) for rule in entity.rules)
+
+    def __hash__(self) -> int:
+        """Hash by digest, so that what is compiled from a registry can be cached."""
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by digest: functions are compared by the versions that stand for them."""
+        return isinstance(other, Registry) and other.digest == self.digest
+
+
+def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[str, str]) -> Registry:
+    """Merge layers: a later entity replaces an earlier one of its name, ``enabled: false`` takes it out.
+
+    Raises:
+        ConfigError: An entity is switched off that no earlier layer holds, or one name is used by two detectors.
+    """
+    found: dict[str, Entity] = {}
+    known: set[str] = set()
+    enable: set[str] = set()
+    disable: set[str] = set()
+    for layer in layers:
+        enable = enable - set(layer.disable) | set(layer.enable)
+        disable = disable - set(layer.enable) | set(layer.disable)
+        for name in layer.off:
+            if name not in known:
+                raise ConfigError(
+                    f"{layer.where}: entities.{name} is switched off but not known{nearest(name, sorted(known))}"
+                )
+            found.pop(name, None)
+        for entity in layer.entities:
+            if entity.name in found and found[entity.name].detector != entity.detector:
+                raise ConfigError(
+                    f"{layer.where}: entities.{entity.name} is already an entity of {found[entity.name].detector}",
+                    "Give it another name.",
+                )
+            found[entity.name] = entity
+            known.add(entity.name)
+    entities = tuple(sorted(found.values(), key=lambda entity: (entity.detector, entity.name)))
+    return Registry(
+        entities=entities,
+        validators=names.validators,
+        reserved=names.reserved,
+        labels=names.labels,
+        versions=dict(versions),
+        enable=tuple(sorted(enable)),
+        disable=tuple(sorted(disable)),
+        digest=_digest(entities, versions),
+    )
+
+
+def join_registries(*registries: Registry) -> Registry:
+    """Make one registry of several, so that one pass over the text serves all detectors.
+
+    Raises:
+        ConfigError: Two of them define one entity.
+    """
+    entities = tuple(
+        sorted((e for one in registries for e in one.entities), key=lambda entity: (entity.detector, entity.name))
+    )
+    names = [entity.name for entity in entities]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"the entity {twice[0]} is defined by two detectors", "Give one of them another name.")
+    validators: dict[str, Validator] = {}
+    reserved: dict[str, Predicate] = {}
+    labels: dict[str, Predicate] = {}
+    versions: dict[str, str] = {}
+    for one in registries:
+        validators |= one.validators
+        reserved |= one.reserved
+        labels |= one.labels
+        versions |= one.versions
+    return Registry(
+        entities=entities,
+        validators=validators,
+        reserved=reserved,
+        labels=labels,
+        versions=versions,
+        enable=tuple(sorted({name for one in registries for name in one.enable})),
+        disable=tuple(sorted({name for one in registries for name in one.disable})),
+        digest=_digest(entities, versions),
+    )
+
+
+def _digest(entities: Iterable[Entity], versions: Mapping[str, str]) -> str:
+    """Digest the JSON of all of it, entity by entity: each is in several registries."""
+    written = b",".join(_written(entity) for entity in entities)
+    parts = (canonical_json(ENGINE_VERSION), written, canonical_json(dict(versions)))
+    whole = b'{"engine":%b,"entities":[%b],"versions":%b}' % parts
+    return f"sha256:{hashlib.sha256(whole).hexdigest()}"
+
+
+@lru_cache(maxsize=4096)
+def _written(entity: Entity) -> bytes:
+    return canonical_json(json.loads(json.dumps(asdict(entity))))
+
+
+BLOCK_BYTES = 64 * 1024
+"""Documents are looked at in blocks that begin at multiples of this."""
+OVERLAP_BYTES = 2048
+"""A block also sees this much of the next one, so that what begins in it ends in it."""
+MAX_BLOCK_HITS = 64 * 1024
+"""A block with more hits of prefilters than this, one a byte, is not looked at: it is hostile.
+
+Lists of people have 12 to 24 thousand.
+"""
+MAX_DOCUMENT_HITS = 8 * MAX_BLOCK_HITS
+"""Hits of a document that are kept at most.
+
+When there are more, each prefilter that has over its even share keeps its first ones and gets no further ones; the
+others are searched for to the end of the document. Only if these have too many, too, its rest is not looked at.
+"""
+_MOST_OF_ONE = MAX_DOCUMENT_HITS // 8
+
+
+Hit = tuple[int, int, int]
+"""Match of a prefilter: its place in :attr:`Prefilters.rules`, first byte in the document, byte after."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prefilters:
+    """The compiled prefilters of a registry."""
+
+    database: Any
+    """Of hyperscan; the ids are places in ``rules``."""
+    rules: tuple[tuple[int, ...], ...]
+    """The rules that share each prefilter, by their index over all rules of the registry."""
+
+
+@lru_cache(maxsize=8)
+def compile_database(registry: Registry) -> Prefilters:
+    """Compile the registry's prefilters; rules that share one are searched for once.
+
+    Raises:
+        ConfigError: A pattern that hyperscan does not take, named with its entity.
+    """
+    import hyperscan
+
+    shared: dict[tuple[str, bool], list[int]] = {}
+    for index, (_, rule) in enumerate(registry.rules):
+        shared.setdefault((rule.prefilter, _caseless(rule)), []).append(index)
+    try:
+        database = make_database([(prefilter.encode(), _flags(hyperscan, caseless)) for prefilter, caseless in shared])
+    except hyperscan.error as error:
+        raise _blame(hyperscan, registry) or ConfigError(f"the patterns cannot be compiled together: {error}") from None
+    return Prefilters(database, tuple(tuple(rules) for rules in shared.values()))
+
+
+def _caseless(rule: Rule) -> bool:
+    return rule.ignore_case or rule.anchored
+
+
+def _flags(hyperscan: Any, ignore_case: bool) -> int:
+    flags: int = hyperscan.HS_FLAG_SOM_LEFTMOST
+    return flags | hyperscan.HS_FLAG_CASELESS if ignore_case else flags
+
+
+def _blame(hyperscan: Any, registry: Registry) -> ConfigError | None:
+    """Compile the patterns one by one and say which is refused."""
+    for code, rule in registry.rules:
+        try:
+            compile_patterns([(rule.prefilter.encode(), _flags(hyperscan, _caseless(rule)))])
+        except hyperscan.error as error:
+            return ConfigError(
+                f"entity {registry.entities[code].name}, rule {rule.name}: the pattern `{rule.prefilter[:120]}` "
+                f"cannot be searched for: {str(error).rstrip('.')}",
+                "Give the rule a `prefilter` without lookarounds, backreferences and long repeats, "
+                "and a `reach` if the regex extends beyond it.",
+            )
+    return None
+
+
+def scan(prefilters: Prefilters, document: memoryview) -> tuple[list[Hit], bool]:
+    """Return the hits in a document, and whether parts of it were not looked at.
+
+    The order of hits means nothing. A hit that lies in the overlap of two blocks is given twice.
+    """
+    size = len(document)
+    hits: list[Hit] = []
+    truncated = False
+    full: set[int] = set()
+    for first in range(0, size, BLOCK_BYTES):
+        block = _scan_block(prefilters.database, document[first : min(size, first + BLOCK_BYTES + OVERLAP_BYTES)])
+        if block is None:
+            truncated = True
+            continue
+        if full:
+            block = [hit for hit in block if hit[0] not in full]
+        hits += [(place, first + start, first + end) for place, start, end in block] if first else block
+        if len(hits) > MAX_DOCUMENT_HITS:
+            truncated = True
+            counts = Counter(place for place, _, _ in hits)
+            more = {place for place, number in counts.items() if number > _MOST_OF_ONE}
+            hits, own = [hit for hit in hits if hit[0] not in more], hits
+            for place in sorted(more):  # sorted: the order of hits in a block means nothing
+                hits += sorted(hit for hit in own if hit[0] == place)[:_MOST_OF_ONE]
+            full |= more
+            if not more:
+                break
+    return hits, truncated
+
+
+def _scan_block(database: Any, block: memoryview) -> list[Hit] | None:
+    """Return the hits, or None when there are too many: their number, unlike their order, is the same everywhere."""
+    import hyperscan
+
+    hits: list[Hit] = []
+
+    def on_match(place: int, start: int, end: int, _flags: int, _context: object) -> bool | None:
+        hits.append((place, start, end))
+        return len(hits) > MAX_BLOCK_HITS or None
+
+    try:
+        database.scan(block, match_event_handler=on_match)
+    except hyperscan.ScanTerminated:
+        return None
+    return hits

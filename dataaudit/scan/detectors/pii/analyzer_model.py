@@ -1,0 +1,446 @@
+"""AnalyzerSettings and AnalyzerModel: which judge of personal data a config asks for, and the one that was found.
+
+resolve_analyzer: from what a config asks for to an analyzer that is known to work, or to why there is none.
+
+Building presidio's engine: its recognizers and ours, over a spaCy model or a blank pipeline, without a network.
+
+Places in a text, as characters and as bytes of its UTF-8, and the stretches that a long one is cut into.
+
+Our entities as a recognizer of presidio: what the patterns find is found by the analyzer too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from hashlib import blake2b, sha256
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.yamlfile import nearest
+from dataaudit.scan.detectors.judges import Absence, Unavailable, not_installed, quiet
+from dataaudit.scan.detectors.patterns.registry import Registry
+from dataaudit.scan.detectors.patterns.screen import PatternScreen
+
+_LEMMAS = "dataaudit_lower_as_lemmas"
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """presidio with one model, ready to look at texts."""
+
+    all: Any
+    """``AnalyzerEngine`` with all recognizers."""
+    peers: Any
+    """``AnalyzerEngine`` with presidio's own recognizers alone."""
+    nlp: Any
+    """``spacy.Language`` behind both."""
+    language: str
+    """What presidio is told."""
+
+    def zone(self) -> AbstractContextManager[Any]:
+        """Forget the words of a text after it: spaCy would keep those of all texts."""
+        zone: AbstractContextManager[Any] = self.nlp.memory_zone()
+        return zone
+
+    @property
+    def entities(self) -> tuple[str, ...]:
+        """What can be found, sorted."""
+        return tuple(sorted({name for one in self.all.registry.recognizers for name in one.supported_entities}))
+
+
+def load_nlp(model: str | None, language: str) -> Any:
+    """Load a spaCy model, or a pipeline that only splits words.
+
+    Raises:
+        OSError, ValueError, ImportError and others: whatever spaCy raises when a model is none of its own.
+    """
+    import spacy
+    from spacy.language import Language
+
+    nlp = spacy.blank(language) if model is None else spacy.load(model)
+    if not any("token.lemma" in nlp.get_pipe_meta(name).assigns for name in nlp.pipe_names):
+        # presidio compares context words with lemmas; without them it would see no context at all.
+        Language.component(_LEMMAS, assigns=["token.lemma"], func=_lower_as_lemmas)
+        nlp.add_pipe(_LEMMAS)
+    return nlp
+
+
+def _lower_as_lemmas(document: Any) -> Any:
+    for token in document:
+        token.lemma_ = token.lower_
+    return document
+
+
+def build_engine(
+    nlp: Any, language: str, *, recognizers: Iterable[str], registry: Registry, labels: dict[str, str]
+) -> Engine:
+    """Put recognizers and a pipeline together.
+
+    Args:
+        nlp: ``spacy.Language``.
+        language: What presidio is told.
+        recognizers: presidio's, by class name.
+        registry: Ours.
+        labels: What labels of the model mean, beyond those that presidio knows.
+    """
+    from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
+    from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
+    from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
+    from presidio_analyzer.predefined_recognizers import SpacyRecognizer
+
+    _forget_networks()
+    settings = NerModelConfiguration()
+    settings.model_to_presidio_entity_mapping |= labels
+    engine = SpacyNlpEngine(ner_model_configuration=settings)
+    engine.nlp = {language: nlp}
+    found = ner_entities(nlp, settings.model_to_presidio_entity_mapping)
+    peers = _peers(recognizers, language)
+    if found:
+        peers.append(SpacyRecognizer(supported_language=language, supported_entities=list(found)))
+
+    def analyzer(recognizers: list[Any]) -> Any:
+        return AnalyzerEngine(
+            registry=RecognizerRegistry(recognizers=recognizers, supported_languages=[language]),
+            nlp_engine=engine,
+            supported_languages=[language],
+            context_aware_enhancer=LemmaContextAwareEnhancer(),
+        )
+
+    return Engine(analyzer([*peers, our_recognizer(registry, language)]), analyzer(peers), nlp, language)
+
+
+def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
+    """Return what the parts of a pipeline that mark entities can mark, in presidio's names, sorted."""
+    labels: set[str] = set()
+    for name, pipe in nlp.pipeline:
+        if "doc.ents" in nlp.get_pipe_meta(name).assigns:
+            labels |= set(getattr(pipe, "labels", ()) or meaning)
+    return tuple(sorted({meaning[label] for label in labels if label in meaning}))
+
+
+def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]) -> tuple[str, ...]:
+    """Return the class names of presidio's recognizers that take part, sorted.
+
+    Raises:
+        ConfigError: A name is none of presidio's, or one that asks a network.
+    """
+    usual = {one.name for one in _usual_peers(language)}
+    known = usual | _local_peers().keys()
+    for key, names in (("enable", enable), ("disable", disable)):
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f"presidio.{key}: presidio has no recognizer {name} that works with patterns"
+                    f"{nearest(name, sorted(known))}"
+                )
+    return tuple(sorted(usual - set(disable) | set(enable)))
+
+
+def _peers(names: Iterable[str], language: str) -> list[Any]:
+    """Make presidio's recognizers by their names; those that are on by themselves as presidio sets them up."""
+    usual, local = {one.name: one for one in _usual_peers(language)}, _local_peers()
+    return [usual[name] if name in usual else local[name](supported_language=language) for name in names]
+
+
+def _usual_peers(language: str) -> list[Any]:
+    """Return the recognizers that presidio uses by itself, without that of the language model."""
+    from presidio_analyzer import RecognizerRegistry
+
+    registry = RecognizerRegistry(supported_languages=[language])
+    registry.load_predefined_recognizers(languages=[language])
+    return [one for one in registry.recognizers if type(one).__name__ != "SpacyRecognizer"]
+
+
+def _local_peers() -> dict[str, Any]:
+    """Return presidio's recognizers that work with patterns, by class name: they need no network and no weights."""
+    from presidio_analyzer import PatternRecognizer, predefined_recognizers
+
+    members = {name: getattr(predefined_recognizers, name) for name in predefined_recognizers.__all__}
+    return {name: one for name, one in members.items() if isinstance(one, type) and issubclass(one, PatternRecognizer)}
+
+
+def _forget_networks() -> None:
+    """Keep the library of domain names, which presidio asks about addresses, from fetching its list anew."""
+    import tldextract
+
+    tldextract.tldextract.TLD_EXTRACTOR = tldextract.TLDExtract(suffix_list_urls=(), cache_dir=None)
+
+
+def model_folder(nlp: Any) -> Path | None:
+    """Return where the files of a loaded model lie; None of a blank pipeline."""
+    return None if nlp.path is None else Path(nlp.path)
+
+
+Places = npt.NDArray[np.int64]
+_REACH = 64
+
+
+def byte_of(text: str, characters: Places) -> Places:
+    """Return the byte that each character begins at; one past the last character is one past the last byte."""
+    if text.isascii() or characters.size == 0:
+        return characters
+    # Few places of a text that may be long: what lies between them is encoded, not a number kept of every character.
+    ordered = np.unique(characters)
+    bounds = [0, *ordered.tolist()]
+    sizes = [len(text[begin:end].encode("utf-8", "surrogatepass")) for begin, end in pairwise(bounds)]
+    found: Places = np.cumsum(sizes, dtype=np.int64)[np.searchsorted(ordered, characters)]
+    return found
+
+
+def character_of(text: str, places: Places) -> Places:
+    """Return the character that each byte belongs to; one past the last byte is one past the last character."""
+    if text.isascii():
+        return places
+    found: Places = np.searchsorted(_begins(text), places, side="right") - 1
+    return found
+
+
+def _begins(text: str) -> Places:
+    """int64[characters + 1] byte at which each character begins."""
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
+    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+
+
+def stretches(text: str, *, size: int, at_most: int, seed: int) -> tuple[list[tuple[int, int]], bool]:
+    """Cut a text at white space, and draw some stretches where there are more than are looked at.
+
+    The draw depends on the text and the seed alone.
+
+    Args:
+        text: The document.
+        size: Characters of a stretch at most.
+        at_most: Stretches that are looked at, at most.
+        seed: Of the draw.
+
+    Returns:
+        (first character, character after the last) of each, ascending; whether they are all of the text.
+    """
+    cut = list(_cut(text, size))
+    if len(cut) <= at_most:
+        return cut, True
+    key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
+    ranks = [blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest() for index in range(len(cut))]
+    chosen = sorted(range(len(cut)), key=lambda index: (ranks[index], index))[:at_most]
+    return [cut[index] for index in sorted(chosen)], False
+
+
+def _cut(text: str, size: int) -> Iterator[tuple[int, int]]:
+    begin = 0
+    while len(text) - begin > size:
+        near = range(begin + size, max(begin, begin + size - _REACH), -1)
+        # The last white space near the end of the stretch; without one the cut goes through a word.
+        end = next((end for end in near if text[end - 1].isspace()), begin + size)
+        yield begin, end
+        begin = end
+    if begin < len(text):
+        yield begin, len(text)
+
+
+def our_recognizer(registry: Registry, language: str) -> Any:
+    """Return a ``presidio_analyzer.EntityRecognizer`` of all entities of a registry: they are found in one pass.
+
+    Context words are not given to presidio: the finding's tier, and with it its score, knows them already.
+    """
+    from presidio_analyzer import EntityRecognizer, RecognizerResult
+
+    screen = PatternScreen(registry=registry)
+
+    class OurRecognizer(EntityRecognizer):
+        """Entities of the registry."""
+
+        def load(self) -> None:
+            """Need nothing: the database is compiled when it is first used."""
+
+        def analyze(self, text: str, entities: Iterable[str], nlp_artifacts: Any = None) -> list[Any]:
+            """Return what the patterns find of some entities."""
+            del nlp_artifacts
+            data = text.encode("utf-8", "surrogatepass")
+            batch = screen.find(np.frombuffer(data, dtype=np.uint8), np.array([0, len(data)], dtype=np.int64))
+            places = (character_of(text, batch.starts).tolist(), character_of(text, batch.ends).tolist())
+            found = zip(batch.codes.tolist(), *places, batch.scores.tolist(), strict=True)
+            return [
+                RecognizerResult(
+                    entity_type=batch.entities[code],
+                    start=start,
+                    end=end,
+                    score=score,
+                    recognition_metadata={
+                        RecognizerResult.RECOGNIZER_NAME_KEY: self.name,
+                        RecognizerResult.RECOGNIZER_IDENTIFIER_KEY: self.id,
+                    },
+                )
+                for code, start, end, score in found
+                if batch.entities[code] in entities
+            ]
+
+    names = [entity.name for entity in registry.entities]
+    return OurRecognizer(supported_entities=names, name="dataaudit", supported_language=language)
+
+
+ANALYZER_VERSION = "1"
+"""Changes when the same document may be shown to the analyzer in another way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzerSettings:
+    """The judge that a config asks for."""
+
+    model: str | None = None
+    """spaCy model: name of an installed package, or path of a folder; none: no names, places, organisations."""
+    language: str = "en"
+    """Language of the words around a finding when there is no model; a model knows its own."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Labels of the model and the entities that they mean, beyond those that presidio knows (``PER``, ``GPE``, ...)."""
+    min_score: float = 0.3
+    """Hits below this score are left out; presidio gives some to any number of nine digits."""
+    seed: int = 0
+    """Of the choice of stretches in long documents."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzerModel:
+    """A judge, named so that every worker sets up the same; small enough to be sent."""
+
+    version: str
+    """Versions of the libraries and of the way documents are looked at."""
+    sha256: str
+    """Of the model's files, the registry and all that decides an answer."""
+    model: str | None
+    """Name or absolute path of the spaCy model."""
+    language: str
+    """Language that it looks for, as spaCy and presidio spell it."""
+    labels: tuple[tuple[str, str], ...]
+    """Labels of the model and what they mean, sorted."""
+    entities: tuple[str, ...]
+    """What can be found, sorted; names, places and organizations among them where the model can find them."""
+    recognizers: tuple[str, ...]
+    """presidio's recognizers that take part, by class name, sorted."""
+    registry: Registry
+    """Entities of our own that take part."""
+    min_score: float = 0.3
+    """Hits below this score are left out."""
+    seed: int = 0
+    """Of the choice of stretches in long documents."""
+    stretch: int = 2048
+    """Characters that are looked at at once."""
+    overlap: int = 256
+    """Characters beyond a stretch that are seen with it, so that what begins in it ends in it."""
+    max_stretches: int = 32
+    """Stretches of a document that are looked at, at most; drawn by hash in longer ones. presidio's patterns take up to
+    a millisecond for each character of hostile text, so that a document costs about a minute at most."""
+    window: int = 256
+    """Bytes on either side of a candidate that are shown when it is to be confirmed."""
+
+
+_PACKAGES = ("presidio-analyzer", "spacy", "phonenumbers", "tldextract")
+_PROBE = "Write to Anna Berg, 12 High Street, or to anna.berg@example.org."
+
+
+def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: Path) -> AnalyzerModel | Unavailable:
+    """Find the analyzer that a config asks for, load it once and let it answer.
+
+    Args:
+        settings: What the config says.
+        registry: Entities of our own, the user's among them, that become recognizers too; and which of presidio's own
+            recognizers the user's file switches.
+        base_dir: Folder that relative paths start from.
+
+    Returns:
+        The analyzer, or why what depends on it is not evaluated.
+
+    Raises:
+        ConfigError: A recognizer is switched on or off that presidio does not have.
+    """
+    absent = not_installed("the judge of personal data", "pii")
+    if absent is not None:
+        return absent
+    with quiet():
+        model = _model_of(settings.model, base_dir)
+        if isinstance(model, Unavailable):
+            return model
+        nlp, language = None, settings.language
+        with Guarded() as call:
+            nlp = load_nlp(model, settings.language)
+            language = settings.language if model is None or nlp.lang == "xx" else nlp.lang
+        if call.error is not None:
+            what = "a spaCy model" if model else f"the language {settings.language}"
+            return Unavailable(
+                reason=Absence.BROKEN_CHECKPOINT,
+                message=f"pii.model: {what} cannot be loaded ({call.kind})",
+                hint="Give the name or the folder of a model that `spacy.load` loads, made for this version of spaCy.",
+            )
+        recognizers = chosen_peers(language, enable=registry.enable, disable=registry.disable)
+        labels = tuple(sorted(settings.labels))
+        engine = build_engine(nlp, language, recognizers=recognizers, registry=registry, labels=dict(labels))
+        with Guarded() as call:
+            engine.all.analyze(_PROBE, language)
+        if call.error is not None:
+            return Unavailable(
+                reason=Absence.BROKEN_CHECKPOINT,
+                message=f"pii.model: the analyzer does not answer ({call.kind})",
+                hint="Give another model, or none.",
+            )
+    return AnalyzerModel(
+        version=analyzer_version(),
+        sha256=analyzer_sha256(nlp, registry, recognizers, labels),
+        model=model,
+        language=language,
+        labels=labels,
+        entities=engine.entities,
+        recognizers=recognizers,
+        registry=registry,
+        min_score=settings.min_score,
+        seed=settings.seed,
+    )
+
+
+def analyzer_version() -> str:
+    """Return the versions of the libraries and of the way documents are looked at."""
+    return ", ".join(f"{name} {version(name)}" for name in _PACKAGES) + f"+analyzer.{ANALYZER_VERSION}"
+
+
+def analyzer_sha256(
+    nlp: Any, registry: Registry, recognizers: tuple[str, ...], labels: tuple[tuple[str, str], ...]
+) -> str:
+    """Hash all that decides an answer: files of the model, entities, recognizers, versions."""
+    decides = [_files_sha256(model_folder(nlp)), nlp.lang, registry.digest, recognizers, labels, analyzer_version()]
+    return sha256(json.dumps(decides, ensure_ascii=True).encode()).hexdigest()
+
+
+def _files_sha256(folder: Path | None) -> str:
+    if folder is None:
+        return "blank"
+    digest = sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            name = path.relative_to(folder).as_posix()
+            digest.update(f"{name}\0{sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
+
+
+def _model_of(model: str | None, base_dir: Path) -> str | Unavailable | None:
+    """Return a model's name, or its absolute path; nothing is fetched."""
+    import spacy
+
+    if model is None:
+        return None
+    folder = base_dir / model
+    if (folder / "config.cfg").is_file():
+        return str(folder.resolve())
+    if spacy.util.is_package(model):
+        return model
+    return Unavailable(
+        reason=Absence.WEIGHTS_ABSENT,
+        message=f"pii.model: expected an installed spaCy model or a folder with one, found none at {folder}",
+        hint="Install the model or correct the path; without the key, names, places and organisations are not judged.",
+    )

@@ -1,0 +1,377 @@
+"""Which protected n-grams documents hold: every gram of theirs is looked up, rolling over the words once.
+
+Which held-out documents stand in training documents with words changed: words in common, in windows of a document.
+
+What is looked for are short grams. Each names a few held-out documents, and where in them it stands. A document is
+searched for in windows of the training document, two of its lengths long and half overlapping, so that chance does not
+grow with the length of what is searched. What counts is how many of its words the grams of a window cover.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dataaudit.scan.kernels.jit import READ_BYTES, Integer, cold, compiled
+from dataaudit.scan.kernels.ngrams import (
+    READ_ENTRIES,
+    READ_PLACES,
+    READ_WORDS,
+    GramTable,
+    find,
+    mix64,
+    power,
+    roll,
+    slot_shift,
+)
+
+
+def find_grams(words: np.ndarray, offsets: np.ndarray, length: int, table: GramTable) -> tuple[np.ndarray, np.ndarray]:
+    """Find every gram of some documents that is in a table.
+
+    Args:
+        words: uint64[w] hashes of the documents' words.
+        offsets: int64[n + 1] of the documents in them.
+        length: Words of a gram.
+        table: What is looked for.
+
+    Returns:
+        int64[h] places of the grams' first words in ``words``, ascending, and uint32[h] their entries.
+    """
+    places, entries = np.empty(len(words), dtype=np.int64), np.empty(len(words), dtype=np.uint32)
+    if len(table.keys) == 0:
+        return places[:0], entries[:0]
+    size = _find_all(
+        words, offsets, length, power(length), table.filter, table.slots, slot_shift(table), table.keys, places, entries
+    )
+    return places[:size].copy(), entries[:size].copy()
+
+
+def find_long_grams(
+    words: np.ndarray, offsets: np.ndarray, places: np.ndarray, short: int, length: int, table: GramTable
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find long grams that are in a table, where short grams are known to be.
+
+    A long gram is only looked up where all short grams inside it were found: what is protected holds these, too.
+
+    Args:
+        words: uint64[w] hashes of the documents' words.
+        offsets: int64[n + 1] of the documents in them.
+        places: int64[h] first words of the short grams that were found, ascending.
+        short: Words of a short gram.
+        length: Words of a long one.
+        table: The long grams.
+
+    Returns:
+        int64[k] places of the long grams' first words, ascending, and uint32[k] their entries.
+    """
+    found, entries = np.empty(len(places), dtype=np.int64), np.empty(len(places), dtype=np.uint32)
+    if len(table.keys) == 0:
+        return found[:0], entries[:0]
+    size = _find_long(
+        words,
+        offsets,
+        places,
+        short,
+        length,
+        power(length),
+        table.filter,
+        table.slots,
+        slot_shift(table),
+        table.keys,
+        found,
+        entries,
+    )
+    return found[:size].copy(), entries[:size].copy()
+
+
+@compiled(
+    f"int64({READ_WORDS}, {READ_PLACES}, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64, {READ_WORDS},"
+    " int64[::1], uint32[::1])"
+)
+def _find_all(
+    words: np.ndarray,
+    offsets: np.ndarray,
+    length: Integer,
+    out_power: np.uint64,
+    known: np.ndarray,
+    slots: np.ndarray,
+    shift: np.uint64,
+    keys: np.ndarray,
+    places: np.ndarray,
+    entries: np.ndarray,
+) -> Integer:
+    written, size = np.uintp(0), np.uintp(length)
+    for document in range(len(offsets) - 1):
+        start, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
+        if stop - start < size:
+            continue
+        acc = np.uint64(0)
+        for place in range(start, start + size - np.uintp(1)):
+            acc = roll(acc, words[place], np.uint64(0), out_power)
+        leaving = np.uint64(0)
+        for first in range(start, stop - size + np.uintp(1)):
+            acc = roll(acc, words[first + size - np.uintp(1)], leaving, out_power)
+            leaving = words[first]
+            entry = find(mix64(acc), known, slots, shift, keys)
+            if entry >= 0:
+                places[written], entries[written] = np.int64(first), np.uint32(entry)
+                written += np.uintp(1)
+    return np.int64(written)
+
+
+@compiled(
+    f"int64({READ_WORDS}, {READ_PLACES}, {READ_PLACES}, int64, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64,"
+    f" {READ_WORDS}, int64[::1], uint32[::1])"
+)
+def _find_long(
+    words: np.ndarray,
+    offsets: np.ndarray,
+    places: np.ndarray,
+    short: Integer,
+    length: Integer,
+    out_power: np.uint64,
+    known: np.ndarray,
+    slots: np.ndarray,
+    shift: np.uint64,
+    keys: np.ndarray,
+    found: np.ndarray,
+    entries: np.ndarray,
+) -> Integer:
+    written, need = np.uintp(0), length - short + 1
+    index, document = 0, 0
+    while index < len(places):
+        begun = places[np.uintp(index)]
+        while offsets[np.uintp(document + 1)] <= begun:
+            document += 1
+        stop = offsets[np.uintp(document + 1)]
+        last = index
+        while (
+            last + 1 < len(places)
+            and places[np.uintp(last + 1)] == places[np.uintp(last)] + 1
+            and places[np.uintp(last + 1)] < stop
+        ):
+            last += 1
+        run = last - index + 1
+        acc = np.uint64(0)
+        if run >= need:
+            for place in range(begun, begun + length - 1):
+                acc = roll(acc, words[np.uintp(place)], np.uint64(0), out_power)
+            leaving = np.uint64(0)
+            for first in range(begun, begun + run - need + 1):
+                acc = roll(acc, words[np.uintp(first + length - 1)], leaving, out_power)
+                leaving = words[np.uintp(first)]
+                entry = find(mix64(acc), known, slots, shift, keys)
+                if entry >= 0:
+                    found[written], entries[written] = first, np.uint32(entry)
+                    written += np.uintp(1)
+        index = last + 1
+    return np.int64(written)
+
+
+def count_own(
+    spans: np.ndarray, copied: np.ndarray, grams: np.ndarray, common: np.ndarray, lengths: tuple[int, int]
+) -> np.ndarray:
+    """Return int64[d] how many words of each document lie in copied segments, but in no common gram.
+
+    A segment, a run of words that copied spans cover, counts where it has as many such words as a span.
+
+    Args:
+        spans: int64[d + 1] of the documents in ``copied``.
+        copied: uint8[s] 1 for each span that is copied, by its first word.
+        grams: int64[d + 1] of the documents in ``common``.
+        common: uint8[g] 1 for each gram that is common, by its first word.
+        lengths: Words of a span, and of a gram, which is shorter.
+    """
+    counts = np.zeros(len(spans) - 1, dtype=np.int64)
+    _count_own(spans, copied, grams, common, *lengths, counts)
+    return counts
+
+
+@compiled(f"void({READ_PLACES}, {READ_BYTES}, {READ_PLACES}, {READ_BYTES}, int64, int64, int64[::1])")
+def _count_own(
+    spans: np.ndarray,
+    copied: np.ndarray,
+    grams: np.ndarray,
+    common: np.ndarray,
+    length: Integer,
+    short: Integer,
+    counts: np.ndarray,
+) -> None:
+    for document in range(len(counts)):
+        span, span_stop = spans[document], spans[document + 1]
+        gram, covered, shared, own = grams[document], 0, 0, 0
+        words = span_stop - span + length - 1 if span_stop > span else 0
+        for word in range(words):
+            if span + word < span_stop and copied[np.uintp(span + word)]:
+                covered = word + length
+            if word + short <= words and common[np.uintp(gram + word)]:
+                shared = word + short
+            if word >= covered:
+                own = 0
+            elif word >= shared:
+                own += 1
+                if own >= length:
+                    counts[document] += length if own == length else 1
+
+
+LEAST_WINDOW = 256
+"""Words that half a window has at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owners:
+    """Short grams of ``d`` documents, with the documents that have each."""
+
+    table: GramTable
+    """The grams, ``k`` of them."""
+    owner_offsets: np.ndarray
+    """int64[k + 1]: the documents with gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
+    owners: np.ndarray
+    """uint32[o] documents, ascending for each gram."""
+    owner_places: np.ndarray
+    """uint32[o] the gram's first word in each."""
+    offsets: np.ndarray
+    """int64[d + 1] of the documents in their words."""
+    sizes: np.ndarray
+    """int64[d] words of each that its grams cover, where it first has them."""
+    needs: np.ndarray
+    """int64[d] words that have to be covered; 0 where a document is not looked for."""
+
+
+def find_edited(places: np.ndarray, entries: np.ndarray, offsets: np.ndarray, length: int, grams: Owners) -> np.ndarray:
+    """Return the documents of which a window covers as many words as they need.
+
+    Args:
+        places: int64[h] first words of the grams that were found, ascending.
+        entries: uint32[h] their entries.
+        offsets: int64[n + 1] of the searched documents in their words.
+        length: Words of a gram.
+        grams: What was looked for.
+
+    Returns:
+        int64[r, 7] (searched document, document that was found, first word and word after the last in the searched one,
+        words covered, first word and word after the last of those in the document that was found), of each pair the
+        first of the best windows, ascending by the first two.
+    """
+    named = grams.owner_offsets[entries.astype(np.int64) + 1] - grams.owner_offsets[entries]
+    total = int(named.sum())
+    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(named)])
+    own = sums[np.searchsorted(places, offsets)]
+    most, documents = int(np.diff(own).max(initial=0)), len(grams.needs)
+    rows = np.empty((total // max(1, int(grams.needs[grams.needs > 0].min(initial=length)) // length) + 1, 7), np.int64)
+    size = _find(
+        places,
+        entries,
+        offsets,
+        length,
+        grams.owner_offsets,
+        grams.owners,
+        grams.owner_places,
+        grams.offsets,
+        grams.needs,
+        np.zeros(documents, dtype=np.int64),
+        np.empty(min(most, documents), dtype=np.int64),
+        np.empty((2, most), dtype=np.int64),
+        np.zeros(int(np.diff(grams.offsets).max(initial=0)), dtype=np.uint8),
+        rows,
+    )
+    found = rows[:size]
+    return found[np.lexsort((found[:, 1], found[:, 0]))]
+
+
+@compiled(
+    f"int64({READ_PLACES}, {READ_ENTRIES}, {READ_PLACES}, int64, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES},"
+    f" {READ_PLACES}, {READ_PLACES}, int64[::1], int64[::1], int64[:, ::1], uint8[::1], int64[:, ::1])"
+)
+def _find(
+    places: np.ndarray,
+    entries: np.ndarray,
+    bounds: np.ndarray,
+    length: Integer,
+    owner_offsets: np.ndarray,
+    owners: np.ndarray,
+    owner_places: np.ndarray,
+    offsets: np.ndarray,
+    needs: np.ndarray,
+    counts: np.ndarray,
+    touched: np.ndarray,
+    hits: np.ndarray,
+    covered: np.ndarray,
+    rows: np.ndarray,
+) -> Integer:
+    written, hit = 0, 0
+    for document in range(len(bounds) - 1):
+        first = hit
+        while hit < len(places) and places[hit] < bounds[document + 1]:
+            hit += 1
+        number = 0
+        for index in range(first, hit):
+            for at in range(owner_offsets[entries[index]], owner_offsets[entries[index] + 1]):
+                owner = np.int64(owners[at])
+                if counts[owner] == 0:
+                    touched[number] = owner
+                    number += 1
+                counts[owner] += 1
+        begun = 0  # where the hits of an owner end: those of it that may have enough, behind one another
+        for index in range(number):
+            owner = touched[index]
+            is_near = needs[owner] > 0 and counts[owner] * length >= needs[owner]
+            size = counts[owner]
+            counts[owner] = begun if is_near else -1
+            begun += size if is_near else 0
+        for index in range(first, hit):
+            for at in range(owner_offsets[entries[index]], owner_offsets[entries[index] + 1]):
+                owner = np.int64(owners[at])
+                if counts[owner] >= 0:
+                    hits[0, counts[owner]] = places[index] - bounds[document]
+                    hits[1, counts[owner]] = np.int64(owner_places[at])
+                    counts[owner] += 1
+        begun = 0
+        for index in range(number):
+            owner = touched[index]
+            stop = counts[owner]
+            counts[owner] = 0
+            if stop >= 0:
+                size = offsets[owner + 1] - offsets[owner]
+                most, low, high = _best_window(hits, begun, stop, length, max(size, LEAST_WINDOW), covered)
+                if most >= needs[owner]:
+                    start, end = hits[1, low], hits[1, low]
+                    for at in range(low, high):
+                        start, end = min(start, hits[1, at]), max(end, hits[1, at])
+                    rows[written, 0], rows[written, 1] = document, owner
+                    rows[written, 2], rows[written, 3] = hits[0, low], hits[0, high - 1] + length
+                    rows[written, 4], rows[written, 5], rows[written, 6] = most, start, end + length
+                    written += 1
+                begun = stop
+    return np.int64(written)
+
+
+@cold
+def _best_window(
+    hits: np.ndarray, begun: Integer, stop: Integer, length: Integer, half: Integer, covered: np.ndarray
+) -> tuple[Integer, Integer, Integer]:
+    """Return how many words the hits of the best window cover, the first of them, and the one after the last.
+
+    A window begins at each multiple of ``half`` behind which hits stand; ``covered`` is all 0, before and after.
+    """
+    best, best_low, best_high = np.int64(0), begun, begun
+    low, high = begun, begun
+    while low < stop:
+        number = hits[0, low] // half
+        while high < stop and hits[0, high] < (number + 2) * half:
+            high += 1
+        words = np.int64(0)
+        for at in range(low, high):
+            for word in range(hits[1, at], hits[1, at] + length):
+                words += 1 - np.int64(covered[word])
+                covered[word] = 1
+        for at in range(low, high):
+            for word in range(hits[1, at], hits[1, at] + length):
+                covered[word] = 0
+        if words > best:
+            best, best_low, best_high = words, low, high
+        while low < stop and hits[0, low] // half == number:
+            low += 1
+    return best, best_low, best_high

@@ -1,0 +1,82 @@
+"""Findings of patterns, gathered from all shards into the manifest's table."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.manifest.locate import rows_of, shards_of
+from dataaudit.manifest.tables import TABLES
+from dataaudit.scan.link.joins import Join, Joined
+from dataaudit.scan.link.places import read_placed
+from dataaudit.scan.link.step import LinkContext
+from dataaudit.scan.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
+
+
+def findings_table(context: LinkContext) -> pa.Table:
+    """Return the findings of a stage, as the manifest's table.
+
+    Raises:
+        ClusterError: The join cannot be done on these workers.
+        DamagedEntryError: Stored rows are absent or damaged.
+    """
+    stage = context.stage
+    join = Join(
+        kind=f"link-{stage.name}",
+        function=gather_findings,
+        identity=stage.version,
+        files=context.files(TABLE),
+        rows=_hits(context.survey.by_split[stage.name, "found"]),
+    )
+    found = context.join(join).table("findings", GATHERED)
+    tiers = pa.array(TIERS, pa.string()).take(found["tier"].combine_chunks())
+    columns = {
+        "detector": pa.repeat(pa.scalar(stage.detector, pa.string()), found.num_rows),
+        "class": found["entity"],
+        "tier": tiers,
+        "shard": found["shard"],
+        "row": found["row"],
+        "start": found["start"],
+        "end": found["end"],
+        "score": found["score"],
+        "reserved": found["reserved"],
+        "hmac": _hex(found["keyed"]),
+    }
+    return pa.table(columns).cast(TABLES["findings"].schema)
+
+
+def _hex(keyed: pa.ChunkedArray) -> pa.Array:
+    if keyed.null_count == len(keyed):  # without a key, which is the usual: no object for each of very many
+        return pa.nulls(len(keyed), pa.string())
+    return pa.array([None if value is None else value.hex() for value in keyed.to_pylist()], pa.string())
+
+
+def _hits(table: pa.Table) -> int:
+    whole = table.filter(pc.and_(pc.equal(table["entity"], ANY), pc.equal(table["tier"], ANY)))
+    return int(pc.sum(pc.add(whole["hits"], whole["reserved"])).as_py() or 0)
+
+
+GATHERED = pa.schema([("shard", pa.int32()), *[FINDING_ROWS.field(name) for name in FINDING_ROWS.names[1:]]])
+
+
+def gather_findings(files: pa.Table, start: int, stop: int) -> Joined:
+    """Return the findings of one partition with the shards and rows that they are in.
+
+    Args:
+        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
+        start: First value of the key's first byte.
+        stop: Value after the last.
+
+    Returns:
+        ``findings``: of schema :data:`GATHERED`, sorted by shard, row and start.
+
+    Raises:
+        DamagedFileError: Files are absent or damaged.
+    """
+    placed = read_placed(files, FINDING_ROWS, start, stop)
+    order = np.lexsort((placed.table["end"].to_numpy(), placed.table["start"].to_numpy(), placed.places))
+    table = placed.table.take(pa.array(order))
+    places = placed.places[order]
+    table = table.set_column(1, "row", pa.array(rows_of(places))).set_column(0, "shard", pa.array(shards_of(places)))
+    return Joined(tables={"findings": table.select(GATHERED.names).cast(GATHERED)})

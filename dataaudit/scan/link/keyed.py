@@ -1,0 +1,378 @@
+"""Keyed rows of a part on disk: sorted by key, in blocks of rows whose keys have one first byte, or few.
+
+A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and memory is
+bounded by the rows of those bytes. First bytes of few rows share a block: the rows of a small part are one. Every block
+has its sha256 in the head, and the head has its seal, together with the name of the rows: rows that were cut, flipped,
+lost or another's are found out before they are counted.
+
+Where stored bytes lie: in a file of their own, or in a pack, a file that holds those of many parts.
+
+Keyed rows of many small parts in one file, each row with its part: a join then opens few files, however many parts.
+
+The key stays the first column. Then comes the number of the part, so that rows of one key are ordered by part and keep
+their order in it; then what else :data:`dataaudit.scan.link.joins.LINK_FILES` says of a part, and the columns of the
+rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base.files import DamagedFileError, write_whole
+from dataaudit.base.sealing import seal
+
+_IN_PACK = "\0"
+"""Separates, in an address, the path of a pack from the place in it; no path holds one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Some stored bytes. As text, their address: the path of their file; in a pack, its path and the place in it."""
+
+    path: str
+    """The file that they lie in."""
+    name: str
+    """What their digests know them by: ``<kind>/<key>``, with a suffix for rows beside an entry."""
+    offset: int = 0
+    """Where they begin in the file."""
+    size: int | None = None
+    """How many they are; None for the whole file."""
+
+    def __str__(self) -> str:
+        return self.path if self.size is None else f"{self.path}{_IN_PACK}{self.offset}:{self.size}:{self.name}"
+
+    @classmethod
+    def at(cls, address: str | Path) -> Stored:
+        """Return what an address names."""
+        path, in_pack, place = str(address).partition(_IN_PACK)
+        if not in_pack:
+            own = Path(path)
+            return cls(path=path, name=f"{own.parent.parent.name}/{own.name}")
+        offset, size, name = place.split(":", 2)
+        return cls(path=path, name=name, offset=int(offset), size=int(size))
+
+    def num_bytes(self) -> int:
+        """Return how many they are; 0 when their file is gone."""
+        if self.size is not None:
+            return self.size
+        return os.stat(self.path).st_size if os.path.exists(self.path) else 0
+
+    def open(self) -> pa.NativeFile:
+        """Open the file where they begin.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        source = pa.OSFile(os.fsencode(self.path), "rb")
+        source.seek(self.offset)
+        return source
+
+    def read(self) -> pa.Buffer:
+        """Return them, in aligned memory, as Arrow's kernels want it; fewer when the file is cut.
+
+        Raises:
+            OSError: They cannot be read.
+        """
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # a pa.OSFile costs three times as much
+        try:
+            size = os.fstat(descriptor).st_size - self.offset if self.size is None else self.size
+            found = pa.allocate_buffer(max(size, 0))
+            view, read = memoryview(found), 0
+            while read < size and (more := os.preadv(descriptor, [view[read:]], self.offset + read)):
+                read += more
+        finally:
+            os.close(descriptor)
+        return found if read == size else found.slice(0, read)
+
+
+NUM_BYTES = 256
+KEYED_VERSION = 3
+"""Changes with the form of the files."""
+_MAGIC = f"dataaudit keyed rows {KEYED_VERSION}\n".encode().ljust(24, b"\0")
+_MIN_ROWS = 64
+"""A block with fewer takes the rows of the next first byte too, when these are no more."""
+_ALIGN = 64
+_FIXED = _ALIGN
+"""Bytes before the head: magic, length of the head (8 bytes), seal of the place and the head."""
+
+
+def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
+    """Write keyed rows to a file of their own, the first column of ``schema`` being a fixed-size binary key."""
+    write_whole(path, *keyed_pieces(Stored.at(path).name, tables, schema))
+
+
+def keyed_pieces(name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> list[bytes]:
+    """Return what is stored of keyed rows, piece by piece.
+
+    Args:
+        name: What they are known by, as :attr:`dataaudit.scan.link.keyed.Stored.name`.
+        tables: The rows, in any order.
+        schema: Its first column is a fixed-size binary key.
+    """
+    found = list(keyed_blocks(tables, schema, _MIN_ROWS))
+    return [keyed_head(name, schema, [block for block, _ in found]), *(body for _, body in found)]
+
+
+def keyed_blocks(
+    tables: Sequence[pa.Table], schema: pa.Schema, min_rows: int = 0
+) -> Iterator[tuple[KeyedBlock, bytes]]:
+    """Yield the blocks of some rows, sorted, each with what is stored of it.
+
+    Args:
+        tables: The rows, in any order.
+        schema: Its first column is a fixed-size binary key.
+        min_rows: First bytes of fewer rows share a block; with 0 each has blocks of its own.
+    """
+    table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)]).combine_chunks()
+    for first, last, body in _blocks(table.take(_order(table)) if table.num_rows > 1 else table, min_rows):
+        yield KeyedBlock(first, last, len(body), _short_digest(body)), body
+
+
+def keyed_head(name: str, schema: pa.Schema, blocks: Sequence[KeyedBlock]) -> bytes:
+    """Return what stands before the blocks of keyed rows, which follow in this order."""
+    head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": [list(block) for block in blocks]})
+    return _MAGIC + len(head).to_bytes(8, "little") + _head_digest(name, head) + _padded(head)
+
+
+def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
+    """Return the rows whose key's first byte is in [start, stop).
+
+    Raises:
+        DamagedFileError: They are absent or damaged.
+    """
+    stored = Stored.at(address)
+    try:
+        with stored.open() as source:
+            schema, blocks, position = _head(stored, source)
+            wanted = [block for block in blocks if start <= block.last and block.first < stop]
+            source.seek(stored.offset + position + sum(block.size for block in blocks if block.last < start))
+            data = source.read_buffer(sum(block.size for block in wanted))
+    except FileNotFoundError:
+        raise DamagedFileError(str(address)) from None
+    batches, position = [], 0
+    for block in wanted:
+        body = data.slice(position, min(block.size, data.size - position))
+        if _short_digest(memoryview(body)) != block.digest:
+            raise DamagedFileError(str(address))
+        batch = pa.ipc.read_record_batch(body, schema)
+        if block.first < start or block.last >= stop:
+            own = np.searchsorted(key_matrix(batch.column(0))[:, 0], [start, stop]).tolist()
+            batch = batch.slice(own[0], own[1] - own[0])
+        batches.append(batch)
+        position += block.size
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def stored_bytes(address: str | Path, start: int, stop: int) -> int:
+    """Return the bytes of the blocks that begin in [start, stop), from the head alone.
+
+    Raises:
+        DamagedFileError: They are absent or their head is damaged.
+    """
+    stored = Stored.at(address)
+    try:
+        with stored.open() as source:
+            _, blocks, _ = _head(stored, source)
+    except FileNotFoundError:
+        raise DamagedFileError(str(address)) from None
+    return sum(block.size for block in blocks if start <= block.first < stop)
+
+
+def is_keyed(stored: Stored) -> bool:
+    """Tell by the first bytes whether they are keyed rows.
+
+    Raises:
+        OSError: They cannot be read.
+    """
+    with stored.open() as source:
+        return bytes(source.read(len(_MAGIC))) == _MAGIC
+
+
+def is_sound(stored: Stored) -> bool:
+    """Tell whether keyed rows are there whole, as they were written."""
+    try:
+        read_keyed(str(stored), 0, NUM_BYTES)
+    except DamagedFileError:
+        return False
+    return True
+
+
+def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
+    """uint8[n, width] of the keys, without copying."""
+    width = array.type.byte_width
+    if len(array) == 0:
+        return np.zeros((0, width), dtype=np.uint8)
+    values = np.frombuffer(array.buffers()[1], dtype=np.uint8)
+    return values[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
+
+
+def _order(table: pa.Table) -> pa.Array:
+    """Return the order by key, then by the second column, then as it was.
+
+    Keys are mostly hashes: few are equal in their first eight bytes, and only these are compared further. That takes a
+    sixth of the time of Arrow's sort of two columns, which does what is left. Few rows are sorted by Python.
+    """
+    first, second = table.column(0), table.column(1)
+    if table.num_rows <= _MIN_ROWS and not first.null_count + second.null_count:
+        pairs = [*zip(first.to_pylist(), second.to_pylist(), strict=True)]
+        return pa.array(sorted(range(len(pairs)), key=pairs.__getitem__), pa.int64())
+    if table.num_rows < 2 or not pa.types.is_integer(second.type) or second.null_count:
+        return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names[:2]])
+    keys = np.concatenate([key_matrix(chunk) for chunk in first.chunks])
+    heads = np.zeros((len(keys), 8), dtype=np.uint8)
+    heads[:, : min(8, keys.shape[1])] = keys[:, :8]
+    values = heads.view(">u8").reshape(-1).astype(np.uint64)
+    order = np.argsort(values)
+    same = np.zeros(len(order) + 1, dtype=bool)
+    same[1:-1] = values[order[1:]] == values[order[:-1]]
+    tied = np.flatnonzero(same[:-1] | same[1:])
+    chosen = order[tied]
+    further = [keys[chosen, place] for place in range(keys.shape[1] - 1, 7, -1)]
+    order[tied] = chosen[np.lexsort((chosen, second.to_numpy()[chosen], *further, values[chosen]))]
+    return pa.array(order)
+
+
+class KeyedBlock(NamedTuple):
+    """A block of keyed rows, as the head describes it."""
+
+    first: int
+    """Least first byte of its keys."""
+    last: int
+    """Greatest."""
+    size: int
+    """Stored bytes."""
+    digest: str
+    """Of them."""
+
+
+def _blocks(table: pa.Table, min_rows: int) -> Iterator[tuple[int, int, bytes]]:
+    """Yield (least, greatest first byte, record batch as a message) of a sorted table; a byte may have several."""
+    for batch in table.to_batches():
+        firsts = key_matrix(batch.column(0))[:, 0]
+        ends = [*(np.flatnonzero(firsts[1:] != firsts[:-1]) + 1).tolist(), len(firsts)] if len(firsts) else []
+        begin = 0
+        for end, following in zip_longest(ends, ends[1:]):
+            if following is not None and end - begin < min_rows and following - end < min_rows:
+                continue
+            piece = batch.slice(begin, end - begin)
+            yield int(firsts[begin]), int(firsts[end - 1]), _padded(piece.serialize().to_pybytes())
+            begin = end
+
+
+def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[KeyedBlock], int]:
+    """Return schema and blocks of rows, checked, and how far in the first block begins."""
+    fixed = source.read(_FIXED)
+    length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
+    head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
+    if _head_digest(stored.name, head) != fixed[len(_MAGIC) + 8 :]:
+        raise DamagedFileError(str(stored))
+    value = orjson.loads(head)
+    schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
+    return schema, [KeyedBlock(*block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
+
+
+def _head_digest(name: str, head: bytes) -> bytes:
+    """Return the digest of a head in its place: rows of another part, stage or partition are not these rows."""
+    return seal(os.fsencode(f"{name}\n") + head).digest()
+
+
+def _short_digest(body: bytes | memoryview) -> str:
+    return hashlib.sha256(body).hexdigest()[:32]
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % _ALIGN)
+
+
+MERGED = -2
+"""Stands for the shard of a file of :data:`dataaudit.scan.link.joins.LINK_FILES` that holds the rows of many parts."""
+PARTS = pa.schema(
+    [
+        ("part_number", pa.int32()),
+        ("part_times", pa.int32()),
+        ("part_shard", pa.int32()),
+        ("part_split", pa.int32()),
+        ("part_first_row", pa.int64()),
+    ]
+)
+"""Of each row: the number of its part, in the order in which parts are listed first; how often the part is listed, in
+the rows of its first listing, and 0 in those of the others; then where it is listed."""
+
+
+def merge_rows(listed: pa.Table) -> pa.Table:
+    """Return the keyed rows of parts, those of one that is listed again for each listing.
+
+    Args:
+        listed: ``path`` of the rows of a part, then the columns of :data:`PARTS`.
+
+    Raises:
+        DamagedFileError: Files are absent or damaged; it names all of them.
+    """
+    pieces, sizes = [], []
+    for table in each_table(listed["path"].to_pylist(), 0, NUM_BYTES):
+        pieces.append(table)
+        sizes.append(table.num_rows)
+    rows = pa.concat_tables(pieces)
+    columns = [pa.array(np.repeat(listed[name].to_numpy(), sizes), PARTS.field(name).type) for name in PARTS.names]
+    return pa.table(
+        [rows.column(0), *columns, *rows.columns[1:]],
+        names=[rows.column_names[0], *PARTS.names, *rows.column_names[1:]],
+    )
+
+
+def each_listed(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, int, pa.Table]]:
+    """Yield of each file its shard, the number of its first record and its rows; see :func:`each_table`.
+
+    Args:
+        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
+        start: First value of the key's first byte.
+        stop: Value after the last.
+    """
+    listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
+    for table in each_table(files["path"].to_pylist(), start, stop):  # once a file is damaged there are no more
+        yield *next(listed), table
+
+
+def each_table(
+    paths: list[bytes], start: int, stop: int, chosen: Callable[[pa.Table], pa.Table] | None = None
+) -> Iterator[pa.Table]:
+    """Yield the rows of each file whose key's first byte is in [start, stop); a file that is named again is read once.
+
+    Args:
+        paths: Addresses as the file system's bytes.
+        start: First value of the first byte.
+        stop: Value after the last.
+        chosen: Returns the rows to keep of a file's.
+
+    Raises:
+        DamagedFileError: Files are absent or damaged; it names all of them.
+    """
+    listings, known = Counter(paths), dict[bytes, pa.Table]()
+    damaged: set[str] = set()
+    for path in paths:
+        table = known.get(path)
+        try:
+            if table is None:
+                table = read_keyed(Path(os.fsdecode(path)), start, stop)
+                table = table if chosen is None else chosen(table)
+        except DamagedFileError as error:
+            damaged.update(error.paths)
+            continue
+        if listings[path] > 1:
+            known[path] = table
+        if not damaged:
+            yield table
+    if damaged:
+        raise DamagedFileError(*sorted(damaged))

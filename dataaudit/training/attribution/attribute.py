@@ -1,0 +1,504 @@
+"""From a run log and its manifest to findings: which block or shard held the excess of each episode, or why not.
+
+An episode of a run: which block or shard held its excess, or why not; what each part adds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base.errors import ConfigError, ExitCode
+from dataaudit.base.files import write_whole
+from dataaudit.base.statistics import LEAST_OTHERS, Floats, Ints, Mask, one_sided
+from dataaudit.base.text import plural
+from dataaudit.manifest.canonical import canonical_json
+from dataaudit.manifest.load import Manifest
+from dataaudit.metrics.peers import COLUMNS, Peers, robust
+from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.training.attribution import scan
+from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, ranks_at, series_of
+from dataaudit.training.attribution.evidence import (
+    collapse_of,
+    event_test_of,
+    residual_tests_of,
+    scaling_law_of,
+    source_losses_of,
+)
+from dataaudit.training.attribution.findings import (
+    MISSING_LIMIT,
+    AlarmRate,
+    Attribution,
+    Detector,
+    Document,
+    Episode,
+    Found,
+    Place,
+    Rarity,
+    ShardMetric,
+    Share,
+    Span,
+    Visible,
+    behind_of,
+    exit_code_of,
+)
+from dataaudit.training.attribution.loss_decomposition import (
+    Account,
+    Stretches,
+    fit,
+    healthy_units,
+    step_weights,
+    trend,
+)
+from dataaudit.training.attribution.run_data import Data
+from dataaudit.training.attribution.run_facts import run_changes, run_facts
+from dataaudit.training.attribution.run_findings import number
+from dataaudit.training.attribution.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
+from dataaudit.training.attribution.trained_on import trained_on
+from dataaudit.training.attribution.verdict import (
+    Decision,
+    Unit,
+    decide,
+    decide_not_finite,
+    healthy_like,
+    sorted_parts,
+    unit_rows,
+)
+
+LISTED = 20
+"""Documents, blocks and shards that are listed of an episode."""
+_PLACES = 3
+_METRICS = (
+    "bytes_per_token",
+    "seq_len_p50",
+    "exact_dup_rate",
+    "near_dup_rate",
+    "repeat_token_share",
+    "token_kl_drift",
+    "filter_reject_rate",
+    "toxicity_screen",
+    "contaminated",
+    "held_out_copies",
+)
+"""Metrics of a shard that are shown; those of personal data and secrets, whose small counts are hidden, are left to
+`dataaudit inspect`."""
+_COUNTED = frozenset({"contaminated", "held_out_copies"})
+_UNBOUNDED = frozenset({"bytes_per_token", "seq_len_p50", "token_kl_drift"})
+_RATE_FLOOR = 0.02
+"""Least robust standard deviation of a rate: that of a small shard moves by chance alone."""
+HEALTHY_STEPS = 1_000
+"""Newest healthy steps before an episode that its expectation is fitted on."""
+LEAST_UNITS = 100
+"""Healthy units that a residual is compared with, if there are as many."""
+RARE = 0.01
+"""Probability that 1 of as many of these is as high, by chance, as what a single step would be named for: above that it
+names nothing."""
+MOSTLY_READ = 2
+"""Times that a shard's share of some steps is that of the others, from which it is said where losses are not known."""
+_LINE = 6 / WINDOW
+"""Variance of the detector's line a few steps ahead, in variances of a step: (pi / 2 + 12 * 0.6^2) / 50."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What shards, blocks, sources and documents add to an episode."""
+
+    data: Data
+    stretches: Stretches
+    weights: Floats
+    account: Account | None = None
+    """None where losses are not finite."""
+    common: float = 0.0
+
+    def all(self, chosen: Mask) -> dict[str, Any]:
+        """Return every table, documents of some stretches alone.
+
+        Args:
+            chosen: bool[n]
+        """
+        rows = self.data.log.run.block_rows
+        shards, blocks = self._sorted(self.stretches.units(0)), self._sorted(self.stretches.units(rows))
+        documents = [one for one in self._sorted(np.where(chosen, self.stretches.units(1), -1)) if one >= 0]
+        return {
+            "num_shards": sum(one >= 0 for one in shards),
+            "num_blocks": sum(one >= 0 for one in blocks),
+            "num_documents": len(documents),
+            "shards": tuple(self.unit(Unit(number=one, rows=0)) for one in shards[:LISTED]),
+            "blocks": tuple(self.unit(Unit(number=one, rows=rows)) for one in blocks[:LISTED]),
+            "sources": self._sources(),
+            "documents": tuple(self._document(Unit(number=one, rows=1)) for one in documents[:LISTED]),
+        }
+
+    def unit(self, unit: Unit) -> Share:
+        """Return what a block or a shard adds."""
+        return Share(**self._named(unit), **self._sums(unit.of(self.stretches)))
+
+    def _sources(self) -> tuple[Share, ...]:
+        names, source = self.data.log.run.sources, self.stretches.source
+        codes = np.where((source >= 0) & (source < len(names)), source, -1)
+        return tuple(
+            Share(name=names[code] if code >= 0 else "", **self._sums(codes == code))
+            for code in self._sorted(codes)[:LISTED]
+        )
+
+    def _document(self, unit: Unit) -> Document:
+        mask = unit.of(self.stretches)
+        held = self.stretches.take(np.flatnonzero(mask)[:_PLACES])
+        names = ("step", "rank", "micro_batch", "batch_row", "start", "targets", "offset")
+        columns = zip(*(getattr(held, name).tolist() for name in names), strict=True)
+        places = tuple(Place(**dict(zip(names, one, strict=True))) for one in columns)
+        return Document(**self._named(unit), **self._sums(mask), places=places)
+
+    def _named(self, unit: Unit) -> dict[str, Any]:
+        """Return what says which unit it is."""
+        shard = unit.shard
+        first, last = unit_rows(unit)
+        if unit.rows > 1 and last is not None and self.data.rows[shard] > first:
+            last = min(last, int(self.data.rows[shard]) - 1)
+        twins: list[int] = np.flatnonzero(self.data.twins == shard).tolist()
+        return {
+            "name": self.data.names[shard] if shard >= 0 else "",
+            "shard": shard,
+            "first_row": first,
+            "last_row": last,
+            "twins": tuple(one for one in twins if one != shard),
+        }
+
+    def _sorted(self, numbers: Ints) -> list[int]:
+        """Return the distinct numbers, that with the largest part first."""
+        parts = self.weights if self.account is None else self.account.parts(self.common)
+        return sorted_parts(numbers, parts)
+
+    def _sums(self, mask: Mask) -> dict[str, Any]:
+        weight, targets = float(self.weights[mask].sum()), int(self.stretches.targets[mask].sum())
+        steps = len(np.unique(self.stretches.step[mask]))
+        sums = {"steps": steps, "targets": targets, "weight": round(weight, 12)}
+        if self.account is None:
+            return {**sums, "loss": None, "expected": None, "part": None, "share": None}
+        loss = float(np.dot(self.weights[mask], self.stretches.loss[mask])) / weight
+        above = float(np.dot(self.weights[mask], self.account.residuals[mask])) / weight
+        part = float(self.account.parts(self.common)[mask].sum())
+        share = part / self.account.excess if self.account.excess > 0 else math.nan
+        values = {"loss": loss, "expected": loss - above, "part": part, "share": share}
+        return {**sums, **{name: number(value) for name, value in values.items()}}
+
+
+def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
+    """Return metrics of a shard beside the medians of its peers, what is farthest from them first."""
+    table = manifest.table("shards", [*COLUMNS, "documents", *_METRICS])
+    documents = table["documents"].to_numpy()
+    groups = Peers.of(table).groups
+    among = (groups == groups[shard]) & (documents > 0) & (np.arange(len(groups)) != shard)
+    found = []
+    for name in _METRICS:
+        values = pc.cast(table[name], pa.float64()).to_numpy(zero_copy_only=False)
+        if name in _COUNTED:
+            values = values / np.maximum(documents, 1)
+        others = values[among & np.isfinite(values)]
+        if not math.isfinite(values[shard]) or not len(others):
+            continue
+        median, spread = robust(others)
+        spread = max(spread, 0.0 if name in _UNBOUNDED else _RATE_FLOOR)
+        away = number((float(values[shard]) - median) / spread) if spread > 0 else None
+        found.append(ShardMetric(metric=name, value=round(float(values[shard]), 12), median=median, deviations=away))
+    return tuple(sorted(found, key=lambda one: -abs(one.deviations or 0.0)))
+
+
+def span_of(steps: Ints, one: Flagged) -> Span:
+    """Return flagged steps that follow each other, for the record."""
+    return Span(first_step=int(steps[one.first]), last_step=int(steps[one.last]), flagged=len(one.places))
+
+
+def episode_of(data: Data, flagged: Flagged) -> Episode:
+    """Return what there is to say of an episode."""
+    curve, judged = data.curve, data.judged
+    value = curve.value[flagged.places]
+    made: dict[str, Any] = {
+        "kind": flagged.kind,
+        **span_of(curve.step, flagged).model_dump(),
+        "loss": number(float(np.average(value, weights=np.maximum(curve.targets[flagged.places], 1)))),
+        "expected": number(float(np.mean(judged.expected[flagged.places]))),
+        "band": number(float(np.mean(judged.limit[flagged.places]))),
+        "accounted": 0,
+    }
+    ranks_then = ranks_at(curve.step[flagged.places], data.log.table("events"), data.log.run.ranks)
+    whole = curve.ranks[flagged.places] == ranks_then
+    if 2 * int(whole.sum()) < len(whole):
+        ranks = plural(int(ranks_then[0]), "rank")
+        lacking = f"{plural(int((~whole).sum()), 'step')} of {len(whole)}"
+        return _told(
+            made, Decision(reason="rank_missing", detail=f"the run has {ranks}, and {lacking} lack some of them")
+        )
+    steps = curve.step[flagged.places][whole]
+    if flagged.kind == "not_finite":
+        return _not_finite(data, steps[~np.isfinite(value[whole])], made)
+    stretches = _scored(data, steps)
+    if not len(stretches):
+        return _told(made, _unscored("the flagged steps", _most_read(data, steps)))
+    made["accounted"] = len(np.unique(stretches.step))
+    good = judged.healthy()
+    good[flagged.first :] = False
+    known = np.intersect1d(curve.step[good], data.stretches.step)[-HEALTHY_STEPS:]
+    if not len(known):
+        return _told(made, _unscored("the healthy steps before"))
+    made["healthy_steps"] = len(known)
+    return Division(data, stretches, data.of_steps(known)).episode(made)
+
+
+def _told(made: dict[str, Any], decision: Decision, **more: Any) -> Episode:
+    outcome = "cannot_tell" if decision.reason else "found"
+    said = {"reason": decision.reason, "detail": decision.detail, "together": decision.together}
+    return Episode(**{"outcome": outcome, "found": None, **made, **said, **more})
+
+
+def _unscored(steps: str, read: str = "") -> Decision:
+    detail = (
+        f"of {steps}, the log has no losses of segments: the loop gave none, or they were summed up when they were over"
+        " 10,000 steps old"
+    )
+    return Decision(reason="no_stretch_losses", detail=f"{detail}; {read}" if read else detail)
+
+
+def _most_read(data: Data, steps: Ints) -> str:
+    """Return which shard some steps read more of than others do, at least twice as much; nothing if there is none."""
+    table = data.log.table("stretches")
+    shard, targets = table["shard"].to_numpy(), table["targets"].to_numpy()
+    inside = np.isin(table["step"].to_numpy(), steps) & (shard >= 0)
+    own, others = (
+        np.bincount(data.twins[shard[some]], targets[some], minlength=len(data.rows))
+        for some in (inside, ~inside & (shard >= 0))
+    )
+    if not own.sum() or not others.sum():
+        return ""
+    own, others = own / own.sum(), others / others.sum()
+    most = int(np.argmax(own - others))
+    if own[most] < MOSTLY_READ * others[most]:
+        return ""
+    return f"{own[most]:.0%} of their targets are of {data.names[most]}, and {others[most]:.0%} of other steps'"
+
+
+def _scored(data: Data, steps: Ints) -> Stretches:
+    """Return the stretches of steps, without steps of which less than half of the targets has a loss."""
+    found = data.of_steps(steps)
+    known, inverse = np.unique(found.step, return_inverse=True)
+    scored = np.bincount(inverse, found.targets, minlength=len(known))
+    targets = data.curve.targets[np.searchsorted(data.curve.step, known)]
+    return found.take((2 * scored >= targets)[inverse])
+
+
+def _not_finite(data: Data, steps: Ints, made: dict[str, Any]) -> Episode:
+    """Return what holds the losses that are no numbers, in the first step that has any."""
+    stretches = data.of_steps(steps[:1])
+    broken = ~np.isfinite(stretches.loss)
+    if not broken.any():
+        return _told(made, _unscored("the first step that is not finite"))
+    decision = decide_not_finite(stretches, data.log.run.block_rows)
+    tables = Tables(data, stretches, stretches.targets / stretches.targets.sum())
+    made |= {"accounted": 1, **tables.all(broken)}
+    if decision.unit is None:
+        return _told(made, decision)
+    unit = data.named(decision.unit)
+    found = Found(
+        **tables.unit(unit).model_dump(),
+        kind="block" if unit.rows else "shard",
+        interval=None,
+        rest=None,
+        rest_band=None,
+        rarity=None,
+    )
+    return _told(made, decision, found=found, metrics=shard_metrics(data.manifest, unit.shard))
+
+
+class Division:
+    """An episode whose excess is divided.
+
+    Args:
+        data: The run log and its manifest.
+        stretches: Of its steps, at least one.
+        healthy: Of healthy steps before it, at least one.
+    """
+
+    def __init__(self, data: Data, stretches: Stretches, healthy: Stretches) -> None:
+        self.data, self.stretches, self.healthy = data, stretches, healthy
+        self.block_rows = data.log.run.block_rows
+        healthy_level, _ = self._level(healthy)
+        expectation = fit(healthy, healthy_level, len(data.log.run.sources), self.block_rows)
+        self.healthy_rest = healthy.loss - expectation.of(healthy, healthy_level)
+        level, places = self._level(stretches)
+        weights = stretches.targets / stretches.targets.sum()
+        limit = float(np.dot(weights, data.judged.limit[places]))
+        k = float(np.dot(weights, data.judged.k[places]))
+        self.above_line = float(np.dot(weights, stretches.loss - level))
+        newest = healthy.step > data.judged.last_shift(int(stretches.step[0]))
+        own = trend(healthy.take(newest), healthy_level[newest], expectation, stretches.step)
+        line, variance = own or (level, (limit / k) ** 2 * _LINE)
+        self.account = Account(
+            stretches=stretches,
+            weights=weights,
+            residuals=stretches.loss - expectation.of(stretches, line),
+            expectation=expectation,
+            block_rows=self.block_rows,
+            band=limit,
+            line_variance=variance,
+        )
+
+    def _level(self, stretches: Stretches) -> tuple[Floats, Ints]:
+        """Return the line at the step of each stretch, and these steps' places in the curve."""
+        places = np.searchsorted(self.data.curve.step, stretches.step)
+        return self.data.judged.level[places], places
+
+    def episode(self, made: dict[str, Any]) -> Episode:
+        """Return what there is to say of it."""
+        account = self.account
+        decision = decide(account, self.above_line, usual=self._usual())
+        rarity = None if decision.unit is None else self._rarity(decision)
+        if rarity is not None and made["accounted"] == 1 and rarity.by_chance > RARE:
+            decision = Decision(
+                reason="not_rare",
+                detail=f"it is a single step, and of {rarity.among} units of healthy steps before with as many tokens"
+                f" {rarity.as_high} had losses as far above what was expected; as they vary, 1 of so many is as high by"
+                f" chance in {rarity.by_chance:.1%} of cases",
+                part=decision.part,
+            )
+        common = account.common() if decision.part is None else decision.part.common
+        tables = Tables(self.data, self.stretches, account.weights, account, common)
+        everything = np.ones(len(self.stretches), dtype=bool)
+        chosen = everything if decision.unit is None else decision.unit.of(self.stretches)
+        made |= {
+            "excess": number(account.excess),
+            "above_line": number(self.above_line),
+            "common": number(common),
+            **tables.all(chosen),
+        }
+        if decision.unit is None:
+            return _told(made, decision)
+        metrics = shard_metrics(self.data.manifest, decision.unit.shard)
+        return _told(made, decision, found=self._found(decision, tables, rarity), metrics=metrics)
+
+    def _usual(self) -> bool:
+        """Return whether the shards of the episode were in at least half of the healthy steps."""
+        own = np.isin(self.healthy.shard, np.unique(self.stretches.shard))
+        return 2 * len(np.unique(self.healthy.step[own])) >= len(np.unique(self.healthy.step))
+
+    def _rarity(self, decision: Decision) -> Rarity | None:
+        """Return how often healthy units were as high as that of a decision; None where there is none."""
+        assert decision.unit is not None
+        assert decision.part is not None
+        unit = self.data.named(decision.unit)
+        mask, like = unit.of(self.stretches), healthy_units(self.healthy, self.healthy_rest, unit.rows)
+        if not len(like.weight):
+            return None
+        own = float(step_weights(self.stretches)[mask].sum()) / len(np.unique(self.stretches.step[mask]))
+        means, least = healthy_like(like.weight, like.mean, own, LEAST_UNITS)
+        high, among = int((means >= decision.part.mean).sum()), len(means)
+        by_chance = min(1.0, among * one_sided(decision.part.mean, means)) if among >= LEAST_OTHERS else 1.0
+        return Rarity(as_high=high, among=among, least_weight=round(least, 12), by_chance=round(by_chance, 12))
+
+    def _found(self, decision: Decision, tables: Tables, rarity: Rarity | None) -> Found:
+        part, account = decision.part, self.account
+        assert decision.unit is not None
+        assert part is not None
+        unit = self.data.named(decision.unit)
+        bounds = account.interval(unit.of(self.stretches), part)
+        return Found(
+            **tables.unit(unit).model_dump(),
+            kind="block" if unit.rows else "shard",
+            interval=None if bounds is None else (round(bounds[0], 12), round(bounds[1], 12)),
+            rest=number(part.rest),
+            rest_band=number(part.rest_band),
+            rarity=rarity,
+        )
+
+
+def attribute(data: Data, step: int | None = None) -> Attribution:
+    """Say of each episode of a run which block or shard held the excess, or why that cannot be told.
+
+    Args:
+        data: The run log and its manifest.
+        step: Only the episode that this step is in.
+
+    Raises:
+        RunLogError: A part of the log cannot be read.
+        ConfigError: There is no such step.
+    """
+    curve, judged = data.curve, data.judged
+    norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
+    all_episodes = [episode_of(data, one) for one in judged.spikes]
+    missing, shown = data.missing, all_episodes
+    lacking = missing.number > MISSING_LIMIT * missing.among
+    if step is not None:
+        lacking = step not in missing.whole
+        if step not in curve.step:
+            there = f"its steps are {curve.step[0]:,} to {curve.step[-1]:,}" if len(curve.step) else "it has no step"
+            if missing.number:
+                there += f", and {plural(missing.number, 'step')} of {missing.among:,} are missing"
+            raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
+        shown = [one for one in all_episodes if one.first_step <= step <= one.last_step]
+    episodes = tuple(shown)
+    cut_off = step is None and data.open_ranks > 0
+    asked = np.ones(len(curve.step), dtype=bool) if step is None else curve.step == step
+    exit_code = exit_code_of(episodes, judged=bool(judged.judged[asked].any()), missing=lacking or cut_off)
+    silent = exit_code == ExitCode.NOT_EVALUATED and not episodes
+    return Attribution(
+        manifest=data.manifest.id,
+        dataset=data.log.run.dataset,
+        exit_code=exit_code,
+        reason=("steps_missing" if lacking else "not_closed") if silent else "",
+        asked_step=step,
+        steps=len(curve.step),
+        first_step=int(curve.step[0]) if len(curve.step) else None,
+        last_step=int(curve.step[-1]) if len(curve.step) else None,
+        missing_steps=missing.number,
+        missing_among=missing.among,
+        longest_gap=missing.gap,
+        open_ranks=data.open_ranks,
+        judged=int(judged.judged.sum()),
+        torn_bytes=data.log.torn_bytes,
+        detector=detector_of(judged),
+        episodes=episodes,
+        behind=behind_of(episodes),
+        dips=tuple(span_of(judged.step, one) for one in judged.dips),
+        gradients=tuple(span_of(norms.step, one) for one in norms.spikes),
+        changes=run_changes(data.curve, data.log.table("values")),
+        event_test=event_test_of(data, all_episodes),
+        residual_tests=residual_tests_of(data),
+        source_losses=source_losses_of(data),
+        scaling_law=scaling_law_of(data),
+        collapse=collapse_of(data),
+        run=run_facts(data.log),
+        trained_on=trained_on(data.log, data.manifest),
+    )
+
+
+def detector_of(judged: Judged) -> Detector:
+    """Return how a detector judged, for the record."""
+    above, below = (None, None) if judged.rates is None else (AlarmRate(**asdict(one)) for one in judged.rates)
+    return Detector(
+        window=WINDOW,
+        k=judged.last_k,
+        by="composition" if judged.composed else "loss",
+        composed=judged.composed,
+        visible=tuple(Visible(steps=a, rise=round(b, 9)) for a, b in zip(scan.SCALES, judged.visible, strict=False)),
+        rate=scan.RATE if judged.composed else RATE,
+        healthy=judged.past,
+        above=above,
+        below=below,
+        level_after=LEVEL_AFTER,
+        floor=FLOOR,
+        gap=GAP,
+    )
+
+
+def write_attribution(log: Path, found: Attribution) -> None:
+    """Write ``attribution.json`` into a run log, whole or not at all.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    write_whole(log / ATTRIBUTION_FILE, canonical_json(found.model_dump(mode="json", by_alias=True)) + b"\n")

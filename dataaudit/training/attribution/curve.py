@@ -1,0 +1,355 @@
+"""The loss of a run by step, as its log has it, and the episodes in which it leaves its band."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base.statistics import AlarmRate, Floats, Ints, Mask
+from dataaudit.runlog.reader import RunLog
+from dataaudit.training.attribution.predicted_losses import Segments
+from dataaudit.training.attribution.scan import StepDetector
+from dataaudit.training.attribution.spikes import GAP, SpikeDetector, Verdict
+
+LAG = 256
+"""Newest steps that a rank may not have written yet though others have: as many are written at once."""
+GRADIENT = "grad_global_norm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """What the log says of every step, ascending; a step without any loss is not in it."""
+
+    step: Ints
+    value: Floats
+    """Sum of targets * loss / sum of targets, over ranks and batches; where no loss is known, the loop's own."""
+    targets: Ints
+    ranks: Ints
+    """Ranks that wrote the step."""
+
+
+def curve_of(steps: pa.Table, events: pa.Table) -> Curve:
+    """Return the curve of a log's tables of steps and of events.
+
+    Where some steps are scored and others have only the loop's own loss, that is shifted by the median of what it
+    differs by where both are known: it may hold more than the mean over targets. A step that was scored again, after
+    some updates of the weights, keeps the loop's own loss: the later one may be back inside the band.
+    """
+    names = ("step", "targets", "scored", "loss_sum")
+    columns = {name: steps[name].to_numpy() for name in names}
+    step, inverse = np.unique(columns["step"], return_inverse=True)
+    targets, scored, total = (
+        np.bincount(inverse, columns[name], minlength=len(step)) for name in ("targets", "scored", "loss_sum")
+    )
+    own = pc.cast(steps["user_loss"], pa.float64()).to_numpy()
+    said = pc.is_valid(steps["user_loss"]).to_numpy()
+    weights = np.where(said, np.maximum(columns["targets"], 1), 0)
+    divisor = np.bincount(inverse, weights, minlength=len(step))
+    user = np.bincount(inverse, np.where(said, own, 0.0) * weights, minlength=len(step))
+    user = np.divide(user, divisor, out=np.full(len(step), np.nan), where=divisor > 0)
+    again = events.filter(pc.equal(events["kind"], "scored"))["step"].to_numpy()
+    known = (scored > 0) & ~(np.isin(step, again) & (divisor > 0))
+    value = np.divide(total, scored, out=np.full(len(step), np.nan), where=known)
+    both = known & np.isfinite(user) & np.isfinite(value)
+    shift = float(np.median(user[both] - value[both])) if both.any() else 0.0
+    value = np.where(known, value, user - shift)
+    kept = known | (divisor > 0)
+    return Curve(
+        step=step[kept].astype(np.int64),
+        value=value[kept],
+        targets=targets[kept].astype(np.int64),
+        ranks=np.bincount(inverse, minlength=len(step))[kept],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """Steps that a run made, and that its log lacks: wholly, or those of some rank."""
+
+    number: int
+    among: int
+    """Steps that the run made, as far as the log says."""
+    gap: tuple[int, int] | None
+    """First and last step of the longest run of them; None where only their number is known."""
+    whole: Ints
+    """Steps that every rank wrote, ascending."""
+
+
+def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
+    """Return what a log lacks of the steps between the run's first and last one.
+
+    The first is what the first start says, or 1 where no start is in the log: its beginning is gone. The last is the
+    last one in the log, or that of an event that says what was lost, or that the run was closed. Where the events of a
+    rank say that more was lost than numbers are missing, that counts.
+
+    Args:
+        steps: The log's table of steps.
+        events: Its table of events.
+        ranks: Ranks of the run when it was started.
+    """
+    step, number = np.unique(steps["step"].to_numpy(), return_counts=True)
+    whole = step[number >= ranks_at(step, events, ranks)].astype(np.int64)
+    columns = (events[name].to_pylist() for name in ("rank", "step", "kind", "detail"))
+    held = list(zip(*columns, strict=True))
+    last, common = int(step.max(initial=0)), int(whole.max(initial=0))
+    if common and last - common <= LAG:
+        last = common
+    last = max([last, *(at for _, at, kind, _ in held if kind in _LOST)])
+    first = 1 + min((at for _, at, kind, _ in held if kind in _STARTS), default=0)
+    first = min(first, int(step.min(initial=first)))
+    among = max(0, last - first + 1)
+    whole = whole[(whole >= first) & (whole <= last)]
+    lost = max(_lost(held).values(), default=0)
+    edges = np.concatenate([[first - 1], whole, [last + 1]])
+    longest = int(np.argmax(np.diff(edges)))
+    gap = (int(edges[longest]) + 1, int(edges[longest + 1]) - 1)
+    missing = among - len(whole)
+    return Missing(
+        number=max(missing, lost),
+        among=max(among, len(whole) + lost),
+        gap=gap if missing > 0 else None,
+        whole=whole,
+    )
+
+
+def open_ranks(events: pa.Table, ranks: int) -> int:
+    """Return how many ranks of the newest start did not end their log: they go on, were killed, or cannot write.
+
+    Args:
+        events: The log's table of events.
+        ranks: Ranks of the run when it was started.
+    """
+    last = int(events["step"].to_numpy().max(initial=0)) + 1
+    now = int(ranks_at(np.array([last]), events, ranks)[0])
+    state = {
+        rank: kind
+        for rank, kind in zip(events["rank"].to_pylist(), events["kind"].to_pylist(), strict=True)
+        if kind in _STARTS or kind == "closed"
+    }
+    return sum(kind in _STARTS for rank, kind in state.items() if rank < now)
+
+
+def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
+    """Return of how many ranks the run was at some steps: each start of it says so, and may have others.
+
+    Args:
+        step: int64[n]
+        events: The log's table of events.
+        ranks: Ranks of the run when it was started.
+    """
+    firsts, numbers = [0], [ranks]
+    for kind, at, detail in zip(*(events[name].to_pylist() for name in ("kind", "step", "detail")), strict=True):
+        if kind in _STARTS:
+            with contextlib.suppress(ValueError, AttributeError, KeyError, TypeError):
+                numbers.append(int(orjson.loads(detail)["ranks"]))
+                firsts.append(int(at) + 1)
+    order = np.argsort(firsts, kind="stable")
+    found: Ints = np.array(numbers)[order][np.searchsorted(np.array(firsts)[order], step, "right") - 1]
+    return found
+
+
+_STARTS = frozenset({"started", "resumed"})
+_LOST = {"lost": "steps", "closed": "lost_steps"}
+
+
+def _lost(events: list[tuple[int, int, str, str]]) -> dict[int, int]:
+    """Return the steps that each rank says it lost; what it says adds up from one start to the next."""
+    total: dict[int, int] = {}
+    since: dict[int, int] = {}
+    for rank, _, kind, detail in events:
+        said = 0
+        if kind in _LOST:
+            with contextlib.suppress(ValueError, AttributeError):
+                said = int(orjson.loads(detail).get(_LOST[kind], 0))
+        if kind in _STARTS:
+            since[rank] = 0
+        more = max(0, said - since.get(rank, 0))
+        since[rank] = since.get(rank, 0) + more
+        total[rank] = total.get(rank, 0) + more
+    return total
+
+
+def series_of(values: pa.Table, metric: str) -> tuple[Ints, Floats]:
+    """Return steps, ascending, and a number of the whole model at each, the largest of all ranks.
+
+    Args:
+        values: The log's table of values.
+        metric: Name of the number.
+    """
+    held = values.filter(pc.and_(pc.equal(values["metric"], metric), pc.equal(values["layer"], -1)))
+    step, inverse = np.unique(held["step"].to_numpy(), return_inverse=True)
+    found = np.full(len(step), -np.inf)
+    np.maximum.at(found, inverse, held["value"].to_numpy())
+    return step.astype(np.int64), found
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged:
+    """Flagged steps that follow each other, as places in the curve."""
+
+    places: Ints
+    """Of flagged steps, ascending."""
+    kind: str
+
+    @property
+    def first(self) -> int:
+        """Place of the first one."""
+        return int(self.places[0])
+
+    @property
+    def last(self) -> int:
+        """Place of the last one."""
+        return int(self.places[-1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A curve with what the detector says of it."""
+
+    step: Ints
+    level: Floats
+    """The line at every step, without what its composition adds; NaN where there is none."""
+    expected: Floats
+    """The loss that it should have, with that; the line alone where the composition is not known."""
+    limit: Floats
+    """The band's half width: of the steps that were judged together, in an episode."""
+    k: Floats
+    """That in standard deviations."""
+    last_k: float
+    """That of the step after the last one."""
+    past: int
+    """Healthy steps that it can follow from."""
+    rates: tuple[AlarmRate, AlarmRate] | None
+    """How often a healthy curve like this one leaves the band as it is at the end, above and below; None: not known."""
+    judged: Mask
+    """Steps that were held against a line, or are not finite."""
+    spikes: tuple[Flagged, ...]
+    dips: tuple[Flagged, ...]
+    composed: int
+    """Judged steps whose composition was known."""
+    visible: tuple[float, ...]
+    """Least rise of the loss over 1, 5, 10 and 20 steps that leaves the band, nats/token, median of the steps that were
+    judged by their composition; without such, of one step alone; empty where none was judged."""
+
+    def last_shift(self, step: int) -> int:
+        """Return the last step of the newest change of level before a step; 0 when there is none."""
+        ends = [int(self.step[one.last]) for one in (*self.spikes, *self.dips) if one.kind == "level_shift"]
+        return max((end for end in ends if end < step), default=0)
+
+    def healthy(self) -> Mask:
+        """Return which steps have a line and are in no episode."""
+        out: Mask = np.isfinite(self.level)
+        for one in (*self.spikes, *self.dips):
+            out[one.first : one.last + 1] = False
+        return out
+
+
+def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
+    """Run the detector over a curve alone and join flagged steps to episodes.
+
+    The first steps, for which it is quiet, get the line that is fitted to them.
+    """
+    detector = SpikeDetector(log=log)
+    verdicts = [detector.see(one, held) for one, held in zip(step.tolist(), value.tolist(), strict=True)]
+    return _judged(step, verdicts, detector)
+
+
+def judge_run(log: RunLog, curve: Curve) -> Judged:
+    """Run the detector over the curve of a log, each step by its composition where the log has its segments.
+
+    Steps of which less than half of the targets has a loss, and those that were scored again after updates of the
+    weights, are judged by their loss alone.
+    """
+    detector = StepDetector(len(log.run.sources))
+    segments = _segments_of(log, curve)
+    verdicts = [
+        detector.see(one, held, segments.get(one))
+        for one, held in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
+    ]
+    return _judged(curve.step, verdicts, detector if any(one.limits for one in verdicts) else detector.band)
+
+
+def _segments_of(log: RunLog, curve: Curve) -> dict[int, Segments]:
+    """Return the scored segments of each step that has enough of them."""
+    table, events = log.table("stretches"), log.table("events")
+    table = table.filter(pc.and_(pc.is_finite(pc.fill_null(table["loss"], np.nan)), pc.greater(table["targets"], 0)))
+    order = np.argsort(table["step"].to_numpy(), kind="stable")
+    columns: dict[str, Any] = {name: table[name].to_numpy()[order] for name in Segments._fields}
+    kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
+    found = Segments(**{name: column.astype(kinds[name]) for name, column in columns.items()})
+    step, first = np.unique(table["step"].to_numpy()[order], return_index=True)
+    if not len(step) or not len(curve.step):
+        return {}
+    scored = np.add.reduceat(found.targets, first)
+    again = events.filter(pc.equal(events["kind"], "scored"))["step"].to_numpy()
+    place = np.minimum(np.searchsorted(curve.step, step), len(curve.step) - 1)
+    known = (curve.step[place] == step) & (2 * scored >= curve.targets[place]) & ~np.isin(step, again)
+    bounds = np.append(first, len(order)).tolist()
+    return {
+        one: Segments._make(column[bounds[at] : bounds[at + 1]] for column in found)
+        for at, (one, held) in enumerate(zip(step.tolist(), known.tolist(), strict=True))
+        if held
+    }
+
+
+def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepDetector) -> Judged:
+    """Return a curve with what a detector said of each step."""
+    expected, limit, k = (
+        np.array([getattr(one, name) for one in verdicts], dtype=np.float64) for name in ("expected", "limit", "k")
+    )
+    level = np.array([one.level if one.limits else one.expected for one in verdicts], dtype=np.float64)
+    begun = next((place for place, one in enumerate(verdicts) if np.isfinite(one.expected)), len(verdicts))
+    if begun < len(verdicts):
+        level[:begun] = [verdicts[begun].line_at(one) for one in step[:begun].tolist()]
+        expected[:begun], limit[:begun], k[:begun] = level[:begun], limit[begun], k[begun]
+    above, below = np.zeros(len(verdicts), dtype=bool), np.zeros(len(verdicts), dtype=bool)
+    for place, one in enumerate(verdicts):
+        if one.flagged:
+            first = int(np.searchsorted(step, one.since)) if one.since else place
+            (below if _below(one) else above)[first : place + 1] = True
+            limit[first : place + 1] = one.limit
+    limits = [one.limits for one in verdicts if one.limits]
+    if limits:
+        visible = tuple(np.median(np.array(limits), axis=0).tolist())
+    else:
+        visible = (float(np.nanmedian(limit[begun:])),) if begun < len(verdicts) else ()
+    return Judged(
+        step=step,
+        level=level,
+        expected=expected,
+        limit=limit,
+        k=k,
+        last_k=detector.k,
+        past=detector.past,
+        rates=detector.alarm_rates(),
+        judged=np.array([one.kind != "quiet" for one in verdicts], dtype=bool),
+        spikes=_joined(step, verdicts, above),
+        dips=_joined(step, verdicts, below),
+        composed=len(limits),
+        visible=visible,
+    )
+
+
+def _below(one: Verdict) -> bool:
+    return one.kind == "loss_dip" or (one.kind == "level_shift" and one.distance < 0)
+
+
+def _joined(step: Ints, verdicts: list[Verdict], chosen: Mask) -> tuple[Flagged, ...]:
+    """Return chosen steps in episodes: what is at most GAP steps apart; a new level ends one, as it begins anew."""
+    places = np.flatnonzero(chosen)
+    if not len(places):
+        return ()
+    ends = np.array([verdicts[place].kind == "level_shift" for place in places.tolist()])
+    cut = (np.diff(step[places]) > GAP + 1) | ends[:-1]
+    return tuple(Flagged(one, _kind(one, verdicts)) for one in np.split(places, np.flatnonzero(cut) + 1))
+
+
+def _kind(places: Ints, verdicts: list[Verdict]) -> str:
+    kinds = {verdicts[place].kind for place in places.tolist()}
+    return next((kind for kind in ("not_finite", "level_shift") if kind in kinds), "loss_spike")

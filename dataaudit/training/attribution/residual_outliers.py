@@ -1,0 +1,330 @@
+"""Which blocks and shards are odd by their losses, over the whole run: higher or lower than others of their source.
+
+The loss of a stretch is compared with what its source, length, place in the row, pass, its step's common part and the
+stretch before it in the row predict (without a mask between documents a bad one raises its neighbour's loss). What is
+left is averaged by document, with weights by the precision of a stretch of its length, and documents by unit. Units of
+a source differ by themselves: a random effect (Student's t, with tails as heavy as these units have), whose scale is
+estimated so that the median unit is as far off as it should be (Paule & Mandel 1982, by the median, so that odd units
+do not count).
+
+The distances are held against those of units whose documents were dealt anew within each source, with a random effect
+drawn anew: p = (1 + as far) / (1 + dealt), two-sided, among units of the same source and about as many documents. Below
+10 / (1 + dealt) a generalised Pareto tail stands in where it fits the farthest 250 (Knijnenburg et al. 2009). Nothing
+is named unless the smallest p, over blocks and shards alike, is at most .005. Then those are named whose p over the run
+is at most .05 by Holm's steps. For that list units of every source differ by as much as those of the source that varies
+most, and by what their source may have moved by where few others of it were read at their time.
+
+Units with too few documents are pooled: the small blocks of a shard are one unit, and what is still small is one unit
+of its source. Sources of few units have one random effect together.
+
+An odd unit is a finding to look at. Boilerplate and repeats are odd and harmless: by itself it proposes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dataaudit.base.statistics import (
+    EXACT_SIGMA,
+    Floats,
+    Ints,
+    Mask,
+    fit_tail,
+    group_means,
+    spread,
+    variance_between,
+    weighted_median,
+)
+from dataaudit.training.attribution.findings import Odd, ResidualTestFound
+from dataaudit.training.attribution.loss_decomposition import Stretches
+from dataaudit.training.attribution.predicted_losses import FAR, predicted_away
+from dataaudit.training.attribution.run_findings import numbered
+
+RUN_WIDE = 0.005
+"""Up to which the smallest p, over all units of the run, names any."""
+WITHIN = 0.05
+"""Chance that one that is named with it is false, at most."""
+FAMILIES = 2
+"""Blocks and shards."""
+LEAST_DOCUMENTS = 3
+"""Documents below which a unit is pooled with others."""
+LEAST_UNITS = 20
+"""Units of a source, or of sources with fewer ones together, below which their random effect is not known."""
+LEAST_OF_SOURCE = 3
+"""Units of a source below which none is tested: there is nothing to compare them with."""
+POOLED = (1 << 40) - 1
+"""Block number of a shard's small blocks together; the small units of a source are -2 less its place."""
+FREEDOMS = ((math.inf, 1.0), (8, 0.9117), (4, 0.8292))
+"""Degrees of freedom of Student's t by which units may differ, and the squared median of a normal variable over that of
+this t. Real blocks lie farther out than normal ones: the first t is taken of which no more units lie in the tail than
+they should."""
+TAIL = 0.03
+"""Share of units by which that is asked."""
+DEALT = 200_000
+"""Units dealt anew in all, about; 20 of each unit at least, 1,000 at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Documents:
+    """Residuals of documents."""
+
+    own: Ints
+    """Unit of each."""
+    unit: Ints
+    """The same where small ones are pooled: what is tested."""
+    source: Ints
+    """From 1; 0 where it has no name."""
+    mean: Floats
+    precision: Floats
+    """Of the mean: 1 / variance, nats/token."""
+    beside: float
+    left_out: int
+    overlap: Floats
+    """Share of each that was read in steps of a far unit of another shard."""
+    steps_left_out: int
+    unknown: Floats
+    """Variance of what its source moved by in its time, where few others of the source say so."""
+    alone: int = 0
+    """Units that were never read beside another."""
+
+
+def residual_test(
+    documents: Documents,
+    *,
+    seed: int = 0,
+    kind: Literal["block", "shard"] = "block",
+    named: Callable[[int], dict[str, Any]] = numbered,
+) -> ResidualTestFound:
+    """Test all units of one size.
+
+    Args:
+        documents: Of :func:`document_residuals`.
+        seed: Of the dealing: the same log gives the same p.
+        kind: What the units are.
+        named: Returns what names a unit, as ``Stretches.units`` has it.
+    """
+    random = np.random.Generator(np.random.PCG64([seed, len(documents.unit)]))
+    units, inverse, sizes = np.unique(documents.unit, return_inverse=True, return_counts=True)
+    source = _main_source(inverse, documents.source, len(units))
+    enough = sizes >= LEAST_DOCUMENTS
+    among = np.bincount(source[enough], minlength=int(source.max(initial=0)) + 1)
+    group = np.where(among[source] >= LEAST_UNITS, source, 0)
+    together = (group == 0) & enough & (among[source] >= LEAST_OF_SOURCE)
+    tested = (enough & (group > 0)) | (together & (int(together.sum()) >= LEAST_UNITS))
+    kept = np.flatnonzero(tested[inverse])
+    place = np.cumsum(tested) - 1
+    member, of = place[inverse[kept]], group[tested]
+    number = int(tested.sum())
+    mean, precision = documents.mean[kept], documents.precision[kept]
+    first, weight = group_means(member, mean, precision, number)
+    usual, _ = group_means(documents.source[kept], mean, precision, int(documents.source.max(initial=0)) + 1)
+    mean = mean - _of_units(usual, source[tested], first, weight)[documents.source[kept]]
+    average, weight = group_means(member, mean, precision, number)
+    unknown, _ = group_means(member, documents.unknown[kept], precision, number)
+    chance = 1 / np.maximum(weight, 1e-300)
+    by_source = _effects(average, 1 / (chance + unknown), of)
+    effect, widest = by_source[of] + unknown, by_source.max() + unknown
+    distance = average / np.sqrt(effect + chance)
+    stratum = of * 64 + np.log2(sizes[tested]).astype(np.int64)
+    dealt = _dealt(member, documents.source[kept], mean, precision, number, random)
+    p, fitted = _p_values(np.abs(distance), stratum, *dealt, effect, random)
+    beside_all, _ = _p_values(np.abs(average) / np.sqrt(widest + chance), stratum, *dealt, widest, random)
+    run_p = min(1.0, FAMILIES * max(1, number) * float(beside_all.min(initial=1.0)))
+    discovered = _discovered(beside_all)
+    own = len(np.unique(documents.own[kept]))
+    overlap, _ = group_means(member, documents.overlap[kept], precision, number)
+    order = np.lexsort((-np.abs(distance), p))
+    shown = order[: max(20, min(200, int(discovered.sum())))]
+    return ResidualTestFound(
+        kind=kind,
+        outcome="outlier_shard" if discovered[shown].any() else "none" if own else "not_evaluated",
+        tested=own,
+        too_small=len(np.unique(documents.own)) - own + documents.alone,
+        pooled=len(np.unique(documents.own[kept][documents.own[kept] != documents.unit[kept]])),
+        run_p=run_p,
+        limit=RUN_WIDE,
+        steps_left_out=documents.steps_left_out,
+        documents=len(kept),
+        beside=round(documents.beside, 9),
+        left_out=documents.left_out,
+        units=tuple(
+            Odd(
+                **named(int(units[tested][one])),
+                documents=int(sizes[tested][one]),
+                mean=round(float(average[one]), 9),
+                distance=round(float(distance[one]), 6),
+                p=float(p[one]),
+                fitted=bool(fitted[one]),
+                overlap=round(float(overlap[one]), 6),
+                outlier=bool(discovered[one]),
+            )
+            for one in shown.tolist()
+        ),
+    )
+
+
+def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> Floats:
+    """Return what is usual of each source: the weighted median of its units, which a few odd ones do not move."""
+    found = usual.copy()
+    for one in np.unique(source).tolist():
+        inside = source == one
+        found[one] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
+    return found
+
+
+def pooled_up(unit: Ints, source: Ints, *, blocks: bool) -> Ints:
+    """Return units of which the small ones are pooled, by shard and then by source.
+
+    Args:
+        unit: int64[documents] as ``Stretches.units`` has them.
+        source: int64[documents] from 1.
+        blocks: Whether they are blocks, and no shards.
+    """
+    found = unit.copy()
+    for pool in (unit | POOLED, -1 - source) if blocks else (-1 - source,):
+        _, inverse, sizes = np.unique(found, return_inverse=True, return_counts=True)
+        few = (sizes < LEAST_DOCUMENTS)[inverse.ravel()]
+        found[few] = pool[few]
+    return found
+
+
+def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, shards: bool = False) -> Documents:
+    """Return what is left of the losses of documents when all that predicts them is taken away.
+
+    Args:
+        stretches: Scored ones, of any steps.
+        epoch: int64[n] pass of each; those of repeats are negative.
+        block_rows: Rows of a block.
+        shards: Whether the units are shards.
+    """
+    finite = np.isfinite(stretches.loss) & (stretches.shard >= 0) & (stretches.targets > 0)
+    held = stretches.take(finite)
+    order = np.lexsort((held.start, held.batch_row, held.micro_batch, held.rank, held.step))
+    held, epoch = held.take(order), epoch[finite][order]
+    blocks = held.units(block_rows)
+    units = held.shard if shards else blocks
+    found = predicted_away(held, epoch, blocks, units)
+    rest, beside, behind = _beside(held, found.rest, found.weight, blocks)
+    weight = np.where(behind, 0.0, found.weight)
+    key = np.stack([held.shard, held.row])
+    documents, inverse = np.unique(key, axis=1, return_inverse=True)
+    inverse = inverse.ravel()
+    mean, precision = group_means(inverse, rest, weight, documents.shape[1])
+    overlap, _ = group_means(inverse, found.overlap.astype(np.float64), weight, documents.shape[1])
+    first = np.zeros(documents.shape[1], dtype=np.int64)
+    first[inverse[::-1]] = np.arange(len(inverse))[::-1]
+    known = precision > 0
+    mean, precision = mean[known], precision[known]
+    own = variance_between(mean, precision)
+    unit, source = units[first][known], held.source[first][known] + 1
+    return Documents(
+        own=unit,
+        unit=pooled_up(unit, source, blocks=not shards),
+        source=source,
+        mean=mean,
+        precision=1 / (own + 1 / precision),
+        beside=beside,
+        left_out=int(behind.sum()),
+        overlap=overlap[known],
+        steps_left_out=found.steps_left_out,
+        unknown=group_means(inverse, found.unknown, weight, documents.shape[1])[0][known],
+        alone=len(np.setdiff1d(units, unit)),
+    )
+
+
+def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, Mask]:
+    """Take away what the stretch before in the row adds; say which stand behind a far one of another block."""
+    same = np.ones(max(0, len(rest) - 1), dtype=bool)
+    for name in ("step", "rank", "micro_batch", "batch_row"):
+        column = getattr(held, name)
+        same &= column[1:] == column[:-1]
+    other = (held.shard[1:] != held.shard[:-1]) | (held.row[1:] != held.row[:-1])
+    pairs = np.flatnonzero(same & other)
+    far = np.zeros(len(rest), dtype=bool)
+    if len(pairs) < 100:
+        return rest, 0.0, far
+    bound = FAR * spread(rest, sigma=EXACT_SIGMA)
+    before, after = np.clip(rest[pairs], -bound, bound), np.clip(rest[pairs + 1], -bound, bound)
+    weights = weight[pairs + 1]
+    # Less the mean of their step, n residuals have a correlation of -1 / (n - 1) with each other.
+    common = before**2 / np.maximum(np.bincount(held.step)[held.step[pairs]] - 1, 1)
+    slope = float(np.dot(weights, before * after + common) / max(np.dot(weights, before**2), 1e-300))
+    found = rest.copy()
+    found[pairs + 1] -= slope * before
+    away = np.abs(rest[pairs]) * np.sqrt(weight[pairs]) > FAR
+    far[pairs[away & (blocks[pairs] != blocks[pairs + 1])] + 1] = True
+    return found, slope, far
+
+
+def _effects(average: Floats, weight: Floats, source: Ints) -> Floats:
+    """Return the variance of units of each source."""
+    found = np.zeros(int(source.max(initial=0)) + 1)
+    for one in np.unique(source).tolist():
+        inside = source == one
+        found[one] = variance_between(average[inside], weight[inside])
+    return found
+
+
+def _main_source(unit: Ints, source: Ints, units: int) -> Ints:
+    """Return the source that most documents of each unit have; the lowest of several."""
+    sources = int(source.max(initial=0)) + 1
+    pairs, counts = np.unique(unit * sources + source, return_counts=True)
+    order = np.lexsort((pairs, -counts, pairs // sources))
+    first = np.unique(pairs[order] // sources, return_index=True)[1]
+    found = np.zeros(units, dtype=np.int64)
+    found[pairs[order][first] // sources] = pairs[order][first] % sources
+    return found
+
+
+def _dealt(
+    member: Ints, source: Ints, mean: Floats, precision: Floats, units: int, random: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Return means of units whose documents were dealt anew within each source, and variances: [rounds, units]."""
+    rounds = int(np.clip(DEALT // max(1, units), 20, 1_000))
+    held = [np.flatnonzero(source == one) for one in np.unique(source)]
+    found, chance = np.empty((rounds, units)), np.empty((rounds, units))
+    for one in range(rounds):
+        to = np.empty_like(member)
+        for places in held:
+            to[places] = random.permutation(places)
+        found[one], weight = group_means(member, mean[to], precision[to], units)
+        chance[one] = 1 / np.maximum(weight, 1e-300)
+    return found, chance
+
+
+def _p_values(
+    distance: Floats, stratum: Ints, dealt: Floats, chance: Floats, effect: Floats, random: np.random.Generator
+) -> tuple[Floats, Mask]:
+    """Return p of each unit, and whether it is of a fitted tail, beside dealt ones whose tails are as heavy."""
+    p, drawn = np.ones(len(distance)), {}
+    for freedom, narrower in FREEDOMS:
+        own = random.standard_normal(dealt.shape) if freedom == math.inf else random.standard_t(freedom, dealt.shape)
+        null = np.abs(dealt + np.sqrt(narrower * effect) * own) / np.sqrt(effect + chance)
+        drawn = {one: np.sort(null[:, stratum == one].ravel()) for one in np.unique(stratum).tolist()}
+        for one, ascending in drawn.items():
+            inside = stratum == one
+            as_far = len(ascending) - np.searchsorted(ascending, distance[inside], "left")
+            p[inside] = (1 + as_far) / (1 + len(ascending))
+        if not len(p) or (p <= TAIL).mean() <= TAIL + math.sqrt(TAIL * (1 - TAIL) / len(p)):
+            break
+    fitted = np.zeros(len(p), dtype=bool)
+    for one, ascending in drawn.items():
+        rare = np.flatnonzero((stratum == one) & (p * (1 + len(ascending)) < 11))
+        if len(rare) and (tail := fit_tail(ascending, random)) is not None:
+            p[rare], fitted[rare] = tail.beyond(distance[rare]), True
+    return p, fitted
+
+
+def _discovered(p: Floats) -> Mask:
+    """Return which are named, by Holm's steps; the other size may have as many units."""
+    ranked = np.sort(p)
+    adjusted = FAMILIES * ranked * np.arange(len(p), 0, -1)
+    missed = np.flatnonzero(adjusted > WITHIN)
+    if not len(p) or adjusted[0] > RUN_WIDE:
+        return np.zeros(len(p), dtype=bool)
+    return p < ranked[missed[0]] if len(missed) else np.ones(len(p), dtype=bool)

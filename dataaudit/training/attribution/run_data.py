@@ -1,0 +1,140 @@
+"""A run log beside the manifest that the run was trained on: its curve, its stretches, its shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dataaudit.base.errors import ManifestMismatch, RunLogError
+from dataaudit.base.statistics import Ints
+from dataaudit.base.text import plural
+from dataaudit.manifest.load import Manifest, load_manifest
+from dataaudit.runlog.reader import RunLog, load_run
+from dataaudit.training.attribution.curve import Curve, Judged, Missing, curve_of, judge_run, missing_of, open_ranks
+from dataaudit.training.attribution.loss_decomposition import Stretches
+from dataaudit.training.attribution.verdict import Unit
+
+
+@dataclass(frozen=True)
+class Data:
+    """A run log beside the manifest that the run was trained on."""
+
+    log: RunLog
+    manifest: Manifest
+    reference: RunLog | None = None
+    """Of a healthy run that this one is held against."""
+
+    @cached_property
+    def curve(self) -> Curve:
+        """Every step's loss."""
+        return curve_of(self.log.table("steps"), self.log.table("events"))
+
+    @cached_property
+    def missing(self) -> Missing:
+        """Steps that the log lacks."""
+        return missing_of(self.log.table("steps"), self.log.table("events"), self.log.run.ranks)
+
+    @cached_property
+    def open_ranks(self) -> int:
+        """Ranks whose log has no end."""
+        return open_ranks(self.log.table("events"), self.log.run.ranks)
+
+    @cached_property
+    def judged(self) -> Judged:
+        """What the detector says of it."""
+        return judge_run(self.log, self.curve)
+
+    @cached_property
+    def stretches(self) -> Stretches:
+        """All stretches whose loss is known, by step; those of shards with equal bytes under the lowest ordinal.
+
+        Raises:
+            RunLogError: They name a shard that the manifest lacks.
+        """
+        table = self.log.table("stretches")
+        table = table.filter(pc.and_(pc.is_valid(table["loss"]), pc.greater(table["targets"], 0)))
+        order = np.argsort(table["step"].to_numpy(), kind="stable")
+        names = [name for name in Stretches.__slots__ if name != "loss"]
+        columns = {name: table[name].to_numpy()[order].astype(np.int64) for name in names}
+        shard, twins = columns["shard"], self.twins
+        if len(shard) and not -1 <= int(shard.min()) <= int(shard.max()) < len(twins):
+            raise RunLogError(
+                f"{self.log.folder} names the shards {shard.min()} to {shard.max()}, the manifest has"
+                f" {plural(len(twins), 'shard')}",
+                "Its stretches are damaged.",
+            )
+        columns["shard"] = np.append(twins, -1)[shard]
+        return Stretches(**columns, loss=table["loss"].to_numpy()[order].astype(np.float64))
+
+    def of_steps(self, steps: Ints) -> Stretches:
+        """Return the stretches of some steps."""
+        return self.stretches.take(np.isin(self.stretches.step, steps))
+
+    @cached_property
+    def twins(self) -> Ints:
+        """By ordinal: the lowest one with equal bytes; its own when there is none, or it was not read."""
+        digests = self.manifest.table("shards", ["sha256"])["sha256"].combine_chunks()
+        own = np.arange(len(digests), dtype=np.int64)
+        codes = digests.dictionary_encode().indices.to_numpy(zero_copy_only=False)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        unread = pc.equal(digests, "").to_numpy(zero_copy_only=False)
+        twins: Ints = np.where(unread, own, first[inverse])
+        return twins
+
+    @cached_property
+    def rows(self) -> Ints:
+        """Records by ordinal."""
+        rows: Ints = self.manifest.table("shards", ["rows"])["rows"].to_numpy()
+        return rows
+
+    def named(self, unit: Unit) -> Unit:
+        """Return a block as its shard where that has no other block."""
+        if unit.rows and 0 < self.rows[unit.shard] <= unit.rows:
+            return Unit(number=unit.shard, rows=0)
+        return unit
+
+    @cached_property
+    def names(self) -> list[str]:
+        """``split/uri`` by ordinal."""
+        table = self.manifest.table("shards", ["split", "uri"])
+        return [
+            f"{split}/{uri}" for split, uri in zip(table["split"].to_pylist(), table["uri"].to_pylist(), strict=True)
+        ]
+
+
+def load_data(log: Path, manifest: Path, reference: Path | None = None) -> Data:
+    """Load a run log and the manifest that it has to be of.
+
+    Args:
+        log: Folder of the run log.
+        manifest: Folder of the manifest.
+        reference: Folder of the run log of a healthy run; it may be of another manifest.
+
+    Raises:
+        RunLogError: The log is absent or damaged, or of another manifest.
+        ManifestError: The manifest is absent or damaged.
+        ManifestMismatch: The log's table of shards is not the manifest's.
+    """
+    data = Data(load_run(log), load_manifest(manifest), None if reference is None else load_run(reference))
+    said, found = data.log.run.manifest, data.manifest.id
+    if said is None:
+        raise RunLogError(
+            f"{log} is the log of a run that opened no manifest: its batches have no tags",
+            "Train on what `open_manifest` opens: `dataaudit explain training`.",
+        )
+    if said != found:
+        raise RunLogError(
+            f"{log} is the log of a run on the manifest {said}, {manifest} is {found}",
+            "Name the manifest that the run was trained on: ordinals of shards mean nothing in another one.",
+        )
+    copied, shards = data.log.shards, data.manifest.table("shards", ["shard", "sha256"])
+    for name in {"shard", "sha256"} & set(copied.column_names):
+        if copied[name].to_pylist() != shards[name].to_pylist():
+            raise ManifestMismatch(
+                f"the table of shards in {log} is not that of {manifest}", "One of them was changed."
+            )
+    return data

@@ -1,0 +1,466 @@
+"""What a run was really trained on, against its manifest: sources, passes, tokens, lengths, padding, languages.
+
+Targets by shard and source are exact: stretches that the log keeps, and the sums of those that it does not. Tokens are
+compared with the manifest's counts of the same source; what chance gives follows from documents being read whole, in an
+order that nothing but chance decides (:func:`dataaudit.base.divergence.kl_null_of_passes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base.divergence import NULL_FACTOR, clump_size, divergences, kl_null_of_passes
+from dataaudit.base.statistics import Floats, Ints
+from dataaudit.decide.diff.drifts import OTHER, Histogram
+from dataaudit.manifest.load import Manifest
+from dataaudit.runlog.format import WINDOW_STEPS
+from dataaudit.runlog.reader import RunLog
+from dataaudit.training.attribution.run_facts import Series, told_of
+from dataaudit.training.attribution.run_findings import (
+    LanguageTrained,
+    LengthsTrained,
+    Mark,
+    SourceTrained,
+    TokenDrift,
+    TrainedOn,
+    number,
+)
+
+POINTS = 0.02
+"""Distance from the declared share from which on a source is off."""
+OVER = 1.05
+"""Passes over the declared epochs from which on a source was read too often."""
+ALARM_NATS = 0.05
+"""As of the manifest's own drift."""
+GROUPS = 20
+"""Stretches of a run of which an interval is made."""
+_T95 = 2.093
+"""97.5 % quantile of Student's t with 19 degrees of freedom."""
+_Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run log beside the manifest that it is of."""
+
+    log: RunLog
+    manifest: Manifest
+
+    @cached_property
+    def amounts(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Step (or first step of a window), shard, source and targets of all that was trained on."""
+        names = ("shard", "source", "targets")
+        stretches, sums = self.log.table("stretches"), self.log.table("sums")
+        shard, source, targets = (
+            np.concatenate([table[name].to_numpy().astype(np.int64) for table in (stretches, sums)]) for name in names
+        )
+        step = np.concatenate([stretches["step"].to_numpy(), sums["window"].to_numpy()]).astype(np.int64)
+        if len(sums):
+            step = step // WINDOW_STEPS
+        return step, shard, source, targets
+
+    @cached_property
+    def opened(self) -> pa.Table:
+        """Shards that loaders got, with what the manifest says of them."""
+        held = self.log.shards
+        mine = self.manifest.table("shards", ["shard", "split", "documents", "tokens", "sources", "languages"])
+        if "held" not in held.column_names:
+            return mine
+        return mine.filter(pc.equal(held["held"], ""))
+
+    @cached_property
+    def told(self) -> dict[str, Any]:
+        """What the run was told of itself."""
+        return told_of(self.log.table("events"))
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether ids are meant to be those of the manifest's tokenizer."""
+        tokenizer = self.manifest.core.tokenizer
+        return self.told.get("tokenizer", "") in ("", tokenizer.name, tokenizer.sha256, f"sha256:{tokenizer.sha256}")
+
+
+def trained_on(log: RunLog, manifest: Manifest) -> TrainedOn:
+    """Return what a run was trained on, against its manifest.
+
+    Raises:
+        RunLogError: A part of the log cannot be read.
+    """
+    data = Trained(log, manifest)
+    _, shard, _, targets = data.amounts
+    tokens = log.table("tokens")
+    size = manifest.core.tokenizer.vocab_size
+    ids, counts = tokens["token"].to_numpy(), tokens["count"].to_numpy()
+    same = data.same_tokens
+    outside = int(counts[(ids < 0) | (ids >= size)].sum()) if same else int(counts[ids < 0].sum())
+    special = int(counts[np.isin(ids, manifest.core.tokenizer.special_ids)].sum()) if same else 0
+    drift, reason = _drifts(data, tokens)
+    languages, known = _languages(data)
+    return TrainedOn(
+        tokens=int(targets.sum()),
+        merged=int(targets[shard < 0].sum()),
+        unit="tokens" if same else "other tokens",
+        sources=_sources(data),
+        counted_tokens=int(counts.sum()),
+        outside=outside,
+        special=special,
+        drift=drift,
+        drift_reason=reason,
+        languages=languages,
+        languages_of=known,
+        lengths=_lengths(data),
+    )
+
+
+def source_tokens(log: RunLog) -> dict[str, int]:
+    """Return the targets of each source that was met, the most first, from a log alone."""
+    found = np.zeros(len(log.run.sources), np.int64)
+    for name in ("stretches", "sums"):
+        table = log.table(name)
+        source = table["source"].to_numpy()
+        known = (source >= 0) & (source < len(found))
+        np.add.at(found, source[known], table["targets"].to_numpy()[known])
+    order = np.argsort(-found, kind="stable")
+    return {log.run.sources[place]: int(found[place]) for place in order.tolist() if found[place]}
+
+
+def _sources(data: Trained) -> tuple[SourceTrained, ...]:
+    step, _, source, targets = data.amounts
+    names = data.log.run.sources
+    known = (source >= 0) & (source < len(names))
+    total = np.bincount(source[known], targets[known], minlength=len(names)).astype(np.int64)
+    documents, corpus = _of_sources(data.opened)
+    begun = _begun(data)
+    declared, epochs = _declared(data.manifest, names)
+    everything, audited = int(total.sum()), sum(corpus.values())
+    bounds = share_bounds(step[known], source[known], targets[known], len(names))
+    found = []
+    for place, name in enumerate(names):
+        if not total[place] and name not in declared:
+            continue
+        share = total[place] / everything if everything else 0.0
+        low, high = (None, None) if bounds is None else (float(bounds[0][place]), float(bounds[1][place]))
+        wanted = declared.get(name)
+        known_off = wanted is not None and abs(share - wanted) > POINTS
+        passes = begun[place] / documents[name] if begun.any() and documents.get(name) else None
+        most = epochs.get(name)
+        found.append(
+            SourceTrained(
+                source=name,
+                tokens=int(total[place]),
+                share=round(float(share), 9),
+                low=None if low is None else round(low, 9),
+                high=None if high is None else round(high, 9),
+                declared=None if wanted is None else round(wanted, 9),
+                corpus_share=round(corpus.get(name, 0) / audited, 9) if audited else None,
+                off=known_off and _outside(wanted, low, high),
+                documents=documents.get(name),
+                begun=int(begun[place]),
+                passes=None if passes is None else round(passes, 6),
+                declared_epochs=most,
+                over=most is not None and passes is not None and passes > OVER * most,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: (-one.tokens, one.source)))
+
+
+def _outside(value: float | None, low: float | None, high: float | None) -> bool:
+    return value is not None and low is not None and high is not None and not low <= value <= high
+
+
+def share_bounds(step: Ints, source: Ints, targets: Ints, sources: int) -> tuple[Floats, Floats] | None:
+    """Return the 95 % interval of each source's share, by leaving out each of twenty stretches of the run in turn.
+
+    Batches that follow each other are alike where shards are read one after another; stretches of a twentieth of the
+    run are nearly not. None where there are fewer than as many steps, or windows.
+
+    Args:
+        step: int64[n] step, or window, of each amount.
+        source: int64[n] from 0.
+        targets: int64[n]
+        sources: How many there are.
+    """
+    steps, place = np.unique(step, return_inverse=True)
+    if len(steps) < GROUPS:
+        return None
+    group = place * GROUPS // len(steps)
+    table = np.bincount(group * sources + source, targets, minlength=GROUPS * sources).reshape(GROUPS, sources)
+    total = table.sum(axis=0)
+    share = total / total.sum()
+    rest = total - table
+    without = rest / rest.sum(axis=1, keepdims=True)
+    error = np.sqrt((GROUPS - 1) / GROUPS * ((without - without.mean(axis=0)) ** 2).sum(axis=0))
+    return np.maximum(share - _T95 * error, 0.0), np.minimum(share + _T95 * error, 1.0)
+
+
+def _of_sources(opened: pa.Table) -> tuple[dict[str, int], dict[str, int]]:
+    """Return documents and tokens of the opened shards by source."""
+    documents: dict[str, int] = {}
+    tokens: dict[str, int] = {}
+    for row in opened["sources"].to_pylist():
+        for one in row or ():
+            documents[one["source"]] = documents.get(one["source"], 0) + one["documents"]
+            tokens[one["source"]] = tokens.get(one["source"], 0) + one["tokens"]
+    return documents, tokens
+
+
+def _begun(data: Trained) -> Ints:
+    """Return int64[sources] documents of which the first token was trained on."""
+    table = data.log.table("lengths")
+    source = table["source"].to_numpy().astype(np.int64)
+    known = source >= 0
+    size = len(data.log.run.sources)
+    return np.bincount(source[known], table["begun"].to_numpy()[known], minlength=size).astype(np.int64)
+
+
+def _declared(manifest: Manifest, names: tuple[str, ...]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the declared shares, of sources that are there, and the declared epochs."""
+    mixture = manifest.core.mixture
+    weights = {name: entry["weight"] for name, entry in mixture.items() if name in names}
+    whole = sum(weights.values())
+    shares = {name: weight / whole for name, weight in weights.items()} if whole > 0 else {}
+    return shares, {name: mixture[name]["epochs"] for name in shares if "epochs" in mixture[name]}
+
+
+def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], Any]:
+    """Return the drift of all tokens and of each source, or why there is none."""
+    if not data.same_tokens:
+        return (), "other_tokenizer"
+    if not len(tokens):
+        return (), "no_labels"
+    histogram = Histogram(data.manifest)
+    if histogram.empty:
+        return (), "no_histogram"
+    splits = sorted(set(data.opened["split"].to_pylist()))
+    size = max(histogram.size, int(tokens["token"].to_numpy().max(initial=-1)) + 1)
+    names = data.log.run.sources
+    found = []
+    everything = np.zeros(size, np.int64)
+    reference = np.zeros(size, np.int64)
+    for split in splits:
+        counts = histogram.counts((split, None), size)
+        reference += 0 if counts is None else counts
+    special = data.manifest.core.tokenizer.special_ids
+    reference = _without(reference, special)
+    source = tokens["source"].to_numpy()
+    for place in (-1, *range(len(names))):
+        now, half = _dense(tokens.filter(pa.array(source == place)), size, special)
+        everything += now
+        if place < 0 or not now.any() or (names[place] == OTHER and histogram.folded):
+            continue
+        own = [histogram.counts((split, names[place]), size) for split in splits]
+        held = [one for one in own if one is not None]
+        own_reference = _without(sum(held[1:], held[0]), special) if held else reference[:0]
+        if own_reference.any():
+            found.append(_drift(names[place], now, half, own_reference))
+    if not everything.any() or not reference.any():
+        return (), "no_histogram" if everything.any() else "no_labels"
+    if len(found) != 1:
+        found.insert(0, _drift("", everything, None, reference))
+    else:
+        found[0] = found[0].model_copy(update={"source": ""})
+    return tuple(found), ""
+
+
+def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """Return int64[size] counts by token, without special ones, and those of the half of the documents."""
+    ids = tokens["token"].to_numpy()
+    kept = (ids >= 0) & ~np.isin(ids, special)
+    every, half = (
+        np.bincount(ids[kept], tokens[name].to_numpy()[kept], minlength=size).astype(np.int64)
+        for name in ("count", "half")
+    )
+    return every, half
+
+
+def _without(counts: Ints, special: tuple[int, ...]) -> Ints:
+    """Return counts without those of special tokens."""
+    held = counts.copy()
+    held[[one for one in special if one < len(held)]] = 0
+    return held
+
+
+def _drift(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenDrift:
+    """Compare counts with those that were audited.
+
+    Args:
+        source: Whose.
+        now: int64[v] trained on.
+        half: int64[v] of these, in a random half of the documents; None: chance is not asked about, since what all
+            sources have together depends on their shares.
+        reference: int64[v] audited.
+    """
+    kl, js = divergences(now, reference)
+    passes = float(now.sum()) / float(reference.sum())
+    bias = None
+    if half is not None and half.any() and (now - half).any():
+        clump = max(1.0, clump_size(half, now - half) / max(1.0, passes))
+        bias = kl_null_of_passes(reference, passes, clump)
+    high = None if bias is None else bias * NULL_FACTOR
+    mark: Mark = ""
+    if kl > ALARM_NATS:
+        mark = "unknown" if high is None else "beyond" if kl > high else "perhaps"
+    return TokenDrift(
+        source=source,
+        tokens=int(now.sum()),
+        passes=round(passes, 6),
+        kl=round(kl, 9),
+        js=round(js, 9),
+        kl_bias=None if bias is None else round(bias, 9),
+        kl_bias_high=None if high is None else round(high, 9),
+        mark=mark,
+    )
+
+
+def _languages(data: Trained) -> tuple[tuple[LanguageTrained, ...], float | None]:
+    """Return the estimated shares of languages, and of which part of the targets."""
+    _, shard, _, targets = data.amounts
+    opened = data.opened
+    rows = {
+        int(number_): row
+        for number_, row in zip(opened["shard"].to_pylist(), opened["languages"].to_pylist(), strict=True)
+        if row
+    }
+    if not rows or not int(targets.sum()):
+        return (), None
+    ordinals = np.array(sorted(rows), np.int64)
+    trained = np.bincount(shard[shard >= 0], targets[shard >= 0], minlength=int(ordinals.max()) + 1)[ordinals]
+    names = sorted({one["language"] for row in rows.values() for one in row})
+    table = np.zeros((len(ordinals), len(names)))
+    for place, ordinal in enumerate(ordinals.tolist()):
+        for one in rows[ordinal]:
+            table[place, names.index(one["language"])] = one["tokens"]
+    tokens = table.sum(axis=1)
+    kept = (trained > 0) & (tokens > 0)
+    if not kept.any():
+        return (), None
+    documents = np.array([sum(one["documents"] for one in rows[ordinal]) for ordinal in ordinals.tolist()])
+    share, error = language_shares(
+        trained[kept], tokens[kept], documents[kept], table[kept], spread=_spread(data), sampled=data.same_tokens
+    )
+    audited = table.sum(axis=0) / tokens.sum()
+    found = [
+        LanguageTrained(
+            language=name,
+            share=round(float(share[place]), 9),
+            low=None if error is None else round(max(0.0, float(share[place] - _Z95 * error[place])), 9),
+            high=None if error is None else round(min(1.0, float(share[place] + _Z95 * error[place])), 9),
+            corpus_share=round(float(audited[place]), 9),
+        )
+        for place, name in enumerate(names)
+    ]
+    part = float(trained[kept].sum() / targets.sum())
+    return tuple(sorted(found, key=lambda one: (-one.share, one.language))), round(part, 9)
+
+
+def language_shares(
+    trained: Floats, tokens: Floats, documents: Ints, by_language: Floats, *, spread: float, sampled: bool
+) -> tuple[Floats, Floats | None]:
+    """Return the estimated share of each language, and its standard error.
+
+    What was read of a shard is taken to be a random part of its documents: a shard that was read to its end adds
+    nothing to the error, of one that was not the documents that were read are a sample without replacement, whose
+    tokens vary as documents' lengths do.
+
+    Args:
+        trained: float64[shards] targets of each, above 0.
+        tokens: float64[shards] tokens of each, as audited.
+        documents: int64[shards]
+        by_language: float64[shards, languages] tokens, as audited.
+        spread: Variance of a document's tokens over their squared mean.
+        sampled: Whether targets are tokens of the manifest, so that it is known which part of a shard was read.
+    """
+    part = by_language / tokens[:, None]
+    weight = trained / trained.sum()
+    share: Floats = weight @ part
+    if not sampled:
+        return share, None
+    passes = trained / tokens
+    rest = passes - np.floor(passes)
+    read = np.maximum(rest * documents, 1.0)
+    variance = part * (1 - part) * (1 + spread) / read[:, None] * (1 - rest)[:, None]
+    error: Floats = np.sqrt(((weight * rest / passes)[:, None] ** 2 * variance).sum(axis=0))
+    return share, error
+
+
+def _spread(data: Trained) -> float:
+    """Return the variance of a document's tokens over their squared mean, of the training data."""
+    middle, documents = _documents_by_length(data)
+    total = float(documents.sum())
+    mean = float((middle * documents).sum()) / total if total else 0.0
+    return float((documents * (middle - mean) ** 2).sum() / total / mean**2) if mean else 1.0
+
+
+def _documents_by_length(data: Trained) -> tuple[Floats, Ints]:
+    table = data.manifest.table("lengths", ["split", "low", "high", "documents"])
+    splits = pa.array(sorted(set(data.opened["split"].to_pylist())), pa.string())
+    table = table.filter(pc.is_in(table["split"], splits))
+    middle: Floats = (table["low"].to_numpy() + table["high"].to_numpy()) / 2
+    return middle, table["documents"].to_numpy()
+
+
+def _lengths(data: Trained) -> LengthsTrained:
+    table = data.log.table("lengths")
+    length, stretches = table["length"].to_numpy(), table["stretches"].to_numpy()
+    known = length > 0
+    length, stretches = length[known], stretches[known]
+    total = int((length * stretches).sum())
+    begun = int(table["begun"].to_numpy().sum())
+    middle, documents = _documents_by_length(data)
+    audited = int(pc.sum(data.opened["documents"]).as_py() or 0)
+    tokens = int(pc.sum(data.opened["tokens"]).as_py() or 0)
+    series = Series(data.log.table("values"))
+    context = series.of("context")[2]
+    positions, filled = _positions(data.log, series)
+    same = data.same_tokens
+    return LengthsTrained(
+        tokens=total,
+        stretches=int(stretches.sum()),
+        mean=number(total / int(stretches.sum())) if len(stretches) else None,
+        p50=_quantile(length, stretches, 0.5),
+        p95=_quantile(length, stretches, 0.95),
+        document_p50=_quantile(middle, documents, 0.5),
+        document_p95=_quantile(middle, documents, 0.95),
+        tokens_per_document=number(total / begun) if begun else None,
+        tokens_per_document_audited=number(tokens / audited) if audited and same else None,
+        positions=positions,
+        pad_fraction=round(1 - filled / positions, 9) if positions else None,
+        context=int(context[-1]) if len(context) else None,
+        audited_pad_fraction=_audited_padding(data, int(context[-1])) if len(context) else {},
+    )
+
+
+def _positions(log: RunLog, series: Series) -> tuple[int, int]:
+    """Return the places of batches, and the targets in them, of steps where both are known."""
+    step, rank, places = series.of("positions")
+    table = log.table("steps")
+    key = table["step"].to_numpy().astype(np.int64) << 20 | table["rank"].to_numpy()
+    mine = step << 20 | rank
+    inside = np.isin(key, mine)
+    return int(places[np.isin(mine, key)].sum()), int(table["targets"].to_numpy()[inside].sum())
+
+
+def _audited_padding(data: Trained, context: int) -> dict[str, float]:
+    splits = sorted(set(data.opened["split"].to_pylist()))
+    scope = (splits[0], None) if len(splits) == 1 else (None, None)
+    found = {}
+    for record in data.manifest.metrics("pad_fraction"):
+        way, _, length = record.stat.rpartition("_")
+        if length == str(context) and (record.scope.split, record.scope.source) == scope and record.value is not None:
+            found[way] = record.value
+    return dict(sorted(found.items()))
+
+
+def _quantile(values: Any, weights: Any, part: float) -> Any:
+    """Return the least value that a part of the weight is no greater than; None where there is none."""
+    order = np.argsort(values, kind="stable")
+    below = np.cumsum(np.asarray(weights)[order])
+    if not len(below) or not below[-1]:
+        return None
+    return np.asarray(values)[order][int(np.searchsorted(below, part * below[-1]))].item()

@@ -1,0 +1,449 @@
+"""What has to be known of a manifest before it is trained on: a verdict, whose signature, from when.
+
+Whether the files that loaders will open are those that were audited: by size, by a sample of hashes, or by all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import pyarrow as pa
+
+from dataaudit.base import text as t
+from dataaudit.base.errors import ConfigError, CorpusRefused, ExitCode
+from dataaudit.base.yamlfile import nearest
+from dataaudit.decide.gate.policy import Policy
+from dataaudit.decide.gate.run import check_proof, judge
+from dataaudit.decide.gate.verdict import State, Verdict
+from dataaudit.decide.quarantine.released import check_pinned, held_against
+from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.replace import ATTESTATION
+from dataaudit.scan.corpus.storage.address import RemotePath, scheme_of
+from dataaudit.scan.corpus.storage.files import file_of, open_binary, stat_file
+from dataaudit.training.corpus import Passed
+
+if TYPE_CHECKING:
+    from dataaudit.manifest.trust import Summary
+
+Require = Literal["signed", "passed", "verified"]
+CHANGED = "Restore the folder or build again; `dataaudit verify` says more."
+"""What to do about a manifest that is not as it was published."""
+_AHEAD = dt.timedelta(minutes=5)
+"""How far clocks may differ before a verdict is of the future."""
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What has to be known of a manifest."""
+
+    require: Require
+    policy: Policy | None
+    policy_name: Path
+    """Its file, for messages."""
+    baseline: Manifest | None
+    signature: Path | None
+    public_key: Path | None
+    identity: str | None
+    issuer: str | None
+    max_age: dt.timedelta | None
+    listed: Path | None
+    """The quarantine list, whose lines may not be lost."""
+
+
+def check_demand(demand: Demand) -> None:
+    """Refuse arguments that say nothing, or not enough, about what is required.
+
+    Raises:
+        ConfigError: There are such.
+    """
+    if demand.require != "signed" and demand.signature is not None:
+        raise ConfigError(
+            f"signature is of signed verdicts, but require={demand.require!r} asks for none", "Add require='signed'."
+        )
+    named = (demand.public_key, demand.identity, demand.issuer) != (None, None, None)
+    halved = (demand.public_key is None) == (demand.identity is None) or (demand.identity is None) != (
+        demand.issuer is None
+    )
+    if halved and (named or demand.require == "signed"):
+        raise ConfigError(
+            "a signature needs either public_key=FILE or identity=WHO with issuer=URL"
+            if demand.require != "signed"
+            else "require='signed' needs either public_key=FILE or identity=WHO with issuer=URL",
+            "A signature says nothing without knowing whose it has to be.",
+        )
+    if demand.max_age is not None and not isinstance(demand.max_age, dt.timedelta):
+        raise ConfigError(f"max_age: expected a timedelta, found {demand.max_age!r}", "datetime.timedelta(days=30)")
+    if demand.require == "passed" and demand.policy is None:
+        raise ConfigError("require='passed' needs a policy", "Name its file, or a ready one: policy='release-gate'.")
+    if demand.require == "verified" and demand.policy is not None:
+        raise ConfigError("policy is given, but require='verified' judges nothing", "Add require='passed'.")
+    if demand.require != "passed" and demand.baseline is not None:
+        raise ConfigError(f"baseline is given, but require={demand.require!r} judges nothing", "Add require='passed'.")
+
+
+def passed_by(manifest: Manifest, demand: Demand) -> Passed | None:
+    """Return who says that the manifest passed; None when that was not asked."""
+    if demand.require == "verified":
+        return None
+    return _signed(manifest, demand) if demand.require == "signed" else _judged(manifest, demand)
+
+
+def _judged(manifest: Manifest, demand: Demand) -> Passed:
+    """Return what a policy says now."""
+    assert demand.policy is not None
+    lists = held_against(manifest, demand.policy, baseline=demand.baseline)
+    verdict = judge(manifest, demand.policy, baseline=demand.baseline, lists=lists)
+    if not verdict.passed:
+        raise CorpusRefused(
+            f"the manifest does not pass the policy {t.clean(verdict.policy)}: {_why(verdict)}",
+            f"`dataaudit gate {t.clean(str(manifest.folder))} --policy {t.clean(str(demand.policy_name))}` says which"
+            " shards; mend them and build again, or waive a known case.",
+        )
+    return Passed(policy=verdict.policy, version=verdict.policy_version, digest=verdict.policy_digest, signer="", at="")
+
+
+def _why(verdict: Verdict) -> str:
+    """Return the rules that keep a verdict from passing, or what else does."""
+    if verdict.exit_code == ExitCode.NOTHING_EVALUATED:
+        return "nothing was evaluated"
+    told = []
+    for state, word in ((State.FAILED, "failed"), (State.NOT_EVALUATED, "not evaluated")):
+        names = [t.clean(one.rule.name) for one in verdict.rules if state in one.open_states]
+        if names:
+            more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+            told.append(f"{word}: {', '.join(names[:_NAMED])}{more}")
+    return "; ".join(told) or "a waiver has expired"
+
+
+def attested_by(manifest: Manifest, demand: Demand) -> Manifest:
+    """Return a manifest that is known to be signed itself; its baseline has to be, too."""
+    try:
+        from dataaudit.manifest.attestation import attested
+        from dataaudit.manifest.trust import Signer
+    except ModuleNotFoundError as error:
+        raise _no_cryptography(error) from None
+    signer = Signer(public_key=demand.public_key, identity=demand.identity, issuer=demand.issuer)
+    if demand.baseline is not None:
+        attested(demand.baseline, signer)
+    return attested(manifest, signer)
+
+
+def _no_cryptography(error: ModuleNotFoundError) -> ConfigError:
+    return ConfigError(f"to check a signature the module {error.name} is needed", "pip install cryptography")
+
+
+def _signed(manifest: Manifest, demand: Demand) -> Passed:
+    try:
+        from dataaudit.manifest.trust import Trust, TrustedPolicy, check_trust
+    except ModuleNotFoundError as error:
+        raise _no_cryptography(error) from None
+    kind = "sigstore" if demand.public_key is None else "dsse"
+    folder = Path(os.path.abspath(manifest.folder))
+    beside = folder.with_name(f"{folder.name}.verdict.{kind}.json")
+    signature = demand.signature or beside
+    if demand.signature is None and not beside.exists():
+        if demand.policy is not None and (folder / ATTESTATION).exists():
+            return _judged(attested_by(manifest, demand), demand)
+        raise CorpusRefused(
+            f"no signed verdict at {beside}",
+            "`dataaudit export verdict DIR --policy FILE --out FILE --sign --key KEY` writes one; signature= names it."
+            " Of a manifest that `dataaudit sign` signed, policy= has it judged now.",
+        )
+    expected = None if demand.policy is None else TrustedPolicy(path=demand.policy_name, digest=demand.policy.digest)
+    trust = Trust(
+        signature=signature,
+        public_key=demand.public_key,
+        identity=demand.identity,
+        issuer=demand.issuer,
+        policy=expected,
+    )
+    verdict, problems = check_trust(manifest, trust)
+    said = verdict.summary
+    if problems or said is None:
+        raise CorpusRefused(
+            f"the signed verdict does not count: {t.clean(problems[0].text)}",
+            "Train on what was signed, or have this manifest judged and signed: `dataaudit explain verdicts`.",
+        )
+    if demand.listed is not None:
+        check_pinned(demand.listed, None, said)
+    if demand.policy is not None:
+        _ask_today(manifest, demand, said)
+    policy = said.facts.get("policy")
+    own = policy if isinstance(policy, dict) else {}
+    return Passed(
+        policy=str(own.get("name") or said.policy),
+        version=str(own.get("version") or ""),
+        digest=f"sha256:{said.policy_digest}" if said.policy_digest else "",
+        signer=verdict.signer,
+        at=said.time,
+    )
+
+
+def _ask_today(manifest: Manifest, demand: Demand, said: Summary) -> None:
+    """Ask what a policy asks beside its rules: the signed verdict says how that was when it was written.
+
+    Raises:
+        ReleasedHeldBack: The policy's list holds back today what the manifest has in its numbers.
+        QuarantineDamaged: Lines of that list are lost.
+        ManifestMismatch: The record of token files does not prove it any more.
+        SignatureRefused: The policy asks for a signed manifest, and this one is not, or by somebody else.
+    """
+    policy = demand.policy
+    assert policy is not None
+    if policy.require_signature:
+        attested_by(manifest, demand)
+    lists = held_against(manifest, policy)
+    if policy.list_path is not None:
+        check_pinned(policy.list_path, manifest, said)
+    if policy.proof_path is not None:
+        check_proof(policy.proof_path, manifest, lists, policy.token_proof_refuses)
+
+
+def check_age(manifest: Manifest, passed: Passed | None, max_age: dt.timedelta | None) -> None:
+    """Refuse a verdict, or a build, that is older than ``max_age``; nothing is refused where that is None."""
+    if max_age is None:
+        return
+    signed = passed is not None and bool(passed.signer)
+    what = "the signed verdict is" if signed else "the build ended"
+    said = passed.at if passed is not None and signed else manifest.run.finished
+    try:
+        time = dt.datetime.fromisoformat(said)
+    except ValueError:
+        raise CorpusRefused(
+            f"max_age is given, but when {what} cannot be read: {t.clean(said, 100) or 'no time'}", CHANGED
+        ) from None
+    age = dt.datetime.now(dt.UTC) - (time if time.tzinfo else time.replace(tzinfo=dt.UTC))
+    of = f"{what} {'of ' if signed else ''}{time.isoformat()}"
+    if age < -_AHEAD:
+        raise CorpusRefused(f"{of}, which is later than this machine's clock", "Set the clock, or sign again.")
+    if age > max_age:
+        again = "Judge and sign it again." if signed else "Build it again."
+        raise CorpusRefused(f"{of}, longer ago than max_age ({max_age})", f"{again} Or allow more: max_age=.")
+
+
+Check = Literal["size", "sample", "all"]
+CHECKS: tuple[Check, ...] = ("size", "sample", "all")
+SAMPLE_FILES = 64
+SAMPLE_BYTES = 10**9
+STREAMED = "datasets"
+"""Format of shards that are rows of a streamed dataset, and no files."""
+_NAME = 200
+_THREADS = 16
+_LOOKS = 64
+_BLOCK_BYTES = 1 << 20
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+Root = str | os.PathLike[str]
+Roots = Root | Mapping[str, Root] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _File:
+    """A kept shard's file."""
+
+    path: str
+    split: str
+    uri: str
+    size: int
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """``split/uri``, for messages."""
+        return _name(self.split, self.uri)
+
+
+def locate(manifest: Manifest, shards: pa.Table, held: Sequence[str], root: Roots) -> list[str]:
+    """Return where each shard's file lies now; empty for those that are held or streamed.
+
+    Args:
+        manifest: The manifest.
+        shards: Its table of shards: split, uri, format.
+        held: Why loaders do not get a shard; empty when they do.
+        root: Folder or address of all splits, or by split; where it is not said, the manifest's own.
+
+    Raises:
+        ConfigError: ``root`` names a split that there is not, or an address that cannot be read.
+        CorpusRefused: A root is not known or not there, or a URI leads out of it.
+    """
+    columns = [shards[name].to_pylist() for name in ("split", "uri", "format")]
+    needed = [not why and kind != STREAMED for why, kind in zip(held, columns[2], strict=True)]
+    wanted = {split for split, need in zip(columns[0], needed, strict=True) if need}
+    roots = {split: _root(manifest, split, root) for split in sorted(wanted)}
+    if isinstance(root, Mapping):
+        known = [split.name for split in manifest.core.splits]
+        for split in root:
+            if split not in known:
+                raise ConfigError(f"root: no split `{split}`{nearest(split, known)}", "Name splits of the manifest.")
+    paths = []
+    for split, uri, need in zip(columns[0], columns[1], needed, strict=True):
+        path = file_of(roots[split], uri) if need else ""
+        if path is None:
+            raise CorpusRefused(
+                f"{_name(split, uri)}: the URI leads out of its root", "No build writes such a manifest: build again."
+            )
+        if not _is_utf8(path):
+            raise CorpusRefused(
+                f"{_name(split, uri)}: the file's name is not UTF-8, which training does not read",
+                "Rename the file and build again, or leave the shard out: `dataaudit quarantine add`.",
+            )
+        paths.append(path)
+    return paths
+
+
+def _root(manifest: Manifest, split: str, given: Roots) -> str:
+    chosen = given.get(split) if isinstance(given, Mapping) else given
+    root = manifest.run.roots.get(split, "") if chosen is None else os.fspath(chosen)
+    shown = t.clean(root, _NAME)
+    if not root:
+        raise CorpusRefused(
+            f"the manifest does not say where the shards of split {split} lie",
+            "Name the folder that holds them: root=.",
+        )
+    if scheme_of(root):
+        return root
+    if not os.path.isdir(root):
+        raise CorpusRefused(
+            f"expected the shards of split {split} below {shown}, but there is no such folder",
+            "Name the folder that holds them now: root=FOLDER, or root={split: FOLDER}.",
+        )
+    return os.path.abspath(root)
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_files(manifest: Manifest, shards: pa.Table, paths: Sequence[str], check: Check) -> list[str]:
+    """Hold the files of kept shards against the manifest.
+
+    Args:
+        manifest: The manifest.
+        shards: Its table of shards: split, uri, format, size, sha256.
+        paths: Of :func:`locate`.
+        check: ``size`` asks for sizes alone; ``sample`` hashes at most :data:`SAMPLE_FILES` files of together
+            :data:`SAMPLE_BYTES`, in the order of a hash of the manifest's id and the file's ordinal; ``all`` hashes
+            every file.
+
+    Returns:
+        Sentences about what was looked at.
+
+    Raises:
+        CorpusRefused: A file is absent, cannot be read, or is not the one that was audited.
+    """
+    rows = shards.select(["split", "uri", "size", "sha256"]).to_pylist()
+    files = {ordinal: _File(path=path, **rows[ordinal]) for ordinal, path in enumerate(paths) if path}
+    wrong = _wrong(_sizes, files)
+    _refuse(wrong, files)
+    chosen = {} if check == "size" else files if check == "all" else _sample(manifest, files)
+    digests = dict(zip(*_hashed({one.path for one in chosen.values()}), strict=True))
+    _refuse(_wrong(lambda one: _digest_problem(digests[one.path], one.sha256), chosen), files)
+    return _notes(check, files, chosen)
+
+
+def _notes(check: Check, files: Mapping[int, _File], chosen: Mapping[int, _File]) -> list[str]:
+    number = t.plural(len(files), "file")
+    size = t.size(sum(one.size for one in chosen.values()))
+    if check == "size":
+        return [f"{number}: of the size that the manifest says; no byte was read"]
+    if check == "all":
+        return [f"{number}, {size}: every byte hashed, as the manifest says"]
+    names = ", ".join(one.name for one in chosen.values())
+    return [f"{number}: of the size that the manifest says; {len(chosen)}, {size}, hashed: {names or 'none'}"]
+
+
+def _sample(manifest: Manifest, files: Mapping[int, _File]) -> dict[int, _File]:
+    """Return files in the order of a hash, as long as they fit, by ordinal."""
+    order = sorted(files, key=lambda ordinal: hashlib.sha256(f"{manifest.id}:{ordinal}".encode()).digest())
+    chosen: list[int] = []
+    left = SAMPLE_BYTES
+    for ordinal in order:
+        if len(chosen) < SAMPLE_FILES and files[ordinal].size <= left:
+            chosen.append(ordinal)
+            left -= files[ordinal].size
+    return {ordinal: files[ordinal] for ordinal in sorted(chosen)}
+
+
+def _wrong(look: Callable[[_File], str], files: Mapping[int, _File]) -> list[str]:
+    """Return ``name (what is wrong)`` of each file with something wrong."""
+    found = _threaded(look, list(files.values()), at_once=_LOOKS)
+    return [f"{one.name} ({problem})" for one, problem in zip(files.values(), found, strict=True) if problem]
+
+
+def _sizes(one: _File) -> str:
+    """Return what is wrong with a file that is not read; empty for nothing."""
+    try:
+        if isinstance(one.path, RemotePath):
+            size = stat_file(one.path).size
+        else:
+            found = os.stat(one.path)
+            if not stat.S_ISREG(found.st_mode):
+                return "no file"
+            if not os.access(one.path, os.R_OK):
+                return "it may not be read"
+            size = found.st_size
+    except OSError as error:
+        return _reason(error)
+    return "" if size == one.size else f"{size:,} bytes, audited were {one.size:,}"
+
+
+def _hashed(paths: Iterable[str]) -> tuple[list[str], list[str | OSError]]:
+    """Return paths, and of each the sha256 of its bytes or why it cannot be read; a file listed twice is read once."""
+    unique = sorted(paths)
+    return unique, _threaded(_sha256, unique, at_once=1)
+
+
+def _sha256(path: str) -> str | OSError:
+    try:
+        state = hashlib.sha256()
+        with open_binary(path) as file:
+            while block := file.read(_BLOCK_BYTES):
+                state.update(block)
+        return state.hexdigest()
+    except OSError as error:
+        return error
+
+
+def _digest_problem(found: str | OSError, audited: str) -> str:
+    if isinstance(found, OSError):
+        return _reason(found)
+    return "" if found == audited else "other bytes of the same size"
+
+
+def _threaded(function: Callable[[_T], _R], items: Sequence[_T], *, at_once: int) -> list[_R]:
+    """Return the results of a function, in the items' order; a thread takes so many items at once."""
+    parts = [items[start : start + at_once] for start in range(0, len(items), at_once)]
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return [one for found in pool.map(lambda part: list(map(function, part)), parts) for one in found]
+
+
+def _refuse(wrong: Sequence[str], files: Mapping[int, _File]) -> None:
+    if not wrong:
+        return
+    are = "is not the one that was audited" if len(wrong) == 1 else "are not those that were audited"
+    named = ", ".join(wrong[:_NAMED]) + (f", and {len(wrong) - _NAMED:,} more" if len(wrong) > _NAMED else "")
+    raise CorpusRefused(
+        f"{len(wrong):,} of {t.plural(len(files), 'file')} {are}: {named}",
+        "Restore them, name the folder that holds them now (root=), or leave shards out: `dataaudit quarantine add`.",
+    )
+
+
+def _reason(error: OSError) -> str:
+    return "absent" if isinstance(error, FileNotFoundError) else str(error.strerror or error)[:_NAME]
+
+
+def _name(split: str, uri: str) -> str:
+    return t.clean(f"{split}/{uri}", _NAME)

@@ -1,0 +1,318 @@
+"""What people read of evidence: tests of the whole run, losses by source, the course of the loss, and a replay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dataaudit.base.render.blocks import Block, Cell, Column, Prose, Row, Section, Table, names, numbers
+from dataaudit.base.render.line import Line, Name, decimal, join, say, share
+from dataaudit.base.text import plural
+from dataaudit.training.attribution.findings import (
+    Attribution,
+    Collapse,
+    EventTestFound,
+    MovedTax,
+    Odd,
+    ResidualTestFound,
+    ScalingLaw,
+    SourceLosses,
+)
+from dataaudit.training.attribution.residual_outliers import RUN_WIDE
+from dataaudit.training.attribution.run_findings import ContagionFound, DirectFound, Suspect, Unit
+
+_NAMED = {
+    "user": "named by you",
+    "accounting": "accounts for the excess of an episode",
+    "event_test": "episodes follow upon it",
+    "residual_test": "odd losses over the run",
+}
+_LACKING = {
+    "checkpoints": "fewer than 3 checkpoints are from before it was read",
+    "suspects": "too few of its documents have controls of their length",
+    "controls": "too few control units of other shards were unread by then",
+}
+_DIRECT = {
+    "outlier_data": "Odd data",
+    "unlike_others": "Unlike the others, odd or not",
+    "not_odd": "Not odd",
+    "undecided": "Odd or not is left open by these controls",
+}
+_CONTAGION = {
+    "not_contagious": "Not contagious: trained on again from before, other documents' loss stays in its band.",
+    "state_dependent": "The model's state: the loss of other documents rises with controls in its place, too.",
+    "data_intrinsic": "The data: other documents' loss rises with it from every checkpoint, with controls from none.",
+    "interaction": "Both together: other documents' loss rises with it from this state, from no other one.",
+    "inconclusive": "Inconclusive",
+    "not_reproduced": "The replay is not the run, so nothing is decided",
+    "not_evaluated": "Whether it breaks the model was not tried",
+}
+_ARMS = {
+    "A": ("the run", "the suspects"),
+    "B": ("the run", "controls"),
+    "C": ("other checkpoints", "the suspects"),
+    "D": ("other checkpoints", "controls"),
+}
+_REPLAY = "`dataaudit attribute RUNLOG --manifest DIR --replay MODULE:FUNCTION"
+_BECAUSE = {
+    "outlier_data": "odd data",
+    "data_intrinsic": "breaks the model",
+    "follows": "episodes follow upon it",
+}
+_UNTESTED = {
+    "no_stretches": "the log has no steps with all their segments",
+    "own_data": "the data of the same steps may be behind each episode",
+    "not_identifiable": "every block and shard was read without a gap: nothing separates it from its time",
+}
+
+
+def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
+    """Return what the replay found."""
+    if found.replay is not None:
+        if not found.replay.suspects:
+            yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
+        yield from (_suspect(one) for one in found.replay.suspects)
+
+
+def proposed(found: Attribution) -> Line:
+    """Return what is proposed for a quarantine list; or why nothing is, and what decides it."""
+    if found.proposals:
+        units = join(", ", (say("{} ({})", _unit(one), _BECAUSE[one.because]) for one in found.proposals))
+        return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", units)
+    if found.replay is not None and found.replay.suspects:
+        return "Nothing is proposed: no suspect of the replay is odd data, or breaks the model from other checkpoints."
+    odd = sum(one.outlier for test in found.residual_tests for one in test.units)
+    reasons = ["data that accounts for an excess"] if any(one.found is not None for one in found.episodes) else []
+    reasons += [f"data with odd losses ({odd:,} of the blocks and shards)"] if odd else []
+    if reasons:
+        why = f"{' and '.join(reasons)} may be hard and clean"
+        return f"Nothing is proposed: {why}. {_REPLAY}` decides: `dataaudit explain replay`."
+    if found.episodes:
+        return f"Nothing is proposed: no data is named. {_REPLAY} --suspect SHARD` tests what you suspect."
+    return "Nothing is proposed: no episode, and no block or shard with odd losses, was found."
+
+
+def _suspect(one: Suspect) -> Section:
+    blocks: list[Block] = [Prose(text=_direct(one.direct))]
+    if one.contagion is None:
+        blocks.append(Prose(text="No episode reads it or follows upon it, so there is no branch to train from."))
+    else:
+        blocks += _contagion(one.contagion)
+    lead = f"{plural(one.documents, 'document')}; {_NAMED[one.named_by]}."
+    place = f"replay-{one.shard}-{one.first_row or 0}"
+    return Section(id=place, title=say("Done again: {}", _unit(one)), lead=lead, blocks=tuple(blocks))
+
+
+def _unit(one: Unit | Suspect) -> Line:
+    name = Name(one.name, ends=True)
+    return name if one.first_row is None else say("rows {} to {} of {}", one.first_row, one.last_row, name)
+
+
+def _direct(found: DirectFound) -> Line:
+    if found.outcome == "not_evaluated" or found.effect is None or found.interval is None or found.p is None:
+        return f"Whether it is odd data is not known: {_LACKING[found.reason]}."
+    low, high = found.interval
+    among = "" if found.among == 1 else f" times {found.among:,} that it was named among,"
+    text = (
+        f"{_DIRECT[found.outcome]}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
+        f" beside {found.units:,} control units, of which 95 % usually lie within ±{found.usual or 0:.3f}, at"
+        f" {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
+        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g},{among} compared"
+        f" with {found.alpha:g}."
+    )
+    if found.outcome == "undecided":
+        text += f" The smallest p that these controls can give is {found.smallest_p or 0:.2g},{among.rstrip(',')}."
+    if found.matched and "language" not in found.matched:
+        text += (
+            f" Too few controls have its source and language, so they have its {' and '.join(found.matched)} alone."
+            " What that costs: languages and sources differ by themselves. So less is seen, and a language or source of"
+            " its own is as far off as bad data; nothing is proposed for that."
+        )
+    return text
+
+
+def _contagion(found: ContagionFound) -> Iterable[Block]:
+    text = _CONTAGION[found.outcome]
+    yield Prose(text=f"{text}: {found.detail}." if found.detail else text)
+    if not found.arms:
+        return
+    yield Table(
+        title=(
+            f"Loss of {plural(found.held, 'document')} that no arm reads, from step {found.branch:,} to"
+            f" {found.last or 0:,}"
+        ),
+        columns=(
+            *(Column("arm", "word"), Column("from", "text"), Column("reads", "text")),
+            *numbers("runs", "spikes", "rise, bands", "95 %"),
+        ),
+        rows=tuple(
+            (
+                one.arm,
+                *_ARMS[one.arm],
+                one.repetitions,
+                one.spikes,
+                decimal(None if one.rise is None else round(one.rise, 2)),
+                "-" if one.interval is None else f"{one.interval[0]:.2f} to {one.interval[1]:.2f}",
+            )
+            for one in found.arms
+        ),
+        noun="arm",
+        note=f"{plural(found.reproduced, 'step')} of arm A were those of the log, bit by bit.",
+        whole=True,
+    )
+
+
+def evidence_blocks(found: Attribution) -> Iterable[Block]:
+    """Return what the tests of the whole run found."""
+    if found.event_test is not None:
+        yield from _event_test(found.event_test)
+    yield from _residual_tests(found.residual_tests)
+    if found.source_losses is not None and len(found.source_losses.sources) > 1:
+        yield _sources_over_run(found.source_losses)
+    if found.scaling_law is not None:
+        yield Prose(text=_law(found.scaling_law))
+    if found.collapse is not None:
+        yield Prose(text=_collapse(found.collapse))
+
+
+def _event_test(test: EventTestFound) -> Iterable[Block]:
+    if test.outcome == "not_evaluated":
+        if test.reason in _UNTESTED:
+            yield Prose(text=f"Whether episodes follow upon data was not tested: {_UNTESTED[test.reason]}.")
+        return
+    how = "orders drawn again" if test.null == "redrawn" else "shifts along the run"
+    own = " What an episode's own steps read is left out here: that is divided among them, episode by episode."
+    much = f"{plural(test.episodes, 'episode')}, {test.tested:,} blocks and shards, {test.orders:,} {how}"
+    apart = f" {test.not_identifiable:,} were read without a gap: nothing separates them from their time."
+    apart = own + (apart if test.not_identifiable else "")
+    if test.own_data:
+        left = plural(test.own_data, "episode")
+        apart = f" Left out: {left}, since the data of the same steps may be behind it.{apart}"
+    rows = tuple(one for one in test.units if one.p <= test.alpha)
+    if test.outcome == "follows":
+        text = f"Episodes follow upon data more often than by chance ({much}; p for all of them together)."
+        yield Prose(text=text + apart)
+        yield _table(
+            f"Read within {test.lag} steps before episodes",
+            rows,
+            ("episodes", "expected", "p"),
+            tuple((str(one.episodes), decimal(round(one.expected, 2)), f"{one.p:.2g}") for one in rows),
+            "block or shard",
+        )
+    elif test.smallest_p is not None and test.smallest_p > test.alpha:
+        text = f"Too few shifts to tell whether episodes follow upon data: p is {test.smallest_p:.2g} or more ({much})."
+        yield Prose(text=text + apart)
+    else:
+        yield Prose(text=f"Episodes follow upon no block or shard more often than by chance ({much}).{apart}")
+
+
+def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
+    tests = tuple(one for one in tests if one.tested + one.too_small)
+    if not tests:
+        return
+    text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
+    if not any(one.outcome == "outlier_shard" for one in tests):
+        if any(one.tested for one in tests):
+            text += f" None is odd beside others of its source: {_least(tests)}."
+        yield Prose(text=text)
+        return
+    yield Prose(text=text)
+    for test in tests:
+        odd = tuple(one for one in test.units if one.outlier)
+        if odd:
+            yield _table(
+                f"{test.kind.capitalize()}s with odd losses over the whole run, beside others of their source",
+                odd,
+                ("documents", "nats/token", "p", "beside a far shard"),
+                tuple((f"{one.documents:,}", f"{one.mean:+.3f}", f"{one.p:.2g}", share(one.overlap)) for one in odd),
+                test.kind,
+            )
+    yield Prose(
+        text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to quarantine data."
+        " Beside a far shard: how much of it was read in steps of another shard that is far off."
+    )
+
+
+def _how_many(test: ResidualTestFound) -> str:
+    more = [f"too small or too few: {test.too_small:,}"] if test.too_small else []
+    more += [f"pooled: {test.pooled:,}"] if test.pooled else []
+    within = f" ({', '.join(more)})" if more else ""
+    return f"{test.tested:,} of {plural(test.tested + test.too_small, test.kind)} tested{within}"
+
+
+def _least(tests: tuple[ResidualTestFound, ...]) -> str:
+    least = min(one.run_p for one in tests)
+    limit = f"{100 * RUN_WIDE:.1g} % is the limit"
+    return f"by chance, the farthest of all is as far in {100 * least:.3g} % of runs, and {limit}"
+
+
+def _sources_over_run(found: SourceLosses) -> Table:
+    """Return what each source costs, those that moved first."""
+    ordered = sorted(found.sources, key=lambda one: (not one.moved, -one.targets))
+    total = sum(one.targets for one in ordered)
+    return Table(
+        title="Losses by source over the whole run, nats/token",
+        columns=(
+            *names("source"),
+            *numbers("of all targets", "loss", "newest loss", "newest tax"),
+            Column("tax out of its band", "word"),
+        ),
+        rows=tuple(
+            (
+                Cell(text=Name(one.source), tone="warn" if one.moved else ""),
+                share(one.targets / total),
+                *(decimal(None if value is None else round(value, 3)) for value in (one.loss, one.newest_loss)),
+                "" if one.newest_tax is None else f"{one.newest_tax:+.3f}",
+                _times_more(one.moved),
+            )
+            for one in ordered
+        ),
+        noun="source",
+        note=(
+            "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Its"
+            f" band is that of windows of {plural(found.window_steps, 'step')}."
+        ),
+    )
+
+
+def _times_more(moved: tuple[MovedTax, ...]) -> str:
+    spans = [(f"{one.first_step:,}", f"{one.last_step:,}") for one in moved[-2:]]
+    said = [first if first == last else f"{first} to {last}" for first, last in spans]
+    more = f", {len(moved) - 2:,} times before" if len(moved) > 2 else ""
+    return " and ".join(said) + more
+
+
+def _law(found: ScalingLaw) -> str:
+    law = f"{found.irreducible:.3g} + {found.amplitude:.3g} t^-{found.exponent:.2g}"
+    text = f"The newest tenth of the tokens is {found.residual:+.3f} nats/token off the law of the time before ({law})"
+    if not found.earlier:
+        return f"{text}; how far such a law is off by itself is not known yet."
+    low, high = min(found.earlier), max(found.earlier)
+    span = f"{low:+.3f} to {high:+.3f}" if low < high else f"{low:+.3f}"
+    return f"{text}; at {plural(len(found.earlier), 'earlier time')} it was {span}."
+
+
+def _collapse(found: Collapse) -> Line:
+    off = f"{found.residual:+.4f} of its last loss off its course; robust standard deviation before {found.spread:.4f}."
+    words = f"At {found.progress:.0%} of the tokens of {{}} the newest steps are {off}"
+    return say(words, Name(found.reference))
+
+
+def _table(
+    title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[Line, ...], ...], noun: str
+) -> Table:
+    rows: tuple[Row, ...] = tuple(
+        (str(one.shard) if one.shard >= 0 else "", Cell(text=Name(one.name, ends=True)), _rows(one), *value)
+        for one, value in zip(units, values, strict=True)
+    )
+    return Table(
+        title=title,
+        columns=(*numbers("shard"), *names("split/uri"), Column("rows", "word"), *numbers(*columns)),
+        rows=rows,
+        noun=noun,
+    )
+
+
+def _rows(one: Unit) -> str:
+    if isinstance(one, Odd) and one.pooled:
+        return "its small blocks" if one.pooled == "shard" else "all small ones"
+    return "all" if one.first_row is None else f"{one.first_row:,} to {one.last_row:,}"

@@ -1,0 +1,181 @@
+"""Spikes of somebody else's log: a table of steps and losses. It detects, and can name no data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from dataaudit.base.errors import ExitCode
+from dataaudit.base.render.blocks import Block, Column, Prose, Table, numbers
+from dataaudit.base.render.line import decimal
+from dataaudit.base.render.terminal import page, parts_of, plot_lines, section, terminal_width
+from dataaudit.base.statistics import Floats, Ints
+from dataaudit.base.text import plural
+from dataaudit.training.attribution.attribute import detector_of
+from dataaudit.training.attribution.curve import Flagged, Judged, judge
+from dataaudit.training.attribution.findings import Detector
+from dataaudit.training.attribution.loss_table import read_losses
+from dataaudit.training.attribution.run_findings import number
+from dataaudit.training.pages.blocks import false_alarms, none_seen
+
+_SHOWN = 20
+_UNTOLD = (
+    "Which data the steps read is not in such a log, so nothing is divided among documents, no test of the data is run"
+    " and nothing can be proposed: train with a TrainingMonitor (`dataaudit explain training`). Steps that the log"
+    " leaves out are taken as not logged, and a spike between two of them is not seen."
+)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class SchemaId(_Model):
+    """Name and version of the form."""
+
+    name: Literal["dataaudit-detection"] = "dataaudit-detection"
+    version: Literal[1] = 1
+
+
+class Flagging(_Model):
+    """Flagged steps that follow each other."""
+
+    kind: Literal["loss_spike", "loss_dip", "level_shift", "not_finite"]
+    first_step: int
+    last_step: int
+    flagged: int
+    loss: float | None = Field(description="Mean of the flagged values; null: not finite.")
+    expected: float | None = Field(description="Mean of the line there.")
+    band: float | None = Field(description="Mean distance up to which that is inside the band.")
+
+
+class Detection(_Model):
+    """What a detector says of a log without tags."""
+
+    schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
+    columns: tuple[str, str] = Field(description="Of the step and of the loss.")
+    exit_code: int
+    steps: int
+    first_step: int
+    last_step: int
+    judged: int
+    skipped: int = Field(description="Rows without a step or a loss: a table of several metrics has such.")
+    repeated: int = Field(description="Rows of a step that a later row has, too: the last one counts.")
+    damaged: int = Field(
+        default=0, description="Of the skipped ones, lines with more fields than names, an open quote, or cut JSON."
+    )
+    first_damaged: int | None = Field(default=None, description="Number of the first of them, from 1.")
+    detector: Detector
+    episodes: tuple[Flagging, ...] = Field(description="Above the band, new levels, and losses that are not finite.")
+    dips: tuple[Flagging, ...] = Field(description="Below the band.")
+
+
+def detection_schema() -> dict[str, Any]:
+    """Return the JSON Schema of what is printed of such a log."""
+    return Detection.model_json_schema(by_alias=True, mode="serialization")
+
+
+def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> tuple[Detection, Ints, Floats]:
+    """Read a table of steps and losses and judge it.
+
+    Args:
+        path: CSV with a line of names, JSON lines, or Parquet.
+        step: Name of the step's column; a usual one when None.
+        loss: Name of the loss's column; a usual one when None.
+
+    Returns:
+        What is found; int64[n] steps, ascending; float64[n] losses.
+
+    Raises:
+        ConfigError: It cannot be read, has no such columns, or no step.
+    """
+    read = read_losses(path, step=step, loss=loss)
+    judged = judge(read.step, read.loss)
+    episodes = tuple(_flagging(judged, read.loss, one) for one in judged.spikes)
+    code = ExitCode.NOT_EVALUATED if episodes else ExitCode.PASS
+    found = Detection(
+        columns=read.columns,
+        exit_code=int(code if judged.judged.any() else ExitCode.NOTHING_EVALUATED),
+        steps=len(read.step),
+        first_step=int(read.step[0]),
+        last_step=int(read.step[-1]),
+        judged=int(judged.judged.sum()),
+        skipped=read.unread,
+        repeated=read.repeated,
+        damaged=read.damaged,
+        first_damaged=read.first_damaged,
+        detector=detector_of(judged),
+        episodes=episodes,
+        dips=tuple(_flagging(judged, read.loss, one, dip=True) for one in judged.dips),
+    )
+    return found, read.step, read.loss
+
+
+def _flagging(judged: Judged, values: Floats, one: Flagged, *, dip: bool = False) -> Flagging:
+    kind: Any = "loss_dip" if dip and one.kind == "loss_spike" else one.kind
+    return Flagging(
+        kind=kind,
+        first_step=int(judged.step[one.first]),
+        last_step=int(judged.step[one.last]),
+        flagged=len(one.places),
+        loss=number(float(values[one.places].mean())),
+        expected=number(float(judged.level[one.places].mean())),
+        band=number(float(judged.limit[one.places].mean())),
+    )
+
+
+def render_detection(found: Detection, steps: Ints, values: Floats) -> str:
+    """Return what the terminal shows."""
+    width = terminal_width()
+    loud = np.zeros(len(steps), dtype=bool)
+    for one in found.episodes:
+        loud |= (steps >= one.first_step) & (steps <= one.last_step)
+    lines = plot_lines(steps.tolist(), values.tolist(), loud.tolist(), width - 2)
+    marked = ", # in an episode" if found.episodes else ""
+    chart = [f"{found.columns[1]} by {found.columns[0]}{marked}", *(f"  {line}" for line in lines)] if lines else []
+    parts = [lines for block in _blocks(found) for lines in parts_of(block, width, _SHOWN, "; --json has all")]
+    return page(_headline(found), section("", chart), *parts)
+
+
+def _headline(found: Detection) -> str:
+    steps = plural(found.steps, "step")
+    if found.exit_code == ExitCode.NOTHING_EVALUATED:
+        return f"No data: {steps}, and a line takes {found.detector.window} before the first one that is judged."
+    if not found.episodes:
+        return f"{none_seen(found.detector, found.steps)}, by the loss alone: such a log has no tags."
+    return f"{plural(len(found.episodes), 'episode')} in {steps}. Which data they read is not in this log."
+
+
+def _blocks(found: Detection) -> Iterable[Block]:
+    rows = [*found.episodes, *found.dips]
+    yield Table(
+        title="Out of the band",
+        columns=(Column("kind", "word"), *numbers("first step", "last step", "flagged", "loss", "expected", "band")),
+        rows=tuple(
+            (
+                one.kind,
+                one.first_step,
+                one.last_step,
+                one.flagged,
+                *(decimal(None if value is None else round(value, 3)) for value in (one.loss, one.expected, one.band)),
+            )
+            for one in rows
+        ),
+        noun="episode",
+    )
+    if found.judged:
+        yield Prose(text=false_alarms(found.detector))
+    if found.skipped or found.repeated:
+        rows_said = f"{plural(found.skipped, 'row')} without a step or a loss left out"
+        yield Prose(text=f"{rows_said}; {plural(found.repeated, 'row')} of a step that is there again later.")
+    if found.damaged:
+        lines = plural(found.damaged, "damaged line")
+        yield Prose(
+            text=f"Among these: {lines}, the first is line {found.first_damaged:,}. It has more fields than the header"
+            " has names, a quote that is not closed, or JSON that is cut."
+        )
+    yield Prose(text=_UNTOLD)

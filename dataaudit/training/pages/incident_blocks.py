@@ -1,0 +1,414 @@
+"""Incidents of a run on its page: how grave, what, where, since when, how far now, what it means and what to do.
+
+Numbers of a run log as series over steps: by metric, layer, head and stat, thinned to what a page has room for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import Block, Cell, Column, Point, Section, Table, Tone, names, numbers, texts, words
+from dataaudit.base.render.line import Line, Name, join, say
+from dataaudit.base.statistics import Floats, Ints, spread
+
+MOST_BINS = 120
+"""Columns of a picture; a column is the mean of the steps that share it."""
+LEAST_VALUES = 8
+"""Values of a series from which on a change in it is looked for."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values of a metric and stat: a row a layer and head, a column a step at which it was measured."""
+
+    metric: str
+    stat: str
+    places: list[tuple[int, int]]
+    """(layer, head) of each row, sorted; -1: of the whole model, of the whole layer."""
+    steps: Ints
+    values: Floats
+    """[rows, steps], the mean over ranks; NaN where it was not measured."""
+
+    @cached_property
+    def binned(self) -> tuple[list[tuple[int, int]], Floats]:
+        """First and last step of each column that a page shows, and [rows, columns] means."""
+        parts = np.array_split(np.arange(len(self.steps)), min(MOST_BINS, len(self.steps)))
+        spans = [(int(self.steps[part[0]]), int(self.steps[part[-1]])) for part in parts]
+        return spans, np.column_stack([_mean(self.values[:, part]) for part in parts])
+
+    def last(self) -> Floats:
+        """Return the newest value of each row."""
+        known = np.isfinite(self.values)
+        newest = self.values.shape[1] - 1 - np.argmax(known[:, ::-1], axis=1)
+        found: Floats = self.values[np.arange(len(self.places)), newest]
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Where the level of a series changed most."""
+
+    row: int
+    step: int
+    """The first of the new level."""
+    before: float
+    after: float
+    """Medians."""
+    score: float
+    """Distance of the medians, in robust standard deviations of what lies before."""
+
+
+def grids_of(values: pa.Table) -> dict[tuple[str, str], Grid]:
+    """Return the table of values as grids, by metric and stat."""
+    names = pc.binary_join_element_wise(values["metric"], values["stat"], "\0").combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    columns = {name: values[name].to_numpy()[order] for name in ("step", "layer", "head", "value")}
+    edges = np.searchsorted(codes[order], np.arange(len(names.dictionary) + 1))
+    found = {}
+    for place, name in enumerate(names.dictionary.to_pylist()):
+        metric, _, stat = name.partition("\0")
+        part = slice(edges[place], edges[place + 1])
+        found[metric, stat] = _grid(metric, stat, *(columns[one][part] for one in columns))
+    return dict(sorted(found.items()))
+
+
+def changes(grid: Grid) -> list[Change]:
+    """Return of each row where its level changed most, the largest change first.
+
+    A split is looked for that leaves a quarter of the values on either side at least; the scale is the median absolute
+    distance of the values before it from their median, no less than a hundredth of the row's level.
+    """
+    found = []
+    for row in range(len(grid.places)):
+        known = np.flatnonzero(np.isfinite(grid.values[row]))
+        held = grid.values[row, known]
+        if len(held) < LEAST_VALUES:
+            continue
+        cut = _cut(held)
+        before, after = float(np.median(held[:cut])), float(np.median(held[cut:]))
+        scale = max(spread(held[:cut], before), 0.01 * float(np.median(np.abs(held))), 1e-12)
+        step = int(grid.steps[known[cut]])
+        found.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
+    return sorted(found, key=lambda one: (-one.score, one.row))
+
+
+def _cut(values: Floats) -> int:
+    """Return where a series is cut in two of different means: the largest between-part sum of squares."""
+    number = len(values)
+    before = np.arange(1, number)
+    sums = np.cumsum(values)[:-1]
+    gain = (sums / before - (values.sum() - sums) / (number - before)) ** 2 * before * (number - before)
+    least = max(1, number // 4)
+    allowed = (before >= least) & (before <= number - max(1, number // 10))
+    return int(before[np.argmax(np.where(allowed, gain, -1.0))])
+
+
+def _grid(metric: str, stat: str, step: Ints, layer: Ints, head: Ints, value: Floats) -> Grid:
+    steps, columns = np.unique(step, return_inverse=True)
+    keys, rows = np.unique(np.stack([layer, head], 1), axis=0, return_inverse=True)
+    cells = rows.reshape(-1) * len(steps) + columns
+    size = len(keys) * len(steps)
+    counts = np.bincount(cells, minlength=size)
+    sums = np.bincount(cells, value, minlength=size)
+    means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
+    places = [(int(one[0]), int(one[1])) for one in keys]
+    return Grid(metric, stat, places, steps.astype(np.int64), means.reshape(len(keys), len(steps)))
+
+
+def _mean(values: Floats) -> Floats:
+    known = np.isfinite(values)
+    counts = known.sum(1)
+    sums = np.where(known, values, 0.0).sum(1)
+    found: Floats = np.divide(sums, counts, out=np.full(len(values), np.nan), where=counts > 0)
+    return found
+
+
+KINDS = ("alarm", "nan_inf", "warning")
+"""Events that belong to an incident."""
+RUNBOOK = "dataaudit explain what-an-incident-means"
+SEVERITIES = ("stop, and keep the last good checkpoint", "contain it", "look into it", "a hint")
+_ABOUT: dict[str, tuple[str, str]] = {
+    "not_finite": (
+        "A number is no longer finite, and spoils every update after it.",
+        "Stop. Go on from the last checkpoint without that batch; look at the loss scale and at that part in float32.",
+    ),
+    "state": (
+        "The optimizer keeps a moment that is not finite: every later update of that layer is spoilt.",
+        "Stop. Go on from a checkpoint before that step.",
+    ),
+    "rate": (
+        "The learning rate is three times as large as a step before, or a third, and no schedule explains it.",
+        "Compare the schedule's step with the run's: a resume, or a second call of the scheduler, moves it.",
+    ),
+    "tying": (
+        "Two layers that shared their weights train apart.",
+        "Tie them again before the optimizer is made, and go on from a checkpoint before that step.",
+    ),
+    "dead": (
+        "Half the units of an MLP or more give nothing: its weights get no gradient.",
+        "Look at its bias and at the size of the last updates; go back to a checkpoint where they were alive.",
+    ),
+    "collapse": (
+        "Attention looks at one key in effect: its gradient vanishes.",
+        "Look at the largest logit beside it; norms of queries and keys, or QK-clip, hold it.",
+    ),
+    "frozen": (
+        "The layer does not train: nothing moves its weights.",
+        "Look at `requires_grad`, the groups of the optimizer, and where the graph is cut.",
+    ),
+    "fold": (
+        "The number is four times its recent median or a quarter of it, more than the learning rate explains.",
+        "Look at what changed at that step: code, data, a resume. Compare with a run without it.",
+    ),
+    "jump": (
+        "The number left what its own past and the learning rate let expect, at once.",
+        "Look at the batch of that step and at the layers that followed.",
+    ),
+    "drift": (
+        "The number moves away from what its own past and the learning rate let expect.",
+        "See whether it goes on growing: a head whose logits do will pass 100. Lower the rate, or clip that head.",
+    ),
+    "limit": (
+        "The value passed a threshold of the literature.",
+        "See whether it goes on; the source of the threshold is in the event.",
+    ),
+}
+_MOST = 8
+"""Followers that an incident lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """Alarms that belong together, in the order in which they began."""
+
+    number: int
+    severity: int
+    alarms: tuple[Mapping[str, Any], ...]
+    """Details, with ``step``: that of the event."""
+    others: int
+    """Further alarms that events count and do not list."""
+
+    @property
+    def first(self) -> Mapping[str, Any]:
+        """What began first."""
+        return self.alarms[0]
+
+
+def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
+    """Return the incidents of a run, the gravest first, then the earliest.
+
+    Args:
+        events: Rows of the table, their detail an object.
+    """
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for one in events:
+        detail = one["detail"]
+        if one["kind"] not in KINDS or (one["kind"] == "warning" and not detail.get("incident")):
+            continue
+        named = detail.get("incident")
+        group = (str(named),) if isinstance(named, int) and named > 0 else _series(detail)
+        held = {"rule": "not_finite" if one["kind"] == "nan_inf" else "jump", **detail, "step": one["step"]}
+        if not isinstance(held.get("first_step"), int):
+            held["first_step"] = one["step"]
+        groups.setdefault(group, []).append(held)
+    found = []
+    for at, own in enumerate(sorted(groups.values(), key=lambda own: min(one["first_step"] for one in own)), 1):
+        kept: dict[tuple[Any, ...], dict[str, Any]] = {}
+        for one in sorted(own, key=lambda one: (one["first_step"], _integer(one.get("layer")), one["step"])):
+            kept.setdefault(_series(one), one)
+        severity = min(_severity(one) for one in own)
+        others = sum(max(0, _integer(one.get("others"), 0)) for one in own)
+        found.append(Incident(at, severity, tuple(kept.values()), others))
+    return sorted(found, key=lambda one: (one.severity, one.first["first_step"]))
+
+
+def incident_points(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
+    """Return a sentence for each incident."""
+    points = []
+    for one in found:
+        meaning, advice = _ABOUT.get(str(one.first.get("rule")), _ABOUT["jump"])
+        now = _now(one.first, grids)
+        text = say(
+            "{}, since step {}: {}{}{}.",
+            _where(one.first),
+            one.first["first_step"],
+            _what(one.first),
+            f"; now {now}" if now else "",
+            _followed(one),
+        )
+        tone: Tone = "bad" if one.severity < 3 else "warn"
+        points.append(
+            Point(
+                head=f"Severity {one.severity}",
+                text=text,
+                tone=tone,
+                section="incidents",
+                reason=f"{meaning} {advice}",
+                runbook=Cell(text=RUNBOOK),
+            )
+        )
+    return points
+
+
+def incident_section(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> Section | None:
+    """Return the section of incidents; without any, None."""
+    if not found:
+        return None
+    blocks: list[Block] = []
+    for one in found[:_MOST]:
+        rows = tuple(_rows(one, grids))
+        meaning, advice = _ABOUT.get(str(one.first.get("rule")), _ABOUT["jump"])
+        blocks.append(
+            Table(
+                title=say("Incident {}: severity {}, {}", one.number, one.severity, SEVERITIES[one.severity]),
+                columns=(
+                    *numbers("since step"),
+                    *names("where"),
+                    *texts("what"),
+                    Column("expected", "word"),
+                    *words("then", "now"),
+                ),
+                rows=rows[:_MOST],
+                number=len(rows),
+                noun="alarm",
+                note=f"{meaning} {advice}",
+            )
+        )
+    grave = min(one.severity for one in found)
+    lead = f"{t.plural(len(found), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
+    return Section(id="incidents", title="Incidents", lead=lead, tone="bad", blocks=tuple(blocks))
+
+
+def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:
+    """Return how many series are judged and what would judge the rest; None where the run does not say."""
+    metrics: dict[str, Any] = {}
+    step = 0
+    for one in events:
+        held = one["detail"].get({"coverage": "metrics", "vitals": "coverage"}.get(one["kind"], ""))
+        if isinstance(held, dict) and held:
+            metrics, step = held, one["step"]
+    rows = [(name, one) for name, one in metrics.items() if isinstance(one, dict)]
+    if not rows:
+        return None
+    judged, series = (sum(_integer(one.get(name), 0) for _, one in rows) for name in ("judged", "series"))
+    table = Table(
+        title="By metric",
+        columns=(*names("metric"), *numbers("series", "judged"), *texts("the rest")),
+        rows=tuple(
+            (
+                Name(str(name), 60),
+                _integer(one.get("series"), 0),
+                _integer(one.get("judged"), 0),
+                Name(str(one.get("why", "")), 300),
+            )
+            for name, one in rows
+            if _integer(one.get("series"), 0) > 0
+        ),
+        note=say(
+            "A series that is not judged has fixed rules: not finite, thresholds of the literature, a fourfold of its"
+            " recent median, dead units, collapse. Of these alone: {}.",
+            join(", ", [Name(str(name), 60) for name, one in rows if _integer(one.get("series"), 0) <= 0]),
+        ),
+    )
+    lead = f"At step {step:,}, {judged:,} of {series:,} series were judged against what is expected of them."
+    tone: Tone = "good" if judged == series else "warn"
+    return Section(id="coverage", title="Coverage", lead=lead, tone=tone, blocks=(table,))
+
+
+def marks_of(found: Sequence[Incident], metric: str) -> dict[tuple[int, int], int]:
+    """Return by layer and head the first step of an alarm of a metric."""
+    marks: dict[tuple[int, int], int] = {}
+    for one in (alarm for incident in found for alarm in incident.alarms):
+        if one.get("metric") == metric:
+            place = _integer(one.get("layer")), _integer(one.get("head"))
+            marks[place] = min(marks.get(place, one["first_step"]), one["first_step"])
+    return marks
+
+
+def _rows(one: Incident, grids: Mapping[tuple[str, str], Grid]) -> Iterator[tuple[Line | Cell, ...]]:
+    for at, alarm in enumerate(one.alarms):
+        low, high, value = (_number(alarm.get(name)) for name in ("low", "high", "value"))
+        if "threshold" in alarm:
+            expected = f"up to {_number(alarm['threshold'])}"
+        else:
+            expected = f"{low} to {high}" if low and high and low != high else low
+        what = say("{}{}", "" if at else "First: ", _what(alarm))
+        now = _now(alarm, grids)
+        yield (alarm["first_step"], _where(alarm), what, expected or "", value or "", now or value or "")
+
+
+def _followed(one: Incident) -> Line:
+    """Return what followed the first alarm of an incident, and how many."""
+    rest = one.alarms[1:]
+    number = len(rest) + one.others
+    if not number:
+        return ""
+    named = list(dict.fromkeys(f"{alarm.get('metric')}" for alarm in rest))[:3]
+    return say(
+        ". {} followed{}",
+        t.plural(number, "alarm"),
+        say(" ({})", join(", ", (Name(each, 60) for each in named))) if named else "",
+    )
+
+
+def _what(alarm: Mapping[str, Any]) -> Line:
+    rule, metric = str(alarm.get("rule")), Name(str(alarm.get("metric", "")), 60)
+    if "what" in alarm:
+        return Name(str(alarm["what"]), 200)
+    value = _number(alarm.get("value"))
+    batch = f" in micro-batch {alarm['micro_batch']}" if isinstance(alarm.get("micro_batch"), int) else ""
+    if rule == "not_finite":
+        return say("{} is not finite{}", metric, batch)
+    if rule == "rate":
+        return say("the learning rate went from {} to {}", _number(alarm.get("before")), value)
+    if rule == "frozen":
+        return "its weights are not trained any more"
+    if "threshold" in alarm:
+        return say("{} is {}, beyond {}", metric, value, _number(alarm["threshold"]))
+    low, high = _number(alarm.get("low")), _number(alarm.get("high"))
+    expected = say(", expected {} to {}", low, high) if low and high else ""
+    return say("{} is {}{}", metric, value or "off", expected)
+
+
+def _now(alarm: Mapping[str, Any], grids: Mapping[tuple[str, str], Grid]) -> str:
+    """Return the newest value of an alarm's series, and its step; nothing where there is none."""
+    grid = grids.get((str(alarm.get("metric")), str(alarm.get("stat"))))
+    place = _integer(alarm.get("layer")), _integer(alarm.get("head"))
+    if grid is None or place not in grid.places:
+        return ""
+    return _number(float(grid.last()[grid.places.index(place)]))
+
+
+def _series(alarm: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(alarm.get(name)) for name in ("metric", "layer", "head", "stat"))
+
+
+def _where(alarm: Mapping[str, Any]) -> Line:
+    named = [(what, _integer(alarm.get(what))) for what in ("layer", "head")]
+    return ", ".join(f"{what} {at}" for what, at in named if at >= 0) or "whole model"
+
+
+def _severity(alarm: Mapping[str, Any]) -> int:
+    held = _integer(alarm.get("severity"))
+    return held if 0 <= held < len(SEVERITIES) else 0 if alarm["rule"] == "not_finite" else 2
+
+
+def _integer(value: Any, otherwise: int = -1) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
+
+
+def _number(value: Any) -> str:
+    known = isinstance(value, int | float) and math.isfinite(value)
+    if not known:
+        return ""
+    return "no end" if abs(value) > 1e300 else f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}"

@@ -1,0 +1,205 @@
+"""Sections of a run's page: its loss and what that should be, what it was trained on, and what it did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dataaudit.base import text as t
+from dataaudit.base.render.blocks import (
+    MOST_ROWS,
+    Block,
+    Curves,
+    Facts,
+    Figure,
+    KeyFigure,
+    Point,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    first,
+    names,
+    numbers,
+    rows_of,
+    texts,
+)
+from dataaudit.base.render.line import Name, decimal, say, share
+from dataaudit.runlog.reader import RunLog
+from dataaudit.training.attribution.attribute import detector_of
+from dataaudit.training.attribution.curve import Curve, Flagged, Judged, curve_of, judge_run, missing_of, open_ranks
+from dataaudit.training.attribution.findings import Attribution
+from dataaudit.training.attribution.run_facts import run_changes
+from dataaudit.training.attribution.run_findings import RunFacts
+from dataaudit.training.attribution.trained_on import source_tokens
+from dataaudit.training.pages.blocks import change_said, false_alarms, none_seen
+from dataaudit.training.pages.run_blocks import data_blocks, data_points, run_pairs, run_points
+
+MOST_POINTS = 2_000
+"""Points of a line: means of as many segments of the run."""
+_BANDS = {
+    "composition": "what the documents of a step should cost, and how far off a step alone may be",
+    "loss": "the band of the detector, the line through the newest 50 values that were not flagged",
+}
+
+
+def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Section | None, list[Point]]:
+    """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked.
+
+    Args:
+        log: Of the run.
+        found: What ``attribute`` found, or why that cannot be read.
+    """
+    title, lead = "What was trained on", "Exact counts of the log."
+    if isinstance(found, Attribution) and found.trained_on is not None and found.trained_on.tokens:
+        points = list(data_points(found.trained_on))
+        until = f"Against the manifest, by `dataaudit attribute`, up to step {found.last_step or 0:,}."
+        first_point = points[0].text if points else until
+        tone: Tone = "bad" if any(one.tone == "bad" for one in points) else "warn" if points else "good"
+        blocks = tuple(data_blocks(found.trained_on))
+        return Section(id="trained", title=title, lead=first_point, tone=tone, blocks=blocks), points
+    tokens = source_tokens(log)
+    if not tokens:
+        return None, []
+    total = sum(tokens.values())
+    table = Table(
+        title=title,
+        columns=(*names("source"), *numbers("tokens", "share")),
+        **rows_of(list(tokens.items()), lambda one: (Name(one[0]), f"{one[1]:,}", share(one[1] / total))),
+        noun="source",
+        note="`dataaudit attribute` compares it with the manifest: mixture, passes, token drift, languages, lengths.",
+    )
+    return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
+
+
+def run_section(found: RunFacts) -> Section | None:
+    """Return what the run did, in numbers, with losses on held-out data over steps."""
+    if not found.tokens_seen:
+        return None
+    points = list(run_points(found))
+    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(found)))]
+    for place, one in enumerate(found.held_out):
+        rows = [point for point in one.points if point.train_val_gap is not None]
+        if len(rows) < 2:
+            continue
+        line = tuple(float(point.step) for point in rows), tuple(float(point.train_val_gap or 0) for point in rows)
+        blocks.append(
+            Figure(
+                id=f"gap-{place}",
+                title=say("train_val_gap {}", Name(one.name)) if one.name else "train_val_gap",
+                chart=Curves(series=(("gap", *line),), unit="nats/token"),
+                table=Table(
+                    title="Losses on held-out data",
+                    columns=numbers("step", "val_loss", "train_loss_ema", "train_val_gap"),
+                    **rows_of(
+                        rows[::-1],
+                        lambda point: (
+                            point.step,
+                            *(
+                                f"{value:.4g}" if value is not None else "unknown"
+                                for value in (point.val_loss, point.train_loss_ema, point.train_val_gap)
+                            ),
+                        ),
+                    ),
+                    folded=True,
+                ),
+                says=f"from {line[1][0]:+.3f} to {line[1][-1]:+.3f}",
+                height=180,
+            )
+        )
+    lead = points[0].text if points else "Nothing stands out."
+    return Section(id="run", title="The run", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks))
+
+
+def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], list[Point]]:
+    """Return the section of the loss, or None without any; key figures of the steps; a point for each episode.
+
+    Raises:
+        RunLogError: The log is damaged.
+    """
+    steps, events = log.table("steps"), log.table("events")
+    curve, missing = curve_of(steps, events), missing_of(steps, events, log.run.ranks)
+    figures = [
+        KeyFigure(label="steps", value=len(curve.step), detail=f"{t.plural(log.run.ranks, 'rank')}"),
+        KeyFigure(
+            label="steps that are missing",
+            value=missing.number,
+            detail="lost, or not written yet" if missing.number else "none",
+            tone="warn" if missing.number else "",
+        ),
+    ]
+    if many := open_ranks(events, log.run.ranks):
+        detail = f"the run goes on, was killed, or could not write; {t.plural(many, 'rank')}"
+        figures.append(KeyFigure(label="end of the log", value="none", detail=detail, tone="warn"))
+    if not len(curve.step):
+        return None, tuple(figures), []
+    judged = judge_run(log, curve)
+    finite = curve.value[np.isfinite(curve.value)]
+    last = f"{finite[-1]:.4g}" if len(finite) else "none"
+    figures.insert(1, KeyFigure(label="last loss", value=last, detail="nats/token"))
+    spikes = [_spike(curve, judged, one) for one in judged.spikes]
+    points = [
+        Point(text=f"{kind.capitalize()} at steps {low:,} to {high:,}.", tone="warn", section="loss")
+        for low, high, kind, *_ in spikes
+    ]
+    detector = detector_of(judged)
+    lead = f"{none_seen(detector, len(curve.step))}." if detector.visible else "Too few steps to judge any."
+    if spikes:
+        lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
+    table = Table(
+        title="Episodes",
+        columns=(*numbers("first step", "last step"), *texts("what"), *numbers("loss", "expected", "band ±")),
+        **rows_of(spikes, lambda one: (*one[:3], *(decimal(round(value, 3)) for value in one[3:]))),
+        empty="There is none.",
+    )
+    figure = Figure(
+        id="loss-curve",
+        title="Loss over steps",
+        chart=_chart(curve, judged, spikes),
+        table=table,
+        says=f"Loss from {finite[0]:.4g} to {finite[-1]:.4g} over {len(curve.step):,} steps" if len(finite) else "",
+        note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data an episode lies in.",
+    )
+    changed = run_changes(curve, log.table("values"))
+    changes = Table(
+        title="Changes in the run, which are facts and no causes",
+        columns=(*numbers("first step", "last step"), *texts("what")),
+        **rows_of(changed, lambda one: (one.first_step, one.last_step, change_said(one))),
+        noun="change",
+    )
+    blocks: tuple[Block, ...] = (
+        figure,
+        *([Prose(text=false_alarms(detector))] if detector.visible else []),
+        *([changes] if changed else []),
+    )
+    tone: Tone = "warn" if spikes else "good" if detector.visible else ""
+    return Section(id="loss", title="Loss", lead=lead, tone=tone, blocks=blocks), tuple(figures), points
+
+
+def _spike(curve: Curve, judged: Judged, one: Flagged) -> tuple[int, int, str, float, float, float]:
+    """Return first and last step of an episode, its kind, and means: loss, what it should be, and the band around."""
+    loss, expected, limit = (float(of[one.places].mean()) for of in (curve.value, judged.expected, judged.limit))
+    return int(curve.step[one.first]), int(curve.step[one.last]), one.kind.replace("_", " "), loss, expected, limit
+
+
+def _chart(curve: Curve, judged: Judged, spikes: Sequence[tuple[Any, ...]]) -> Curves:
+    """Return the chart of the loss; with more steps than points, each point the mean of some."""
+    line, band = [], []
+    for part in np.array_split(np.arange(len(curve.step)), min(MOST_POINTS, len(curve.step))):
+        at = float(curve.step[part[len(part) // 2]])
+        if len(held := curve.value[part][np.isfinite(curve.value[part])]):
+            line.append((at, float(held.mean())))
+        judged_there = part[np.isfinite(judged.expected[part]) & np.isfinite(judged.limit[part])]
+        if len(judged_there):
+            expected, limit = (float(of[judged_there].mean()) for of in (judged.expected, judged.limit))
+            band.append((at, expected - limit, expected + limit))
+    return Curves(
+        series=(("loss", tuple(one[0] for one in line), tuple(one[1] for one in line)),),
+        unit="nats/token",
+        band=tuple(band),
+        spans=tuple(
+            (low, high, f"steps {low:,} to {high:,}: {kind}") for low, high, kind, *_ in first(spikes, MOST_ROWS)
+        ),
+    )

@@ -1,0 +1,504 @@
+"""``dataaudit report --run``: the page of a training run: what stands out, the loss, heads and layers over steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from dataaudit.base import text as t
+from dataaudit.base.errors import NothingEvaluated
+from dataaudit.base.extras import require
+from dataaudit.base.files import read_regular
+from dataaudit.base.render.blocks import (
+    Block,
+    Cell,
+    Curves,
+    Facts,
+    Figure,
+    Heat,
+    Page,
+    Point,
+    Prose,
+    Section,
+    Table,
+    Tone,
+    names,
+    numbers,
+    rows_of,
+    texts,
+)
+from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
+from dataaudit.manifest.replace import write_file
+from dataaudit.runlog.format import ATTRIBUTION_FILE
+from dataaudit.runlog.reader import RunLog, load_run
+from dataaudit.training.attribution.findings import Attribution
+from dataaudit.training.attribution.run_facts import run_facts
+from dataaudit.training.pages.blocks import LIMITS, answer, behind_lines
+from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks
+from dataaudit.training.pages.incident_blocks import (
+    Change,
+    Grid,
+    Incident,
+    changes,
+    coverage_section,
+    grids_of,
+    incident_points,
+    incident_section,
+    incidents_of,
+    marks_of,
+)
+from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
+from dataaudit.training.pages.run_blocks import run_points
+
+HEADS = (
+    ("max_attn_logit", "sampled", "Largest attention logit"),
+    ("attn_entropy", "normalised", "Entropy of attention / log n"),
+    ("dead_head_rate", "share", "Share of rows whose attention is dead"),
+)
+LAYERS = (
+    ("residual_rms", "block", "Root mean square of the residual stream"),
+    ("activation_mean_abs", "block", "Mean absolute activation of blocks"),
+    ("activation_outlier_rate", "block", "Share of outliers"),
+    ("dead_neuron_count", "units", "Dead units"),
+    ("layer_std", "all", "Standard deviation of parameters"),
+    ("grad_norm", "at_step", "Gradient norm"),
+    ("update_to_weight", "all", "Update / weight"),
+    ("grad_to_weight", "all", "Gradient / weight"),
+)
+MOST_ROWS = 32
+"""Heads of a picture over steps: those that changed most."""
+_FINDINGS = 15
+_OTHERS: dict[str, Tone] = {"learning_rate_jump": "bad", "clip_before_unscale": "bad"}
+
+
+def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
+    """Write the page of a run log and return what the command prints.
+
+    Args:
+        folder: The run log.
+        out: The file; an older one is replaced in one step.
+        as_json: One JSON object instead of a line.
+
+    Raises:
+        RunLogError: The log is absent or damaged.
+        NothingEvaluated: It holds neither a step nor a value.
+        ConfigError: ``out`` cannot be written.
+    """
+    require("report", "report")
+    from dataaudit.base.render.html import render
+
+    page = run_page(load_run(folder))
+    data = render(page).encode("utf-8")
+    write_file(out, data)
+    if as_json:
+        findings = [spell(one.text, PERCENT).replace("\xa0", " ") for one in page.findings]
+        value = {"report": str(out), "bytes": len(data), "headline": page.headline, "findings": findings}
+        return t.as_json(value)
+    return f"{t.clean(str(out))}: {t.size(len(data))}, {page.headline}\n"
+
+
+def run_page(log: RunLog) -> Page:
+    """Return the page of a run.
+
+    Raises:
+        RunLogError: The log is damaged.
+        NothingEvaluated: It holds neither a step nor a value.
+    """
+    steps, events = log.table("steps"), log.table("events")
+    grids = grids_of(log.table("values"))
+    if not len(steps) and not grids:
+        raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
+    told = [_told(row) for row in events.to_pylist()]
+    incidents, found = incidents_of(told), _attribution(log)
+    findings = [*incident_points(incidents, grids), *_alarms(told), *_episodes(found)]
+    facts = run_facts(log)
+    trained, of_data = trained_section(log, found)
+    findings += [*of_data, *run_points(facts)]
+    loss, loss_figures, loss_points = loss_section(log)
+    findings += [] if any(one.section == "loss" for one in findings) else loss_points
+    findings = sorted(findings, key=lambda one: one.tone != "bad")
+    sections = [
+        one
+        for one in (
+            incident_section(incidents, grids),
+            coverage_section(told),
+            loss,
+            *_data(found),
+            trained,
+            run_section(facts),
+            _heads(grids, incidents),
+            _layers(grids, incidents),
+            _values(grids),
+            _happened(told),
+            _about(log, told),
+        )
+        if one
+    ]
+    began = log.run.started.replace("T", " ").replace("Z", " UTC")
+    opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
+    tone: Tone = "bad" if any(one.tone == "bad" for one in findings) else "warn" if findings else "good"
+    return Page(
+        title=Name(log.folder.name),
+        version="",
+        meta=f"Report of a training run. Started {began}, dataaudit {t.clean(log.run.program, 40)}. {opened}",
+        headline=f"{t.plural(len(findings), 'thing')} to look at" if findings else "Nothing stands out",
+        tone=tone,
+        subline="Incidents first, the gravest at the top; then warnings and spikes of the loss."
+        if findings
+        else _calm(told),
+        findings=tuple(findings[:_FINDINGS]),
+        others=(),
+        findings_left_out=max(0, len(findings) - _FINDINGS),
+        figures=loss_figures,
+        sections=tuple(sections),
+    )
+
+
+def _told(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an event with its detail as an object; one that is none is an empty one."""
+    try:
+        detail = orjson.loads(row["detail"])
+    except ValueError:
+        detail = {}
+    return {**row, "detail": detail if isinstance(detail, dict) else {}}
+
+
+def _where(layer: Any, head: Any) -> str:
+    """Return which layer and head, in words."""
+    named = [f"{what} {one}" for what, one in (("layer", layer), ("head", head)) if isinstance(one, int) and one >= 0]
+    return ", ".join(named) or "whole model"
+
+
+def _calm(told: Sequence[dict[str, Any]]) -> str:
+    """Return what a calm run says: how much was looked at."""
+    section = coverage_section(told)
+    return f"No incident. {section.lead}" if section is not None else "No incident."
+
+
+def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
+    """Return what is no incident of vitals: warnings outside of any, and what the optimizer's hooks report.
+
+    Warnings of a metric and threshold are a sentence, however many series passed it.
+    """
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for one in sorted(told, key=lambda one: one["step"]):
+        held = one["detail"]
+        if one["kind"] in _OTHERS or (one["kind"] == "warning" and not held.get("incident")):
+            groups.setdefault((one["kind"], *(str(held.get(name)) for name in ("metric", "threshold"))), []).append(one)
+    points = []
+    for own in groups.values():
+        one, kind = own[0], own[0]["kind"]
+        held, again = one["detail"], "" if len(own) == 1 else f", {len(own):,} times"
+        if kind == "learning_rate_jump":
+            words = say(
+                "Step {}: the run goes on with another learning rate: {}.", one["step"], Name(_words(held), 200)
+            )
+        elif kind == "clip_before_unscale":
+            words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", one["step"], again)
+        else:
+            metric, place = Name(str(held.get("metric", "")), 60), _where(held.get("layer"), held.get("head"))
+            value, limit = _number(held.get("value")), _number(held.get("threshold"))
+            words = say("Step {}: {} of {} is {}, beyond {}{}.", one["step"], metric, place, value, limit, again)
+        points.append((one["step"], Point(text=words, tone=_OTHERS.get(kind, "warn"), section="events")))
+    return [one for _, one in sorted(points, key=lambda one: one[0])]
+
+
+def _attribution(log: RunLog) -> Attribution | str | None:
+    """Return what ``dataaudit attribute`` found; why it cannot be read; None where its file is not there."""
+    try:
+        return Attribution.model_validate_json(read_regular(log.folder / ATTRIBUTION_FILE))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
+
+
+def _episodes(found: Attribution | str | None) -> list[Point]:
+    """Return what ``dataaudit attribute`` found, where its file is there: by shard over the run, then each episode."""
+    if found is None:
+        return []
+    if isinstance(found, str):
+        return [Point(text=found, tone="warn", section="loss")]
+    shards = [Point(text=one, tone="bad", section="data") for one in behind_lines(found)]
+    tone: tuple[Tone, Tone] = ("warn", "bad")
+    return shards + [
+        Point(text=answer(one), tone=tone[one.found is not None], section="loss") for one in found.episodes
+    ]
+
+
+def _data(found: Attribution | str | None) -> list[Section]:
+    """Return what the accounting, the tests of the whole run and a replay say of the data."""
+    if not isinstance(found, Attribution):
+        return []
+    said = [*evidence_blocks(found), *replay_blocks(found)]
+    first = [Prose(text=proposed(found)), *([Prose(text=LIMITS)] if found.episodes else [])]
+    blocks = (*first, *(one for one in said if not isinstance(one, Section)))
+    lead = next(iter(behind_lines(found)), "Which data episodes lie in, and what tests of the whole run find.")
+    whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
+    return [whole, *(one for one in said if isinstance(one, Section))]
+
+
+def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
+    """Return the section of heads: the newest values by layer and head, and those that changed most over steps."""
+    blocks: list[Block] = []
+    for metric, stat, title in HEADS:
+        grid = _only(grids.get((metric, stat)), heads=True)
+        if grid is not None:
+            blocks += [_newest(grid, title), *_over_steps(grid, title, incidents)]
+    return _drawn("heads", "Attention heads", blocks, [one[0] for one in HEADS], incidents)
+
+
+def _layers(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
+    blocks: list[Block] = []
+    for metric, stat, title in LAYERS:
+        grid = _only(grids.get((metric, stat)), heads=False)
+        if grid is not None:
+            blocks += _over_steps(grid, title, incidents)
+    return _drawn("layers", "Layers", blocks, [one[0] for one in LAYERS], incidents)
+
+
+def _drawn(
+    name: str, title: str, blocks: Sequence[Block], metrics: Sequence[str], incidents: Sequence[Incident]
+) -> Section | None:
+    """Return a section of pictures, whose lead says how many alarms they show."""
+    if not blocks:
+        return None
+    marks = sum(len(marks_of(incidents, metric)) for metric in metrics)
+    lead = f"{marks:,} series had an alarm; a triangle marks its first step." if marks else "No alarm."
+    return Section(id=name, title=title, lead=lead, tone="warn" if marks else "good", blocks=tuple(blocks))
+
+
+def _only(grid: Grid | None, *, heads: bool) -> Grid | None:
+    """Return the rows of layers, or of heads; None where there is none."""
+    if grid is None:
+        return None
+    chosen = [row for row, (layer, head) in enumerate(grid.places) if layer >= 0 and (head >= 0) == heads]
+    if not chosen:
+        return None
+    return Grid(grid.metric, grid.stat, [grid.places[row] for row in chosen], grid.steps, grid.values[chosen])
+
+
+def _newest(grid: Grid, title: str) -> Figure:
+    layers, heads = sorted({one[0] for one in grid.places}), sorted({one[1] for one in grid.places})
+    held = dict(zip(grid.places, grid.last().tolist(), strict=True))
+    values = tuple(tuple(_known(held.get((layer, head))) for head in heads) for layer in layers)
+    order = sorted(held.items(), key=lambda one: (-one[1], one[0]))
+    return Figure(
+        id=f"{grid.metric}-{grid.stat}-now",
+        title=f"{title}: heads by layers, newest values",
+        chart=Heat(
+            rows=tuple(f"layer {one}" for one in layers),
+            columns=tuple(f"head {one}" for one in heads),
+            values=values,
+            row_title="",
+            column_title="",
+            scale=grid.metric,
+        ),
+        table=Table(
+            title="Newest values, the largest first",
+            columns=(*names("where"), *numbers("value")),
+            **rows_of(order, lambda one: (_where(*one[0]), f"{one[1]:.4g}")),
+            noun="head",
+            folded=True,
+        ),
+        says=f"{grid.metric} of {t.plural(len(order), 'head')}, {order[-1][1]:.3g} to {order[0][1]:.3g}",
+    )
+
+
+def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[Block]:
+    """Return the picture of a metric over steps, and its table: series with an alarm first, then what changed most."""
+    if len(grid.steps) < 2:
+        return []
+    found, marks = changes(grid), marks_of(incidents, grid.metric)
+    order = [one.row for one in found] or list(range(len(grid.places)))
+    order = sorted(order, key=lambda row: grid.places[row] not in marks)
+    chosen = sorted(order[:MOST_ROWS])
+    spans, means = grid.binned
+    ends = np.array([high for _, high in spans])
+    at = {row: int(np.searchsorted(ends, marks[place])) for row, place in enumerate(grid.places) if place in marks}
+    less = len(grid.places) - len(chosen)
+    note = (
+        f"A column is the mean of {len(grid.steps) // len(spans)} or more measured steps."
+        if len(spans) < len(grid.steps)
+        else ""
+    )
+    note += f" {t.plural(less, 'other')} changed less and are left out." if less > 0 else ""
+    by_row = {one.row: one for one in found}
+
+    def row(place: int) -> tuple[Line | Cell, ...]:
+        values = grid.values[place][np.isfinite(grid.values[place])]
+        low, high = np.quantile(values, [0.5, 0.99])
+        change = by_row.get(place)
+        told: tuple[Line, ...] = ("", "", "", "")
+        if change is not None:
+            told = (f"{change.before:.3g}", f"{change.after:.3g}", change.step, f"{change.score:.1f}")
+        return (_where(*grid.places[place]), f"{low:.3g}", f"{high:.3g}", *told)
+
+    return [
+        Figure(
+            id=f"{grid.metric}-{grid.stat}-steps",
+            title=f"{title}, over steps",
+            chart=Heat(
+                rows=tuple(_where(*grid.places[one]) for one in chosen),
+                columns=tuple(f"{_rounded(low, high):,}" for low, high in spans),
+                values=tuple(tuple(_known(value) for value in means[one].tolist()) for one in chosen),
+                row_title="",
+                column_title="step",
+                marks=tuple(
+                    (place, min(at[one], len(spans) - 1), f"alarm, since step {marks[grid.places[one]]:,}")
+                    for place, one in enumerate(chosen)
+                    if one in at
+                ),
+                ticks=_round_ticks(spans),
+                scale=grid.metric,
+            ),
+            table=Table(
+                title="What changed most first",
+                columns=(*names("where"), *numbers("p50", "p99", "before", "after", "from step", "robust deviations")),
+                **rows_of(order, row),
+                folded=True,
+            ),
+            says=_changed_most(grid, found),
+            note=note.strip(),
+        )
+    ]
+
+
+def _rounded(low: int, high: int) -> int:
+    """Return the roundest number from the first to the last step of a column."""
+    for size in (10**power * times for power in range(9, -1, -1) for times in (5, 2, 1)):
+        found: int = -(-low // size) * size
+        if 0 < found <= high:
+            return found
+    return low
+
+
+def _round_ticks(spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+    """Return the columns that hold multiples of a round number of steps, eight of them at most."""
+    first, last = spans[0][0], spans[-1][1]
+    for size in (10**power * times for power in range(10) for times in (1, 2, 5)):
+        if (last - first) // size < 8:
+            break
+    steps = range(-(-first // size) * size, last + 1, size)
+    ends = [high for _, high in spans]
+    return tuple(dict.fromkeys(int(np.searchsorted(ends, one)) for one in steps if one))
+
+
+def _changed_most(grid: Grid, found: Sequence[Change]) -> str:
+    if not found:
+        return f"{grid.metric} over {len(grid.steps):,} measured steps"
+    most = found[0]
+    where = _where(*grid.places[most.row])
+    return f"{where} changed most: {most.before:.3g} before step {most.step:,}, {most.after:.3g} after"
+
+
+def _known(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "unknown"
+
+
+def _values(grids: dict[tuple[str, str], Grid]) -> Section | None:
+    """Return lines of what is of the whole model."""
+    blocks: list[Block] = []
+    for (metric, stat), grid in grids.items():
+        rows = [row for row, place in enumerate(grid.places) if place == (-1, -1)]
+        if not rows or len(grid.steps) < 2:
+            continue
+        held = Grid(metric, stat, [(-1, -1)], grid.steps, grid.values[rows])
+        parts = np.array_split(np.flatnonzero(np.isfinite(held.values[0])), min(MOST_POINTS, len(held.steps)))
+        parts = [one for one in parts if len(one)]
+        points = [(float(held.steps[one[len(one) // 2]]), float(held.values[0][one].mean())) for one in parts]
+        if len(points) < 2 or len({value for _, value in points}) < 2:
+            continue
+        title = metric if stat == "value" else f"{metric}, {stat}"
+        blocks.append(
+            Figure(
+                id=f"value-{len(blocks)}",
+                title=Name(title, 80),
+                chart=Curves(
+                    series=((Name(title, 80), tuple(one[0] for one in points), tuple(one[1] for one in points)),),
+                    unit="",
+                ),
+                table=Table(
+                    title=Name(title, 80),
+                    columns=numbers("step", "value"),
+                    rows=tuple((int(at), f"{value:.4g}") for at, value in (points[0], points[-1])),
+                    folded=True,
+                ),
+                says=f"from {points[0][1]:.4g} to {points[-1][1]:.4g}",
+                height=180,
+            )
+        )
+    return (
+        Section(id="values", title="Other values", lead="Of the whole model, over steps.", blocks=tuple(blocks))
+        if blocks
+        else None
+    )
+
+
+def _happened(told: Sequence[dict[str, Any]]) -> Section | None:
+    """Return what the run's events say, newest last."""
+    if not told:
+        return None
+    rows = sorted(told, key=lambda one: (one["step"], one["time"]))
+    held = [one for one in rows if one["kind"] not in {"vitals", "coverage"}]
+    table = Table(
+        title="Events",
+        columns=(*numbers("step", "rank"), *names("kind"), *texts("detail")),
+        **rows_of(
+            held, lambda one: (one["step"], one["rank"], Name(one["kind"], 40), Name(_words(one["detail"]), 200))
+        ),
+        empty="There is none.",
+    )
+    return Section(id="events", title="Events", lead="What the run wrote, newest last.", blocks=(table,))
+
+
+def _words(detail: dict[str, Any]) -> str:
+    return "; ".join(f"{name} {_value(value)}" for name, value in sorted(detail.items()))
+
+
+def _value(value: Any) -> str:
+    """Return what an event holds under a name, without the marks of a programming language."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(one)}" for name, one in value.items()) or "none"
+    if isinstance(value, list):
+        return " ".join(map(_value, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _about(log: RunLog, told: Sequence[dict[str, Any]]) -> Section:
+    """Return what was found in the model, what it cannot see, and what the run was trained on."""
+    pairs: list[tuple[Line, Line | Cell]] = [("dataset", Name(log.run.dataset or "not said"))]
+    pairs += [(Name(name, 60), Name(value)) for name, value in sorted(log.run.digests.items())]
+    blocks: list[Block] = [Facts(pairs=tuple(pairs), title="Run")]
+    vitals = next((one["detail"] for one in reversed(told) if one["kind"] == "vitals"), None)
+    if vitals is not None:
+        found = vitals.get("found") if isinstance(vitals.get("found"), dict) else {}
+        blocks.append(
+            Facts(pairs=tuple((Name(str(name), 60), Name(str(value))) for name, value in found.items()), title="Model")
+        )
+        for title, key in (("Metrics", "metrics"), ("Estimators", "estimators")):
+            held = vitals.get(key) if isinstance(vitals.get(key), dict) else {}
+            blocks.append(
+                Table(
+                    title=title,
+                    columns=(*names("metric"), *texts("state" if key == "metrics" else "how")),
+                    rows=tuple((Name(str(name), 60), Name(str(value), 200)) for name, value in held.items()),
+                    empty="None is said.",
+                )
+            )
+    else:
+        blocks.append(Prose(text="No vitals were written: `dataaudit.vitals` looks at the model while it trains."))
+    return Section(
+        id="about", title="What was looked at", lead="What was found before the first step.", blocks=tuple(blocks)
+    )

@@ -1,0 +1,1 @@
+"""Replays of a run from its checkpoints: is the data itself odd, and does it break the model?"""

@@ -1,0 +1,366 @@
+"""Does the data break the model? A branch before an episode, trained on with and without the suspects.
+
+Four arms read the same steps, and after each step the same held documents are scored, which no arm reads: tokens
+outside the suspects, without the noise of batches.
+
+======  ==========================  ===================================
+arm     from                        reads
+======  ==========================  ===================================
+A       the run, k steps before     what the run read
+B       the same                    controls in place of the suspects
+C       other checkpoints           what A read
+D       other checkpoints           what B read
+======  ==========================  ===================================
+
+Controls are of the suspects' source, language and length (log2 of the tokens; the nearest where there are too few), and
+every document beside them keeps its place. An arm rises by what the held documents' loss is at most above the line
+through it before the branch (a line that falls is not continued). A spike is a rise of more than the detector's width,
+8 robust standard deviations of the steps before the branch. B, C and D are repeated: controls are drawn anew,
+checkpoints are others; an arm has a spike when all of it have, and none when none has. Seeds alone are no repetition:
+on a CPU an equal start gives an equal end.
+
+A has to be the run again, bit by bit: the loss of every step from the checkpoint on is held against the log, and so are
+the documents. If something differs, that is said, and nothing is decided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dataaudit.base.statistics import SIGMA, Ints, Mask, pairs_of, robust_line, student_quantile
+from dataaudit.training.attribution.run_findings import Arm, ArmFound, ArmMean, ContagionFound, ContagionOutcome, number
+from dataaudit.training.attribution.spikes import FLOOR, K
+from dataaudit.training.replay.direct_comparison import CHECKPOINTS
+from dataaudit.training.replay.protocol import Replay, Trained, first_reads, read_by, replaced
+
+BEFORE = 8
+"""Steps before an episode from which on the arms differ; the lag of the event test."""
+HELD = 64
+"""Documents that are scored after each step."""
+LINE = 16
+"""Steps before the branch that the line goes through;"""
+LEAST_LINE = 10
+"""and at least so many."""
+DRAWS = 3
+MOST_STEPS = 48
+"""Steps after the branch at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """What the run's log says of its steps."""
+
+    loss: Mapping[int, float]
+    """The loop's own loss by step."""
+    documents: Mapping[int, Ints]
+    """Documents by step, places in ``replay.documents``, ascending; steps that the log keeps whole."""
+    values: Mapping[str, Mapping[int, float]]
+    """Further numbers by name and step."""
+
+
+def contagion(
+    replay: Replay,
+    recorded: Recorded,
+    suspects: Ints,
+    episode: tuple[int, int],
+    *,
+    before: int = BEFORE,
+    draws: int = DRAWS,
+    exclude: Ints | None = None,
+    first: Ints | None = None,
+    seed: int = 0,
+) -> ContagionFound:
+    """Train the four arms.
+
+    Args:
+        replay: The run.
+        recorded: What its log says.
+        suspects: int64[n] documents, as places in ``replay.documents``.
+        episode: Its first and last step.
+        before: Steps before it from which on the arms differ.
+        draws: Repetitions of B, and of C and D as many checkpoints, at least.
+        exclude: Further documents that may be no controls: those of other suspects' shards.
+        first: Of :func:`first_reads` up to the episode's last step, where it is known already.
+        seed: Of the draws of controls and held documents.
+    """
+    onset, last = episode
+    branch = max(0, onset - 1 - before)
+    last = min(last, branch + MOST_STEPS)
+    begin = _begin(replay.checkpoints, branch)
+    known: dict[str, Any] = {"branch": branch, "last": last}
+    if begin is None:
+        return _untold(f"no checkpoint is {LEAST_LINE} steps or more before step {branch}", **known)
+    met = {step: read_by(replay, step) for step in range(begin + 1, last + 1)}
+    own = np.intersect1d(np.unique(np.concatenate([met[step] for step in range(branch + 1, last + 1)])), suspects)
+    known["suspects"] = len(own)
+    if not len(own):
+        return _untold(f"steps {branch + 1} to {last} read none of the suspects", **known)
+    if first is None:
+        first = first_reads(replay, last)
+    apart = np.flatnonzero(np.isin(replay.documents.shard, replay.documents.shard[suspects]))
+    if exclude is not None:
+        apart = np.union1d(apart, exclude)
+    plan = _Plan(replay, own, apart, np.unique(np.concatenate(list(met.values()))), first > last, draws, seed)
+    if plan.problem:
+        return _untold(plan.problem, **known)
+    known["held"] = len(plan.held)
+    course = _Course(replay, plan.held, recorded)
+    course.differs = _other_documents(recorded, met)
+    arms = [] if course.differs else _arms(course, plan, begin, range(branch + 1, last + 1), draws)
+    known["reproduced"] = course.equal
+    if course.differs:
+        return ContagionFound(outcome="not_reproduced", detail=course.differs, **known)
+    outcome, detail = decide(arms)
+    if plan.unlike and len(arms) > 1:
+        others = "some controls are of another source or language, since too few of the suspects' own are free"
+        detail = f"{detail}; {others}" if detail else others
+    means = tuple(_mean(arm, rises, [one for one in arms if one.arm == arm]) for arm, rises in course.rises.items())
+    return ContagionFound(outcome=outcome, detail=detail, arms=means, runs=tuple(arms), **known)
+
+
+def _mean(arm: Arm, rises: Sequence[float], runs: Sequence[ArmFound]) -> ArmMean:
+    """Return the mean rise of an arm, in bands, and Student's 95 % interval over its repetitions; of one, none."""
+    found = np.array(rises)
+    middle, interval = float(found.mean()), None
+    if len(found) > 1 and np.isfinite(found).all():
+        half = student_quantile(0.025, len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
+        interval = (round(middle - half, 12), round(middle + half, 12))
+    spikes = sum(one.spike for one in runs)
+    return ArmMean(arm=arm, repetitions=len(found), spikes=spikes, rise=number(middle), interval=interval)
+
+
+def _begin(checkpoints: Sequence[int], branch: int) -> int | None:
+    """Return the newest checkpoint that leaves room for the line before a branch; where none does, the oldest."""
+    enough = [one for one in checkpoints if one <= branch - LINE]
+    few = [one for one in checkpoints if one <= branch - LEAST_LINE]
+    return max(enough) if enough else min(few, default=None)
+
+
+def _other_documents(recorded: Recorded, met: Mapping[int, Ints]) -> str:
+    """Return, in words, which step of the replay reads other documents than the log has."""
+    for step, documents in recorded.documents.items():
+        if step in met and not np.array_equal(documents, met[step]):
+            return f"step {step} of the replay reads other documents than the log has: the place in the data differs"
+    return ""
+
+
+def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) -> list[ArmFound]:
+    """Train the arms, as far as they are needed; nothing where the first one is not the run."""
+    replay = course.replay
+    branch = steps[0] - 1
+    lead = course.lead(begin, branch, checked=True)
+    if course.differs:
+        return []
+    saved = replay.save()
+    arms = [course.arm("A", begin, None, lead, [(step, replay.batches(step)) for step in steps], checked=True)]
+    if course.differs or not arms[0].spike:
+        return arms
+    for draw in range(draws):
+        replay.load(saved)
+        arms.append(course.arm("B", begin, draw, lead, plan.replaced(steps, draw)))
+    if any(one.spike for one in arms[1:]):
+        return arms
+    for draw, checkpoint in enumerate(_others(replay.checkpoints, begin, steps, draws)):
+        shift = checkpoint + LINE - branch
+        lead = course.lead(checkpoint, checkpoint + LINE)
+        saved = replay.save()
+        read_here = [(step + shift, replay.batches(step)) for step in steps]
+        arms.append(course.arm("C", checkpoint, None, lead, read_here))
+        replay.load(saved)
+        instead = [(step + shift, batches) for step, batches in plan.replaced(steps, draw)]
+        arms.append(course.arm("D", checkpoint, draw, lead, instead))
+    return arms
+
+
+def decide(arms: Sequence[ArmFound]) -> tuple[ContagionOutcome, str]:
+    """Return what arms mean, and why nothing where they mean nothing."""
+    spikes = {arm: [one.spike for one in arms if one.arm == arm] for arm in ("A", "B", "C", "D")}
+    few = len(spikes["C"])
+    rules: tuple[tuple[bool, ContagionOutcome, str], ...] = (
+        (not all(spikes["A"]), "not_contagious", ""),
+        (all(spikes["B"]), "state_dependent", ""),
+        (any(spikes["B"]), "inconclusive", "some controls in place of the suspects give a spike, others do not"),
+        (few < CHECKPOINTS, "inconclusive", f"{few} other checkpoints can be gone on from, {CHECKPOINTS} are needed"),
+        (any(spikes["D"]), "inconclusive", "from other checkpoints the controls give a spike, too"),
+        (not any(spikes["C"]), "interaction", ""),
+        (all(spikes["C"]), "data_intrinsic", ""),
+    )
+    mixed: tuple[ContagionOutcome, str] = "inconclusive", "the suspects give a spike from some checkpoints alone"
+    return next(((outcome, detail) for holds, outcome, detail in rules if holds), mixed)
+
+
+def _untold(detail: str, **known: Any) -> ContagionFound:
+    return ContagionFound(outcome="not_evaluated", detail=detail, **known)
+
+
+def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -> list[int]:
+    """Return other checkpoints: the nearest before the branch first, then later ones, oldest first.
+
+    From each the run's own batches lead to a branch of its own, so that these are not the ones that the arms read.
+    """
+    earlier = [one for one in checkpoints if 0 < one < begin and one + LINE < steps[0]]
+    later = [one for one in checkpoints if one > steps[-1] and one + LINE <= max(checkpoints)]
+    return [*earlier[::-1], *later][: max(number, CHECKPOINTS)]
+
+
+class _Plan:
+    """Which documents are held, and which stand in for the suspects."""
+
+    def __init__(self, replay: Replay, own: Ints, apart: Ints, read: Ints, unread: Mask, draws: int, seed: int) -> None:
+        self._replay, self._own = replay, own
+        self._random = np.random.Generator(np.random.PCG64([seed, len(own), 2]))
+        documents = replay.documents
+        free = np.ones(len(documents), dtype=bool)
+        free[apart] = free[read] = False
+        self.problem = ""
+        self.unlike = False
+        """Whether some controls are of another source or language than the suspects."""
+        strata = documents.strata()
+        places = self._random.permutation(np.flatnonzero(free))
+        places = places[np.argsort(~unread[places], kind="stable")]
+        """Free documents, at random, those that were not read by then first."""
+        pools = {
+            int(one): self._pool(places, own[strata[own] == one][0], strata, draws) for one in np.unique(strata[own])
+        }
+        if lacking := sum(len(pools[int(strata[one])]) < draws for one in own.tolist()):
+            self.problem = f"{lacking} of {len(own)} suspects have fewer than {draws} controls"
+            return
+        self._draws = [self._draw(pools, strata) for _ in range(draws)]
+        used = np.unique(np.array([one for draw in self._draws for held in draw.values() for one in held]))
+        kept = places[~np.isin(places, used)]
+        self.held = np.sort(kept[:HELD])
+        if len(self.held) < HELD // 4:
+            self.problem = f"only {len(self.held)} documents are left to be scored"
+
+    def _pool(self, places: Ints, suspect: int, strata: Ints, draws: int) -> Ints:
+        """Return free documents of a suspect's kind; too few: the nearest in length, of its source, then of any."""
+        documents = self._replay.documents
+        same: Ints = places[strata[places] == strata[suspect]]
+        if len(same) >= draws:
+            return same
+        of_source = documents.source[places] == documents.source[suspect]
+        of_language = documents.language[places] == documents.language[suspect]
+        for like in (of_source & of_language, of_source, np.ones(len(places), dtype=bool)):
+            if int(like.sum()) >= draws:
+                break
+        self.unlike |= not (of_source & of_language)[like].all()
+        tokens = np.log2(np.maximum(documents.tokens, 1))
+        order = np.argsort(np.abs(tokens[places[like]] - tokens[suspect]), kind="stable")
+        nearest: Ints = places[like][order][: 8 * draws]
+        return nearest
+
+    def _draw(self, pools: Mapping[int, Ints], strata: Ints) -> dict[int, tuple[int, ...]]:
+        """Return controls of each suspect, each used once where there are enough."""
+        taken = {code: iter(np.resize(self._random.permutation(pool), len(self._own))) for code, pool in pools.items()}
+        return {int(one): (int(next(taken[int(strata[one])])),) for one in self._own}
+
+    def replaced(self, steps: range, draw: int) -> list[tuple[int, Any]]:
+        """Return the micro-batches of steps, with controls."""
+        controls = self._draws[draw % len(self._draws)]
+        return [(step, replaced(self._replay, self._replay.batches(step), controls)) for step in steps]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lead:
+    """The held documents' loss up to a branch."""
+
+    value: float
+    """At the branch, by the line."""
+    slope: float
+    """0 where it falls."""
+    band: float
+    last: float
+    """As it was there."""
+
+
+class _Course:
+    """Trains steps, scores the held documents after each, and holds those of the run against its log."""
+
+    def __init__(self, replay: Replay, held: Ints, recorded: Recorded) -> None:
+        self.replay, self._held, self._recorded = replay, held, recorded
+        self._weights = replay.documents.tokens[held] / replay.documents.tokens[held].sum()
+        self.equal, self.differs = 0, ""
+        self.rises: dict[Arm, list[float]] = {}
+        """Of each repetition of an arm, in bands."""
+
+    def lead(self, checkpoint: int, branch: int, *, checked: bool = False) -> _Lead:
+        """Go from a checkpoint to a branch by the run's own batches; the newest steps give the line."""
+        self.replay.restore(checkpoint)
+        values = []
+        for step in range(checkpoint + 1, branch + 1):
+            self._train(step, self.replay.batches(step), checked=checked)
+            if self.differs:
+                break
+            if step > branch - LINE:
+                values.append(self._score())
+        if len(values) < 3:
+            return _Lead(value=math.nan, slope=math.nan, band=math.nan, last=math.nan)
+        at = np.arange(1 - len(values), 1, dtype=np.float64)
+        slope, value, spread = robust_line(at, np.array(values), pairs_of(len(values)))
+        band = K * SIGMA * max(spread, FLOOR * abs(value))
+        return _Lead(value=value, slope=max(0.0, slope), band=band, last=values[-1])
+
+    def arm(
+        self,
+        arm: Arm,
+        checkpoint: int,
+        draw: int | None,
+        lead: _Lead,
+        steps: Sequence[tuple[int, Any]],
+        *,
+        checked: bool = False,
+    ) -> ArmFound:
+        """Train on steps and say how far the held documents' loss rises."""
+        values = []
+        for step, batches in steps:
+            self._train(step, batches, checked=checked)
+            if self.differs:
+                break
+            values.append(self._score())
+        found = np.array(values)
+        above = found - lead.value - lead.slope * np.arange(1, len(found) + 1)
+        rise = math.inf if not np.isfinite(above).all() else float(above.max(initial=-math.inf))
+        self.rises.setdefault(arm, []).append(rise / lead.band)
+        return ArmFound(
+            arm=arm,
+            checkpoint=checkpoint,
+            draw=draw,
+            rise=number(rise),
+            band=number(lead.band),
+            spike=not rise <= lead.band,
+            losses=tuple(map(number, (lead.last, *values))),
+        )
+
+    def _score(self) -> float:
+        return float(np.dot(self._weights, self.replay.score(self._held)))
+
+    def _train(self, step: int, batches: Any, *, checked: bool) -> None:
+        found = self.replay.train(step, batches)
+        if checked:
+            self.differs = self._difference(step, found)
+            self.equal += not self.differs
+
+    def _difference(self, step: int, found: Trained) -> str:
+        """Return what of a step is not the log's, in words."""
+        said = self._recorded.loss.get(step)
+        if said is None:
+            return f"the log has no loss of the loop at step {step}: hand it to monitor.step"
+        if _same(found.loss, said):
+            return ""
+        first = "the first step from the checkpoint" if not self.equal else f"{self.equal} steps were equal before"
+        words = f"the loss of step {step} is {found.loss!r}, the log has {said!r} ({first})"
+        rate, logged = (found.values or {}).get("learning_rate"), self._recorded.values.get("learning_rate", {})
+        if rate is not None and step in logged and not _same(rate, logged[step]):
+            return f"{words}; the learning rate is {rate!r}, the log has {logged[step]!r}"
+        if not self.equal:
+            return f"{words}; the documents are the same: the weights, the random numbers or the arithmetic differ"
+        return f"{words}; the optimizer, the learning rate or the random numbers differ"
+
+
+def _same(one: float, other: float) -> bool:
+    return one == other or (math.isnan(one) and math.isnan(other))

@@ -1,0 +1,310 @@
+"""From what a log named to what a replay says of it: suspects, the direct test, the four arms, proposals."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import numpy as np
+import pyarrow.compute as pc
+
+from dataaudit.base.errors import ConfigError, DataAuditError
+from dataaudit.base.statistics import Ints
+from dataaudit.manifest.locate import find_place
+from dataaudit.runlog.format import RUN_FILE
+from dataaudit.training.attribution.event_permutation import alpha_of_look
+from dataaudit.training.attribution.findings import Attribution, Episode
+from dataaudit.training.attribution.run_data import Data
+from dataaudit.training.attribution.run_findings import Proposal, ReplayFound, Suspect, Unit
+from dataaudit.training.replay.contagion import BEFORE, Recorded, contagion
+from dataaudit.training.replay.direct_comparison import ALPHA, direct
+from dataaudit.training.replay.protocol import Candidates, Replay, first_reads, read_by
+
+MOST_SUSPECTS = 8
+"""Units that are replayed, those named by the user first."""
+NamedBy = Literal["user", "accounting", "event_test", "residual_test"]
+_VALUES = ("learning_rate", "grad_global_norm")
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A unit that somebody, or some test, suspects."""
+
+    shard: int
+    first_row: int | None
+    by: NamedBy
+    among: int
+
+
+def load_replay(name: str, manifest: Path, log: Path) -> Replay:
+    """Return what the user's callable makes.
+
+    Args:
+        name: ``MODULE:FUNCTION``, or ``FILE.py:FUNCTION``.
+        manifest: Folder of the manifest, its first argument.
+        log: Folder of the run log, its second one.
+
+    Raises:
+        ConfigError: There is no such callable, or it fails.
+    """
+    module, colon, function = name.rpartition(":")
+    if not colon or not module or not function:
+        raise ConfigError(f"--replay: expected MODULE:FUNCTION or FILE.py:FUNCTION, found `{name}`")
+    try:
+        found = getattr(_module(module), function)
+    except (ImportError, OSError, SyntaxError) as error:
+        raise ConfigError(f"--replay: {module} cannot be imported: {error}") from None
+    except AttributeError:
+        raise ConfigError(f"--replay: {module} has no `{function}`") from None
+    return cast(Replay, called(found, manifest, log, where=name))
+
+
+def _module(name: str) -> Any:
+    """Import a module of the current folder, or a file as ``python FILE.py`` does: its folder comes first, for good."""
+    is_file = name.endswith(".py")
+    folder = os.path.dirname(os.path.abspath(name)) if is_file else os.getcwd()
+    sys.path[:0] = [] if folder == sys.path[0] else [folder]
+    if not is_file:
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(Path(name).stem, name)
+    if spec is None or spec.loader is None:
+        raise ImportError("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def called(function: Any, *arguments: Any, where: str) -> Any:
+    """Call what is the user's, and say where it failed.
+
+    Raises:
+        ConfigError: It failed.
+    """
+    try:
+        return function(*arguments)
+    except DataAuditError:
+        raise
+    except Exception as error:  # whatever the user's code raises
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        at = f"{Path(frame.filename).name}, line {frame.lineno}"
+        raise ConfigError(f"the replay {where} failed: {type(error).__name__}: {error} ({at})") from error
+
+
+def replayed(
+    data: Data,
+    found: Attribution,
+    replay: Replay,
+    name: str,
+    places: Sequence[str] = (),
+    *,
+    before: int = BEFORE,
+    seed: int = 0,
+) -> Attribution:
+    """Return an attribution with what a replay says of its suspects, and what is proposed.
+
+    Args:
+        data: The run log and its manifest.
+        found: What the log says.
+        replay: The run.
+        name: What made it, for the record.
+        places: Suspects of the user, ``SHARD`` or ``SHARD:ROW`` for the row's block.
+        before: Steps before an episode from which on the arms differ.
+        seed: Of all draws.
+
+    Raises:
+        ConfigError: A place is none, the log is of several processes, or the replay fails.
+    """
+    if data.log.run.ranks > 1:
+        raise ConfigError(
+            f"the log is of {data.log.run.ranks} processes, and a replay is one",
+            "Replay a run of one process; nothing can be held bit by bit against several.",
+        )
+    named = _suspects(data, found, places)
+    suspects = called(lambda: tuple(_looked_at(data, found, replay, named, before, seed)), where=name)
+    made = ReplayFound(
+        run=hashlib.sha256((data.log.folder / RUN_FILE).read_bytes()).hexdigest(),
+        replay=name,
+        checkpoints=tuple(int(one) for one in replay.checkpoints),
+        before=before,
+        seed=seed,
+        suspects=suspects,
+    )
+    return found.model_copy(update={"replay": made, "proposals": proposals_of(found, suspects)})
+
+
+def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Named]:
+    rows = data.log.run.block_rows
+    shards = data.manifest.table("shards", ["shard", "split", "uri"])
+    named: list[_Named] = []
+    for one in places:
+        place = find_place(one, shards)
+        shard = int(data.twins[place.shard])
+        named.append(_Named(shard, None if place.row is None else place.row // rows * rows, "user", 1))
+    for episode in found.episodes:
+        held = episode.found
+        if held is not None and held.shard is not None and held.shard >= 0:
+            among = episode.num_blocks if held.kind == "block" else episode.num_shards
+            named.append(_Named(held.shard, held.first_row, "accounting", max(1, among)))
+    test = found.event_test
+    if test is not None:
+        named += [
+            _Named(one.shard, one.first_row, "event_test", test.tested) for one in test.units if one.p <= test.alpha
+        ]
+    for odd in found.residual_tests:
+        named += [
+            _Named(one.shard, one.first_row, "residual_test", odd.tested)
+            for one in odd.units
+            if one.outlier and one.shard >= 0
+        ]
+    distinct: dict[tuple[int, int | None], _Named] = {}
+    for each in named:
+        whole = 0 < data.rows[each.shard] <= rows
+        distinct.setdefault((each.shard, None if whole else each.first_row), each)
+    return [
+        _Named(shard, first, each.by, each.among) for (shard, first), each in list(distinct.items())[:MOST_SUSPECTS]
+    ]
+
+
+def _looked_at(
+    data: Data, found: Attribution, replay: Replay, named: Sequence[_Named], before: int, seed: int
+) -> Iterator[Suspect]:
+    if not named:
+        return
+    documents = replay.documents
+    own = [_documents(data, documents, one) for one in named]
+    shards = np.flatnonzero(np.isin(data.twins[documents.shard], [one.shard for one in named]))
+    recorded = recorded_of(data, documents)
+    ends = [one.last_step for one in found.episodes]
+    first = first_reads(replay, max([*replay.checkpoints, *ends], default=0))
+    for one, suspects in zip(named, own, strict=True):
+        units = data.twins[documents.shard]
+        if one.first_row is not None:
+            units = (units << 40) | (documents.row // data.log.run.block_rows)
+        tested = direct(replay, suspects, units, among=one.among, exclude=shards, first=first, seed=seed)
+        episode = _episode_of(found.episodes, replay, suspects, before)
+        arms = None
+        if episode is not None:
+            arms = contagion(replay, recorded, suspects, episode, before=before, exclude=shards, first=first, seed=seed)
+        yield Suspect(
+            **_unit(data, one),
+            named_by=one.by,
+            documents=len(suspects),
+            episode=episode,
+            direct=tested,
+            contagion=arms,
+        )
+
+
+def _documents(data: Data, documents: Candidates, one: _Named) -> Ints:
+    """Return the documents of a unit, those of shards with equal bytes with them."""
+    inside = data.twins[documents.shard] == one.shard
+    if one.first_row is not None:
+        inside &= documents.row // data.log.run.block_rows == one.first_row // data.log.run.block_rows
+    return np.flatnonzero(inside)
+
+
+def _unit(data: Data, one: _Named) -> dict[str, Any]:
+    rows = data.log.run.block_rows
+    last = None if one.first_row is None else min(one.first_row + rows, int(data.rows[one.shard])) - 1
+    return {"name": data.names[one.shard], "shard": one.shard, "first_row": one.first_row, "last_row": last}
+
+
+def _episode_of(episodes: Sequence[Episode], replay: Replay, suspects: Ints, before: int) -> tuple[int, int] | None:
+    """Return the longest episode in which, or within a few steps before which, some suspects are read."""
+    for one in sorted(episodes, key=lambda episode: -episode.flagged):
+        for step in range(max(1, one.first_step - before), one.last_step + 1):
+            if np.isin(read_by(replay, step), suspects).any():
+                return one.first_step, one.last_step
+    return None
+
+
+def recorded_of(data: Data, documents: Candidates) -> Recorded:
+    """Return what the log of the first process says of its steps."""
+    steps = data.log.table("steps")
+    steps = steps.filter(pc.and_(pc.equal(steps["rank"], 0), pc.is_valid(steps["user_loss"])))
+    table = data.log.table("stretches")
+    table = table.filter(pc.equal(table["rank"], 0))
+    step = table["step"].to_numpy().astype(np.int64)
+    place = documents.places(*(table[name].to_numpy().astype(np.int64) for name in ("shard", "row")))
+    order = np.argsort(step, kind="stable")
+    names, begins = np.unique(step[order], return_index=True)
+    held = np.split(place[order], begins[1:]) if len(names) else []
+    values = data.log.table("values")
+    numbers = {}
+    for name in _VALUES:
+        own = values.filter(pc.and_(pc.equal(values["metric"], name), pc.equal(values["layer"], -1)))
+        numbers[name] = dict(zip(own["step"].to_pylist(), own["value"].to_pylist(), strict=True))
+    return Recorded(
+        loss=dict(zip(steps["step"].to_pylist(), steps["user_loss"].to_pylist(), strict=True)),
+        documents={int(one): np.unique(met[met >= 0]) for one, met in zip(names, held, strict=True)},
+        values=numbers,
+    )
+
+
+def proposals_of(found: Attribution, suspects: Sequence[Suspect] = ()) -> tuple[Proposal, ...]:
+    """Return what is worth a proposal: odd data, data that breaks the model from any checkpoint, repeated evidence.
+
+    Repeated is: several episodes that follow upon a unit in an order that is known to be random.
+    """
+    proposed: dict[tuple[int, int | None], Proposal] = {}
+    for one in suspects:
+        made = _by_direct(one) or _by_contagion(one)
+        if made is not None:
+            proposed[one.shard, one.first_row] = made
+    test = found.event_test
+    if test is not None and test.null == "redrawn":
+        limit = alpha_of_look(test.look, ALPHA)
+        for unit in test.units:
+            if unit.p <= limit and unit.episodes > 1:
+                note = f"{unit.episodes} episodes began within {test.lag} steps after it was read, {unit.expected:.3g}"
+                note += f" would by chance; p {unit.p:.2g} over {test.tested} units and {test.orders} redrawn orders."
+                numbers: dict[str, Any] = {"value": float(unit.episodes), "judged": unit.p, "limit": limit}
+                made = Proposal(**_place(unit), because="follows", metric="episodes", note=note, **numbers)
+                proposed.setdefault((unit.shard, unit.first_row), made)
+    return tuple(proposed.values())
+
+
+def _place(unit: Unit) -> dict[str, Any]:
+    return unit.model_dump(include={"name", "shard", "first_row", "last_row"})
+
+
+def _by_direct(one: Suspect) -> Proposal | None:
+    held = one.direct
+    if held.outcome != "outlier_data" or held.effect is None or held.interval is None or held.p is None:
+        return None
+    low, high = held.interval
+    judged = min(1.0, held.p * held.among)
+    note = (
+        f"Scored before it was read, at checkpoints {', '.join(map(str, held.checkpoints))}: {held.effect:+.3f}"
+        f" ({low:+.3f} to {high:+.3f}) nats/token beside {held.units} matched controls, {held.documents} documents; p"
+        f" {held.p:.2g}, named by {one.named_by} among {held.among}."
+    )
+    if one.contagion is not None:
+        note += f" Contagion: {one.contagion.outcome}."
+    numbers: dict[str, Any] = {"value": held.effect, "judged": judged, "limit": held.alpha}
+    return Proposal(**_place(one), because="outlier_data", metric="replay_direct", note=note, **numbers)
+
+
+def _by_contagion(one: Suspect) -> Proposal | None:
+    held = one.contagion
+    if held is None or held.outcome != "data_intrinsic":
+        return None
+    arms = {each.arm: each for each in held.arms}
+    rise = {arm: each.rise or 0.0 for arm, each in arms.items()}
+    others = sorted({each.checkpoint for each in held.runs if each.arm == "C"})
+    note = (
+        f"Branched after step {held.branch}, {held.reproduced} steps equal to the log: the loss of {held.held} other"
+        f" documents rises by {rise['A']:.2g} bands with it, {rise['B']:.2g} with controls; from checkpoints"
+        f" {', '.join(map(str, others))} by {rise['C']:.2g} with it, {rise['D']:.2g} with controls."
+    )
+    numbers: dict[str, Any] = {"value": rise["A"], "judged": rise["A"], "limit": 1.0}
+    return Proposal(**_place(one), because="data_intrinsic", metric="replay_contagion", note=note, **numbers)

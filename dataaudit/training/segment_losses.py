@@ -1,0 +1,375 @@
+"""The loss of every stretch of a batch: from the loop's own per-token losses, from logits, or from hidden states.
+
+All is computed on detached tensors without gradients, draws no random number, and waits for nothing: what a GPU
+computes is copied to the host behind the loop's back. Sums run over the places of a row in one order, so the same
+losses give the same bytes.
+
+What labels tell of a run: exact counts of what was trained on, and whether they are the tokens that the tags name.
+
+Targets by token and stretches by length, of each source, are added up in the thread of the log and written as rows of
+the tables ``tokens`` and ``lengths`` that say of the steps since the rows before, so that a run that goes on after a
+checkpoint replaces what it does again, and counts of ranks add up.
+
+What lies between a data set and a loop (a collator, a filter, a buffer) may move rows apart from their tags. A loss is
+then put down to a document that was not read. The documents and token files that a process reads know their tokens, so
+labels are compared with them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dataaudit.base.errors import TagsError
+from dataaudit.base.statistics import Ints
+from dataaudit.runlog.format import MERGED, UNUSED
+from dataaudit.runlog.writer import Columns
+from dataaudit.training.corpus import Corpus
+from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
+
+if TYPE_CHECKING:
+    pass
+
+IGNORED = -100
+"""Label of a token that is no target."""
+_CHUNK_ELEMENTS = 1 << 22
+_CHUNK_LOGITS = 1 << 24
+
+
+def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool) -> tuple[Any, Any | None]:
+    """Add up the losses of each stretch.
+
+    Args:
+        losses: [B, T] loss of each label; where the model shifts the labels itself, [B, T - 1] of all but the first.
+        tags: int64[B, K, 7]
+        labels: [B, T] of which :data:`IGNORED` ones do not count; None: all count.
+        inner: Whether the model shifts the labels itself.
+
+    Returns:
+        float64[B, K] on the device of the losses, 0 for places that are not used; and, with labels, int64[B, K]: how
+        many of each stretch's labels count.
+
+    Raises:
+        TagsError: The shapes do not belong together.
+    """
+    import torch
+
+    with torch.no_grad():
+        losses = losses.detach()
+        if losses.dim() != 2:
+            raise TagsError(f"losses: expected one for each label, [B, T], found {list(losses.shape)}")
+        rows, columns = losses.shape
+        length = columns + 1 if inner and (labels is None or labels.shape[1] != columns) else columns
+        first = length - columns
+        _check_shapes(tags, labels, rows, length)
+        counts = None if labels is None else labels[:, first:] != IGNORED
+        if counts is not None:
+            losses = losses.masked_fill(~counts, 0)
+            if inner and not first:
+                counts = counts.clone()
+                counts[:, 0] = False
+        tags = tags.to(losses.device, non_blocking=True)
+        starts = torch.where(tags[..., SHARD] == UNUSED, length, tags[..., START])
+        stops = torch.cat([starts[:, 1:], torch.full_like(starts[:, :1], length)], dim=1)
+        place = torch.arange(first, length, device=losses.device)
+        step = max(1, _CHUNK_ELEMENTS // max(1, starts.shape[1] * columns))
+        sums, numbers = [], []
+        for row in range(0, rows, step):
+            chosen = slice(row, row + step)
+            within = (place >= starts[chosen, :, None]) & (place < stops[chosen, :, None])
+            sums.append(torch.where(within, losses[chosen, None, :].to(torch.float64), 0.0).sum(-1))
+            if counts is not None:
+                numbers.append((within & counts[chosen, None, :].to(within.device)).sum(-1))
+        return torch.cat(sums), torch.cat(numbers) if numbers else None
+
+
+def token_losses(logits: Any, labels: Any, *, inner: bool) -> Any:
+    """Return the loss of each label from logits, in float32, a few rows at a time.
+
+    Args:
+        logits: [B, T, V]
+        labels: int64[B, T]
+        inner: Whether logits at a place predict the label of the next one.
+
+    Returns:
+        float32[B, T], or [B, T - 1] where the model shifts the labels itself.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    with torch.no_grad():
+        logits = logits.detach()
+        if inner:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        step = max(1, _CHUNK_LOGITS // max(1, logits.shape[1] * logits.shape[2]))
+        found = []
+        for row in range(0, len(logits), step):
+            part = logits[row : row + step].transpose(1, 2).float()
+            found.append(cross_entropy(part, labels[row : row + step], reduction="none", ignore_index=IGNORED))
+        return torch.cat(found)
+
+
+def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
+    """Return the loss of each label from the last hidden states, in a pass of its own through the head.
+
+    Args:
+        hidden: [B, T, d] what goes into the head.
+        head: The module, or its weight [V, d].
+        labels: int64[B, T]
+        inner: As of :func:`token_losses`.
+
+    Returns:
+        As of :func:`token_losses`.
+    """
+    import torch
+
+    with torch.no_grad():
+        hidden = hidden.detach()
+        vocab = head.weight.shape[0] if isinstance(head, torch.nn.Module) else head.shape[0]
+        step = max(1, _CHUNK_LOGITS // max(1, hidden.shape[1] * vocab))
+        found = []
+        for row in range(0, len(hidden), step):
+            part = hidden[row : row + step]
+            logits = head(part) if isinstance(head, torch.nn.Module) else part @ head.detach().T
+            found.append(token_losses(logits, labels[row : row + step], inner=inner))
+        return torch.cat(found)
+
+
+def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:
+    """Hold the targets that tags promise against the labels, or the losses, that there are, row by row.
+
+    Args:
+        targets: int64[B] targets of each row, by the tags.
+        possible: int64[B] numbers of which each row has one: all its labels, those that are not ignored, its losses.
+
+    Raises:
+        TagsError: They differ: tags and labels are not of the same rows, or not shifted alike.
+    """
+    wrong = np.flatnonzero(np.all([targets != one for one in possible], axis=0))
+    if len(wrong):
+        row = int(wrong[0])
+        raise TagsError(
+            f"row {row} of the batch has {int(possible[0][row]):,} targets, its tags say {int(targets[row]):,}",
+            "Tags must travel with their rows, and `shift` say who shifts the labels: the loader (outer) or the model"
+            f" (inner). Where some labels are {IGNORED}, hand over `labels` too.",
+        )
+
+
+def _check_shapes(tags: Any, labels: Any | None, rows: int, length: int) -> None:
+    found = tuple(tags.shape)
+    if len(found) != 3 or found[0] != rows or (labels is not None and tuple(labels.shape) != (rows, length)):
+        shown = "" if labels is None else f", labels {tuple(labels.shape)}"
+        raise TagsError(f"losses of {rows} rows of {length} labels, tags {found}{shown}: they do not belong together")
+
+
+MOVED = (
+    "Tags must travel with their rows: a collator that moves, cuts or rewrites rows has to be inside of TaggedCollator,"
+    " or come before the tags."
+)
+FEW = 32
+"""Tokens of a stretch that are compared,"""
+STRETCHES = 4
+"""of so many stretches of a row at most: its first ones and its last one."""
+LEAST_STEPS = 64
+"""Steps between two writings, at least; later on a sixteenth of the run's steps, so that rows do not grow with them."""
+_WAITING_TARGETS = 1 << 20
+_ID_BITS = 32
+"""Of a key: a token or a length, above it one bit, above that the source."""
+_MASK = (1 << _ID_BITS) - 1
+
+
+def check_batch(corpus: Corpus, tags: Any, losses: Any | None, labels: Any | None, *, inner: bool) -> None:
+    """Refuse tags of a first batch that do not fit the corpus, the labels or the losses.
+
+    Args:
+        corpus: What is trained on.
+        tags: int64[B, K, 7]
+        losses: [B, T] or [B, T - 1]
+        labels: int[B, T]
+        inner: Whether the model shifts the labels itself.
+
+    Raises:
+        TagsError: They do not.
+    """
+    found = _array(tags)
+    if why := what_is_wrong(found, corpus.table.num_rows, len(corpus.sources)):
+        raise TagsError(
+            f"the tags of the batch do not fit: {why}",
+            "They must be those of this manifest's documents, as the dataset made them.",
+        )
+    targets = np.where(found[..., SHARD] == UNUSED, 0, found[..., TARGETS]).sum(axis=1)
+    if labels is not None:
+        whole = _array(labels)
+        if why := moved_row(corpus, found, whole, range(len(found))):
+            raise TagsError(why, MOVED)
+        if len(given := whole[:, int(inner) :]) == len(targets):
+            check_targets(targets, np.full(len(given), given.shape[1]), (given != IGNORED).sum(axis=1))
+    elif losses is not None and len(losses.shape) == 2 and len(losses) == len(targets):
+        check_targets(targets, np.full(len(targets), losses.shape[1]))
+
+
+def _array(given: Any) -> np.ndarray:
+    return np.asarray(given.cpu() if hasattr(given, "cpu") else given)
+
+
+def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range) -> str:
+    """Return which label is not the token that its tag names; nothing where all are, or nobody knows the tokens.
+
+    Args:
+        corpus: Of which documents and token files are read.
+        tags: int64[B, K, 7]
+        labels: int[B, T]; those that are -100 are not compared.
+        rows: Of the batch.
+    """
+    if labels.ndim != tags.ndim - 1 or len(labels) != len(tags) or "" in corpus.encoders:
+        return ""
+    readers = [reader for one in corpus.readers if (reader := one()) is not None]
+    for row in rows:
+        used = tags[row][tags[row, :, SHARD] != UNUSED]
+        stops = np.append(used[1:, START], labels.shape[1])
+        chosen = [*range(len(used))[: STRETCHES - 1], *range(len(used))[STRETCHES - 1 :][-1:]]
+        for tag, stop in zip(used[chosen].tolist(), stops[chosen].tolist(), strict=True):
+            found = labels[row, tag[START] : min(stop, tag[START] + FEW)]
+            if tag[SHARD] != MERGED and _differs(readers, tag, found):
+                return (
+                    f"the labels of row {row} from place {tag[START]:,} on are not the tokens of its tags: record"
+                    f" {tag[ROW]:,} of shard {tag[SHARD]:,}, from token {tag[OFFSET]:,} on"
+                )
+    return ""
+
+
+def _differs(readers: list[Any], tag: list[int], labels: np.ndarray) -> bool:
+    """Return whether somebody knows the tokens of a document, and labels are none of them."""
+    known = [tokens for one in readers if (tokens := one.tokens_of(tag[SHARD], tag[ROW])) is not None]
+    return bool(known) and all(_other(tokens[tag[OFFSET] :], labels) for tokens in known)
+
+
+def _other(tokens: np.ndarray, labels: np.ndarray) -> bool:
+    size = min(len(tokens), len(labels))
+    counted = labels != IGNORED
+    return bool((counted[:size] & (labels[:size] != tokens[:size])).any() or counted[size:].any())
+
+
+class _Tally:
+    """Counts by key, added up now and then."""
+
+    def __init__(self) -> None:
+        self._keys, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._waiting: list[Ints] = []
+        self._number = 0
+
+    def add(self, keys: Ints) -> None:
+        """Count each key once more."""
+        self._waiting.append(keys)
+        self._number += len(keys)
+        if self._number >= _WAITING_TARGETS:
+            self._add_up()
+
+    def take(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """Return source, number, count and the count of those with the bit set, sorted; and begin anew."""
+        self._add_up()
+        keys, counts = self._keys, self._counts
+        self._keys, self._counts = keys[:0], counts[:0]
+        marked = keys >> _ID_BITS & 1
+        names, inverse = np.unique((keys >> (_ID_BITS + 1) << _ID_BITS) | (keys & _MASK), return_inverse=True)
+        every, half = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+        np.add.at(every, inverse, counts)
+        np.add.at(half, inverse, counts * marked)
+        return (names >> _ID_BITS) - 1, (names & _MASK) - 1, every, half
+
+    def _add_up(self) -> None:
+        found, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._waiting]), return_counts=True)
+        keys, inverse = np.unique(np.concatenate([self._keys, found]), return_inverse=True)
+        total = np.zeros(len(keys), np.int64)
+        np.add.at(total, inverse, np.concatenate([self._counts, counts]))
+        self._keys, self._counts = keys, total
+        self._waiting, self._number = [], 0
+
+
+class TrainedCounts:
+    """Counts of the steps since the last writing.
+
+    Args:
+        inner: Whether the model shifts labels itself, so that the first one of a row is no target.
+        vocab: Tokens of the vocabulary; ids from there on are counted as -1. 0: not known.
+    """
+
+    def __init__(self, *, inner: bool, vocab: int = 0) -> None:
+        self._inner, self._vocab = inner, vocab
+        self._tokens, self._lengths = _Tally(), _Tally()
+        self._written = self._step = 0
+
+    def add(self, step: int, tags: Ints, labels: Ints | None) -> int:
+        """Count a batch; return how many of its targets are no tokens of the vocabulary.
+
+        Args:
+            step: Of the batch.
+            tags: int64[B, K, 7], of which the targets are those that the labels say.
+            labels: int[B, T], :data:`IGNORED` where a label is no target; None: not known.
+        """
+        self._written = self._written or step - 1
+        self._step = step
+        used = tags[..., SHARD] != UNUSED
+        found = tags[used]
+        source = np.maximum(found[:, SOURCE], -1) + 1
+        begun = (found[:, OFFSET] == 0) & (found[:, SHARD] != MERGED)
+        self._lengths.add((source << 1 | begun) << _ID_BITS | (found[:, TARGETS] + 1))
+        if labels is None or labels.shape[0] != tags.shape[0]:
+            return 0
+        rows = np.nonzero(used)[0]
+        last = np.append(rows[1:] != rows[:-1], True)
+        ends = np.where(last, labels.shape[1], np.append(found[1:, START], 0))
+        of = np.repeat(np.arange(len(found)), np.maximum(ends - found[:, START], 0))
+        flat = labels.reshape(-1).astype(np.int64)
+        if len(of) != len(flat):
+            return 0
+        targets = labels != IGNORED
+        targets[:, : int(self._inner)] = False
+        kept = np.flatnonzero(targets.reshape(-1))
+        tokens = flat[kept]
+        outside = (tokens < 0) | (tokens >= (self._vocab or _MASK))
+        high = (source << 1 | _half(found, step))[of[kept]] << _ID_BITS
+        self._tokens.add(high | (np.where(outside, -1, tokens) + 1))
+        return int(outside.sum())
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return self._step - self._written >= max(LEAST_STEPS, self._step // 16)
+
+    def rows(self) -> dict[str, Columns]:
+        """Return the rows of the steps since the last time, by table, without those that have none."""
+        self._written = self._step
+        source, token, count, half = self._tokens.take()
+        found: dict[str, Columns] = {}
+        if len(token):
+            step = np.full(len(token), self._step)
+            found["tokens"] = {"step": step, "source": source, "token": token, "count": count, "half": half}
+        source, length, stretches, begun = self._lengths.take()
+        if len(length):
+            step = np.full(len(length), self._step)
+            found["lengths"] = {
+                "step": step,
+                "source": source,
+                "length": length,
+                "stretches": stretches,
+                "begun": begun,
+            }
+        return found
+
+
+def repeated_targets(tags: Ints) -> int:
+    """Return targets of rows that were dealt before, so that all ranks have as many."""
+    return int(tags[..., TARGETS][(tags[..., SHARD] != UNUSED) & (tags[..., EPOCH] < 0)].sum())
+
+
+def _half(found: Ints, step: int) -> Ints:
+    """Return 0 or 1 of each stretch, the same for all of a document; merged ones, which are several, by their place."""
+    merged = found[:, SHARD] == MERGED
+    key = np.where(merged, found[:, START] * 1_000_003 + step, found[:, SHARD] << 40 | found[:, ROW])
+    mixed = key.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ mixed >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ mixed >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    half: Ints = (mixed >> np.uint64(63)).astype(np.int64)
+    return half

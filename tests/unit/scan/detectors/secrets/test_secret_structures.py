@@ -1,0 +1,155 @@
+"""Checksums and structures: what issuers make is taken, what chance makes is not; hostile bytes only give False."""
+
+from __future__ import annotations
+
+import random
+
+import made_secrets as made
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lanes import examples
+
+from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence
+from dataaudit.scan.detectors.secrets import pem, validators
+from dataaudit.scan.detectors.secrets.assigned import decode_base58_checked, decode_base64, decode_bech32
+from dataaudit.scan.detectors.secrets.pem import is_private_key, read_fields
+from dataaudit.scan.detectors.secrets.validators import RESERVED, VALIDATORS, is_json_web_token
+
+CHECKS = {
+    "github": (validators.is_github_token, made.with_crc62("gh" + "o_", 30)),
+    "fine-grained": (validators.is_github_token, made.github_fine_grained),
+    "gitlab": (validators.is_gitlab_token, made.gitlab_routable),
+    "grafana": (validators.is_grafana_token, made.grafana),
+    "aws": (validators.is_aws_access_key, made.aws_id),
+    "sas": (validators.is_azure_signature, made.sas),
+    "slack": (validators.is_slack_token, made.slack_bot),
+    "discord": (validators.is_discord_token, made.discord),
+    "pypi": (validators.is_pypi_token, made.pypi),
+    "age": (validators.is_age_key, made.age),
+    "wallet": (validators.is_wallet_key, made.wallet),
+    "jwt": (is_json_web_token, made.json_web_token),
+    "basic": (validators.is_basic_credential, made.basic),
+    "pgp": (pem.is_private_block, made.pgp_key),
+    "putty": (pem.is_private_block, made.putty_key),
+    "encrypted": (pem.is_private_block, made.encrypted_rsa),
+}
+KEYS = (made.rsa_numbers, made.pkcs8, made.ed25519_pkcs8, made.ec_key)
+ANY_TEXT = st.text(st.characters(max_codepoint=255), max_size=200)
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_what_an_issuer_makes_has_the_structure(name):
+    check, maker = CHECKS[name]
+    rng = random.Random(name)
+    assert all(check(maker(rng)) for _ in range(30))
+
+
+@pytest.mark.parametrize("maker", KEYS)
+def test_a_private_key_in_der_is_told(maker):
+    raw = maker(random.Random(3))
+    assert is_private_key(raw)
+    assert not is_private_key(raw[:-1])
+    assert not is_private_key(raw + b"\0")
+
+
+def test_an_rsa_key_whose_primes_do_not_fit_is_none():
+    raw = bytearray(made.rsa_numbers(random.Random(4)))
+    raw[40] ^= 1
+    assert not is_private_key(bytes(raw))
+
+
+def test_a_certificate_is_no_private_key():
+    raw = made.der(
+        0x30,
+        made.der(0x30, made.der_int(2), made.der_int(77)),
+        made.der(0x30, made.der(6, b"\x2a\x03\x04")),
+        made.der(3, b"\0" + b"s" * 64),
+    )
+    assert not is_private_key(raw)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.binary(max_size=120))
+def test_any_bytes_are_read_or_refused(raw):
+    fields = read_fields(raw)
+    assert fields is None or sum(len(field.value) for field in fields) <= len(raw)
+    assert is_private_key(raw) in {True, False}
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(ANY_TEXT)
+def test_no_check_raises(text):
+    for name, (check, _) in CHECKS.items():
+        if name != "sas" or "sig=" not in text:
+            assert check(text) in {True, False}
+    assert isinstance(decode_base64(text), bytes | None)
+    decode_base58_checked(text)
+    decode_bech32(text)
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(ANY_TEXT, ANY_TEXT)
+def test_no_validator_and_no_predicate_raises(text, body):
+    candidate = Candidate(text=text, before=body, after=body, context=False, groups={"body": body, "user": body})
+    assert all(isinstance(check(candidate), Evidence) for check in VALIDATORS.values())
+    assert all(isinstance(check(candidate), bool) for check in RESERVED.values())
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(st.binary(max_size=100))
+def test_base64_of_any_bytes_decodes_in_every_spelling(raw):
+    assert decode_base64(made.b64(raw)) == raw
+    assert decode_base64(made.b64url(raw)) == raw
+
+
+@pytest.mark.parametrize("text", ["AAB=C", "A", "A===", "AB==C", "ab cd", "AAAB="])
+def test_what_no_encoder_writes_is_no_base64(text):
+    assert decode_base64(text) is None
+
+
+def test_the_bech32_checksum_is_that_of_bip_173():
+    assert decode_bech32("A12UEL5L") == ("a", ())
+    assert decode_bech32("A12UEL5M") is None
+
+
+def test_the_base58_checksum_is_bitcoin_s():
+    body = decode_base58_checked("1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa")
+    assert body is not None
+    assert body[:1] == b"\0"
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda key: key,
+        lambda key: key.replace("\n", "\r\n"),
+        lambda key: key.replace("\n", "\\n"),
+        lambda key: "\n".join("    " + line for line in key.split("\n")).strip(),
+        lambda key: "\n".join(f"# {line}" for line in key.split("\n"))[2:],
+        lambda key: "\n".join(f'"{line}\\n" +' for line in key.split("\n"))[1:],
+        lambda key: "\n".join(f"'{line}'," for line in key.split("\n"))[1:],
+    ],
+    ids=["plain", "crlf", "escaped", "indented", "commented", "joined", "listed"],
+)
+def test_a_private_key_is_read_however_it_is_written(wrap):
+    key = made.armour("PRIVATE KEY", made.pkcs8(random.Random(6)))
+    assert pem.is_private_block(wrap(key))
+    assert pem.body_of(wrap(key)) == pem.body_of(key)
+
+
+def test_an_openssh_key_that_ends_early_is_none():
+    raw = made.openssh_key(random.Random(7))
+    assert pem.is_private_block(made.armour("OPENSSH PRIVATE KEY", raw))
+    assert not pem.is_private_block(made.armour("OPENSSH PRIVATE KEY", raw[:-20]))
+
+
+def test_a_token_without_an_algorithm_or_claims_is_no_json_web_token():
+    claims, unsigned = made.b64url(b'{"sub":"1"}'), made.b64url(b'{"alg":"none"}')
+    assert not is_json_web_token(f"{made.b64url(b'{}')}.{claims}.AAAA")
+    assert not is_json_web_token(f"{made.b64url(b'[' * 5000)}.{claims}.AAAA")
+    assert is_json_web_token(f"{unsigned}.{claims}.")
+
+
+def test_an_aws_key_without_a_digit_may_be_a_peptide():
+    assert not validators.is_aws_access_key("AKIA" + "QEGRLYWADTVEFGHK")

@@ -1,0 +1,49 @@
+"""What bounds each kernel, said for every one; `benchmarks/worst_inputs.py` times their worst documents."""
+
+from __future__ import annotations
+
+from dataaudit.scan.kernels.jit import all_kernels
+
+_ONCE = "a step for each byte, word or gram, and a look-up in a table"
+BOUNDS = {
+    "characters._search": _ONCE,
+    "characters._count": _ONCE,
+    "crowds._agreements": "a sketch's values, for each document",
+    "crowds._form": "documents of a bucket, up to a fixed number of them, for each document",
+    "edited._find": "words of a document, for each of the 16 texts at most that have a phrase of it",
+    "faults._count": "one pass, beside a sign 256 bytes ahead; one over every stride of base64",
+    "filters._count_documents": "one pass; repeated n-grams by a table of a document, of a few lengths",
+    "filters._mark_runs": "one pass for each of few periods, until a run is long enough",
+    "items._find_texts": "64 texts a seed; each is compared once for each stretch of its length, with `nearest`",
+    "markup._mark": "one pass; beside a word it looks 1,024 bytes ahead, to the next mark of its kind",
+    "markup._assemble": _ONCE,
+    "minhash._sketch": "permutations, a fixed number for each shingle",
+    "minhash._shingles": _ONCE,
+    "minhash._bands": "permutations, for each document",
+    "minhash._distinct": _ONCE,
+    "minhash._intersect": "a step for each element of two sorted lists",
+    "nearest._nearest": "words of a stretch times blocks of 64 words of a text, of 1,024 words at most",
+    "ngrams._fill": _ONCE,
+    "ngrams._hash_all": _ONCE,
+    "normal._collapse": _ONCE,
+    "overlap._find_all": _ONCE,
+    "overlap._find_long": "a step for each word of a run of hits",
+    "overlap._count_own": _ONCE,
+    "pairing._form": "documents of a bucket, of a small one",
+    "pairing._form_probes": "in a large bucket a fixed number of leaders for each document, in a small one its size",
+    "toxic._score": "few features for each letter, of a word of MAX_LETTERS at most; windows of fixed lengths",
+    "toxic_features._list": "few features for each letter, of a word of MAX_LETTERS at most",
+    "windows._gather": "words that are copied, of a fixed number of windows",
+    "winnow._winnow": "a window of fixed length for each gram",
+    "winnow._hash_windows": "words of windows of fixed length",
+    "winnow._hash_sequences": "words of the sequences",
+    "winnow._extend": "words that two places have in common, for each anchor",
+    "words._split": _ONCE,
+    "words._unmark": _ONCE,
+}
+
+
+def test_every_kernel_says_what_bounds_it():
+    """Whoever adds one says it here, and gives the benchmark a document that is its worst."""
+    kernels = {f"{one.function.__module__.rpartition('.')[2]}.{one.__name__}" for one in all_kernels()}
+    assert kernels == set(BOUNDS)

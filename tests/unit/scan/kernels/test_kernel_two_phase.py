@@ -1,0 +1,173 @@
+"""Two-phase estimates of shares: bounds, order, census, what nobody looked at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lanes import examples, sample
+from twins import two_phase as slow
+
+from dataaudit.scan.kernels.two_phase import Strata, estimate_share, share_bounds
+
+
+@st.composite
+def some_strata(draw, most: int = 8) -> Strata:
+    rows = draw(
+        st.lists(
+            st.integers(0, 10**6).flatmap(
+                lambda size: st.integers(0, min(size, 500)).flatmap(
+                    lambda judged: st.tuples(
+                        st.just(size), st.just(judged), st.integers(0, judged), st.floats(0, 1, width=16)
+                    )
+                )
+            ),
+            min_size=1,
+            max_size=most,
+        ).filter(lambda rows: sum(row[0] for row in rows) > 0)
+    )
+    sizes, judged, positives, guesses = zip(*rows, strict=True)
+    return made(sizes, judged, positives, guesses)
+
+
+def made(sizes, judged, positives, guesses=None, pools=None) -> Strata:
+    return Strata(
+        sizes=np.array(sizes),
+        judged=np.array(judged),
+        positives=np.array(positives),
+        guesses=np.zeros(len(sizes)) if guesses is None else np.array(guesses, dtype=np.float64),
+        pools=None if pools is None else np.array(pools),
+    )
+
+
+@given(some_strata())
+@settings(max_examples=examples(50), deadline=None)
+def test_the_interval_holds_the_estimate_and_what_is_certain(strata):
+    """Bounds stay within what the judged documents leave possible."""
+    found = estimate_share(strata)
+    seen = int(strata.judged.sum())
+    if not seen:
+        assert (found.value, found.low, found.high) == (None, 0, 1)
+        return
+    negatives = seen - int(strata.positives.sum())
+    assert 0 <= found.low <= found.value <= found.high <= 1
+    assert found.high <= 1 - negatives / found.documents + 1e-12
+
+
+@given(some_strata(), st.randoms(use_true_random=False))
+@settings(max_examples=examples(50), deadline=None)
+def test_the_order_of_strata_does_not_matter(strata, random):
+    """To the last bit."""
+    order = list(range(len(strata.sizes)))
+    random.shuffle(order)
+    other = made(strata.sizes[order], strata.judged[order], strata.positives[order], strata.guesses[order])
+    assert estimate_share(other) == estimate_share(strata)
+
+
+def test_a_census_has_no_interval():
+    """Who saw all of it knows."""
+    found = estimate_share(made([10, 90], [10, 90], [3, 1]))
+    assert (found.low, found.value, found.high) == pytest.approx((0.04, 0.04, 0.04))
+
+
+def test_no_positive_is_no_proof_of_none():
+    """The upper bound is about three positives over those who were judged."""
+    found = estimate_share(made([10**9], [1000], [0]))
+    assert (found.value, found.low) == (0, 0)
+    assert 0.0029 < found.high < 0.0031
+
+
+def test_what_nobody_looked_at_may_be_anything():
+    """The interval is wider by its whole share of documents."""
+    found = estimate_share(made([900, 100], [900, 0], [90, 0], [0.1, 0.9]))
+    assert (found.low, found.value, found.high) == pytest.approx((0.09, 0.1, 0.19))
+    assert found.uncovered == 100
+
+
+def twin(strata) -> list[slow.Stratum]:
+    rows = zip(strata.guesses, strata.sizes, strata.judged, strata.positives, strict=True)
+    return [tuple(int(number) for number in row[1:]) for row in sorted(rows) if row[1]]
+
+
+@pytest.mark.tables
+@given(some_strata(most=3), st.sampled_from([0.9, 0.95]))
+@settings(max_examples=examples(20), deadline=None)
+def test_the_bounds_are_those_of_the_twin(strata, confidence):
+    """Which finds the likeliest rates for every share that it tries, by halving."""
+    if not strata.judged.any():
+        return
+    found, rows = estimate_share(strata, confidence=confidence), twin(strata)
+    value = float(slow.share(rows))
+    low, high = slow.bounds(rows, confidence)
+    assert found.value == pytest.approx(value, abs=1e-12)
+    assert (found.low, found.high) == pytest.approx((min(low, value), max(high, value)), abs=1e-7)
+
+
+@given(some_strata())
+@settings(max_examples=examples(50), deadline=None)
+def test_the_other_label_has_the_other_interval(strata):
+    """What is not positive is negative."""
+    other = made(strata.sizes, strata.judged, strata.judged - strata.positives, strata.guesses)
+    one, two = estimate_share(strata), estimate_share(other)
+    assert (one.low, one.high) == pytest.approx((1 - two.high, 1 - two.low), abs=1e-9)
+
+
+@given(st.integers(10, 10**6), st.integers(0, 100), st.integers(0, 100), st.integers(0, 100))
+@settings(max_examples=examples(50), deadline=None)
+def test_strata_that_were_sampled_as_one_count_as_one(size, judged, found, cut):
+    """However they are split up."""
+    judged = min(size, judged)
+    found, cut = min(judged, found), min(judged, cut)
+    whole = made([size, 5000], [judged, 200], [found, 3])
+    split = made(
+        [cut, size - cut, 5000],
+        [cut, judged - cut, 200],
+        [min(cut, found), found - min(cut, found), 3],
+        pools=[7, 7, 2],
+    )
+    if found > cut or judged - cut >= found - min(cut, found):
+        assert estimate_share(split) == estimate_share(whole)
+
+
+@pytest.mark.parametrize("judged", sample([34, 5, 13, 20, 60], 5))
+def test_one_positive_more_lowers_a_bound_by_at_most_11_percent_of_the_width(judged):
+    """By that much where a stratum of one label becomes mixed, or the other way round; all counts are tried."""
+    few, many = np.meshgrid(np.arange(judged + 1), np.arange(301), indexing="ij")
+    low, high = share_bounds(np.array([3000, 70_000]), np.array([judged, 300]), np.stack([few, many], -1), 0.95)
+    width = (high - low)[:-1]
+    assert ((low[:-1] - low[1:]) / width).max() <= 0.11
+    assert ((high[:-1] - high[1:]) / width).max() <= 0.11
+
+
+def test_a_domain_is_its_strata_alone():
+    """As if the others were not there."""
+    strata = made([1000, 500, 800], [50, 50, 50], [1, 20, 9], [0.1, 0.2, 0.3])
+    inside = np.array([True, False, True])
+    own = made([1000, 800], [50, 50], [1, 9], [0.1, 0.3])
+    assert estimate_share(strata, inside) == estimate_share(own)
+
+
+def test_a_domain_without_a_judged_document_is_not_estimated():
+    """Every share is possible."""
+    strata = made([1000, 500], [50, 0], [1, 0])
+    found = estimate_share(strata, np.array([False, True]))
+    assert (found.value, found.low, found.high, found.uncovered) == (None, 0, 1, 500)
+
+
+def test_no_documents_are_no_estimate():
+    """An empty domain has no share."""
+    found = estimate_share(made([1000], [50], [1]), np.array([False]))
+    assert (found.value, found.low, found.high, found.documents) == (None, 0, 1, 0)
+
+
+def test_one_judged_document_of_a_stratum_joins_its_neighbour():
+    """Alone it would have no variance."""
+    found = estimate_share(made([1000, 1000], [1, 50], [1, 5], [0.2, 0.1]))
+    assert found.high - found.low > 0.5
+
+
+def test_plain_sampling_is_as_wide_as_its_own_interval():
+    """The width that the gain is measured by."""
+    found = estimate_share(made([10**6], [1000], [30]))
+    assert found.plain_width == pytest.approx(found.high - found.low)
