@@ -26,11 +26,14 @@ if TYPE_CHECKING:
         report,
         sign,
     )
+    from dataaudit.base.errors import ConfigError, DataAuditError
 
 __version__ = "0.2.0"
 
 __all__ = [
     "Build",
+    "ConfigError",
+    "DataAuditError",
     "Difference",
     "Manifest",
     "QuarantineList",
@@ -55,7 +58,7 @@ if not TYPE_CHECKING:  # a type checker that saw it would let every name pass
 
         if name not in __all__:  # Python names the nearest of __dir__
             raise AttributeError(f"module 'dataaudit' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        return getattr(import_module("dataaudit.api"), name)
+        return getattr(import_module("dataaudit.base.errors" if name.endswith("Error") else "dataaudit.api"), name)
 
 
 def __dir__() -> list[str]:

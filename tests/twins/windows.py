@@ -1,4 +1,4 @@
-"""Reference of :mod:`dataaudit.scan.kernels.windows`: regular expressions over one document. Imports nothing of ours."""
+"""Reference of :mod:`dataaudit.scan.kernels.windows`: regular expressions over one document, nothing of ours."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def _packed(value: Any) -> str:
 
 
 _SCRIPTS = ("theme.js", "charts.js", "shards.js")
-_PACKAGE = "dataaudit.base.render.html"
+_PACKAGE = "dataaudit.base.render"
 _SAID = 5
 """Bars of a chart that its sentence names."""
 _FOLDS = re.compile(r"(?<=[_/])(?=[^_/])|(?<=\w[.-])(?=[^\W\d])|(?<=[^\W\d][.-])(?=\w)")

@@ -24,7 +24,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.token_proof import Kind
 
 READY = ("canary", "release-gate", "strict")
-_PACKAGE = Path(__file__).parents[1]
+_PACKAGE = Path(__file__).parents[2]
 
 
 def policy_path(given: Path) -> Path:
