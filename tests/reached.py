@@ -25,7 +25,7 @@ REACHED_BY = {
     """,
     "stores": "dataaudit/scan/corpus/ dataaudit/base/redact.py dataaudit/engine/",
     "judges": """
-        dataaudit/scan/detectors/ dataaudit/scan/annotators.py dataaudit/engine/samples.py dataaudit/engine/masking.py
+        dataaudit/scan/detectors/ dataaudit/scan/annotators.py dataaudit/engine/samples.py
         dataaudit/base/errors.py dataaudit/base/text.py dataaudit/base/extras.py dataaudit/base/render/
         dataaudit/present/ docs/ mkdocs.yml
     """,

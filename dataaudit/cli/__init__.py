@@ -10,7 +10,8 @@ from dataaudit.cli.exporting import export
 from dataaudit.cli.judging import diff, gate, policy, report
 from dataaudit.cli.quarantining import quarantine
 from dataaudit.cli.reading import doctor, explain, inspect, schema, show, verify
-from dataaudit.cli.shell import Group, ending, sign
+from dataaudit.cli.shell import Group, ending
+from dataaudit.cli.signing import sign
 from dataaudit.cli.tokens import map_, tokenize
 from dataaudit.cli.training import attribute, reconstruct
 

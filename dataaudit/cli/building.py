@@ -11,8 +11,6 @@ import click
 from dataaudit.base.process import signals_taken
 from dataaudit.cli.shell import (
     FOLDER,
-    IDENTITY,
-    KEY,
     OPEN_SCHEDULER,
     SAMPLES,
     SAMPLES_DIR,
@@ -25,9 +23,8 @@ from dataaudit.cli.shell import (
     ending,
     note,
     print_text,
-    signed,
-    signing_of,
 )
+from dataaudit.cli.signing import IDENTITY, KEY, signed, signing_of
 
 if TYPE_CHECKING:
     from dataaudit.manifest.signing import Seal, Signing

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from dataaudit.cli.shell import FOLDER, IDENTITY, JSON, KEY, POLICY, ending, print_text, signer_of, signing_of
+from dataaudit.cli.shell import FOLDER, JSON, POLICY, ending, print_text
+from dataaudit.cli.signing import IDENTITY, KEY, signer_of, signing_of
 
 _OUT = click.option("--out", type=FOLDER, metavar="FILE", required=True, help="Where to write it.")
 

@@ -15,16 +15,14 @@ from dataaudit.cli.shell import (
     JSON,
     MANIFEST,
     POLICY,
-    REQUIRE_SIGNATURE,
     SIDE,
     ending,
     note,
     print_text,
     print_verdict,
-    signer_of,
-    signer_options,
     without_pandas,
 )
+from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 from dataaudit.decide.gate.policy import READY
 
 

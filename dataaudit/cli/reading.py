@@ -15,16 +15,14 @@ from dataaudit.cli.shell import (
     JSON,
     MANIFEST,
     POLICY,
-    REQUIRE_SIGNATURE,
     SAMPLES,
     SAMPLES_DIR,
     chosen_samples,
     ending,
     print_text,
-    signer_of,
-    signer_options,
     without_pandas,
 )
+from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
 
 if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer, Trust

@@ -4,10 +4,6 @@ Every setting below is there for a failure that was met: one task at a time on a
 blames one task; no spilling, because results are tiny; a second death ends a task's retries, because the
 batch is then run in pieces; no thread pools inside a worker, because there is a worker for every core; short logs
 for developers, because those of the scheduler's messages hold all units of the last thousand tasks.
-
-Certificates for one local cluster: whoever has not its key can neither ask its processes nor be asked by them.
-
-Without them every user of the machine could connect to the scheduler, a worker or a nanny, and run code as its user.
 """
 
 from __future__ import annotations
@@ -16,15 +12,12 @@ import contextlib
 import importlib.util
 import logging
 import os
-import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from distributed.security import Security
 
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.process import signals_held
@@ -279,6 +272,8 @@ def _start_local(
     dask: Any, distributed: Any, choice: ClusterChoice, stack: contextlib.ExitStack, terms: Terms
 ) -> Cluster:
     """Start a scheduler here and workers around it; workers that die while they start are replaced."""
+    from dataaudit.engine.local_security import LocalSecurity, serve_no_pages
+
     os.environ.update(ONE_THREAD)
     reported = stack.enter_context(_environment_of_workers())
     num_workers = choice.workers or dask.system.CPU_COUNT
@@ -405,27 +400,3 @@ def _connected(client: Any, terms: Terms) -> Cluster:
         terms=terms,
         newcomers=Newcomers(client, terms, addresses),
     )
-
-
-class LocalSecurity(Security):
-    """TLS with one key for all processes of a cluster, made for it and kept in memory alone.
-
-    Made by :meth:`temporary`. Workers get it through the pipe that starts them.
-    """
-
-    def _get_tls_context(self, tls: dict[str, Any], purpose: ssl.Purpose) -> ssl.SSLContext:
-        """Return a context. OpenSSL reads keys from files alone, and Dask would write one to a folder on disk."""
-        descriptor = os.memfd_create("dataaudit-tls")
-        try:
-            os.write(descriptor, f"{tls['key']}{tls['cert']}".encode())
-            path = f"/proc/self/fd/{descriptor}"
-            context: ssl.SSLContext = super()._get_tls_context({**tls, "cert": path, "key": path}, purpose)
-        finally:
-            os.close(descriptor)
-        return context
-
-
-def serve_no_pages(server: Any) -> None:
-    """Stop what serves pages of a scheduler or worker of such a cluster: they have no certificates to ask for."""
-    if isinstance(server.security, LocalSecurity):
-        server.http_server.stop()

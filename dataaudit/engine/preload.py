@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.base.process import be_lean
-from dataaudit.engine.cluster import serve_no_pages
+from dataaudit.engine.local_security import serve_no_pages
 from dataaudit.engine.sandbox import end_child
 
 

@@ -42,3 +42,8 @@ if not TYPE_CHECKING:  # the loop's replay needs torch
         if name != "LoopReplay":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=sys.modules[__name__])
         return import_module("dataaudit.training.replay.loop").LoopReplay
+
+
+def __dir__() -> list[str]:
+    """Return the names that are for use, whether imported yet or not."""
+    return sorted(__all__)

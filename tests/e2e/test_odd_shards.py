@@ -8,9 +8,8 @@ import pytest
 from odd_shards import CLEAN, DAMAGED, documents
 from running import build
 
-from dataaudit import failing, load
+from dataaudit import failing, gate, load
 from dataaudit.base.render.line import PLAIN, spell
-from dataaudit.decide import gate
 from dataaudit.decide.gate.verdict import State
 from dataaudit.present.report.standouts import odd_shards
 

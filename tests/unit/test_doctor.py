@@ -135,7 +135,7 @@ def test_a_language_detector_that_does_not_load_is_broken(tmp_path, sound, loade
     def absent(path, cache_dir):
         raise DetectorError("no model", "Install it.")
 
-    monkeypatch.setattr(doctor.lid176, "find_model", absent)
+    monkeypatch.setattr(doctor.language_detectors, "find_lid176", absent)
     checks, code = look(tmp_path)
     assert code == ExitCode.WRONG_USE
     assert (checks["lid.176"]["state"], checks["lid.176"]["advice"]) == ("broken", "Install it.")

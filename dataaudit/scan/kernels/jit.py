@@ -9,16 +9,6 @@ itself sees only the file of the outermost function: a changed helper in another
 the installed package is never written to. Machine code is also kept apart by processor, and stands under a digest:
 damaged code is compiled again. Without any writable place kernels are compiled in every process.
 
-Numba's compiler, spared the work that kernels do not need: half of its time, and the same machine results.
-
-- The type of a call is found once for each function and its types of arguments; numba finds it anew at every call.
-- A literal argument of a helper has the type of any other number: a helper is compiled once, not for each literal.
-- A helper only becomes part of kernels. Numba optimises it as a program of its own, too, and makes machine code of it
-  that nobody runs. Here it is optimised within the kernels that call it.
-
-Numba documents pipelines for others to arrange; of types and libraries it promises nothing. So this module is used with
-the versions that it was tried with (:mod:`dataaudit.scan.kernels.jit`), and with others numba compiles as it does.
-
 Kernels compiled before workers need them: once for a machine, so that not each worker does it, unseen.
 
 Numba's compiler holds a lock and is mostly Python, so processes share the work. They begin while this one still does
@@ -44,16 +34,9 @@ from glob import escape
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager
-from numba.core.types import Dispatcher
-from numba.core.types.misc import unliteral
-from numba.core.typing import Context
 
 from dataaudit.base.cache import private_folder, sources_digest, user_places
 from dataaudit.base.files import write_whole
@@ -71,7 +54,7 @@ READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
 READ_IDS = "Array(uint32, 1, 'C', readonly=True)"
 """uint32[n], may be read-only."""
 _TRIED = (0, 62), (0, 68)
-"""From which to which numba :mod:`dataaudit.scan.kernels.jit` compiles kernels."""
+"""From which to which numba :mod:`dataaudit.scan.kernels.compiler` compiles kernels."""
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 """Nothing is counted or allocated, and C calls no kernel: each wrapper takes as long to compile as a short kernel."""
 
@@ -173,6 +156,8 @@ def _njit(*signature: str | None, **options: Any) -> Any:
     numba = load_numba()
     first, last = _TRIED
     if first <= tuple(map(int, numba.__version__.split(".")[:2])) <= last:
+        from dataaudit.scan.kernels.compiler import KernelCompiler
+
         options["pipeline_class"] = KernelCompiler
     return numba.njit(*signature, **_OPTIONS, **options)
 
@@ -210,66 +195,6 @@ def _cache_at(folder: Path) -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = before
-
-
-class KernelCompiler(CompilerBase):
-    """Compiles a kernel, or a helper as a part of kernels."""
-
-    def define_pipelines(self) -> list[PassManager]:
-        """Return numba's own passes; it calls this once for each function and types of arguments."""
-        state = self.state
-        state.typingctx = _Types.of(state.typingctx)
-        if state.flags.no_cpython_wrapper:
-            state.library = _HelperCode(state.targetctx.codegen(), state.func_id.func_qualname)
-            state.library.enable_object_caching()
-        return [DefaultPassBuilder.define_nopython_pipeline(state)]
-
-
-class _Types(Context):
-    """Numba's types of functions; those of a call are remembered."""
-
-    @classmethod
-    def of(cls, context: Context) -> _Types:
-        """Return a context that shares all that another knows."""
-        shared = cls.__new__(cls)
-        shared.__dict__ = context.__dict__
-        return shared
-
-    def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
-        """Return the signature of a call, None where there is none; of a helper for numbers in place of literals."""
-        if isinstance(func, Dispatcher):
-            return super().resolve_function_type(func, tuple(map(unliteral, args)), kws)
-        key = func, tuple(args), tuple(dict(kws).items())
-        try:
-            signature = _SIGNATURES.get(key)
-        except TypeError:  # a type without a hash
-            return super().resolve_function_type(func, args, kws)
-        if signature is None and (signature := super().resolve_function_type(func, args, kws)) is not None:
-            _SIGNATURES[key] = signature
-        return signature
-
-
-_SIGNATURES: dict[Any, Any] = {}
-"""By function and types of arguments."""
-
-
-class _HelperCode(JITCodeLibrary):
-    """The code of a helper, neither optimised by itself nor made machine code."""
-
-    codegen = SimpleNamespace(set_env=lambda *_: None)
-    """Stands for the engine, which does not know this code."""
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        """Return no address: other code contains this."""
-        del name
-        return 0
 
 
 _MARKER = "compiled"

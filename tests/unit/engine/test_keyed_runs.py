@@ -24,10 +24,10 @@ ONE_ROW_GROUP = r"""
 import re, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from dataaudit.annotators.words import Words
-from dataaudit.corpus.fields import FieldRule
-from dataaudit.corpus.readers import Part, ReadRequest
-from dataaudit.corpus.storage.files import stat_file
+from dataaudit.scan.annotators import Words
+from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.readers import Part, ReadRequest
+from dataaudit.scan.corpus.storage.files import stat_file
 from dataaudit.engine.store import PartialStore, entry_item
 from dataaudit.engine.units import WANTED, ScanSettings, SecondPassUnit
 from dataaudit.engine.work import read_again

@@ -26,7 +26,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from quarantine_made import AUTHOR, asked
-from dataaudit.quarantine.changes import add
+from dataaudit.decide.quarantine.changes import add
 for number in range(int(sys.argv[4])):
     change = add(Path(sys.argv[2]), [asked(f"{sys.argv[3]} {number}"), asked("shared")], AUTHOR)
     os.write(1, "".join(entry.id + "\\n" for entry in change.added).encode())
@@ -36,7 +36,7 @@ import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from quarantine_made import AUTHOR, asked
-from dataaudit.quarantine.changes import add
+from dataaudit.decide.quarantine.changes import add
 write = os.write
 def half(descriptor, data):
     write(descriptor, data[: int(len(data) * float(sys.argv[3]))])

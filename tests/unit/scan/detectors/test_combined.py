@@ -103,7 +103,7 @@ def test_the_digest_is_of_both_models_and_the_weights(models, monkeypatch):
 
 def test_a_sample_is_classified_by_the_model_that_is_there(models, monkeypatch):
     """lid.176 is loaded once, though it is a part and classifies the sample too."""
-    loads, load = [], language.lid176._load
-    monkeypatch.setattr(language.lid176, "_load", lambda *args: loads.append(args) or load(*args))
+    loads, load = [], language.language_detectors._load
+    monkeypatch.setattr(language.language_detectors, "_load", lambda *args: loads.append(args) or load(*args))
     language.load_languages(models, seed=0)
     assert len(loads) == 1

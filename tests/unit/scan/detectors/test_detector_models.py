@@ -88,7 +88,7 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
     def absent():
         raise ImportError("no module")
 
-    monkeypatch.setattr(language_detectors, "find_model", absent)
+    monkeypatch.setattr(language_detectors, "find_cld2", absent)
     with pytest.raises(DetectorError, match="pycld2"):
         resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
 

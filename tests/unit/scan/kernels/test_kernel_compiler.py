@@ -8,8 +8,7 @@ import pytest
 from numba import types
 from numba.core.typing import Context
 
-from dataaudit.scan.kernels import jit
-from dataaudit.scan.kernels import jit as compiler
+from dataaudit.scan.kernels import compiler, jit
 
 NUMBERS = f"float64({jit.READ_OFFSETS}, float64[:])"
 

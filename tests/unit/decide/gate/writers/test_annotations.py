@@ -11,7 +11,7 @@ from lanes import examples
 from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subject, verdict, verdicts
 
 from dataaudit.decide.gate.verdict import State
-from dataaudit.decide.gate.writers.code_hosts import (
+from dataaudit.decide.gate.writers.annotations import (
     MOST,
     PER_TYPE,
     PolicyFile,

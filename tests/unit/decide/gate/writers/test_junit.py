@@ -15,7 +15,7 @@ from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subj
 
 from dataaudit.base.errors import ExitCode
 from dataaudit.decide.gate.verdict import State
-from dataaudit.decide.gate.writers.writing import CASES, junit_xml
+from dataaudit.decide.gate.writers.junit import CASES, junit_xml
 
 
 def read(made):
@@ -114,7 +114,7 @@ def test_the_bytes_do_not_depend_on_lxml():
     code = (
         "import sys; sys.modules['lxml'] = None\n"
         "from made_verdict import mixed\n"
-        "from dataaudit.decide.gate.writers.writing import junit_xml\n"
+        "from dataaudit.decide.gate.writers.junit import junit_xml\n"
         "sys.stdout.buffer.write(junit_xml(mixed()))"
     )
     where = str(__file__).rpartition("/unit/")[0]

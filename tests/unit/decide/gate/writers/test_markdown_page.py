@@ -186,8 +186,9 @@ def test_a_summary_keeps_out_of_the_room_that_the_step_has_used():
 @pytest.mark.tables
 def test_every_output_is_made_of_a_hundred_thousand_cases():
     """Within the limits; how long it takes is printed, not judged."""
-    from dataaudit.decide.gate.writers.code_hosts import PolicyFile, annotation_lines, sarif_json
-    from dataaudit.decide.gate.writers.writing import junit_xml
+    from dataaudit.decide.gate.writers.annotations import PolicyFile, annotation_lines
+    from dataaudit.decide.gate.writers.junit import junit_xml
+    from dataaudit.decide.gate.writers.sarif import sarif_json
 
     made = many(100_000)
     start = time.process_time()

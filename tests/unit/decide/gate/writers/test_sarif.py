@@ -17,8 +17,9 @@ from made_verdict import HOSTILE, case, hostile, many, mixed, result, rule, subj
 from sarif import loader
 
 from dataaudit.decide.gate.verdict import State
-from dataaudit.decide.gate.writers import code_hosts as writer
-from dataaudit.decide.gate.writers.code_hosts import MOST_RESULTS, PolicyFile, sarif_json
+from dataaudit.decide.gate.writers import sarif as writer
+from dataaudit.decide.gate.writers.annotations import PolicyFile
+from dataaudit.decide.gate.writers.sarif import MOST_RESULTS, sarif_json
 from dataaudit.manifest.metric import Scope
 
 PLACE = PolicyFile(name="gates/policy.yaml", in_repository="gates/policy.yaml", lines={"copied-spans": 12})

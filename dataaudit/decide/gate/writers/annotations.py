@@ -1,0 +1,164 @@
+"""GitHub's annotations: workflow commands on stdout that a runner turns into marks on the pull request.
+
+A runner shows ten of a type for each step, so there is one for a rule, and the tenth sums up what is left. Everything
+that a name holds is escaped twice: made printable, and then as the runner's own toolkit does it.
+
+Where the policy stands in the repository: what marks on a pull request point at.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import yaml
+
+from dataaudit.base.text import clean, plural
+from dataaudit.decide.gate.verdict import Verdict
+from dataaudit.decide.gate.writers import words as w
+from dataaudit.decide.gate.writers.words import STOPPING, WORST_FIRST, Effect, effect_of, expired, problems
+
+_WORKSPACE = "GITHUB_WORKSPACE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFile:
+    """A policy file, as marks need it."""
+
+    name: str = "policy.yaml"
+    """What to call it: its path as it was given."""
+    in_repository: str | None = None
+    """Its path from the repository's root, with slashes; None outside of one."""
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Line of each rule, from 1, by name."""
+
+
+def policy_file(path: str, text: str | None, environ: Mapping[str, str]) -> PolicyFile:
+    """Return where a policy stands.
+
+    Args:
+        path: As the user gave it.
+        text: What the file holds, to find the rules' lines; None when it cannot be read again.
+        environ: The environment; where no folder above is a checkout, the repository is what a runner says in it,
+            or else the current folder.
+    """
+    whole = os.path.realpath(path)
+    root = _checkout(whole) or os.path.realpath(environ.get(_WORKSPACE) or ".")
+    inside = (
+        os.path.relpath(whole, root).replace(os.sep, "/") if whole.startswith(root.rstrip(os.sep) + os.sep) else None
+    )
+    name = clean(inside or os.path.basename(path) or "policy.yaml", 500)
+    return PolicyFile(
+        name=name, in_repository=inside if inside == name else None, lines={} if text is None else rule_lines(text)
+    )
+
+
+def rule_lines(text: str) -> dict[str, int]:
+    """Return the line of each rule of a policy, from 1; none where the text is no policy."""
+    try:
+        return dict(_names(yaml.compose(text, yaml.SafeLoader)))
+    except (yaml.YAMLError, RecursionError, ValueError):
+        return {}
+
+
+def _checkout(path: str) -> str | None:
+    """Return the nearest folder above that is a checkout of git."""
+    above = os.path.dirname(path)
+    while not os.path.exists(os.path.join(above, ".git")):
+        if above == os.path.dirname(above):
+            return None
+        above = os.path.dirname(above)
+    return above
+
+
+def _names(root: yaml.Node | None) -> Iterator[tuple[str, int]]:
+    rules = _value(root, "rules")
+    for rule in rules.value if isinstance(rules, yaml.SequenceNode) else ():
+        name = _value(rule, "name")
+        if isinstance(name, yaml.ScalarNode):
+            yield name.value, name.start_mark.line + 1
+
+
+def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for one, value in node.value if isinstance(one, yaml.ScalarNode) and one.value == key), None)
+
+
+PER_TYPE = 10
+"""Annotations of one type that a runner shows for a step."""
+CASES = 5
+"""Cases that one annotation lists."""
+MOST = 4000
+"""Characters of a message before it is escaped."""
+_TITLE = "dataaudit gate"
+_Kind = Literal["error", "warning", "notice"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    kind: _Kind
+    title: str
+    message: str
+    line: int | None = None
+
+
+def annotation_lines(verdict: Verdict, policy: PolicyFile) -> str:
+    """Return the lines to print, each a command of the runner; none when there is nothing to say."""
+    marks = _rules(verdict, policy)
+    marks += [_Mark("error", "waiver has expired", w.waiver_words(late)) for late in expired(verdict)]
+    if not verdict.passed and not any(mark.kind == "error" for mark in marks):
+        marks.append(_Mark("error", w.headline(verdict), w.advice(verdict)))
+    if verdict.waiting:
+        waiting = ", ".join(w.name(name) for name in verdict.waiting[:20])
+        marks.append(_Mark("notice", "waiting for a baseline", f"{plural(len(verdict.waiting), 'rule')}: {waiting}"))
+    marks += [_Mark("notice", "remark", w.prose(remark)) for remark in verdict.remarks]
+    if waived := sum(result.waived for result in verdict.rules):
+        marks.append(_Mark("notice", "waived", f"{plural(waived, 'case')} that the policy's waivers cover"))
+    lines = [
+        _line(mark, policy)
+        for kind in ("error", "warning", "notice")
+        for mark in _capped([mark for mark in marks if mark.kind == kind])
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
+    held = [(effect_of(verdict, result), result) for result in verdict.rules]
+    marks = []
+    for effect, result in sorted(held, key=lambda pair: WORST_FIRST[pair[0]]):
+        if effect not in STOPPING and effect != Effect.WARNS:
+            continue
+        rule = result.rule
+        cases = [one.case for one in problems(verdict, result) if one.effect == effect]
+        lines = [w.message(rule, case) for case in cases[:CASES]] or [w.why(result)]
+        if len(cases) > CASES:
+            lines.append(f"and {plural(len(cases) - CASES, 'more case')}")
+        text = "\n".join([*lines, *w.about(rule, "owner", "runbook")])
+        kind: _Kind = "warning" if effect == Effect.WARNS else "error"
+        marks.append(_Mark(kind, f"{effect}, {w.name(rule.name)}", text, policy.lines.get(rule.name)))
+    return marks
+
+
+def _capped(marks: Sequence[_Mark]) -> list[_Mark]:
+    if len(marks) <= PER_TYPE:
+        return list(marks)
+    rest = marks[PER_TYPE - 1 :]
+    summed = "; ".join(mark.title for mark in rest[:50]) + ("; ..." if len(rest) > 50 else "")
+    return [*marks[: PER_TYPE - 1], _Mark(rest[0].kind, f"{len(rest):,} more", summed)]
+
+
+def _line(mark: _Mark, policy: PolicyFile) -> str:
+    message = mark.message if len(mark.message) <= MOST else mark.message[:MOST] + " ..."
+    fields = {"title": f"{_TITLE}: {mark.title}"}
+    if policy.in_repository is not None and mark.line is not None:
+        fields |= {"file": policy.in_repository, "line": str(mark.line)}
+    escaped = {name: _data(value).replace(":", "%3A").replace(",", "%2C") for name, value in fields.items()}
+    given = ",".join(f"{name}={value}" for name, value in escaped.items())
+    return f"::{mark.kind} {given}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
