@@ -21,7 +21,7 @@ from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.quarantine import entry
 from dataaudit.manifest import core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
-from dataaudit.manifest.replace import check_folder, write_file
+from dataaudit.manifest.outfiles import check_folder, write_file
 from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.runlog import format as runlog

@@ -35,7 +35,7 @@ REACHED_BY = {
     """,
     "tables": """
         dataaudit/metrics/ dataaudit/scan/kernels/ dataaudit/scan/link/ dataaudit/scan/stages/ dataaudit/manifest/
-        dataaudit/decide/ dataaudit/cli/ dataaudit/config.py
+        dataaudit/decide/ dataaudit/cli/ dataaudit/config.py dataaudit/base/ dataaudit/scan/__init__.py
     """,
 }
 """Beginnings of the paths whose change a part guards against."""

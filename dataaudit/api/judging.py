@@ -64,7 +64,8 @@ def gate(
         False
     """
     from dataaudit.base.yamlfile import nearest
-    from dataaudit.decide.gate.policy import Policy, policy_path
+    from dataaudit.decide.gate.builtin import policy_path
+    from dataaudit.decide.gate.policy import Policy
     from dataaudit.decide.gate.run import judge, policy_of
     from dataaudit.decide.quarantine.released import held_against
 
@@ -176,7 +177,7 @@ def report(
         >>> report("manifests/demo", "report.html").name
         'report.html'
     """
-    from dataaudit.decide.gate.policy import policy_path
+    from dataaudit.decide.gate.builtin import policy_path
     from dataaudit.decide.gate.verdict import Verdict
     from dataaudit.present.report.page import Given, make_report
 

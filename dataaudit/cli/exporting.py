@@ -84,7 +84,7 @@ def export_croissant(
 
     Licence, page, creator, description and date are for people to say, here or in the file of --metadata.
     """
-    from dataaudit.manifest.replace import check_files
+    from dataaudit.manifest.outfiles import check_files
     from dataaudit.present.export.croissant import export_croissant as write
 
     check_files({"--out": out}, {"--metadata": metadata}, (folder,))
@@ -111,7 +111,7 @@ def export_openlineage(
     folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None, *, as_json: bool
 ) -> None:
     """Write one COMPLETE event: what was read, what it holds, what the gate said. The same manifest, the same bytes."""
-    from dataaudit.manifest.replace import check_files
+    from dataaudit.manifest.outfiles import check_files
     from dataaudit.present.export.openlineage import export_openlineage as write
 
     check_files({"--out": out}, {"--verdict": verdict}, (folder,))
@@ -177,7 +177,7 @@ def export_verdict(
     The statement says PASSED or FAILED; the exit code is 0 when it was written, whatever it says. `dataaudit verify
     --signature` checks a signed one; a pass phrase of the key is read from DATAAUDIT_KEY_PASSWORD.
     """
-    from dataaudit.manifest.replace import check_files
+    from dataaudit.manifest.outfiles import check_files
     from dataaudit.present.export.verdict import About, judge_and_export
 
     signing, signer = signing_of(sign, key, identity), signer_of(None, public_key, signed_by, issuer)

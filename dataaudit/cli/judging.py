@@ -23,7 +23,7 @@ from dataaudit.cli.shell import (
     without_pandas,
 )
 from dataaudit.cli.signing import REQUIRE_SIGNATURE, signer_of, signer_options
-from dataaudit.decide.gate.policy import READY
+from dataaudit.decide.gate.builtin import READY
 
 
 @click.command(
@@ -130,7 +130,7 @@ def gate(
     )
     if outputs.failing is not None:  # first: it reads further tables, of which one may have been changed
         from dataaudit.decide.gate.evidence import json_lines
-        from dataaudit.manifest.replace import write_pieces
+        from dataaudit.manifest.outfiles import write_pieces
 
         write_pieces(outputs.failing, json_lines(api.failing(folder, verdict, baseline=baseline)))
     lines = write_outputs(verdict, outputs, policy)
@@ -207,7 +207,7 @@ def draft(folder: Path, out: Path | None, *, force: bool, as_json: bool) -> None
     from dataaudit.decide.gate.draft import draft as drafted
     from dataaudit.decide.gate.policy import parse_policy
     from dataaudit.manifest.load import load_manifest
-    from dataaudit.manifest.replace import check_files, write_file
+    from dataaudit.manifest.outfiles import check_files, write_file
 
     check_files({"--out": out}, folders=(folder,))
     if out is not None and out.is_file() and not force:
@@ -307,7 +307,7 @@ def report(
     """
     if (folder is None) == (run is None):
         raise click.UsageError("expected a manifest, DIR, or --run RUNLOG" + (", not both" if folder else ""))
-    from dataaudit.manifest.replace import check_files
+    from dataaudit.manifest.outfiles import check_files
 
     if run is not None:
         check_files({"--out": out})

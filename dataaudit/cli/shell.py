@@ -19,7 +19,7 @@ from click.shell_completion import CompletionItem
 from dataaudit.base.errors import DataAuditError, ExitCode, limit_hint
 from dataaudit.base.redact import is_address
 from dataaudit.base.text import clean_message
-from dataaudit.decide.gate.policy import READY, policy_path
+from dataaudit.decide.gate.builtin import READY, policy_path
 from dataaudit.manifest.s3 import is_stored
 
 _DEBUG = "DATAAUDIT_DEBUG"

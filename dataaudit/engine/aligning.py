@@ -58,7 +58,7 @@ from dataaudit.engine.token_documents import (
 from dataaudit.engine.units import Runner
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.replace import check_files, write_file
+from dataaudit.manifest.outfiles import check_files, write_file
 from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, exit_code, proves
 from dataaudit.scan.corpus.token_files import TokenFileHead, flat_borders, map_path, open_token_file, said_of
 from dataaudit.training.checks import STREAMED, Roots

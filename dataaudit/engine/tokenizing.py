@@ -24,7 +24,7 @@ from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
-from dataaudit.manifest.replace import check_folder
+from dataaudit.manifest.outfiles import check_folder
 from dataaudit.runlog.parts import numbers
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.token_files import SCHEMA, index_path, map_path, read_index, said_of, write_index, write_map

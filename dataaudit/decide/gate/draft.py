@@ -20,11 +20,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from dataaudit.base.text import plural
+from dataaudit.decide.gate.builtin import ready_path
 from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.facts import Facts
 from dataaudit.decide.gate.looked_for import demandable
 from dataaudit.decide.gate.numbers import discreet_ceiling, reason_text
-from dataaudit.decide.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy, ready_path
+from dataaudit.decide.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy
 from dataaudit.decide.gate.run import facts_for
 from dataaudit.decide.gate.verdict import Case, RuleResult, State
 from dataaudit.decide.gate.writers.words import judged_words, name, place, prose, value_words

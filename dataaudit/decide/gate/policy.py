@@ -20,26 +20,9 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import read_regular
 from dataaudit.base.text import clean
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
+from dataaudit.decide.gate.builtin import READY
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.token_proof import Kind
-
-READY = ("canary", "release-gate", "strict")
-_PACKAGE = Path(__file__).parents[2]
-
-
-def policy_path(given: Path) -> Path:
-    """Return the file of a policy: the ready one of that name, or the path as it was given.
-
-    A file of that name in the current folder comes before the ready policy.
-    """
-    return given if str(given) not in READY or given.exists() else ready_path(str(given))
-
-
-def ready_path(name: str) -> Path:
-    """Return the file of a policy that comes with the package."""
-    shipped = _PACKAGE / "policies"  # the wheel has them there; a checkout keeps them in pipelines/
-    return (shipped if shipped.is_dir() else _PACKAGE.parent / "pipelines") / f"{name}.yaml"
-
 
 NAME_LIMIT = 100
 """Characters that the name of a policy or rule may have."""

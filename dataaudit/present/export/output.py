@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.manifest.replace import check_files
-from dataaudit.manifest.replace import write_file as replace_file
+from dataaudit.manifest.outfiles import check_files
+from dataaudit.manifest.outfiles import write_file as replace_file
 
 EPOCH = "SOURCE_DATE_EPOCH"
 """Environment variable of reproducible builds: seconds since 1970."""
 
 
 def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -> None:
-    """Write a file so that a reader sees the old one or the whole new one, as of :mod:`dataaudit.manifest.replace`.
+    """Write a file so that a reader sees the old one or the whole new one, as of :mod:`dataaudit.manifest.outfiles`.
 
     Args:
         out: The file; a link is replaced, and what it leads to stays.

@@ -28,7 +28,7 @@ from dataaudit.decide.quarantine.list import load_quarantine
 from dataaudit.decide.quarantine.released import held_against
 from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.manifest.replace import check_files, write_file
+from dataaudit.manifest.outfiles import check_files, write_file
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.facts import Overview, overview

@@ -33,7 +33,7 @@ from dataaudit.base.render.blocks import (
     texts,
 )
 from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
-from dataaudit.manifest.replace import write_file
+from dataaudit.manifest.outfiles import write_file
 from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.attribution.findings import Attribution

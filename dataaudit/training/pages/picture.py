@@ -11,7 +11,7 @@ import numpy as np
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import require
 from dataaudit.base.text import clean
-from dataaudit.manifest.replace import check_files, writing
+from dataaudit.manifest.outfiles import check_files, writing
 from dataaudit.training.attribution.findings import Attribution, Episode
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.spikes import WINDOW

@@ -14,7 +14,7 @@ from made_manifest import make, shard
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.cli import main
-from dataaudit.manifest.replace import append_file, check_files, write_file
+from dataaudit.manifest.outfiles import append_file, check_files, write_file
 
 ABOUT = ["--license", "MIT", "--url", "https://a.example", "--creator", "A", "--description", "D"]
 GATE = ["gate", "m", "--policy", "release-gate", "--no-annotations"]

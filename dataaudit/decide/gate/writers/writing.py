@@ -21,7 +21,7 @@ from dataaudit.decide.gate.verdict import Subject, Verdict
 from dataaudit.decide.gate.writers import words as w
 from dataaudit.decide.gate.writers.annotations import PolicyFile, policy_file
 from dataaudit.decide.gate.writers.blocks import rule_blocks
-from dataaudit.manifest.replace import append_file, check_files, same_place, size_of, write_file
+from dataaudit.manifest.outfiles import append_file, check_files, same_place, size_of, write_file
 
 RUNNER = "GITHUB_ACTIONS"
 SUMMARY = "GITHUB_STEP_SUMMARY"
