@@ -335,11 +335,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def load_config(path: Path) -> AuditConfig:
-    """Read and check a YAML config.
-
-    Raises:
-        ConfigError: The file cannot be read, is not YAML, or a key or value is wrong.
-    """
+    """Read and check a YAML config."""
     try:
         raw = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -355,11 +351,7 @@ def load_config(path: Path) -> AuditConfig:
 
 
 def parse_config(data: dict[str, Any], *, where: str) -> AuditConfig:
-    """Check a parsed config; every problem is listed, each with its place.
-
-    Raises:
-        ConfigError: One or more keys or values are wrong.
-    """
+    """Check a parsed config; every problem is listed, each with its place."""
     try:
         return AuditConfig.model_validate(data)
     except ValidationError as error:

@@ -68,12 +68,7 @@ class Check:
 
 
 def diagnose(*, state: Path, as_json: bool) -> tuple[str, ExitCode]:
-    """Look at everything; return what to print and the exit code.
-
-    Args:
-        state: The state folder of builds; need not exist.
-        as_json: One JSON object instead of text.
-    """
+    """Look at everything; return what to print and the exit code."""
     builds = not absent("build")
     checks = [
         *_program(),

@@ -50,15 +50,7 @@ def docs_folder() -> Path:
 
 
 def explain(name: str | None, *, as_json: bool) -> str:
-    """Return the sections about a name, or every name that has one.
-
-    Args:
-        name: A code, the key of a rule, a metric, a heading as it stands in an address, or a page; None lists all.
-        as_json: One JSON object instead of text.
-
-    Raises:
-        ConfigError: Nothing is explained under that name.
-    """
+    """Return the sections about a name, or every name that has one."""
     known, mentioned = names()
     if name is None:
         return _listed(known, as_json=as_json)

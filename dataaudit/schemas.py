@@ -133,11 +133,7 @@ SCHEMAS: Mapping[str, tuple[str, Callable[[], Json], int]] = {
 
 
 def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
-    """Return one schema, or the list of them; with ``out`` write files and return their names.
-
-    Raises:
-        ConfigError: No schema has that name, or the folder cannot be written.
-    """
+    """Return one schema, or the list of them; with ``out`` write files and return their names."""
     if name is not None and name not in SCHEMAS:
         raise ConfigError(f"no schema `{clean(name)}`{nearest(name, list(SCHEMAS))}")
     if out is not None:

@@ -73,25 +73,7 @@ def verify_folder(
     signer: Signer | None = None,
     quarantine: Path | None = None,
 ) -> tuple[str, ExitCode]:
-    """Check a manifest; return what to print and the exit code.
-
-    Args:
-        folder: Of the manifest.
-        data: Hash the shards again.
-        root: Where they lie now, a folder or an address; the recorded root of each split when None.
-        as_json: One JSON object instead of text.
-        quiet: No progress on stderr.
-        trust: The signed verdict to check, and whose it has to be.
-        signer: Who has to have signed the manifest itself, by ``attestation.json``.
-        quarantine: List that has to have every line which the build, and the signed verdict, saw in it.
-
-    Raises:
-        ManifestError: There is no manifest, or its pointer cannot be read.
-        ConfigError: The folder of the shards does not exist, or --root without --data; a file of the signature
-            cannot be read.
-        StoreError: The roots of trust of a signature by an identity cannot be had.
-        QuarantineError: The list is absent, cannot be read, or has lost lines.
-    """
+    """Check a manifest; return what to print and the exit code."""
     if root is not None and not data:
         raise ConfigError("--root says where the shards lie, but without --data they are not read", "Add --data.")
     if data:

@@ -49,15 +49,7 @@ class Pending:
 
 
 def scalar(value: Any) -> float | Pending:
-    """Return a number, or one that is on its way to the host.
-
-    Args:
-        value: A real number, an array of one, or a tensor of one: of any real dtype, bfloat16 and float8 among them, on
-            any device, sharded or with gradients.
-
-    Raises:
-        Exception: It is none. Which one depends on whose type it is: NumPy's, torch's or somebody else's.
-    """
+    """Return a number, or one that is on its way to the host."""
     if hasattr(value, "detach"):
         full = value.full_tensor() if hasattr(value, "full_tensor") else value
         if full.numel() != 1 or full.is_complex() or full.is_meta:

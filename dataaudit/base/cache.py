@@ -26,12 +26,7 @@ _MOST_FILES = 16
 
 
 def private_folder(*places: str, within: str = "") -> Path | None:
-    """Return the first place that is, or becomes, a folder that we and nobody else can write; None without any.
-
-    Args:
-        places: Folders, ``~`` for the user's home.
-        within: A folder in it that must be so too, and is returned.
-    """
+    """Return the first place that is, or becomes, a folder that we and nobody else can write; None without any."""
     for folder in map(Path, map(os.path.expanduser, places)):
         if _is_ours(folder) and (not within or _is_ours(folder / within)):
             return folder / within
@@ -54,14 +49,7 @@ def kept_folder() -> Path | None:
 
 
 def kept(kind: str, inputs: Iterable[bytes], make: Callable[[], bytes], read: Callable[[bytes], R | None]) -> R:
-    """Return what ``make`` makes, from disk when an earlier process kept it there.
-
-    Args:
-        kind: Begins the file's name.
-        inputs: All that the result depends on, versions included.
-        make: Makes the bytes to keep; its errors pass.
-        read: Makes a value of the bytes; None when they are of no use here, so that they are made again.
-    """
+    """Return what ``make`` makes, from disk when an earlier process kept it there."""
     name = f"{kind}-{sha256(b''.join(sha256(one).digest() for one in inputs)).hexdigest()[:32]}"
     folder = kept_folder()
     found = None if folder is None else _read(folder / name)

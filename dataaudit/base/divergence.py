@@ -53,12 +53,7 @@ def js_terms(now: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 
 def divergences(now: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
-    """Return KL(now || reference) and the Jensen-Shannon divergence of int64[v] counts, nats.
-
-    Args:
-        now: Counts by token id.
-        reference: Counts by token id, of the same vocabulary.
-    """
+    """Return KL(now || reference) and the Jensen-Shannon divergence of int64[v] counts, nats."""
     p, q = smoothed(now), smoothed(reference)
     return max(0.0, float(kl_terms(p, q).sum())), float(js_terms(p, q).sum())
 
@@ -117,14 +112,6 @@ def kl_null_of_passes(whole: np.ndarray, passes: float, clump: float) -> float:
     Whole passes have the counts of the whole. Of the last one a part is read that chance chose: its occurrences are
     dealt in clumps, each of which is in it with the probability of its share. Nodes as of
     :meth:`PooledCounts.kl_null`.
-
-    Args:
-        whole: int64[v] counts by token id, at least one.
-        passes: Over the whole, above 0.
-        clump: Occurrences of a token that are read together, 1 or more.
-
-    Returns:
-        Nats; at the end of a pass what the half counts alone give.
     """
     done, share = divmod(passes, 1.0)
     total, added = int(whole.sum()), SMOOTHING * len(whole)
@@ -151,12 +138,7 @@ def kl_null_of_passes(whole: np.ndarray, passes: float, clump: float) -> float:
 
 
 def clump_size(first: np.ndarray, second: np.ndarray) -> float:
-    """Return the size of clumps, 1 or more, at which chance explains how far two random halves are apart.
-
-    Args:
-        first: int64[v] token counts of one half of some documents; not all 0.
-        second: int64[v] of the other half; not all 0.
-    """
+    """Return the size of clumps, 1 or more, at which chance explains how far two random halves are apart."""
     both, (observed, _) = pool_counts(first, second), divergences(first, second)
     low, high = 0.0, float(np.log(_MAX_CLUMP))
     if both.kl_null(1.0) >= observed:

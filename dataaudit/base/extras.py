@@ -82,15 +82,7 @@ def install_line(*extras: str) -> str:
 
 
 def require(what: str, *extras: str) -> None:
-    """Refuse a command or option whose extras are not installed.
-
-    Args:
-        what: The command or option, as a user types it.
-        extras: What it needs.
-
-    Raises:
-        MissingExtra: A package of them is missing; the message is the line to type.
-    """
+    """Refuse a command or option whose extras are not installed."""
     missing = [extra for extra in extras if absent(extra)]
     if missing:
         raise MissingExtra(f"{what} needs packages that are not installed: {install_line(*missing)}")

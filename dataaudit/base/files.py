@@ -43,9 +43,6 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a new file beside a path; after the block it has that name, after an error in it it is gone.
 
     The folder must be there. A link of that name is replaced, not followed.
-
-    Raises:
-        OSError: It cannot be written; what had the name before is there still.
     """
     begin = os.fsdecode(os.fsencode(path.name)[:_NAME_BYTES])
     beside = path.with_name(f".{begin}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
@@ -59,11 +56,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, *pieces: bytes) -> None:
-    """Write a file, its folders with it, so that others see all of it or nothing.
-
-    Raises:
-        OSError: It cannot be written; what had the name before is there still.
-    """
+    """Write a file, its folders with it, so that others see all of it or nothing."""
     try:
         _write(path, pieces)
     except FileNotFoundError:  # of many files in few folders most find theirs
@@ -77,11 +70,7 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_sealed(path: Path, content: bytes) -> None:
-    """Write a file as :func:`write_whole` does, after a line with the seal of its name and its content.
-
-    Raises:
-        OSError: It cannot be written; what had the name before is there still.
-    """
+    """Write a file as :func:`write_whole` does, after a line with the seal of its name and its content."""
     write_whole(path, _seal(path, content), content)
 
 
@@ -100,42 +89,26 @@ def _seal(path: Path, content: bytes) -> bytes:
 
 
 def write_changed(path: Path, content: bytes) -> None:
-    """Write a file as :func:`write_whole` does; one that holds the same already is left alone.
-
-    Raises:
-        OSError: It cannot be written; what had the name before is there still.
-    """
+    """Write a file as :func:`write_whole` does; one that holds the same already is left alone."""
     if not (path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content):
         write_whole(path, content)
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file, under its name from the first byte on, and force it to disk.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a file, under its name from the first byte on, and force it to disk."""
     with path.open("wb") as file:
         file.write(data)
         sync_file(file)
 
 
 def sync_file(file: BinaryIO) -> None:
-    """Force an open file's content to disk.
-
-    Raises:
-        OSError: It cannot be done.
-    """
+    """Force an open file's content to disk."""
     file.flush()
     os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Force a folder's entries to disk; some file systems cannot, and need not.
-
-    Raises:
-        OSError: It cannot be done.
-    """
+    """Force a folder's entries to disk; some file systems cannot, and need not."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -151,18 +124,7 @@ class NotAFileError(OSError):
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
-    """Open a regular file and return its descriptor; for ``opener=`` of :func:`open`, too.
-
-    Args:
-        path: Of the file.
-        flags: As of :func:`os.open`.
-        mode: Of a file that is made.
-
-    Raises:
-        IsADirectoryError: It is a folder.
-        NotAFileError: It is a pipe, a socket or a device.
-        OSError: It cannot be opened.
-    """
+    """Open a regular file and return its descriptor; for ``opener=`` of :func:`open`, too."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -183,24 +145,13 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
 
 
 def read_regular(path: Path) -> bytes:
-    """Return all bytes of a regular file.
-
-    Raises:
-        IsADirectoryError: It is a folder.
-        NotAFileError: It is a pipe, a socket or a device.
-        OSError: It cannot be read.
-    """
+    """Return all bytes of a regular file."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read()
 
 
 def expect_regular(path: Path) -> None:
-    """Hold that a path leads to a regular file, for what is opened by others.
-
-    Raises:
-        NotAFileError: It leads to a folder, a pipe, a socket or a device.
-        OSError: It leads to nothing.
-    """
+    """Hold that a path leads to a regular file, for what is opened by others."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):
         raise _not_a_file(path, mode)

@@ -66,11 +66,7 @@ _lean = Event()
 
 
 def be_lean(*, arrow: bool = True) -> None:
-    """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections.
-
-    Args:
-        arrow: Whether pyarrow is of use here at all.
-    """
+    """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections."""
     _lean.set()
     gc.set_threshold(_NEW_OBJECTS)
     if arrow and "pandas" not in sys.modules:
@@ -116,11 +112,7 @@ _arrived: list[int] = []
 
 @contextmanager
 def signals_taken() -> Iterator[None]:
-    """Meanwhile SIGTERM is raised as Ctrl-C is; a process that ignores SIGINT, as one in the background, goes on to.
-
-    Raises:
-        KeyboardInterrupt: A signal was taken, also where something made another error of it.
-    """
+    """Meanwhile SIGTERM is raised as Ctrl-C is; a process that ignores SIGINT, as one in the background, goes on to."""
     taken = [number for number in _BOTH if number == signal.SIGTERM or callable(signal.getsignal(number))]
     _arrived.clear()
     before = [(number, signal.signal(number, _take)) for number in taken]
@@ -143,11 +135,7 @@ def _take(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def raise_if_interrupted() -> None:
-    """Raise again what a signal raised and something swallowed.
-
-    Raises:
-        KeyboardInterrupt: A signal was taken.
-    """
+    """Raise again what a signal raised and something swallowed."""
     if _arrived:
         raise KeyboardInterrupt
 

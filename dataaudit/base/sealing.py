@@ -63,11 +63,7 @@ def key_id(key: bytes) -> str:
 
 @contextmanager
 def under_key(key: bytes) -> Iterator[None]:
-    """Go by a key within the block; empty for none.
-
-    Raises:
-        KeyInUseError: Another thread goes by another one.
-    """
+    """Go by a key within the block; empty for none."""
     with _Process.lock:
         if _Process.users and _Process.key != key:
             raise KeyInUseError

@@ -106,12 +106,7 @@ def group_means(code: Ints, values: Floats, weights: Floats, size: int) -> tuple
 
 
 def weighted_median(values: Floats, weights: Floats) -> float:
-    """Return the value that half of the weight lies below; the middle of two where it is just half.
-
-    Args:
-        values: float64[n], n > 0.
-        weights: float64[n], positive.
-    """
+    """Return the value that half of the weight lies below; the middle of two where it is just half."""
     order = np.argsort(values, kind="stable")
     below = np.cumsum(weights[order])
     half = below[-1] / 2
@@ -150,13 +145,7 @@ def pairs_of(number: int) -> Pairs:
 
 
 def robust_line(steps: npt.NDArray[Any], values: npt.NDArray[Any], pairs: Pairs) -> tuple[float, float, float]:
-    """Return slope and value at 0 of the line of Theil and Sen, and the median distance from it.
-
-    Args:
-        steps: float64[n], distinct.
-        values: float64[n]
-        pairs: All pairs of n.
-    """
+    """Return slope and value at 0 of the line of Theil and Sen, and the median distance from it."""
     earlier, later = pairs
     slope = median_of((values[later] - values[earlier]) / (steps[later] - steps[earlier]))
     rest = values - slope * steps
@@ -179,12 +168,7 @@ def of_each(rate: float, family: int) -> float:
 
 
 def one_sided(value: float, others: Floats) -> float:
-    """Return the chance of a value as large beside others of its kind: by rank, and by the tail beyond the largest.
-
-    Args:
-        value: What is asked about.
-        others: float64[n], n of :data:`LEAST_OTHERS` or more.
-    """
+    """Return the chance of a value as large beside others of its kind: by rank, and by the tail beyond the largest."""
     ordered = np.sort(others)[::-1]
     number = len(ordered)
     tail = max(5, number // _TENTH)
@@ -198,12 +182,7 @@ def one_sided(value: float, others: Floats) -> float:
 
 
 def student_quantile(tail: float, freedom: float) -> float:
-    """Return what a Student's t exceeds with a probability.
-
-    Args:
-        tail: Probability, above 0 and up to 1/2.
-        freedom: Degrees of freedom, 1 or more.
-    """
+    """Return what a Student's t exceeds with a probability."""
     nodes, weights = np.polynomial.legendre.leggauss(64)
     constant = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(math.pi)
 
@@ -275,19 +254,7 @@ def tail_of(
     shape: tuple[float, float] = PRIOR_SHAPE,
     least: int = LEAST_STEPS,
 ) -> Tail | None:
-    """Fit the upper tail of a healthy stretch.
-
-    Args:
-        steps: int64[n] ascending.
-        distances: float64[n] from the line, robust standard deviations, positive on the side that is looked at.
-        bands: float64[n] distance up to which a value counted as healthy.
-        gap: Steps that may lie between two exceedances of a cluster.
-        shape: Mean and standard deviation of the shape, before anything is known.
-        least: Steps without which nothing is fitted.
-
-    Returns:
-        None where there are too few steps, or clusters.
-    """
+    """Fit the upper tail of a healthy stretch."""
     if len(steps) < least:
         return None
     threshold = float(np.quantile(distances, THRESHOLD))
@@ -424,16 +391,7 @@ def correlation_times(z: Floats) -> Floats:
 
 
 def heavy_tail(maxima: Floats, rate: float, most: float) -> float:
-    """Return what a share ``rate`` of steps goes beyond, of the largest distance of each step, by a power law.
-
-    Args:
-        maxima: float64[n]
-        rate: Share of steps.
-        most: Index of the tail of single values, which that of the least of several cannot exceed.
-
-    Returns:
-        NaN where no tail is seen.
-    """
+    """Return what a share ``rate`` of steps goes beyond, of the largest distance of each step, by a power law."""
     ordered, beyond, _ = _largest(maxima)
     if rate * len(maxima) >= beyond:
         return float(ordered[int(rate * len(maxima))])
@@ -492,17 +450,7 @@ def sidak_limit_of_means(effective: Floats, correlated: Floats, rate: float, *, 
 
 
 def wilson(share: float, trials: float, confidence: float) -> tuple[float, float]:
-    """Return the interval of a share of independent trials, without correction.
-
-    Args:
-        share: Successes / trials, from 0 to 1; what a damaged manifest says beyond them is an error in no caller.
-        trials: More than 0; may be a fraction, as an effective number of trials is.
-        confidence: Coverage that is aimed at, between 0 and 1; for a single share the true one lies a few points
-            around it.
-
-    Returns:
-        Lower and upper bound; they hold the share and lie within [0, 1].
-    """
+    """Return the interval of a share of independent trials, without correction."""
     assert trials > 0
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     shrunk = z * z / trials

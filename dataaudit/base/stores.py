@@ -64,14 +64,6 @@ def open_store(scheme: str, authority: str, seconds: float) -> Any:
     """Return the fsspec filesystem of a kind of store, made once a process.
 
     Credentials and endpoints may come from the environment: when that changes, as in a notebook, another one is made.
-
-    Args:
-        scheme: Of its addresses, in lower case.
-        authority: Host, with its user, when that decides which filesystem it is; else empty.
-        seconds: Silence after which a request counts as failed.
-
-    Raises:
-        ConfigError: Its library is not installed, or does not understand the address.
     """
     environment = hash(frozenset(item for item in os.environ.items() if item[0].lower().startswith(_DECISIVE)))
     return _filesystem(os.getpid(), environment, scheme, authority, seconds)
@@ -189,18 +181,7 @@ def _twin(store: Any, name: str) -> str:
 async def patiently(
     try_once: Callable[[], Awaitable[_T]], path: str, seconds: float, retries: int, *, num_bytes: int | None = 0
 ) -> _T:
-    """Try a request until it succeeds, fails for good, or has been tried often enough.
-
-    Args:
-        try_once: Starts one try.
-        path: What messages name.
-        seconds: Silence after which a try has failed.
-        retries: Further tries of a request that failed.
-        num_bytes: What the answer may hold: a try that is slower than 50 kB/s has failed. None for no such limit.
-
-    Raises:
-        OSError: With an errno, and no secret in its text.
-    """
+    """Try a request until it succeeds, fails for good, or has been tried often enough."""
     limit = None if num_bytes is None else 2 * seconds + num_bytes / _SLOWEST_BYTES_PER_SECOND
     for number in range(retries + 1):
         with Guarded(ConfigError) as call:

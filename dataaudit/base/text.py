@@ -22,12 +22,7 @@ _RUNNER = (("##", "#\\x23"),)
 
 
 def clean(text: str, limit: int | None = None) -> str:
-    """Return ``text`` with everything that is not plainly printable escaped.
-
-    Args:
-        text: Any string.
-        limit: Characters to keep; how many more there are is said.
-    """
+    """Return ``text`` with everything that is not plainly printable escaped."""
     rest = 0 if limit is None else max(0, len(text) - limit)
     shown = text[:limit] if rest else text
     if not shown.isprintable():

@@ -123,12 +123,7 @@ for _tag, _pattern in _NUMBERS.items():
 
 
 def load_yaml(text: str, *, where: str) -> Any:
-    """Return the plain values of one YAML document.
-
-    Raises:
-        ConfigError: It is not YAML, a key is given twice or is no text, or it holds more than plain values, or
-            characters that hide a line end or turn text round.
-    """
+    """Return the plain values of one YAML document."""
     if unseen := _UNSEEN.search(text):
         line = text.count("\n", 0, unseen.start()) + 1
         raise ConfigError(
@@ -240,15 +235,7 @@ def _unwrapped(kind: Any) -> Any:
 
 
 def read_named(path: Path, what: str) -> bytes:
-    """Read a whole file that the user named, of YAML or not.
-
-    Args:
-        path: Of the file.
-        what: What it is, for the message: ``the public key``.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """Read a whole file that the user named, of YAML or not."""
     try:
         return read_regular(path)
     except OSError as error:

@@ -171,11 +171,7 @@ def verify(
 
 
 def _trust_of(signature: Path | None, signer: Signer | None, policy: Path | None) -> Trust | None:
-    """Return what a signed verdict has to be; None when none is to be checked.
-
-    Raises:
-        ConfigError: A policy is given without a verdict, or is wrong.
-    """
+    """Return what a signed verdict has to be; None when none is to be checked."""
     if signature is None or signer is None:
         if policy is not None:
             raise ConfigError(

@@ -39,17 +39,7 @@ def signer_options(command: _Command) -> _Command:
 
 
 def signer_of(asked: str | None, public_key: Path | None, identity: str | None, issuer: str | None) -> Signer | None:
-    """Return who has to have signed; None when nobody is named and nothing asks for it.
-
-    Args:
-        asked: The option that asks for a signature, if one does.
-        public_key: Of the options,
-        identity: as they
-        issuer: were given.
-
-    Raises:
-        ConfigError: They do not go together.
-    """
+    """Return who has to have signed; None when nobody is named and nothing asks for it."""
     if asked is None and (public_key, identity, issuer) == (None, None, None):
         return None
     if (public_key is None) == (identity is None):
@@ -65,11 +55,7 @@ def signer_of(asked: str | None, public_key: Path | None, identity: str | None, 
 
 
 def signing_of(sign: bool, key: Path | None, identity: bool) -> Signing | None:
-    """Return how the options ask to sign; None when nothing is to be signed.
-
-    Raises:
-        ConfigError: They do not go together.
-    """
+    """Return how the options ask to sign; None when nothing is to be signed."""
     if not sign:
         if key is not None or identity:
             raise ConfigError(f"{'--key' if key else '--identity'} says how to sign", "Add --sign, or leave it out.")

@@ -95,23 +95,7 @@ class MapOptions:
 def map_files(
     manifest: Manifest, corpus: Corpus, whole: Corpus, options: MapOptions, running: BuildOptions, progress: Progress
 ) -> TokenProof:
-    """Compare token files with the documents of a manifest, and write the record.
-
-    Args:
-        manifest: The manifest.
-        corpus: What was opened of it, with the lists: what may be in the files.
-        whole: The same splits and all others whose shards can be read here, opened without any list, so that what is
-            held back or held out is known when it is met.
-        options: What to compare.
-        running: State folder and workers.
-        progress: Where to report.
-
-    Raises:
-        ConfigError: A file is absent, empty, cut or damaged, or the options do not go with it.
-        TokenizerError: The tokenizer cannot be found, or is another one.
-        ManifestMismatch: A shard is not the one that was audited, or a file changed meanwhile.
-        ClusterError: The workers cannot do the work.
-    """
+    """Compare token files with the documents of a manifest, and write the record."""
     check_files({"--out": options.record}, {f"token file {path}": path for path in options.files})
     with open_source(manifest, whole, running, options.tokenizer, progress) as source:
         proof = _proof(source, corpus, options, running)
@@ -180,11 +164,7 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
 
 
 def open_readable(manifest: Manifest, splits: Sequence[str], root: Roots) -> Corpus:
-    """Open some splits, and all others whose shards can be read here, without any list.
-
-    Raises:
-        CorpusRefused: The splits that are asked for cannot be opened.
-    """
+    """Open some splits, and all others whose shards can be read here, without any list."""
     readable = list(splits)
     for other in (one.name for one in manifest.core.splits if one.name not in splits):
         with suppress(CorpusRefused):
@@ -198,11 +178,7 @@ def _named_tokens(options: MapOptions) -> tuple[tuple[str | None, str], ...]:
 
 
 def _check_holds(head: TokenFileHead, tokens: Mapping[str, int | None]) -> None:
-    """Refuse end and begin tokens that the type of a file's tokens cannot hold.
-
-    Raises:
-        ConfigError: There is such.
-    """
+    """Refuse end and begin tokens that the type of a file's tokens cannot hold."""
     for what, token in tokens.items():
         if token is not None and token > np.iinfo(head.dtype).max:
             raise ConfigError(

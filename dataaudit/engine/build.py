@@ -177,11 +177,7 @@ def _believed(options: BuildOptions) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Turn an interrupt into an error that says how to go on.
-
-    Raises:
-        BuildInterrupted: The user has stopped the build.
-    """
+    """Turn an interrupt into an error that says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
@@ -192,11 +188,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _gather(job: Job, base: Path, stages: Sequence[Stage], probed: Probed) -> Gathered:
-    """Scan and link until nothing is missing or damaged, and no shard has shown that more is held back.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers, or the disk damages what was written.
-    """
+    """Scan and link until nothing is missing or damaged, and no shard has shown that more is held back."""
     gathered = None
     while gathered is None:
         fresh = job.options.fresh and not (job.mended or job.lost)
@@ -218,15 +210,7 @@ def _leave_out(job: Job, error: PartsLostError) -> None:
 
 
 def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
-    """Remove whatever else in the state folder is damaged, and say what is computed again.
-
-    Args:
-        job: The build.
-        error: What was met: entries that are removed already, or files of some.
-
-    Raises:
-        ClusterError: It has happened too often.
-    """
+    """Remove whatever else in the state folder is damaged, and say what is computed again."""
     names = error.names if isinstance(error, DamagedEntryError) else list(map(job.store.remove_at, error.paths))
     paths = {job.store.file_of(*name.split("/")) for name in names}
     listed = sorted(paths.union(job.store.remove_damaged()))
@@ -295,12 +279,6 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
 
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
     came first, or by this run alone, would give a rerun another identity.
-
-    Returns:
-        None when the rows of shards showed that more of them is held back than their bytes had.
-
-    Raises:
-        DamagedEntryError: What is stored is absent or damaged.
     """
     job.force_reference = not job.risks.supported
     job.encoder_reason = job.risks.reason
@@ -323,18 +301,7 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
 
 @contextmanager
 def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]) -> Iterator[Runner]:
-    """Start what the user asked for, and stop on leaving what was started.
-
-    Args:
-        choice: Workers, none, or a scheduler.
-        state: The state folder, which every worker has to see.
-        unit_seconds: Time that one unit may take before it counts as stuck.
-        notes: Lines for the run of the manifest; more are added.
-
-    Raises:
-        ClusterError: No workers can be had.
-        ConfigError: A limit of memory that is none.
-    """
+    """Start what the user asked for, and stop on leaving what was started."""
     if choice.in_process:
         from dataaudit.engine.process_runner import open_process
 

@@ -142,11 +142,7 @@ def _stage_names(unit: ScanUnit) -> list[str]:
 
 
 def _read(place: int, unit: ScanUnit, settings: ScanSettings) -> ReadPart | Outcome | None:
-    """Return a part of one batch, or the outcome of one that is damaged; None for any other.
-
-    Raises:
-        OSError: One of :data:`dataaudit.engine.work.NOT_OPENED`.
-    """
+    """Return a part of one batch, or the outcome of one that is damaged; None for any other."""
     losses, stats = LossLog(), PartStats()
     found: list[DocBatch] = []
     try:
@@ -163,11 +159,7 @@ def _read(place: int, unit: ScanUnit, settings: ScanSettings) -> ReadPart | Outc
 
 
 def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> dict[int, Outcome]:
-    """Annotate and map parts as one batch and write what each gives, all in one pack.
-
-    Returns:
-        The outcome of each part that was written, by its place; the others are to be scanned alone.
-    """
+    """Annotate and map parts as one batch and write what each gives, all in one pack."""
     wanted = set(_stage_names(parts[0].unit))
     stages = [stage for stage in settings.stages if stage.name in wanted]
     annotators = load_annotators({one for stage in stages for one in stage.needs}, settings.annotators)

@@ -112,9 +112,6 @@ class Cluster:
         """Replace local workers that are gone for good; return how many workers there are.
 
         A nanny restarts its worker, but gives up when the worker dies while it starts.
-
-        Raises:
-            ClusterError: A worker that has joined meanwhile may not work.
         """
         addresses = list(self.client.scheduler_info(n_workers=-1)["workers"])
         self.newcomers.check(addresses)
@@ -126,15 +123,7 @@ class Cluster:
 
 
 def expect_closed(choice: ClusterChoice, addresses: Iterable[str]) -> None:
-    """Refuse work that is signed or sealed where whoever reaches a port runs code as its user, and reads the key.
-
-    Args:
-        choice: What the user asked for.
-        addresses: Of a scheduler or of workers that are there already.
-
-    Raises:
-        ConfigError: One of them is open, and the user did not accept it.
-    """
+    """Refuse work that is signed or sealed where whoever reaches a port runs code as its user, and reads the key."""
     for address in () if choice.open_scheduler else addresses:
         if (address.partition("://")[0] if "://" in address else "tcp") not in _CLOSED:
             raise ConfigError(
@@ -152,15 +141,7 @@ def _expect_closed_for_key(choice: ClusterChoice, addresses: Iterable[str]) -> N
 
 @contextmanager
 def open_cluster(choice: ClusterChoice, shared: Path) -> Iterator[Cluster]:
-    """Start or join a cluster; on leaving, stop what was started.
-
-    Args:
-        choice: What the user asked for.
-        shared: Folder that every worker has to see.
-
-    Raises:
-        ClusterError: No such scheduler, no workers, other versions, or a folder that workers cannot see.
-    """
+    """Start or join a cluster; on leaving, stop what was started."""
     with terms_of(shared) as terms:
         yield from _opened(choice, terms)
 
@@ -213,12 +194,7 @@ async def _end_child() -> None:
 
 
 def check_client(client: Any) -> None:
-    """Refuse a client whose workers cannot do the work.
-
-    Raises:
-        TypeError: It is no client, or one that answers with coroutines.
-        ClusterError: It is closed, no worker joins, or workers are threads of one process.
-    """
+    """Refuse a client whose workers cannot do the work."""
     import distributed
 
     if not isinstance(client, distributed.Client) or client.asynchronous:
@@ -236,11 +212,7 @@ def check_client(client: Any) -> None:
 
 
 def _refuse_shared(workers: Mapping[str, Any], where: str, remedy: str) -> None:
-    """Refuse workers that run several tasks in one process.
-
-    Raises:
-        ClusterError: There is one.
-    """
+    """Refuse workers that run several tasks in one process."""
     shared = [name for name, worker in workers.items() if name.startswith("inproc://") or worker["nthreads"] != 1]
     if shared:
         raise ClusterError(
@@ -321,11 +293,7 @@ def usable_machine() -> tuple[int, int]:
 
 
 def memory_bytes(limit: str | int) -> int:
-    """Return a limit of memory in bytes.
-
-    Raises:
-        ConfigError: It is no size; as a worker's limit it would keep every worker from starting.
-    """
+    """Return a limit of memory in bytes."""
     from dask.utils import parse_bytes
 
     try:

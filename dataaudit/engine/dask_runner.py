@@ -97,17 +97,7 @@ class DaskRunner:
         units: Sequence[Sized],
         on_outcome: Callable[[int, Outcome], bool],
     ) -> None:
-        """Run every unit and report each outcome once, in any order.
-
-        Args:
-            name: Prefix of the task keys.
-            function: Picklable; applied to each unit on a worker.
-            units: What to do.
-            on_outcome: Called with (index, outcome); returning False ends the run early.
-
-        Raises:
-            ClusterError: The scheduler or all workers are gone, or the state folder cannot be written.
-        """
+        """Run every unit and report each outcome once, in any order."""
         self._token = secrets.token_hex(8)
         self._started.clear()
         client = self.cluster.client
@@ -266,11 +256,7 @@ class DaskRunner:
 
 
 def wait_for_any(futures: list[Any]) -> None:
-    """Wait until a future has ended in whatever way, a second at most.
-
-    Raises:
-        KeyboardInterrupt: The user stopped the command, and something swallowed it.
-    """
+    """Wait until a future has ended in whatever way, a second at most."""
     import distributed
 
     with contextlib.suppress(TimeoutError, CancelledError):  # a cancelled future has ended too
@@ -292,16 +278,6 @@ def run_batch(
     """Run units on this worker, together where that is cheaper; an error of one fails the batch, which is then split.
 
     Whatever libraries print, warn or log meanwhile is dropped: it may be text of a document.
-
-    Args:
-        function: Applied to each.
-        units: What to do.
-        key: Of the task.
-        alone: Run each in the child process of this worker, not only the isolated ones.
-        memory_limit: Resident bytes that the worker and its child may use; 0 for no limit.
-        unit_seconds: Seconds that each may take in the child, beside those for its size.
-        terms: What this worker has to have; if it has not, that is the outcome of every unit.
-        state_key: Of the state folder; empty for none.
     """
     worker = _tell_start(key)
     take_key(state_key)

@@ -186,12 +186,7 @@ class Codes(Generic[T]):
 
 
 def first_of_equal(words: np.ndarray, later: np.ndarray | None = None) -> np.ndarray:
-    """Return int64[n]: of each row, the first row that equals it.
-
-    Args:
-        words: uint64[n, 2].
-        later: bool[n] rows that come after all others of their kind.
-    """
+    """Return int64[n]: of each row, the first row that equals it."""
     keys = (words[:, 1], words[:, 0])
     order = np.lexsort(keys if later is None else (later, *keys))  # stable
     ranked = words[order]

@@ -195,11 +195,7 @@ class EncodedPart:
     state: Path
 
     def documents(self) -> pa.Table | None:
-        """Return what was looked at of its documents; None when it has none.
-
-        Raises:
-            ManifestMismatch: It has been damaged meanwhile.
-        """
+        """Return what was looked at of its documents; None when it has none."""
         entry = PartialStore(self.state).read(ENCODED, self.unit.key)
         if entry is None:
             raise ManifestMismatch(f"what was encoded is damaged in {self.state}", "Run the command again.")
@@ -237,19 +233,7 @@ class Source:
 def open_source(
     manifest: Manifest, corpus: Corpus, options: BuildOptions, tokenizer: str | None, progress: Progress
 ) -> Iterator[Source]:
-    """Find the tokenizer of a manifest, and yield what is to be encoded, under the state key.
-
-    Args:
-        manifest: The manifest.
-        corpus: What was opened of it.
-        options: State folder and workers.
-        tokenizer: Where the tokenizer is; the state folder's copy, or its name, when None.
-        progress: Where to report.
-
-    Raises:
-        TokenizerError: It cannot be found, or is another one.
-        ConfigError: The state folder cannot be written.
-    """
+    """Find the tokenizer of a manifest, and yield what is to be encoded, under the state key."""
     home = state_folder(options)
     record = manifest.core.tokenizer
     spec = tokenizer or _known(home, record.sha256, record.name)
@@ -284,17 +268,7 @@ def _known(state: Path, sha256: str, name: str) -> str:
 
 
 def special_token(source: Source, given: str | None, what: str) -> int | None:
-    """Return the id of a document's end or begin token.
-
-    Args:
-        source: Whose tokenizer.
-        given: An id, beyond the vocabulary too, a token as the vocabulary writes it, ``none``; None to take one of a
-            usual name.
-        what: ``end`` or ``begin``.
-
-    Raises:
-        ConfigError: There is no such token.
-    """
+    """Return the id of a document's end or begin token."""
     if given == "none":
         return None
     pieces = source.pieces()
@@ -322,12 +296,7 @@ def _unescaped(piece: str) -> str:
 def encode_shards(
     source: Source, ordinals: Sequence[int], encode: Encode, runner: Runner, *, phase: str
 ) -> Iterator[tuple[int, list[EncodedPart]]]:
-    """Encode shards as far as that is not done yet, then yield each with its parts, in order.
-
-    Raises:
-        ManifestMismatch: A file is not the one that was audited, or does not give what was audited.
-        CorpusRefused: A shard is no file.
-    """
+    """Encode shards as far as that is not done yet, then yield each with its parts, in order."""
     rows = {row["shard"]: row for row in _rows(source.corpus, ordinals)}
     units, planned = _units(source, rows, encode, runner)
     lost = run_units(source, runner, encode, list(units.values()), kind=ENCODED, phase=phase)
@@ -360,11 +329,7 @@ def run_units(
     kind: str,
     phase: str,
 ) -> dict[str, str]:
-    """Do what is not stored yet under its key; return by key why something could not be done.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-    """
+    """Do what is not stored yet under its key; return by key why something could not be done."""
     store = PartialStore(source.state)
     todo = [unit for unit in units if not store.has(kind, unit.key)]
     if len(todo) < len(units):
@@ -387,11 +352,7 @@ def run_units(
 def run_all(
     source: Source, runner: Runner, function: Callable[[Any], Outcome], units: Sequence[Keyed], *, kind: str, phase: str
 ) -> None:
-    """Do what :func:`run_units` does, where nothing may be lost.
-
-    Raises:
-        ClusterError: The work cannot be done here.
-    """
+    """Do what :func:`run_units` does, where nothing may be lost."""
     lost = run_units(source, runner, function, units, kind=kind, phase=phase)
     if lost:
         raise ClusterError(f"{phase}: {plural(len(lost), 'part')} could not be done: {min(lost.values())}")

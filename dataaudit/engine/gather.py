@@ -57,11 +57,7 @@ class Damage:
     """``kind/key`` of what was removed."""
 
     def read(self, kind: str, key: str) -> Entry | None:
-        """Return an entry, or None when it is absent or damaged.
-
-        Raises:
-            StateFolderError: It cannot be read.
-        """
+        """Return an entry, or None when it is absent or damaged."""
         with _reading(lambda: self.store.root / self.store.file_of(kind, key)):
             entry = self.store.read(kind, key)
         if entry is None:
@@ -74,11 +70,7 @@ class Damage:
         self.names.append(f"{kind}/{key}")
 
     def tell(self) -> None:
-        """Raise when something was removed.
-
-        Raises:
-            DamagedEntryError: It was.
-        """
+        """Raise when something was removed."""
         if self.names:
             raise DamagedEntryError(self.names)
 
@@ -91,11 +83,7 @@ class Missing:
     """``kind/key`` of each."""
 
     def read(self, address: str) -> Entry | None:
-        """Return an entry, or None when it is absent or damaged.
-
-        Raises:
-            StateFolderError: It cannot be read.
-        """
+        """Return an entry, or None when it is absent or damaged."""
         with _reading(lambda: Stored.at(address).path):
             entry = entry_at(address)
         if entry is None:
@@ -138,12 +126,7 @@ class ShardPartials(Mapping[str, Partial]):
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:
-    """Return the partial of a shard from those of its parts; one alone is merged as it was written.
-
-    Args:
-        stage: The stage.
-        entries: One a part; None for those that are absent or damaged.
-    """
+    """Return the partial of a shard from those of its parts; one alone is merged as it was written."""
     partials = [entry.tables for entry in entries if entry is not None]
     return partials[0] if len(partials) == 1 else merge(stage, partials)
 
@@ -281,26 +264,13 @@ class GatheredShards(OnDemand[GatheredShard]):
 
 
 def unread(reason: Reason, place: str, num_bytes: int, *, meant: bool = False) -> Reading:
-    """Return what becomes of a shard that is not read.
-
-    Args:
-        reason: Why.
-        place: Where that was seen.
-        num_bytes: What is lost.
-        meant: Whether nobody wanted it to be read.
-    """
+    """Return what becomes of a shard that is not read."""
     losses = (Loss(reason=reason, place=place, records=-1, num_bytes=num_bytes),)
     return Reading(status="skipped" if meant else "quarantined", reason=reason, losses=losses)
 
 
 def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: float) -> Reading:
-    """Return what the readings of its parts, in order, say of a shard.
-
-    Args:
-        metas: What reading each part showed.
-        num_bytes: Stored bytes of the shard.
-        max_bad: Share of its records, and of its bytes, that may be bad; beyond it is quarantined.
-    """
+    """Return what the readings of its parts, in order, say of a shard."""
     records, text_bytes, first_rows, columns = 0, 0, [], set[str]()
     remarks: dict[str, tuple[int, int]] = {}
     bad: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}

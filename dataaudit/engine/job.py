@@ -169,11 +169,7 @@ class Job:
 
 
 def state_folder(options: BuildOptions) -> Path:
-    """Return the state folder, made if need be.
-
-    Raises:
-        ConfigError: It cannot be written, belongs to another user, or others may write in it.
-    """
+    """Return the state folder, made if need be."""
     return own_folder((options.state or options.target.absolute().parent / STATE_FOLDER).absolute())
 
 
@@ -184,16 +180,6 @@ def prepare_tokenizer(
 
     The check takes some seconds for a vocabulary; its answer is kept for the user, not for one state folder. Under a
     state key it is kept in the state folder alone: the user's cache is under none.
-
-    Args:
-        spec: The tokenizer.
-        base: Folder that a relative path starts from.
-        state: The folder that the build works in.
-        progress: Where to report.
-        copies: The state folder, where other commands look for the copy; ``state`` when None.
-
-    Raises:
-        TokenizerError: It cannot be found or read.
     """
     facts = (None if key_here() else user_cache()) or state / "tokenizers"
     tokenizer = resolve_tokenizer(spec, base_dir=base, cache_dir=(copies or state) / "tokenizers", facts_dir=facts)
@@ -210,14 +196,7 @@ def prepare_tokenizer(
 def prepare_reference(
     given: str | None, base: Path, stages: Sequence[Stage], tokenizer: TokenizerFile, progress: Progress
 ) -> tuple[tuple[str, ...], Reference | None]:
-    """Load the reference manifest, if there is one, before anything is scanned, and check what is used of it.
-
-    Returns:
-        Ids of the manifests that this one is compared with, and what is compared.
-
-    Raises:
-        ManifestError: There is no manifest, it is damaged, or of an unknown schema.
-    """
+    """Load the reference manifest, if there is one, before anything is scanned, and check what is used of it."""
     if given is None:
         return (), None
     reference, problem = None, "nothing is compared, because the stage `histogram` is off"
@@ -235,23 +214,14 @@ def prepare_reference(
 
 
 def prepare_languages(config: AuditConfig, base: Path, state: Path, stages: Sequence[Stage]) -> LanguageModels | None:
-    """Find the language detectors, when a stage needs them.
-
-    Raises:
-        DetectorError: One cannot be found or read.
-    """
+    """Find the language detectors, when a stage needs them."""
     if not any(LANGUAGES in stage.needs for stage in stages):
         return None
     return resolve_languages(config.language, base_dir=base, cache_dir=state / "detectors")
 
 
 def prepare_content(config: AuditConfig, base: Path, stages: Sequence[Stage], progress: Progress) -> ContentModels:
-    """Find the screen, the patterns and the judges, as far as stages need them; a judge may be absent.
-
-    Raises:
-        ConfigError: A file of entities, rules or fingerprints is wrong.
-        DetectorError: The screen is not usable.
-    """
+    """Find the screen, the patterns and the judges, as far as stages need them; a judge may be absent."""
     detectors = frozenset(stage.detector for stage in stages if stage.detector)
     content = resolve_content(
         config, base_dir=base, screen=any(TOXICITY in stage.needs for stage in stages), detectors=detectors

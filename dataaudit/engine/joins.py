@@ -98,21 +98,7 @@ def run_listed(
     runner: Runner,
     progress: Progress,
 ) -> list[str]:
-    """Run units, remove their lists, and return the keys of their results.
-
-    Args:
-        name: Of the work.
-        function: What is done.
-        units: With what.
-        lists: Kind of the lists.
-        store: Where these are.
-        runner: Where to run.
-        progress: Where to report.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: What is listed is absent or damaged.
-    """
+    """Run units, remove their lists, and return the keys of their results."""
     try:
         run_stored(name, function, units, "task(s)", store, runner, progress, tell_short=False)
     finally:
@@ -132,22 +118,7 @@ def run_stored(
     *,
     tell_short: bool = True,
 ) -> None:
-    """Run units whose results go to the store.
-
-    Args:
-        name: Of the work.
-        function: What is done.
-        units: With what.
-        what: What a unit is called.
-        store: Where results go.
-        runner: Where to run.
-        progress: Where to report.
-        tell_short: Whether a line that is due to short steps may be told after this one.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: What is read is absent or damaged.
-    """
+    """Run units whose results go to the store."""
     damage, damaged = Damage(store), set[str]()
     failed: list[tuple[Reason, str]] = []
     progress.begin(name.replace("-", " "), len(units), 0)
@@ -208,19 +179,7 @@ class Merging:
 
 
 def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool) -> pa.Table:
-    """Return what a join reads: of schema :data:`LINK_FILES`, or of :data:`LISTED` where small parts were merged.
-
-    Args:
-        files: What is joined.
-        store: Where keyed rows are, and merged ones go.
-        runner: Where to merge.
-        progress: Where to report.
-        fresh: Merge again what was merged before.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Keyed rows are absent or damaged.
-    """
+    """Return what a join reads: of schema :data:`LINK_FILES`, or of :data:`LISTED` where small parts were merged."""
     numbered = Numbered.of(files)
     numbers, counts = numbered.numbers, np.bincount(files.of_name, minlength=len(files.names)).tolist()
     listing = _Listing(files, numbered, store, fresh)
@@ -315,19 +274,7 @@ _SHARD_BYTES = 64 << 20
 def run_join(
     join: Join, store: PartialStore, runner: Runner, progress: Progress, *, fresh: bool = False
 ) -> JoinedParts:
-    """Join on the cluster what is not joined yet.
-
-    Args:
-        join: What.
-        store: Where keyed rows are and results go.
-        runner: Where to run.
-        progress: Where to report.
-        fresh: Join again what was joined before.
-
-    Raises:
-        ClusterError: A partition cannot be joined on these workers.
-        DamagedEntryError: Keyed rows or results are absent or damaged.
-    """
+    """Join on the cluster what is not joined yet."""
     if not join.files:
         return JoinedParts(keys=(), tables=(), kind=join.kind)
     if join.by_shard:

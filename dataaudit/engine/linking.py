@@ -82,13 +82,7 @@ def run_second_pass(
     *,
     fresh: bool = False,
 ) -> list[SecondPassResult]:
-    """Read again what is wanted, each part once for all tasks, and return what each of them found.
-
-    Raises:
-        PartsLostError: Parts cannot be read any more.
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Results are absent or damaged.
-    """
+    """Read again what is wanted, each part once for all tasks, and return what each of them found."""
     plan = _Plan(shards, store)
     for request in requests:
         plan.add(request, progress)
@@ -369,16 +363,7 @@ class Gathered:
 
 
 def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
-    """Advance all families until each has returned, with one second read for all in every round.
-
-    Args:
-        families: Generators by stage.
-        linkings: What they work with, by stage.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Advance all families until each has returned, with one second read for all in every round."""
     found: dict[str, LinkResult] = {}
     asked: dict[str, Sequence[SecondPassRequest]] = {}
     for name, family in families.items():

@@ -49,15 +49,7 @@ class SortedRows:
         self._runs: list[np.ndarray] = []
 
     def add(self, pieces: Iterable[np.ndarray], stay: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Take more rows.
-
-        Args:
-            pieces: Some after others, ``dtype[n]`` each, held no longer than it takes.
-            stay: Tells of rows, when they are merged with others, which are still wanted, bool[n].
-
-        Raises:
-            StateFolderError: The folder cannot be written.
-        """
+        """Take more rows."""
         fresh, held = self._sorted(pieces), list(self._runs)
         number = sum(map(len, fresh))
         while held and len(held[-1]) < _RATIO * number:
@@ -166,11 +158,7 @@ class Item(NamedTuple):
 
     @classmethod
     def at(cls, stored: Stored) -> Item:
-        """Return what is stored somewhere, as it is.
-
-        Raises:
-            OSError: It cannot be read.
-        """
+        """Return what is stored somewhere, as it is."""
         kind, _, rest = stored.name.partition("/")
         key, _, suffix = rest.partition(".")
         return cls(kind, key, suffix, [stored.read().to_pybytes()])
@@ -182,15 +170,7 @@ def stored_name(kind: str, key: str, suffix: str = "") -> str:
 
 
 def write_pack(folder: Path, items: Iterable[Item]) -> Path:
-    """Write a pack; the same entries give the same file.
-
-    Args:
-        folder: The folder of packs.
-        items: What it holds; of several of one name the last.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a pack; the same entries give the same file."""
     ordered = [item for _, item in sorted({item.name: item for item in items}.items())]
     kinds, suffixes = (sorted(set(values)) for values in zip(*((one.kind, one.suffix) for one in ordered), strict=True))
     numbers = [{name: at for at, name in enumerate(names)} for names in (kinds, suffixes)]
@@ -218,11 +198,7 @@ def write_pack(folder: Path, items: Iterable[Item]) -> Path:
 
 
 def join_packs(folder: Path, paths: Iterable[Path]) -> None:
-    """Join small packs, as far as they are there and whole.
-
-    Raises:
-        OSError: They cannot be read or written; no entry is lost.
-    """
+    """Join small packs, as far as they are there and whole."""
     for group in _groups(paths):
         whole = {}
         for path in group:
@@ -250,12 +226,7 @@ def _groups(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 
 def read_pack(path: Path) -> list[Stored]:
-    """Return where the entries of a pack lie, by its index.
-
-    Raises:
-        DamagedFileError: The index is damaged.
-        OSError: The pack cannot be read.
-    """
+    """Return where the entries of a pack lie, by its index."""
     return list(_Index.read(path).every())
 
 
@@ -273,12 +244,7 @@ class _Index:
 
     @classmethod
     def read(cls, path: Path) -> _Index:
-        """Read the index of a pack.
-
-        Raises:
-            DamagedFileError: It is damaged.
-            OSError: The pack cannot be read.
-        """
+        """Read the index of a pack."""
         with path.open("rb") as file:
             stat = os.fstat(file.fileno())
             file.seek(max(0, stat.st_size - _TAIL_BYTES))
@@ -340,12 +306,7 @@ class Packs:
         self._looked = False
 
     def refresh(self) -> None:
-        """See which packs there are now; those that are known are not read again.
-
-        Raises:
-            DamagedFileError: The indexes of some are damaged; what these hold cannot be found.
-            StateFolderError: There is no room for the index of very many.
-        """
+        """See which packs there are now; those that are known are not read again."""
         self._looked = True
         kept: dict[str, tuple[int, tuple[int, int, int]]] = {}
         others = []

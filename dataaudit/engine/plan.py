@@ -79,12 +79,7 @@ def _versions(tool: str, store: int, reader: int, libraries: tuple[tuple[str, st
 
 
 def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
-    """Return the digest of what decides a stage's partials beside the part: version, parameters, what it looks at.
-
-    Args:
-        stage: The stage.
-        decisive: Of :func:`decisive_values`. What the stage does not look at may be left out.
-    """
+    """Return the digest of what decides a stage's partials beside the part: version, parameters, what it looks at."""
     value: dict[str, Any] = {
         "stage": stage.name,
         "version": stage.version,
@@ -98,13 +93,7 @@ def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def stage_key(reading: str, identity: str, *, without: Sequence[int] = ()) -> str:
-    """Return the key of one stage's partial of a part.
-
-    Args:
-        reading: Key of what reading the part gives.
-        identity: Of the stage, from :func:`stage_identity`.
-        without: Records of the part that are held back from the stage, ascending.
-    """
+    """Return the key of one stage's partial of a part."""
     return _short([reading, identity, *without])
 
 
@@ -196,16 +185,7 @@ def plan_shard(
     stages: Sequence[Stage],
     identities: Mapping[str, str],
 ) -> PlannedShard:
-    """Plan one shard.
-
-    Args:
-        shard: The shard.
-        probe: What was found in its file, None when it was not looked at.
-        failure: Why its file could not be looked at.
-        config: With text and source resolved for every split.
-        stages: Stages to run.
-        identities: Of the stages by name, as of :func:`dataaudit.engine.plan.stage_identity`.
-    """
+    """Plan one shard."""
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
     if failure is not None or probe is None:

@@ -299,15 +299,7 @@ class ScanUnits(OnDemand[ScanUnit]):
 def missing_units(
     plan: Plan, store: PartialStore, progress: Progress, *, fresh: bool, of: np.ndarray | None = None
 ) -> ScanUnits:
-    """Return a unit for every part with something missing in the store; equal parts are read once.
-
-    Args:
-        plan: The plan.
-        store: Where results are.
-        progress: Where to report.
-        fresh: Take everything for missing.
-        of: int64[k] places of the shards that are looked at; all when None.
-    """
+    """Return a unit for every part with something missing in the store; equal parts are read once."""
     firsts, names = plan.equal_parts(), Codes[tuple[str, ...]]()
     wanted = firsts == np.arange(len(firsts))
     if of is not None:

@@ -46,12 +46,7 @@ class Terms:
         return Path(self.folder) / f"{_PROBE}{self.token}"
 
     def problem(self, seen: str, versions: Mapping[str, str]) -> tuple[str, str] | None:
-        """Return what a worker lacks, and what to do; None when it may work.
-
-        Args:
-            seen: What it read from the file.
-            versions: That it runs, by name.
-        """
+        """Return what a worker lacks, and what to do; None when it may work."""
         if differing := differences(dict(self.versions), versions):
             return f"runs other versions: {differing}", _INSTALL
         if seen != self.token:
@@ -64,11 +59,7 @@ class Terms:
 
 @contextmanager
 def terms_of(shared: Path) -> Iterator[Terms]:
-    """Say what workers have to have; on leaving, the file that they look for is taken away.
-
-    Args:
-        shared: The state folder.
-    """
+    """Say what workers have to have; on leaving, the file that they look for is taken away."""
     terms = Terms(folder=str(shared), token=secrets.token_hex(8), versions=tuple(sorted(worker_versions().items())))
     for left in shared.glob(f"{_PROBE}*"):  # by builds that were killed
         with contextlib.suppress(OSError):
@@ -83,11 +74,7 @@ def terms_of(shared: Path) -> Iterator[Terms]:
 
 
 def check_workers(client: Any, terms: Terms) -> None:
-    """Ask every worker that is there.
-
-    Raises:
-        ClusterError: One cannot run us, has other versions or does not see the state folder; or none is left.
-    """
+    """Ask every worker that is there."""
     if problem := _first_problem(_answers(client, terms.probe), terms):
         raise ClusterError(*problem)
 
@@ -119,14 +106,7 @@ class Newcomers:
         self._problem: tuple[str, str] | None = None
 
     def check(self, addresses: Iterable[str]) -> None:
-        """Ask those that are new.
-
-        Args:
-            addresses: Of all workers that are there.
-
-        Raises:
-            ClusterError: One that was asked before may not work.
-        """
+        """Ask those that are new."""
         if self._problem:
             raise ClusterError(*self._problem)
         if new := set(addresses) - self._known:
@@ -141,11 +121,7 @@ class Newcomers:
 
 
 def _answers(client: Any, probe: Path) -> dict[str, Any]:
-    """Return what each worker says of itself, or the error that it met; one that leaves or dies meanwhile is left out.
-
-    Raises:
-        ClusterError: None is left.
-    """
+    """Return what each worker reports of itself, or its error; a worker that leaves or dies meanwhile is left out."""
     for _ in range(_ASKED):
         answers: dict[str, Any] = {}
         with contextlib.suppress(OSError):  # no worker joins in time, or the scheduler is gone
@@ -160,11 +136,7 @@ def _answers(client: Any, probe: Path) -> dict[str, Any]:
 
 
 def worker_identity(path: str) -> tuple[str, dict[str, str]]:
-    """Return what a worker reads from the state folder, and its versions.
-
-    Raises:
-        OSError: It cannot be read just now.
-    """
+    """Return what a worker reads from the state folder, and its versions."""
     try:
         seen = Path(path).read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError, PermissionError):

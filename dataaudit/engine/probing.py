@@ -309,21 +309,7 @@ def probe_shards(
     text_document: str,
     rehash: bool,
 ) -> Probed:
-    """Find out what the file of every shard is, each file once.
-
-    Args:
-        shards: All of them.
-        index: What is known of files.
-        runner: Where to hash.
-        progress: Where to report.
-        folder: Where probes are written, below the state folder.
-        part_bytes: Of a part of a file.
-        text_document: What is a document in a file of plain text.
-        rehash: Hash files that are known, too.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-    """
+    """Find out what the file of every shard is, each file once."""
     found = Probed(shards, folder)
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
     unknown, unchanged, unvouched = array("q"), 0, 0
@@ -388,11 +374,7 @@ def _pack(probe: Probe, recipe: str) -> dict[str, Any]:
 
 
 def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, progress: Progress) -> AuditConfig:
-    """Return the config with text and source of every split filled in.
-
-    Raises:
-        ConfigError: What was left out cannot be inferred.
-    """
+    """Return the config with text and source of every split filled in."""
     seen = {name: _seen(name, split, shards, runner) for name, split in config.splits.items()}
 
     def warn(text: str) -> None:

@@ -42,11 +42,7 @@ _FINISHED_UNITS = 256
 def open_process(
     choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]
 ) -> Iterator[ProcessRunner]:
-    """Run units in this process; on leaving, its child ends.
-
-    Raises:
-        ConfigError: A limit of memory that is none.
-    """
+    """Run units in this process; on leaving, its child ends."""
     limit = 0 if choice.memory_limit == "auto" else memory_bytes(choice.memory_limit)
     try:
         yield ProcessRunner(
@@ -99,11 +95,7 @@ class ProcessRunner:
         units: Sequence[Sized],
         on_outcome: Callable[[int, Outcome], bool],
     ) -> None:
-        """Run every unit in order; see :meth:`dataaudit.engine.units.Runner.run`.
-
-        Raises:
-            ClusterError: The state folder cannot be written, or a unit says that something else is wrong here.
-        """
+        """Run every unit in order; see :meth:`dataaudit.engine.units.Runner.run`."""
         outcomes: list[Outcome] = []
         with silenced:
             for index, outcome in self._outcomes(name, function, units):

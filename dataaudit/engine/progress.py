@@ -87,9 +87,6 @@ class Progress:
         """Start a phase of ``units`` pieces and ``num_bytes`` stored bytes.
 
         A phase named by several words is a step of what the first names: steps of less than a second share a line.
-
-        Raises:
-            KeyboardInterrupt: The user stopped the command, and something swallowed it.
         """
         raise_if_interrupted()
         self._phase, self._units, self._bytes = phase, units, num_bytes
@@ -101,11 +98,7 @@ class Progress:
             self._task = self._live.add_task(phase, total=max(units, 1), tail=self._tail())
 
     def advance(self, num_bytes: int, *, failed: bool = False, units: int = 1) -> None:
-        """Count one finished piece, or several.
-
-        Raises:
-            KeyboardInterrupt: As :meth:`begin`.
-        """
+        """Count one finished piece, or several."""
         raise_if_interrupted()
         self._done_units += units
         self._done_bytes += num_bytes
@@ -120,14 +113,7 @@ class Progress:
             self.note(f"{self._phase}: {self._tail()}")
 
     def over(self, phase: str, items: Iterable[T], units: int, *, each: int = 1) -> Iterator[T]:
-        """Yield ``items`` as a phase of the driver's own; one of less than a second is not told.
-
-        Args:
-            phase: Its name.
-            items: What the driver goes through.
-            units: What is counted, all in all.
-            each: What an item counts for; the last counts for what is left.
-        """
+        """Yield ``items`` as a phase of the driver's own; one of less than a second is not told."""
         self.begin(phase, units, 0)
         for item in items:
             yield item
@@ -135,11 +121,7 @@ class Progress:
         self.end(tell_short=False)
 
     def end(self, *, tell_short: bool = True) -> None:
-        """Close the phase with one line, or keep it for the line that short steps share.
-
-        Args:
-            tell_short: Whether a phase of less than a second is told at all.
-        """
+        """Close the phase with one line, or keep it for the line that short steps share."""
         elapsed = time.monotonic() - self._began
         if self._units and (tell_short or elapsed >= _SHORT_SECONDS):
             whole, _, step = self._phase.partition(" ")

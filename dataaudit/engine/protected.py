@@ -221,13 +221,7 @@ class Preparing:
 
 
 def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | None:
-    """Read what is protected and index it; None when nothing is, or no stage looks for it.
-
-    Raises:
-        ConfigError: An evaluation set cannot be used.
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: What was stored of held-out documents is absent or damaged.
-    """
+    """Read what is protected and index it; None when nothing is, or no stage looks for it."""
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
     held_out = work.shards.of_splits([name for name, split in work.config.splits.items() if split.held_out])
     if stage is None and work.config.protected:
@@ -382,22 +376,14 @@ def _index(
 
 
 def _too_many_bad(work: Preparing, keys: Sequence[str]) -> bool:
-    """Tell whether the scan will quarantine a held-out shard, so that nothing may be found of it.
-
-    Raises:
-        DamagedEntryError: What was stored is absent or damaged.
-    """
+    """Tell whether the scan will quarantine a held-out shard, so that nothing may be found of it."""
     metas = [_stored(work, HELD_OUT_RECORDS, key).meta for key in keys]
     sums = (sum(meta[name] for meta in metas) for name in ("bad", "records", "bad_bytes", "text_bytes"))
     return bad_share(*sums) > work.config.reader.max_bad_records
 
 
 def _stored(work: Preparing, kind: str, key: str) -> Entry:
-    """Return what is stored of a held-out part.
-
-    Raises:
-        DamagedEntryError: It is absent or damaged; both of its entries are removed, so that they are stored again.
-    """
+    """Return what is stored of a held-out part."""
     damage = Damage(work.store)
     entry = damage.read(kind, key)
     if entry is None:
@@ -409,11 +395,7 @@ def _stored(work: Preparing, kind: str, key: str) -> Entry:
 def _parts(
     work: Preparing, planned: Sequence[PlannedShard], whole: Mapping[int, Sequence[str]]
 ) -> Iterator[HeldOutPart]:
-    """Yield the held-out documents with their words.
-
-    Raises:
-        DamagedEntryError: What was stored is absent or damaged.
-    """
+    """Yield the held-out documents with their words."""
     for number, keys in whole.items():
         probe, first_row = planned[number].probe, 0
         assert probe is not None

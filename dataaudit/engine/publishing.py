@@ -49,11 +49,7 @@ from dataaudit.scan.stages.partial import Partial
 
 
 def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
-    """Finalise every stage, publish the manifest and say what it is.
-
-    Raises:
-        ManifestError: The target cannot be written.
-    """
+    """Finalise every stage, publish the manifest and say what it is."""
     shards, progress = gathered.shards, job.progress
     progress.begin("publish", 2, 0)
     setting, table, ledger = gathered.setting, with_unusual_languages(gathered.table), Ledger(shards)

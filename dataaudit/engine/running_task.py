@@ -57,11 +57,7 @@ class KeyedRuns:
         return bool(self._blocks)
 
     def add(self, table: pa.Table) -> None:
-        """Take more rows; of one key they come in the order of their second column.
-
-        Raises:
-            StateFolderError: The folder cannot be written.
-        """
+        """Take more rows; of one key they come in the order of their second column."""
         self.few.append(table)
         self._bytes += table.nbytes
         if self._bytes >= RUN_BYTES:
@@ -80,11 +76,7 @@ class KeyedRuns:
         self.few, self._bytes = [], 0
 
     def write(self, path: Path) -> None:
-        """Write all rows to a file, as :func:`dataaudit.scan.link.keyed.write_keyed` does, a block of a run at a time.
-
-        Raises:
-            StateFolderError: It cannot be written.
-        """
+        """Write all rows to a file as :func:`dataaudit.scan.link.keyed.write_keyed` does, block by block."""
         self._end_run()
         assert self._file is not None, "a run was written"
         ordered = sorted(self._blocks, key=lambda one: one[0].first)
@@ -139,11 +131,7 @@ class RunningTask:
                 self.tables.setdefault(name, []).append(table)
 
     def items(self) -> Iterator[Item]:
-        """Yield what is stored of what it found; keyed rows that are many are written here, to files of their own.
-
-        Raises:
-            StateFolderError: They cannot be written.
-        """
+        """Yield what is stored of what it found; keyed rows that are many are written here, to files of their own."""
         kind = task_kind(self.task)
         for name, rows in self.keyed.items():
             if rows.are_many:

@@ -82,15 +82,7 @@ class Sample:
 
 
 def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
-    """Make the folder, or see that it is there, empty and ours; return its real path.
-
-    Args:
-        folder: As the user named it.
-        forbidden: Folders that it must not lie in and must not hold, by what they are called.
-
-    Raises:
-        ConfigError: It lies in one of them, holds something, is no folder, or belongs to somebody else.
-    """
+    """Make the folder, or see that it is there, empty and ours; return its real path."""
     real = Path(os.path.realpath(folder))
     for name, other in forbidden.items():
         there = Path(os.path.realpath(other))
@@ -123,15 +115,7 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
 
 
 def write_samples(folder: Path, samples: Sequence[Sample]) -> int:
-    """Write the samples, a file for each group; return the number of files.
-
-    Args:
-        folder: As :func:`check_folder` returned it.
-        samples: In the order that they are to stand in.
-
-    Raises:
-        OSError: The folder cannot be written any more, or somebody put a file of the same name there.
-    """
+    """Write the samples, a file for each group; return the number of files."""
     files: dict[str, list[str]] = {}
     for sample in samples:
         name = ".".join(_NOT_IN_NAMES.sub("_", part)[:_LONGEST_NAME] for part in sample.group) + ".txt"
@@ -249,14 +233,7 @@ def _found(text: bytes) -> list[Span]:
 
 
 def masked_window(text: bytes, finding: Span, others: Iterable[Span], *, whole: bool = False) -> str:
-    """Return the words around a finding, masked and escaped.
-
-    Args:
-        text: UTF-8 of the document.
-        finding: Shown as ``<<name>>``.
-        others: Further findings in the document, in any order: each is shown as ``[name]``.
-        whole: The finding is a verdict of the whole document, whose beginning is shown instead.
-    """
+    """Return the words around a finding, masked and escaped."""
     if whole:
         first, last = 0, _character(text, min(WHOLE_BYTES, len(text)))
         spans = list(others)
@@ -329,18 +306,7 @@ class Samples:
 
 
 def prepare_samples(number: int, folder: Path, manifest: Path, state: Path | None = None) -> Samples:
-    """Make the folder of samples.
-
-    Args:
-        number: Findings of each detector, class and tier.
-        folder: As the user named it.
-        manifest: Folder of the manifest.
-        state: State folder; the one beside the manifest when None.
-
-    Raises:
-        MissingExtra: The extra `build` is not installed.
-        ConfigError: It is not empty, not the user's, or not apart from manifest and state folder.
-    """
+    """Make the folder of samples."""
     require("--samples", "build")
     beside = manifest.absolute().parent / STATE_FOLDER
     forbidden = {"the manifest": manifest, "the state folder": state or beside}
@@ -355,20 +321,7 @@ def sample_manifest(
     place: str | None = None,
     paths: Mapping[int, str] | None = None,
 ) -> None:
-    """Choose findings of a manifest, read their documents again and write the masked samples.
-
-    Args:
-        folder: Of the manifest.
-        samples: How many and where to.
-        progress: Where to report.
-        place: ``SHARD[:ROW]``: of one shard, or of one document of it; None: of all.
-        paths: Where each shard is, by ordinal; found by the manifest's roots when None.
-
-    Raises:
-        ManifestError: There is no manifest, or it is damaged.
-        ConfigError: No shard, or several, are meant.
-        OSError: The folder cannot be written.
-    """
+    """Choose findings of a manifest, read their documents again and write the masked samples."""
     manifest = load_manifest(folder)
     findings = manifest.table("findings")
     if place is not None:
@@ -408,13 +361,7 @@ def sample_manifest(
 
 
 def choose(findings: pa.Table, number: int, *, seed: int) -> pa.Table:
-    """Return the rows of at most ``number`` findings of each kind, chosen by a hash of their places.
-
-    Args:
-        findings: Rows of the manifest's findings.
-        number: Of each detector, class, tier, and of reserved ones.
-        seed: Of the choice.
-    """
+    """Return the rows of at most ``number`` findings of each kind, chosen by a hash of their places."""
     place = np.full(findings.num_rows, seed, dtype=np.uint64)
     with np.errstate(over="ignore"):
         for name in ("shard", "row", "start", "end"):
@@ -489,11 +436,7 @@ def _is_whole(row: dict[str, Any]) -> bool:
 
 
 def _path(manifest: Manifest, shard: dict[str, Any]) -> str | None:
-    """Return where a shard of a manifest is; None when its rows are streamed.
-
-    Raises:
-        ConfigError: The manifest does not say where it was.
-    """
+    """Return where a shard of a manifest is; None when its rows are streamed."""
     if shard["format"] == "datasets":
         return None
     path = file_of(manifest.run.roots.get(shard["split"], ""), shard["uri"])

@@ -106,17 +106,7 @@ _Answer = _Outcomes | str | Exception | None
 
 
 def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: int, seconds: float) -> Outcome:
-    """Run ``function(unit)`` in the child process of this process; never raises for what the unit does.
-
-    Args:
-        function: Picklable.
-        unit: Picklable.
-        memory_limit: Resident bytes that this process and the child may use together; 0 for no limit.
-        seconds: Time it may take.
-
-    Raises:
-        OSError: No child can be started here: the machine's fault.
-    """
+    """Run ``function(unit)`` in the child process of this process; never raises for what the unit does."""
     with _LOCK:
         return _run((function, unit), memory_limit, seconds)
 
@@ -124,20 +114,7 @@ def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: in
 def run_together_alone(
     function: Together, units: Sequence[Sized], *, memory_limit: int, unit_seconds: float
 ) -> list[Outcome] | None:
-    """Run several units at once in the child process of this process.
-
-    Args:
-        function: Picklable.
-        units: Picklable.
-        memory_limit: As in :func:`run_alone`.
-        unit_seconds: Seconds that they may take together, beside those for their sizes.
-
-    Returns:
-        The outcome of each, or None when anything went wrong: whose fault it is, each alone shows.
-
-    Raises:
-        OSError: No child can be started here: the machine's fault.
-    """
+    """Run several units at once in the child process of this process."""
     seconds = unit_seconds + sum(unit_limit(unit, 0.0) for unit in units)
     with _LOCK:
         child = _warm_child(any(map(wants_pandas, units)))
@@ -226,12 +203,7 @@ class _Child:
         return self._answer(memory_limit, time.monotonic() + seconds)
 
     def _await_start(self) -> None:
-        """Wait until the child takes calls.
-
-        Raises:
-            OSError: It does not start, which is no unit's fault.
-            ClusterError: It runs other versions than this process.
-        """
+        """Wait until the child takes calls."""
         if self._ready:
             return
         answer = self._answer(0, time.monotonic() + _START_SECONDS)

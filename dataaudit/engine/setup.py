@@ -57,12 +57,7 @@ def prepare(
     reference: str | None,
     note: Callable[[str], None],
 ) -> Prepared:
-    """Load the config, or infer one from paths; options of the command line come on top.
-
-    Raises:
-        MissingExtra: The extra `build` is not installed.
-        ConfigError: A config and paths are mixed, or something in them is wrong.
-    """
+    """Load the config, or infer one from paths; options of the command line come on top."""
     require("build", "build")
     configs = [given for given in inputs if Path(given).suffix.lower() in {".yaml", ".yml"}]
     if any(map(scheme_of, configs)):
@@ -113,11 +108,7 @@ def _from_cwd(tokenizer: str, cwd: Path) -> str:
 
 
 def read_key(path: Path) -> bytes:
-    """Read the user's key for digests of findings; white space at its ends is not part of it.
-
-    Raises:
-        ConfigError: It cannot be read, is too short to keep anything secret, or too long to be a key.
-    """
+    """Read the user's key for digests of findings; white space at its ends is not part of it."""
     try:
         with path.open("rb") as handle:
             held = handle.read(_MOST_KEY + 1)
@@ -131,15 +122,7 @@ def read_key(path: Path) -> bytes:
 
 
 def read_state_key(path: Path, *folders: Path) -> bytes:
-    """Read the key that files of a state folder are sealed under, which is of use only while nobody else has it.
-
-    Args:
-        path: Its file.
-        folders: The state folder and the manifest's: who is given one of them must not get the key with it.
-
-    Raises:
-        ConfigError: It cannot be read, is no key, lies in one of the folders, or other users may read its file.
-    """
+    """Read the key that files of a state folder are sealed under, which is of use only while nobody else has it."""
     key = read_key(path)
     found = path.stat()
     for folder in folders:
@@ -158,11 +141,7 @@ def read_state_key(path: Path, *folders: Path) -> bytes:
 
 
 def check_key(held: bytes, where: str) -> bytes:
-    """Return a key without white space at its ends.
-
-    Raises:
-        ConfigError: It is too short to keep anything secret.
-    """
+    """Return a key without white space at its ends."""
     key = held.strip()
     if len(key) < _LEAST_KEY:
         raise ConfigError(
@@ -189,24 +168,13 @@ def workers_report(environment: dict[str, str]) -> Iterator[Path]:
 
 
 def check_guard(file: Path, workers: int) -> None:
-    """Refuse to wait for workers that run the script again.
-
-    Raises:
-        ConfigError: One of them has left a line in the file.
-    """
+    """Refuse to wait for workers that run the script again."""
     if file.exists():
         raise _unguarded(file.read_text(encoding="utf-8"), workers)
 
 
 def end_if_restarted(workers: int | None) -> None:
-    """End this process when it is a worker that imports its parent's script; called first by every build.
-
-    Args:
-        workers: Of the build; with 0, no process is started and a child of somebody else may build.
-
-    Raises:
-        ConfigError: This process is a child that somebody else has started.
-    """
+    """End this process when it is a worker that imports its parent's script; called first by every build."""
     if not getattr(current_process(), "_inheriting", False):  # Python's mark of a process that is still starting
         return
     file = os.environ.get(_VARIABLE)
@@ -237,15 +205,7 @@ _LOOKED_AT = 65_536
 
 
 def check_inputs(shards: Iterable[Shard]) -> None:
-    """Refuse what lists files in place of data: a folder of `quarantine apply`, a text file of nothing but paths.
-
-    Args:
-        shards: As they were discovered. Of files of plain text on this machine that are not compressed the beginning is
-            read: 4 kB, and 64 kB where that starts with the path of a file that is there.
-
-    Raises:
-        ConfigError: A shard is such a list.
-    """
+    """Refuse what lists files in place of data: a folder of `quarantine apply`, a text file of nothing but paths."""
     listed = [*shards]
     local = [shard for shard in listed if not scheme_of(shard.path)]
     for folder in dict.fromkeys(os.path.dirname(shard.path) for shard in local):

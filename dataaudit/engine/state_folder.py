@@ -35,14 +35,7 @@ class StateFolderError(ClusterError):
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """Turn what the file system refuses into an error that names the folder.
-
-    Args:
-        folder: The state folder, or one in it.
-
-    Raises:
-        StateFolderError: Something inside raised an ``OSError``.
-    """
+    """Turn what the file system refuses into an error that names the folder."""
     try:
         yield
     except OSError as error:
@@ -54,14 +47,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def own_folder(folder: Path) -> Path:
-    """Return a state folder, made if need be, that is this user's alone.
-
-    Args:
-        folder: Its path, absolute.
-
-    Raises:
-        ConfigError: It cannot be written, belongs to another user, or others may write in it.
-    """
+    """Return a state folder, made if need be, that is this user's alone."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -80,17 +66,7 @@ def own_folder(folder: Path) -> Path:
 
 @contextmanager
 def open_state(folder: Path, *, key: bytes | None, once: bool) -> Iterator[Path]:
-    """Yield the folder that a build works in: the state folder, or one in it that nothing else has written.
-
-    Args:
-        folder: The state folder, of :func:`own_folder`.
-        key: What seals the files; None for none.
-        once: Whether, without a key, nothing that lies there is believed. Then the yielded folder is new, its files are
-            sealed under a key that is on no disk, and it is removed on leaving.
-
-    Raises:
-        ConfigError: Another build of this process goes by another key, or the folder in it is not ours alone.
-    """
+    """Yield the folder that a build works in: the state folder, or one in it that nothing else has written."""
     with contextlib.ExitStack() as stack:
         inner = folder
         if key is not None:
@@ -142,12 +118,7 @@ def _remove_unused(folder: Path) -> None:
 
 
 def _expect_ours(folder: Path) -> None:
-    """See to it that nobody else could have put anything into the state folder, or can.
-
-    Raises:
-        ConfigError: Somebody could.
-        OSError: It cannot be read.
-    """
+    """See to it that nobody else could have put anything into the state folder, or can."""
     if folder.is_symlink() and (owner := folder.lstat().st_uid) not in {0, os.geteuid()}:
         raise _refused(folder, f"is a link of user {owner}")
     found = folder.stat()

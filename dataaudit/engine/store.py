@@ -92,11 +92,7 @@ class PartialStore:
         return [one is not None or (filed and self.has(kind, key)) for key, one in zip(keys, found, strict=True)]
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
-        """Write an entry; it appears whole or not at all.
-
-        Raises:
-            StateFolderError: The folder cannot be written.
-        """
+        """Write an entry; it appears whole or not at all."""
         self._write(self.path(kind, key), _pack(meta, tables))
 
     def read(self, kind: str, key: str) -> Entry | None:
@@ -105,11 +101,7 @@ class PartialStore:
         return None if stored is None else entry_at(str(stored))
 
     def write_rows(self, kind: str, key: str, data: bytes, name: str = "rows") -> None:
-        """Write an entry's rows of a name, as bytes; they appear whole or not at all.
-
-        Raises:
-            StateFolderError: The folder cannot be written.
-        """
+        """Write an entry's rows of a name, as bytes; they appear whole or not at all."""
         self._write(self.side_path(kind, key, name), data)
 
     def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
@@ -118,11 +110,7 @@ class PartialStore:
         return None if stored is None else _read(stored)
 
     def write_items(self, items: Iterable[Item]) -> Path:
-        """Write what a scan made of a part, as a pack; all of it appears or nothing.
-
-        Raises:
-            StateFolderError: The folder cannot be written.
-        """
+        """Write what a scan made of a part, as a pack; all of it appears or nothing."""
         with self.writing():
             return write_pack(self.packs.folder, items)
 
@@ -149,12 +137,6 @@ class PartialStore:
         """Read every file and remove the entries that are not as they were written.
 
         For a build that met one: whatever harmed it may have harmed others, and each would cost a round of its own.
-
-        Returns:
-            Paths below the state folder of the damaged files, sorted.
-
-        Raises:
-            StateFolderError: One cannot be removed.
         """
         damaged = []
         for above, _, names in os.walk(self.root / "partials"):
@@ -189,11 +171,7 @@ class PartialStore:
             path.unlink()
 
     def writing(self) -> AbstractContextManager[None]:
-        """Turn what the file system refuses into an error that names the folder.
-
-        Raises:
-            StateFolderError: Something inside raised an ``OSError``.
-        """
+        """Turn what the file system refuses into an error that names the folder."""
         return writing(self.root)
 
     def _write(self, path: Path, body: bytes) -> None:

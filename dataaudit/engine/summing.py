@@ -248,11 +248,7 @@ class Sums:
         return found
 
     def write(self, store: PartialStore, key: str) -> None:
-        """Store all of it.
-
-        Raises:
-            StateFolderError: The folder cannot be written.
-        """
+        """Store all of it."""
         places = sorted(self.held)
         tables = {
             f"{number} {name}": table
@@ -368,23 +364,7 @@ def run_sums(
     runner: Runner,
     progress: Progress,
 ) -> tuple[pa.Table, Merged]:
-    """Sum all shards on the workers.
-
-    Args:
-        shards: What is known of each.
-        summing: How.
-        found: What link steps found, by stage.
-        store: Where partials are and sums go.
-        runner: Where to run.
-        progress: Where to report.
-
-    Returns:
-        The table of shards, and the merged partials by split and stage.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Partials are absent or damaged.
-    """
+    """Sum all shards on the workers."""
     extra = {f"{stage} {name}": _ByShard.of(table) for stage, one in found.items() for name, table in one.extra.items()}
     columns = [_ByShard.of(one.columns) for one in found.values() if one.columns is not None]
     names = {stage.name for stage in summing.stages}

@@ -214,21 +214,7 @@ def survey(
     *,
     max_bad: float,
 ) -> tuple[GatheredShards, Survey]:
-    """Decide on the workers what became of every shard, and look at the partials of those that were read.
-
-    Args:
-        plan: All shards.
-        failures: Reason and place by reading key, for parts that could not be read in this run.
-        stages: All stages.
-        store: Where readings and partials are.
-        runner: Where to run.
-        progress: Where to report.
-        max_bad: Share of a shard's records, and of its bytes, that may be bad; beyond it is quarantined.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Readings or partials are absent or damaged.
-    """
+    """Decide on the workers what became of every shard, and look at the partials of those that were read."""
     families = by_stage()
     looking = tuple(one for one in stages if families[one.name].by_shard or families[one.name].by_split)
     names = frozenset(stage.name for stage in looking)

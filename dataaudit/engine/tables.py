@@ -104,11 +104,7 @@ class Ledger:
         return pa.table([list(one) for one in zip(*self._losses, strict=True)] or [[]] * len(_LOSSES), schema=_LOSSES)
 
     def record(self, documents: int) -> LedgerRecord:
-        """Return the counts; each line balances.
-
-        Args:
-            documents: Those that entered the metrics.
-        """
+        """Return the counts; each line balances."""
         bad, known, held_back = self._bad, self._known, self._whole.held_back
         return LedgerRecord(
             shards=Coverage(planned=self._whole.shards, **self._numbers),
@@ -241,18 +237,7 @@ def metric_records(
     merged: Mapping[str, Mapping[str, Partial]],
     setting: Setting = NOTHING_BESIDE,
 ) -> tuple[MetricRows, dict[str, dict[str, Partial]]]:
-    """Finalise every stage for the dataset and each split.
-
-    Args:
-        ledger: What became of the shards.
-        stages: All of them.
-        config: Of the build.
-        merged: Partials by split and stage, as far as a shard has them.
-        setting: What stages are told.
-
-    Returns:
-        The records, and the merged partials by split and stage, those of the whole under the empty name.
-    """
+    """Finalise every stage for the dataset and each split."""
     mixture = {name: entry.weight for name, entry in config.mixture.items()}
     metrics: list[Sequence[Metric]] = []
     every: dict[str, dict[str, Partial]] = {}

@@ -303,11 +303,7 @@ def digest_of_numbers(values: np.ndarray) -> str:
 
 
 def stored_documents(store: PartialStore, units: Sequence[FileUnit]) -> pa.Table:
-    """Return what was stored of the documents of some units.
-
-    Raises:
-        ManifestMismatch: It is damaged.
-    """
+    """Return what was stored of the documents of some units."""
     found = []
     for unit in units:
         entry = store.read(READ_TOKENS, unit.key)
@@ -379,11 +375,6 @@ def match(corpus: np.ndarray, held: np.ndarray, files: np.ndarray) -> Matched:
 
     Where a document stands more often on one side, its copies are paired by their place among the documents of which
     that cannot be said: the copy that is missing, or too many, is then the one that was taken out or put in.
-
-    Args:
-        corpus: uint8[n, 16] digests, in the manifest's order.
-        held: bool[n] who should have no partner.
-        files: uint8[m, 16] digests, in the order of the files.
     """
     size = len(corpus)
     words = np.ascontiguousarray(np.concatenate([corpus, files])).view("<u8").reshape(-1, 2)

@@ -92,21 +92,7 @@ class _Look:
 def tokenize(
     manifest: Manifest, corpus: Corpus, options: TokenizeOptions, running: BuildOptions, progress: Progress
 ) -> list[WrittenFile]:
-    """Write a token file for each chosen split of an opened corpus.
-
-    Args:
-        manifest: The manifest.
-        corpus: What was opened of it: splits, lists and where the files are.
-        options: What to write.
-        running: State folder and workers.
-        progress: Where to report.
-
-    Raises:
-        ConfigError: The options do not go with the tokenizer, or the folder cannot be written.
-        TokenizerError: The tokenizer cannot be found, or is another one.
-        ManifestMismatch: A shard is not the one that was audited.
-        ClusterError: The workers cannot do the work.
-    """
+    """Write a token file for each chosen split of an opened corpus."""
     check_folder("--out", options.out)
     with open_source(manifest, corpus, running, options.tokenizer, progress) as source:
         return _tokenized(source, options, running)
@@ -151,11 +137,7 @@ def _tokenized(source: Source, options: TokenizeOptions, running: BuildOptions) 
 
 
 def _dtype(options: TokenizeOptions, vocabulary: int) -> str:
-    """Return the type of the tokens.
-
-    Raises:
-        ConfigError: It does not hold every token, or the format does not have it.
-    """
+    """Return the type of the tokens."""
     megatron = options.format == "megatron"
     small = vocabulary < _MEGATRON_SMALL if megatron else vocabulary <= 1 << 16
     chosen = options.dtype or ("uint16" if small else "int32" if megatron else "uint32")
@@ -208,11 +190,7 @@ def _write(
 
 
 def file_of(folder: Path, split: str) -> Path:
-    """Return the token file of a split.
-
-    Raises:
-        ConfigError: Its name would lead out of the folder.
-    """
+    """Return the token file of a split."""
     if not split or Path(split).name != split:
         raise ConfigError(
             f"the split {t.clean(split, 100)} has a name that no file can have", "Name it anew: build again."
@@ -268,11 +246,7 @@ def _lengths(table: pa.Table) -> np.ndarray:
 
 
 def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    """Copy bytes.
-
-    Raises:
-        OSError: There are not so many.
-    """
+    """Copy bytes."""
     while size:
         block = source.read(min(size, _BLOCK))
         if not block:

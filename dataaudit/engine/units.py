@@ -344,18 +344,7 @@ class Runner(Protocol):
         units: Sequence[Sized],
         on_outcome: Callable[[int, Outcome], bool],
     ) -> None:
-        """Run every unit and report each outcome once, in any order.
-
-        Args:
-            name: Kind of the work.
-            function: Picklable; applied to each unit. When it has a method ``finish``, that is called after some
-                units with their outcomes, where they ran.
-            units: What to do.
-            on_outcome: Called with (index, outcome); returning False ends the run early.
-
-        Raises:
-            ClusterError: The work cannot be done here, through no shard's fault.
-        """
+        """Run every unit and report each outcome once, in any order."""
         ...
 
 

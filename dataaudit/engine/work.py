@@ -250,17 +250,7 @@ def part_items(
     losses: LossLog,
     stats: PartStats,
 ) -> Iterator[Item]:
-    """Yield what is stored of a part that was read whole.
-
-    Args:
-        unit: The part.
-        stages: The stages that looked at it.
-        partials: By stage; one that saw no document is left out.
-        emitted: Keyed rows by stage and name.
-        rows: Digests of its documents in order.
-        losses: Its bad records.
-        stats: All of them.
-    """
+    """Yield what is stored of a part that was read whole."""
     keys = dict(unit.stage_keys)
     for stage in stages:
         key = keys[stage.name]

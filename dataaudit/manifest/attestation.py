@@ -73,20 +73,7 @@ def attestation(manifest: Manifest) -> bytes:
 
 
 def sign_manifest(manifest: Manifest, seal: Seal) -> str:
-    """Check a manifest whole, sign it, and put the signature into its folder; an older one is replaced.
-
-    Args:
-        manifest: As it was loaded.
-        seal: Of who signs.
-
-    Returns:
-        How it was signed: ``signed by the key 1a2b...``.
-
-    Raises:
-        ManifestMismatch: It is not as it was published, or another one has taken its place.
-        ConfigError: The signature cannot be written, or there is no identity.
-        StoreError: sigstore's services do not answer.
-    """
+    """Check a manifest whole, sign it, and put the signature into its folder; an older one is replaced."""
     if problems := verify(manifest):
         raise ManifestMismatch(
             f"the manifest {manifest.place} is not signed, as it is not what was published: {problems[0].text}",
@@ -119,12 +106,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
 
 
 def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
-    """Hold the signature in a manifest's folder against the manifest that was loaded.
-
-    Raises:
-        ConfigError: The public key cannot be read, or is the folder's own; or sigstore is asked for and not installed.
-        StoreError: The roots of trust of sigstore cannot be had.
-    """
+    """Hold the signature in a manifest's folder against the manifest that was loaded."""
     path = manifest.folder / ATTESTATION
     if signer.public_key is not None:
         _expect_outside(signer.public_key, manifest.folder)
@@ -139,11 +121,6 @@ def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
     """Return a manifest that is known to be signed, with all of its files; see :attr:`Manifest.signed_by`.
 
     Every file is hashed, about a second for each GB, whether it is read later or not: what is published is the folder.
-
-    Raises:
-        SignatureRefused: It is not signed, or not by the signer, or the signature is of another manifest; or a file is
-            not the one that the signed run names.
-        ConfigError, StoreError: As of :func:`check_attestation`.
     """
     found = check_attestation(manifest, signer)
     if found.problem:
@@ -158,12 +135,7 @@ def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
 
 
 def load_attested(folder: Path, signer: Signer | None) -> Manifest:
-    """Load a manifest, and hold its signature against it when somebody has to have signed it.
-
-    Raises:
-        ManifestError: As of :func:`dataaudit.manifest.load.load_manifest`.
-        SignatureRefused, ConfigError, StoreError: As of :func:`attested`.
-    """
+    """Load a manifest, and hold its signature against it when somebody has to have signed it."""
     manifest = load_manifest(folder)
     return manifest if signer is None else attested(manifest, signer)
 
@@ -185,11 +157,7 @@ def _read(path: Path) -> tuple[bytes, str]:
 
 
 def _expect_outside(key: Path, folder: Path) -> None:
-    """Refuse a key that lies where the manifest lies: whoever forges the one puts the other beside it.
-
-    Raises:
-        ConfigError: It does.
-    """
+    """Refuse a key that lies where the manifest lies: whoever forges the one puts the other beside it."""
     if lies_in(key, folder):
         raise ConfigError(
             f"the public key {key} lies in the folder that it is to vouch for; whoever can write there can put theirs",

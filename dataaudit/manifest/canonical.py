@@ -32,11 +32,7 @@ _PART_ROWS = 1 << 16
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return RFC 8785 bytes of plain JSON values.
-
-    Raises:
-        ValueError: An integer beyond 2^53 - 1, NaN, an infinity or a lone surrogate.
-    """
+    """Return RFC 8785 bytes of plain JSON values."""
     return rfc8785.dumps(value)
 
 
@@ -46,12 +42,7 @@ def digest_json(value: Any) -> str:
 
 
 def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return the rows in canonical order with exactly the columns and types of ``spec``.
-
-    Raises:
-        ValueError: A column is absent or of another type, a null stands where the schema allows none, or a
-            number is NaN or infinite.
-    """
+    """Return the rows in canonical order with exactly the columns and types of ``spec``."""
     missing = [name for name in spec.schema.names if name not in table.column_names]
     if missing:
         raise ValueError(f"table {spec.name}: expected the columns {missing}, found none of that name")
@@ -74,16 +65,7 @@ def sorted_table(table: pa.Table, spec: TableSpec) -> pa.Table:
 
 
 def is_sorted(spec: TableSpec, column: Callable[[str], pa.ChunkedArray], *, unique: bool = False) -> bool:
-    """Return whether rows are in canonical order, with one column in memory at a time.
-
-    Args:
-        spec: Of the table.
-        column: Gives a column by its name; those of the key are asked for, others where rows have the same key.
-        unique: Whether no two rows may have the same key.
-
-    Raises:
-        ValueError: Two rows have the same key, and may not.
-    """
+    """Return whether rows are in canonical order, with one column in memory at a time."""
     tied: pa.Array | None = None  # of each row: whether it equals the row before in all columns so far
     for place, name in enumerate(_order(spec)):
         if place == len(spec.key) and unique:
@@ -111,11 +93,7 @@ def _order(spec: TableSpec) -> list[str]:
 
 
 def plain_floats(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """Return a column; when it is one of floats, every zero in it has the same bits.
-
-    Raises:
-        ValueError: NaN or an infinity is in it.
-    """
+    """Return a column; when it is one of floats, every zero in it has the same bits."""
     if not pa.types.is_floating(field.type):
         return column
     if pc.all(pc.is_finite(column)).as_py() is False:
@@ -134,13 +112,7 @@ def digest_table(table: pa.Table) -> str:
 
 
 def digest_columns(schema: pa.Schema, num_rows: int, column: Callable[[str], pa.ChunkedArray]) -> str:
-    """Return the digest of a table that is in canonical order already, with one column in memory at a time.
-
-    Args:
-        schema: Columns of the table, in their order.
-        num_rows: Rows of it.
-        column: Gives a column by its name; each is asked for once. Leaves may be dictionaries of their type.
-    """
+    """Return the digest of a table that is in canonical order already, with one column in memory at a time."""
     empty = flat_columns(schema.empty_table())
     state = hashlib.sha256(canonical_json([[[name, str(leaf.type)] for name, leaf in empty], num_rows]) + b"\n")
     for field in schema:

@@ -33,9 +33,6 @@ def open_file(path: Path) -> pa.OSFile:
 
     The file is Arrow's own. One of Python's could be let go last by a thread of Arrow's, which ends the process by
     abort when Python is ending too.
-
-    Raises:
-        OSError: There is none, it cannot be opened, or it is a folder, a pipe, a socket or a device.
     """
     expect_regular(path)
     return pa.OSFile(os.fsencode(path))
@@ -53,11 +50,7 @@ def file_record(file: pa.NativeFile) -> FileRecord:
 
 
 def file_records(folder: Path) -> dict[str, FileRecord]:
-    """Return size and sha256 of every file of a manifest but its pointer, by its path below the manifest's folder.
-
-    Raises:
-        OSError: One cannot be read, or is no file.
-    """
+    """Return size and sha256 of every file of a manifest but its pointer, by its path below the manifest's folder."""
     records = {}
     for name in sorted([*(table_file(name) for name in TABLES), *files_below(folder)]):
         with open_file(folder / name) as file:

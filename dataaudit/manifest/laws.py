@@ -62,17 +62,7 @@ _KNOWN = {
 
 
 def check_column(table: str, field: pa.Field, values: pa.ChunkedArray, num_shards: int) -> None:
-    """Hold the values of a column against the laws of its kind.
-
-    Args:
-        table: Name of the table.
-        field: The column.
-        values: What it holds.
-        num_shards: Rows of the table of shards.
-
-    Raises:
-        ValueError: A value breaks a law; names the column, never more than a number of the value.
-    """
+    """Hold the values of a column against the laws of its kind."""
     kind = field.type
     if (table, field.name) in _NEVER_EMPTY and pc.any(pc.equal(pc.list_value_length(values), 0)).as_py():
         raise ValueError(f"column {field.name}: expected items in every row, found a row with none")
@@ -98,14 +88,7 @@ def check_column(table: str, field: pa.Field, values: pa.ChunkedArray, num_shard
 
 
 def check_records(table: pa.Table) -> None:
-    """Hold metric records against the laws of :class:`dataaudit.manifest.metric.Metric` that take several columns.
-
-    Args:
-        table: The table of metrics, whole.
-
-    Raises:
-        ValueError: A record contradicts itself.
-    """
+    """Hold metric records against the laws of :class:`dataaudit.manifest.metric.Metric` that take several columns."""
     holds = pc.equal(table["status"], "ok")
     inexact = pc.and_(holds, pc.not_equal(table["method"], "exact"))
     without = pc.is_in(table["reason"], pa.array(sorted(NO_INTERVAL)))
@@ -142,14 +125,6 @@ def wrong_statistics(name: str, file: pq.ParquetFile) -> Iterator[str]:
     """Yield what the statistics of each column and row group say that its values do not.
 
     Bounds of strings may be wider than the values, as some writers cut them.
-
-    Args:
-        name: Of the file, for messages.
-        file: Open.
-
-    Raises:
-        pa.ArrowException: It cannot be read.
-        IndexError: A row group has fewer columns than the schema.
     """
     for group in range(file.num_row_groups):
         for index in range(file.metadata.row_group(group).num_columns):

@@ -182,16 +182,7 @@ def load_manifest(folder: Path) -> Manifest:
 
 
 def parse_pointer(data: bytes, path: str) -> ManifestFile:
-    """Check the bytes of a pointer as :func:`load_manifest` does; return what it says.
-
-    Args:
-        data: The bytes.
-        path: What messages call it.
-
-    Raises:
-        ManifestError: Not JSON, of another schema, or with a key that is unknown or stands twice.
-        ManifestMismatch: The id is not the digest of the core.
-    """
+    """Check the bytes of a pointer as :func:`load_manifest` does; return what it says."""
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -277,11 +268,7 @@ def _check_schema(document: Any, path: str) -> None:
 
 
 def differing_texts(columns: Mapping[str, str]) -> str:
-    """Return which columns splits read where their names differ, in words; nothing where they do not.
-
-    Args:
-        columns: Of each split that reads columns, that of its text.
-    """
+    """Return which columns splits read where their names differ, in words; nothing where they do not."""
     if len(set(columns.values())) < 2:
         return ""
     listed = ", ".join(f"{clean(split)} `{clean(text)}`" for split, text in sorted(columns.items()))
@@ -289,11 +276,7 @@ def differing_texts(columns: Mapping[str, str]) -> str:
 
 
 def text_columns(manifest: Manifest) -> dict[str, str]:
-    """Return the column of the text of each split that has columns.
-
-    Raises:
-        ManifestError: The table of shards is absent or damaged.
-    """
+    """Return the column of the text of each split that has columns."""
     shards = manifest.table("shards", ["split", "format"]).to_pylist()
     with_columns = {row["split"] for row in shards if has_columns(row["format"])}
     rules = manifest.core.config.get("splits", {})

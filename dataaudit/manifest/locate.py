@@ -42,13 +42,6 @@ def find_place(given: str, shards: pa.Table) -> Place:
 
     SHARD is an ordinal, a URI or ``split/uri``. A URI may hold a colon: every reading that names a shard
     counts, and more than one is an error that lists them.
-
-    Args:
-        given: What the user typed.
-        shards: Columns ``shard``, ``split`` and ``uri`` of the manifest.
-
-    Raises:
-        ConfigError: No shard, or several, are meant.
     """
     readings: list[tuple[str, int | None]] = [(given, None)]
     head, colon, tail = given.rpartition(":")

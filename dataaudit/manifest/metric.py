@@ -23,9 +23,6 @@ def rounded(value: float) -> float:
     """Round to 12 significant digits; whole numbers stay exact; -0.0 becomes 0.0.
 
     A float sum may differ in its last bits between processors; 12 digits keep what is meant.
-
-    Raises:
-        ValueError: The value is NaN or infinite; such a metric is ``not_evaluated``, not a number.
     """
     if not math.isfinite(value):
         raise ValueError(f"a metric value must be finite, found {value!r}")
@@ -85,11 +82,7 @@ class Metric:
     """Version of the definition."""
 
     def __post_init__(self) -> None:
-        """Check the laws of a record; these are invariants of our own code.
-
-        Raises:
-            ValueError: The record contradicts itself.
-        """
+        """Check the laws of a record; these are invariants of our own code."""
         if self.method not in METHODS or self.status not in STATUSES:
             raise ValueError(f"{self.metric}: unknown method or status {self.method}/{self.status}")
         if (self.value is None) == (self.status == "ok"):

@@ -191,22 +191,14 @@ class MetricRows(Sequence[Metric]):
     @overload
     def __getitem__(self, index: slice) -> MetricRows: ...
     def __getitem__(self, index: int | slice) -> Metric | MetricRows:
-        """Return a record, or rows.
-
-        Raises:
-            ValueError: The record contradicts itself.
-        """
+        """Return a record, or rows."""
         if isinstance(index, slice):
             return self.take(index)
         place = range(self._size)[index]
         return next(iter(self.take(slice(place, place + 1))))
 
     def __iter__(self) -> Iterator[Metric]:
-        """Make one record after another.
-
-        Raises:
-            ValueError: A record contradicts itself.
-        """
+        """Make one record after another."""
         for start in range(0, self._size, _BLOCK):
             rows = self.take(slice(start, start + _BLOCK))
             scopes, records = (
@@ -275,11 +267,7 @@ class MetricRows(Sequence[Metric]):
         return found
 
     def ordered(self) -> MetricRows:
-        """Return the rows in canonical order.
-
-        Raises:
-            ValueError: Two records have the same metric, statistic and scope.
-        """
+        """Return the rows in canonical order."""
         keys = self.keys()
         order = np.argsort(keys, kind="stable")
         ranked = keys[order]
@@ -289,11 +277,7 @@ class MetricRows(Sequence[Metric]):
         return self.take(order)
 
     def is_ordered(self) -> bool:
-        """Return whether the rows are in canonical order.
-
-        Raises:
-            ValueError: They are but for rows of the same key.
-        """
+        """Return whether the rows are in canonical order."""
         steps = np.diff(self.keys())
         if (steps < 0).any():
             return False
@@ -335,11 +319,7 @@ class MetricRows(Sequence[Metric]):
         return digest_columns(SPEC.schema, self._size, self.table().column)
 
     def lawful(self, num_shards: int) -> MetricRows:
-        """Return the rows, every zero of them with the same bits, after holding them against their laws.
-
-        Raises:
-            ValueError: NaN, an infinity, or a value or record that breaks a law.
-        """
+        """Return the rows, every zero of them with the same bits, after holding them against their laws."""
         columns = dict(self._columns)
         for name, column in columns.items():
             field, values = pa.field(name, column.values.type), pa.chunked_array([column.values])
@@ -354,11 +334,7 @@ class MetricRows(Sequence[Metric]):
 
 
 def metrics_table(records: Iterable[Metric]) -> pa.Table:
-    """Return the table of metrics of some records, in their order.
-
-    Raises:
-        ValueError: Two records have the same metric, statistic and scope.
-    """
+    """Return the table of metrics of some records, in their order."""
     rows = MetricRows.of(records)
     rows.ordered()
     return rows.plain()
@@ -378,25 +354,7 @@ def metric_rows(
     version: str,
     **more: Given,
 ) -> MetricRows:
-    """Return records of one statistic, one for each of n groups; those without a value are not evaluated.
-
-    Args:
-        metric: Its name.
-        stat: Its statistic.
-        scope: What all of them speak of.
-        within: Fields of the scope that differ: string[n] by name; null where a record speaks of all.
-        unit: Of the values.
-        value: float64[n].
-        known: bool[n]: whether there is a value; nothing else is looked at where there is none.
-        n: int64[n] observations.
-        denominator: int64[n] what was divided by.
-        version: Of the definition.
-        more: Other columns: ``low``, ``high``, ``confidence`` float64[n], NaN for none; ``method``; ``reason`` of
-            those that have a value, a code for which it has no interval.
-
-    Raises:
-        ValueError: A value is not finite.
-    """
+    """Return records of one statistic, one for each of n groups; those without a value are not evaluated."""
     size = len(value)
     given: dict[str, Given] = {"metric": metric, "stat": stat, "unit": unit, "version": version, "method": "exact"}
     given |= {f"{_SCOPE}{name}": getattr(scope, name) for name in Scope.__slots__}

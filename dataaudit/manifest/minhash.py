@@ -64,15 +64,7 @@ def signature_settings(manifest: Manifest) -> SignatureSettings | None:
 def read_signatures(
     manifest: Manifest, wanted: Callable[[int], bool] = lambda _: True
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield shards' signatures, one shard at a time, each checked against its digest.
-
-    Args:
-        manifest: Where they are.
-        wanted: Tells whether those of a shard are read.
-
-    Raises:
-        ManifestError: A file is absent or damaged.
-    """
+    """Yield shards' signatures, one shard at a time, each checked against its digest."""
     settings = signature_settings(manifest)
     if settings is None:
         return

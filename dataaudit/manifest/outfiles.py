@@ -29,16 +29,7 @@ def check_files(
     kept: Mapping[str, Path | None] | None = None,
     folders: Collection[Path | None] = (),
 ) -> None:
-    """Look at what options ask to write before any work is done.
-
-    Args:
-        files: What is written, by option.
-        kept: What is read, by option: the policy, a key. No option may write over it.
-        folders: Manifests, whose own files stay as they are; a `gate.json` beside them is welcome.
-
-    Raises:
-        ConfigError: A folder is missing, a name is a folder, a pipe or a part of a manifest, or two options name one.
-    """
+    """Look at what options ask to write before any work is done."""
     closed = {os.path.realpath(folder) for folder in folders if folder is not None}
     taken: dict[str, str] = {}
     for option, path in (kept or {}).items():
@@ -62,41 +53,25 @@ def check_files(
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Look at a folder that an option asks to write files into.
-
-    Raises:
-        ConfigError: It is a manifest, which holds its own files alone.
-    """
+    """Look at a folder that an option asks to write files into."""
     if os.path.lexists(folder / POINTER):
         raise ConfigError(f"{option}: {folder} is a manifest", "Give another folder.")
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Put a file in place in one step, with the mode of the file that it replaces; a stream is written to.
-
-    Raises:
-        ConfigError: It cannot be written, or is a folder, a pipe or a part of a manifest; an old file is there still.
-    """
+    """Put a file in place in one step, with the mode of the file that it replaces; a stream is written to."""
     write_pieces(path, (content,))
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Do so piece by piece, as they are made; an error in making them leaves the old file, too.
-
-    Raises:
-        ConfigError: As of :func:`write_file`.
-    """
+    """Do so piece by piece, as they are made; an error in making them leaves the old file, too."""
     with writing(path) as file:
         file.writelines(pieces)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write; after the block it has the name, as of :func:`write_file`.
-
-    Raises:
-        ConfigError: As of :func:`write_file`.
-    """
+    """Yield a file to write; after the block it has the name, as of :func:`write_file`."""
     try:
         if _is_stream(path):
             with open(_descriptor(path), "wb") as stream:
@@ -115,11 +90,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append_file(path: Path, content: bytes) -> None:
-    """Add to the end of a file that others write, too; a link is not followed.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Add to the end of a file that others write, too; a link is not followed."""
     try:
         if _is_stream(path):
             descriptor = _descriptor(path)
@@ -180,11 +151,7 @@ def _descriptor(path: Path) -> int:
 
 
 def _refuse(path: Path, option: str = "") -> None:
-    """Refuse what has the name and is neither a file nor a link; and a link to a folder, which somebody means.
-
-    Raises:
-        ConfigError: It is such.
-    """
+    """Refuse what has the name and is neither a file nor a link; and a link to a folder, which somebody means."""
     mode = _mode(path)
     if stat.S_ISLNK(mode) and path.is_dir():
         mode = path.stat().st_mode

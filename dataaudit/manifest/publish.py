@@ -46,15 +46,7 @@ _OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})
 
 
 def prepare_tables(filled: Mapping[str, pa.Table], metrics: MetricRows | None = None) -> dict[str, pa.Table]:
-    """Return every table of a manifest in canonical order; those not given are empty.
-
-    Args:
-        filled: Tables by name.
-        metrics: The records of the table of metrics, when they are not among these; its columns are dictionaries then.
-
-    Raises:
-        ValueError: A table is not of its schema, or two records speak of the same.
-    """
+    """Return every table of a manifest in canonical order; those not given are empty."""
     unknown = sorted(set(filled) - set(TABLES))
     if unknown:
         raise ValueError(f"unknown tables: {unknown}")
@@ -74,12 +66,7 @@ def table_records(tables: dict[str, pa.Table]) -> dict[str, TableRecord]:
 
 
 def check_target(target: Path) -> None:
-    """Refuse to replace a folder that is not a manifest.
-
-    Raises:
-        ManifestError: ``target`` is a file, a link, or a folder that holds other things and no manifest, or
-            something on the way to it is not a folder.
-    """
+    """Refuse to replace a folder that is not a manifest."""
     target = _plain(target)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ManifestError(f"the manifest {target}: expected a folder, found a file or a link", "Name a new folder.")
@@ -108,17 +95,6 @@ def publish(
 
     Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay; a signature of
     the old manifest goes.
-
-    Args:
-        target: The manifest's folder.
-        core: What its id is of.
-        run: What it is not of; its ``files`` are filled in.
-        tables: Of :func:`prepare_tables`.
-        folders: What fills each of its folders, by name, of ``FOLDERS``; folders of the old manifest go.
-
-    Raises:
-        ManifestError: The target is not a manifest's folder, or it cannot be written (the disk is full, say);
-            what was there before is untouched then.
     """
     check_target(target)
     target = _plain(target)
@@ -187,11 +163,7 @@ def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Map
 
 
 def write_table(file: BinaryIO, table: pa.Table, schema: pa.Schema) -> None:
-    """Write a table of a manifest as Parquet, the same bytes in whatever pieces it lies: pages end where a piece does.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a table of a manifest as Parquet, the same bytes in whatever pieces it lies: pages end with pieces."""
     sink = pa.BufferedOutputStream(pa.PythonFile(file, "w"), _WRITE_BYTES)
     with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         for start in range(0, max(1, table.num_rows), GROUP_ROWS):

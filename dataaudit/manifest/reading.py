@@ -84,14 +84,7 @@ class TableReader:
         ), ()
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table in canonical order, or some of its columns, as the manifest was published with.
-
-        Raises:
-            ConfigError: There is no table, or no column, of that name.
-            ManifestError: The file is absent, damaged, or not of the schema, or another manifest has taken
-                its place since this one was loaded.
-            ManifestMismatch: It is not the table that the manifest was published with.
-        """
+        """Return a table in canonical order, or some of its columns, as the manifest was published with."""
         names = _names(name, columns)
         with self._lock:
             held = self._kept.get(name)
@@ -117,20 +110,11 @@ class TableReader:
         """Read a whole table from its file, whatever was read before, and keep nothing.
 
         Its rows are not compared with their digest; the bytes are compared with the run before they are parsed.
-
-        Raises:
-            ManifestError: The file is absent, damaged, or not of the schema, or of another manifest.
-            ManifestMismatch: Its bytes are not those that were published.
         """
         return self._in_place(f"table {name}", partial(self._read_whole, name), checked=False)
 
     def wrong_statistics(self, name: str) -> list[str]:
-        """Return what the footer of a table's file says that its rows do not; its bytes are compared first.
-
-        Raises:
-            ManifestError: The file is absent or damaged, or of another manifest.
-            ManifestMismatch: Its bytes are not those that were published.
-        """
+        """Return what the footer of a table's file says that its rows do not; its bytes are compared first."""
 
         def read() -> list[str]:
             with self._open(name) as (file, _):
@@ -139,12 +123,7 @@ class TableReader:
         return self._in_place(f"table {name}", read, checked=True)
 
     def hold_file(self, name: str) -> None:
-        """Hold the bytes of a file of the manifest, by its path below the folder, against the run.
-
-        Raises:
-            ManifestError: It is absent, cannot be read, or is no file; or the run does not name it.
-            ManifestMismatch: Its bytes are not those that were published.
-        """
+        """Hold the bytes of a file of the manifest, by its path below the folder, against the run."""
         self._in_place(name, partial(self._hold_file, name), checked=True)
 
     def _hold_file(self, name: str) -> None:
@@ -152,16 +131,7 @@ class TableReader:
             self.hold_bytes(name, file)
 
     def _in_place(self, what: str, read: Callable[[], _Read], *, checked: bool) -> _Read:
-        """Read while the folder holds this manifest; again when it was replaced and put back in between.
-
-        Args:
-            what: The table or file, for messages.
-            read: Reads it.
-            checked: Whether that holds it to its digest, which says whose it is.
-
-        Raises:
-            ManifestError: It cannot be read, or another manifest has taken its place.
-        """
+        """Read while the folder holds this manifest; again when it was replaced and put back in between."""
         for _ in range(TRIES):
             before = _pointer_place(self.folder)
             found, failure = None, None
@@ -224,11 +194,7 @@ class TableReader:
         return MetricRows.of_batches(table.to_batches(_BATCH_ROWS))
 
     def _is_sorted(self, name: str, column: Callable[[str], pa.ChunkedArray]) -> bool:
-        """Return whether a table is in canonical order.
-
-        Raises:
-            ManifestMismatch: Shards are not numbered in their order: other tables name them so.
-        """
+        """Return whether a table is in canonical order."""
         if name != "shards":
             return is_sorted(TABLES[name], column, unique=True)
         if not np.array_equal(numbers := column("shard").to_numpy(), np.arange(len(numbers))):
@@ -247,11 +213,7 @@ class TableReader:
         return self.records["shards"].rows if "shards" in self.records else 0
 
     def _lawful(self, name: str, table: pa.Table) -> pa.Table:
-        """Return a table whose values keep the laws of :mod:`dataaudit.manifest.laws`.
-
-        Raises:
-            ValueError: One does not.
-        """
+        """Return a table whose values keep the laws of :mod:`dataaudit.manifest.laws`."""
         for one in table.schema:
             check_column(name, one, table[one.name], self._num_shards())
         if name == "metrics":
@@ -270,10 +232,6 @@ class TableReader:
         """Open a table's file, and say which one it is: a name may lead to another file at any moment.
 
         Its bytes are compared with the run before anything parses them.
-
-        Args:
-            name: Of the table.
-            dictionaries: Dotted names of the columns that are read as dictionaries.
         """
         with open_file(self.folder / table_file(name)) as handle:
             found = os.fstat(handle.fileno())
@@ -289,12 +247,7 @@ class TableReader:
                 yield file, state
 
     def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
-        """Hold the bytes of an open file against the run.
-
-        Raises:
-            ManifestError: The run does not name the file.
-            ManifestMismatch: They are not those that were published.
-        """
+        """Hold the bytes of an open file against the run."""
         if name not in self.files:
             raise ManifestError(f"the run of {self.place} names no file {name}", "Build again.")
         if (found := file_record(file)) != (held := self.files[name]):
@@ -343,11 +296,7 @@ class _Columns:
             self.kept = {name: self._checked(name, whole[name]) for name in whole.column_names}
 
     def __call__(self, name: str) -> pa.ChunkedArray:
-        """Return a column.
-
-        Raises:
-            ValueError: It holds NaN or an infinity, or a value that breaks a law.
-        """
+        """Return a column."""
         if name in self.kept:
             return self.kept[name]
         column = self._checked(name, self._file.read(columns=[name]).combine_chunks()[name])
@@ -386,11 +335,7 @@ def _pointer_state(folder: Path) -> tuple[str | None, tuple[int, int] | None]:
 
 
 def _names(name: str, columns: Sequence[str] | None) -> list[str]:
-    """Return the columns that are asked for.
-
-    Raises:
-        ConfigError: There is no table, or no column, of that name.
-    """
+    """Return the columns that are asked for."""
     if name not in TABLES:
         raise ConfigError(f"a manifest has no table `{name}`{nearest(name, list(TABLES))}")
     known = TABLES[name].schema.names

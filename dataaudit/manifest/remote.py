@@ -62,20 +62,7 @@ _BELOW = re.compile(rf"(?:{'|'.join(FOLDERS)})/[A-Za-z0-9_][A-Za-z0-9._-]{{0,200
 
 
 def fetch_manifest(address: str) -> Path:
-    """Fetch a manifest: its pointer, its signature when it has one, and its tables.
-
-    Args:
-        address: ``s3://bucket/prefix``.
-
-    Returns:
-        A private folder that this process removes when it ends; messages show the address in its place.
-
-    Raises:
-        ConfigError: It is no address of a manifest, there is no such bucket, or s3fs is not installed.
-        ManifestError: There is no manifest, it may not be read, or it is damaged.
-        ManifestMismatch: An object is not what the pointer names.
-        StoreError: The store does not answer.
-    """
+    """Fetch a manifest: its pointer, its signature when it has one, and its tables."""
     place = stored_place(address)
     folder, _ = fetch_pointer(place)
     manifest = load_manifest(folder)
@@ -94,14 +81,7 @@ def fetch_manifest(address: str) -> Path:
 
 
 def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[Path, str]:
-    """Fetch ``manifest.json`` alone into a new private folder.
-
-    Returns:
-        The folder, and the ETag of the pointer; empty when there is none, and there may be none.
-
-    Raises:
-        ConfigError, ManifestError, StoreError: As of :func:`fetch_manifest`.
-    """
+    """Fetch ``manifest.json`` alone into a new private folder."""
     found = _read(place, POINTER, MOST_POINTER_BYTES)
     if found is None and not may_be_absent:
         raise ManifestError(
@@ -116,11 +96,7 @@ def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[P
 
 
 def fetch_rest(manifest: Manifest) -> None:
-    """Fetch what the folders of a fetched manifest hold: whoever checks every byte needs them.
-
-    Raises:
-        ManifestError, ManifestMismatch, StoreError: As of :func:`fetch_manifest`.
-    """
+    """Fetch what the folders of a fetched manifest hold: whoever checks every byte needs them."""
     place = place_of(manifest.folder)
     assert place is not None, "only what was fetched has a rest"
     _fetch_files(place, manifest, [name for name in manifest.run.files if _BELOW.fullmatch(name)])
@@ -234,17 +210,7 @@ class Publication:
 
 
 def begin_publication(address: str) -> Publication:
-    """Find out whether a manifest can be published at an address, and what is there now.
-
-    Args:
-        address: ``s3://bucket/prefix``.
-
-    Raises:
-        ConfigError: It is no address of a manifest, there is no such bucket, s3fs is not installed, or the store does
-            not keep the conditions of a put.
-        ManifestError: The address may not be read or written.
-        StoreError: The store does not answer.
-    """
+    """Find out whether a manifest can be published at an address, and what is there now."""
     place = stored_place(address)
     try:
         run(_expect_conditions(place))
@@ -255,13 +221,7 @@ def begin_publication(address: str) -> Publication:
 
 
 def publish_stored(publication: Publication) -> None:
-    """Put the manifest that a build left in the folder of its publication.
-
-    Raises:
-        ManifestMismatch: Another build has published there meanwhile; its manifest stays.
-        ManifestError: The store refuses.
-        StoreError: The store does not answer.
-    """
+    """Put the manifest that a build left in the folder of its publication."""
     place, manifest = publication.place, load_manifest(publication.folder)
     pointer = (publication.folder / POINTER).read_bytes()
     condition = {"IfMatch": publication.etag} if publication.etag else {"IfNoneMatch": "*"}
@@ -285,12 +245,7 @@ def publish_stored(publication: Publication) -> None:
 
 
 def put_signature(manifest: Manifest) -> None:
-    """Put the signature in the folder of a fetched manifest where its readers look for it.
-
-    Raises:
-        ManifestError: The store refuses.
-        StoreError: The store does not answer.
-    """
+    """Put the signature in the folder of a fetched manifest where its readers look for it."""
     place = place_of(manifest.folder)
     assert place is not None, "what lies on this machine is signed in its folder"
     try:
@@ -301,12 +256,7 @@ def put_signature(manifest: Manifest) -> None:
 
 
 async def _expect_conditions(place: StoredPlace) -> None:
-    """Refuse a store that does what a condition forbids, or knows no conditions.
-
-    Raises:
-        ConfigError: It does.
-        OSError: It refuses, or does not answer.
-    """
+    """Refuse a store that does what a condition forbids, or knows no conditions."""
     name = f"probe-{secrets.token_hex(8)}"
     try:
         known = await _put(place, name, b"", {"IfNoneMatch": "*"}) is not None
@@ -325,11 +275,7 @@ async def _expect_conditions(place: StoredPlace) -> None:
 
 
 async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, str]) -> bool | None:
-    """Put a small object; return whether the condition was met, None where the store knows none.
-
-    Raises:
-        OSError: The store refuses, or does not answer.
-    """
+    """Put a small object; return whether the condition was met, None where the store knows none."""
 
     async def once() -> bool | None:
         with Guarded(ConfigError) as call:

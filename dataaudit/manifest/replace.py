@@ -34,12 +34,7 @@ _RENAME_EXCHANGE = 2
 
 @contextmanager
 def alone_in(parent: Path) -> Iterator[bool]:
-    """Wait until no other publish works in ``parent``; a killed one is never waited for.
-
-    Yields:
-        True while the lock is held; False where the file system has none. Then publishes still do not
-        disturb each other, but leftovers of killed ones stay.
-    """
+    """Wait until no other publish works in ``parent``; a killed one is never waited for."""
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         try:
@@ -73,17 +68,7 @@ def hidden_copy(target: Path) -> Path | None:
 
 
 def take_place(prepared: Path, target: Path, ours: Collection[str] | None = None) -> None:
-    """Give ``prepared`` the name ``target``; what was there before is removed.
-
-    Args:
-        prepared: The new folder.
-        target: The name.
-        ours: Names that are no loss; what else was put into the old folder while the new one was prepared is moved to
-            it. None for all.
-
-    Raises:
-        OSError: It cannot be done; what was there is there still.
-    """
+    """Give ``prepared`` the name ``target``; what was there before is removed."""
     old = prepared
     if not target.exists():
         prepared.rename(target)

@@ -55,12 +55,7 @@ class StoredPlace:
         return f"{self.prefix}/{name}" if self.prefix else name
 
     async def call(self, method: str, name: str, **arguments: Any) -> Any:
-        """Call a method of S3 on an object, once.
-
-        Raises:
-            ConfigError: There is no such bucket.
-            Exception: Whatever s3fs and botocore raise.
-        """
+        """Call a method of S3 on an object, once."""
         from dataaudit.base.stores import open_store
 
         store = open_store("s3", "", SECONDS)
@@ -73,23 +68,13 @@ class StoredPlace:
         raise call.error
 
     async def patiently(self, name: str, try_once: Callable[[], Awaitable[_T]], num_bytes: int | None = 0) -> _T:
-        """Try a request on an object until it succeeds or fails for good.
-
-        Raises:
-            OSError: As of :func:`dataaudit.base.stores.patiently`.
-            ConfigError: There is no such bucket.
-        """
+        """Try a request on an object until it succeeds or fails for good."""
         from dataaudit.base.stores import patiently
 
         return await patiently(try_once, f"{self}/{name}", SECONDS, RETRIES, num_bytes=num_bytes)
 
     async def get(self, name: str, most_bytes: int) -> Answer:
-        """Return an object whole.
-
-        Raises:
-            OSError: It is gone, refused, or the store does not answer.
-            ManifestError: It is larger than ``most_bytes``.
-        """
+        """Return an object whole."""
         from dataaudit.base.stores import BodyError
 
         async def once() -> Answer | None:
@@ -116,12 +101,7 @@ def is_stored(given: object) -> bool:
 
 
 def stored_place(given: str) -> StoredPlace:
-    """Take an address apart.
-
-    Raises:
-        ConfigError: It has no bucket, or keys, or a prefix that no build writes to; it is not repeated, as it may hold
-            a secret. Or s3fs is not installed.
-    """
+    """Take an address apart."""
     bucket, _, prefix = given[len(SCHEME) :].partition("/")
     if "@" in bucket:
         raise ConfigError(f"found keys inside an address of a manifest that starts with {SCHEME}", _HELP)
@@ -156,12 +136,7 @@ def shown(path: Path) -> str:
 
 
 def failure(what: str, error: OSError) -> DataAuditError:
-    """Return what to raise for a request that failed.
-
-    Args:
-        what: What it was for, and the address.
-        error: Of :meth:`StoredPlace.patiently`.
-    """
+    """Return what to raise for a request that failed."""
     if isinstance(error, PermissionError | FileNotFoundError):
         return ManifestError(f"{what}: {error.strerror}", _HELP)
     return StoreError(f"{what}: {error.strerror}", f"Run the same command again. {_HELP}")

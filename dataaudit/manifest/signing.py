@@ -105,11 +105,7 @@ class PrivateKey:
 
 
 def load_private_key(path: Path) -> PrivateKey:
-    """Read a private key; the pass phrase of an encrypted one is taken from DATAAUDIT_KEY_PASSWORD.
-
-    Raises:
-        ConfigError: It cannot be read, or is of another kind.
-    """
+    """Read a private key; the pass phrase of an encrypted one is taken from DATAAUDIT_KEY_PASSWORD."""
     pem = read_named(path, "the key")
     password = os.environ.get(PHRASE_FROM)
     key: Any = None
@@ -128,11 +124,7 @@ def load_private_key(path: Path) -> PrivateKey:
 
 
 def load_public_key(path: Path) -> PublicKey:
-    """Read a public key.
-
-    Raises:
-        ConfigError: It cannot be read, or is of another kind.
-    """
+    """Read a public key."""
     pem = read_named(path, "the public key")
     key: Any = None
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):
@@ -189,11 +181,7 @@ def seal(payload: bytes, key: PrivateKey, payload_type: str = PAYLOAD_TYPE) -> b
 
 
 def parse(data: bytes) -> Envelope:
-    """Read an envelope; nothing of it is to be trusted before :func:`unseal`.
-
-    Raises:
-        BadEnvelope: It is none.
-    """
+    """Read an envelope; nothing of it is to be trusted before :func:`unseal`."""
     if data not in {data.strip(), data.strip() + b"\n"}:
         raise BadEnvelope("there is something before or after the envelope")
     try:
@@ -216,11 +204,7 @@ def parse(data: bytes) -> Envelope:
 
 
 def unseal(data: bytes, key: PublicKey) -> bytes:
-    """Return the payload of an envelope that a key has signed.
-
-    Raises:
-        BadEnvelope: It is none, holds no in-toto statement, or the key has not signed it.
-    """
+    """Return the payload of an envelope that a key has signed."""
     envelope = parse(data)
     if envelope.payload_type != PAYLOAD_TYPE:
         raise BadEnvelope(f"the payload is of type {envelope.payload_type[:100]!r}, expected {PAYLOAD_TYPE}")
@@ -286,27 +270,14 @@ class Seal:
     """None: an identity signs, which shows when it does."""
 
     def sign(self, payload: bytes) -> tuple[bytes, str]:
-        """Return the envelope or bundle of a statement, and how it was signed.
-
-        Raises:
-            ConfigError: There is no identity.
-            StoreError: sigstore's services do not answer.
-        """
+        """Return the envelope or bundle of a statement, and how it was signed."""
         if self.key is not None:
             return seal(payload, self.key), f"signed by the key {self.key.public.id}"
         return bundle_of(payload), "signed by an identity, as a sigstore bundle"
 
 
 def seal_of(signing: Signing, folder: Path) -> Seal:
-    """Read the key, before any work is done; or see that sigstore is there.
-
-    Args:
-        signing: How a statement is signed.
-        folder: Of the manifest that it vouches for. It is published, so no private key may lie in it.
-
-    Raises:
-        ConfigError: The key cannot be used, or lies in the folder; or sigstore is not installed.
-    """
+    """Read the key, before any work is done; or see that sigstore is there."""
     if signing.key is not None and lies_in(signing.key, folder):
         raise ConfigError(
             f"the private key {signing.key} lies in the folder that is signed, and would be published with it",
@@ -319,12 +290,7 @@ def seal_of(signing: Signing, folder: Path) -> Seal:
 
 
 def expect_identity() -> None:
-    """Refuse to begin long work after which an identity is to sign, where there is none.
-
-    Raises:
-        ConfigError: This is no CI job that can prove who it is, and nobody is here to log in.
-        StoreError: The CI's service does not answer.
-    """
+    """Refuse to begin long work after which an identity is to sign, where there is none."""
     from sigstore.oidc import detect_credential
 
     found = None
@@ -337,12 +303,7 @@ def expect_identity() -> None:
 
 
 def bundle_of(payload: bytes) -> bytes:
-    """Sign a statement with the identity of this CI job, or of whoever logs in, and return the bundle as JSON.
-
-    Raises:
-        ConfigError: sigstore is not installed, or there is no identity.
-        StoreError: Its services do not answer.
-    """
+    """Sign a statement with the identity of this CI job, or of whoever logs in, and return the bundle as JSON."""
     require("--identity", "sign")
     from sigstore.dsse import Statement
     from sigstore.models import ClientTrustConfig
@@ -361,22 +322,7 @@ def bundle_of(payload: bytes) -> bytes:
 
 
 def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tuple[bytes, str]:
-    """Return the payload type and payload of a bundle that an identity has signed.
-
-    Args:
-        data: Of the bundle.
-        identity: An address or a URI, as in the certificate.
-        issuer: URL of who vouches for it.
-        path: Of the bundle, for messages.
-
-    Returns:
-        The payload and its type.
-
-    Raises:
-        ConfigError: sigstore is not installed, or the file is no bundle.
-        BadEnvelope: The signature does not hold, or is another identity's.
-        StoreError: The roots of trust cannot be fetched and none are stored.
-    """
+    """Return the payload type and payload of a bundle that an identity has signed."""
     require("--identity", "sign")
     from sigstore.models import Bundle
     from sigstore.verify import Verifier

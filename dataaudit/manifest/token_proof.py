@@ -150,11 +150,7 @@ def proof_schema() -> dict[str, Any]:
 
 
 def read_proof(path: Path) -> TokenProof:
-    """Read a record.
-
-    Raises:
-        ManifestError: It is absent, or no such record, or one of a newer version.
-    """
+    """Read a record."""
     try:
         return TokenProof.model_validate_json(read_regular(path))
     except OSError as error:

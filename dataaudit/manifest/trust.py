@@ -103,15 +103,7 @@ class SignedVerdict:
 
 
 def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[Problem]]:
-    """Check a signed verdict against a manifest.
-
-    Returns:
-        What the verdict says, and everything that is wrong with it.
-
-    Raises:
-        ConfigError: A file that the user named cannot be read, or sigstore is asked for and not installed.
-        StoreError: The roots of trust of sigstore cannot be had.
-    """
+    """Check a signed verdict against a manifest."""
     signer, payload, problem = signed_payload(read_named(trust.signature, "the signature"), trust, trust.signature)
     if payload is None:
         return SignedVerdict(signer=signer, summary=None), [Problem("signature", problem)]
@@ -124,17 +116,7 @@ def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[P
 
 
 def signed_payload(data: bytes, signer: Signer, path: Path) -> tuple[str, bytes | None, str]:
-    """Return who is trusted, and the payload that they signed, or why there is none.
-
-    Args:
-        data: An envelope, or a bundle.
-        signer: Who has to have signed it.
-        path: Of the data, for messages.
-
-    Raises:
-        ConfigError: The key cannot be read, or sigstore is asked for and not installed.
-        StoreError: The roots of trust of sigstore cannot be had.
-    """
+    """Return who is trusted, and the payload that they signed, or why there is none."""
     try:
         if signer.public_key is not None:
             key = load_public_key(signer.public_key)
@@ -196,11 +178,7 @@ def _policy(said: Summary, expected: TrustedPolicy | None) -> list[Problem]:
 
 
 def summary(payload: bytes) -> Summary:
-    """Read a statement.
-
-    Raises:
-        BadStatement: It is none, or has another predicate.
-    """
+    """Read a statement."""
     try:
         document = read_statement(payload, PREDICATE)
         predicate = document["predicate"]
@@ -224,12 +202,7 @@ def summary(payload: bytes) -> Summary:
 
 
 def read_statement(payload: bytes, predicate: str) -> dict[str, Any]:
-    """Return a statement that has a predicate of a type.
-
-    Raises:
-        BadStatement: It has one of another type, or a field is given twice.
-        LookupError, TypeError, ValueError, RecursionError: It is no statement.
-    """
+    """Return a statement that has a predicate of a type."""
     document: dict[str, Any] = json.loads(payload.decode(), object_pairs_hook=_once)
     kind, found = document["_type"], document["predicateType"]
     if kind != STATEMENT or found != predicate:

@@ -82,16 +82,7 @@ def _are_sound(manifest: Manifest) -> bool:
 
 
 def check_core(manifest: Manifest, tables: Mapping[str, pa.Table] | None = None) -> list[Problem]:
-    """Check what the core says against the tables of shards, sources and metrics, and the URIs of shards.
-
-    Args:
-        manifest: A loaded manifest.
-        tables: Those of shards and sources, checked; read here when None.
-
-    Raises:
-        ManifestError: A table cannot be read.
-        ManifestMismatch: It is not the one that was published.
-    """
+    """Check what the core says against the tables of shards, sources and metrics, and the URIs of shards."""
     held = {name: manifest.table(name) for name in _ADDED_UP} if tables is None else tables
     problems = _check_uris(held["shards"], manifest.run.roots)
     problems += _check_ledger(manifest, held["shards"])
@@ -129,12 +120,7 @@ def _unreadable(what: str, error: ManifestError) -> Problem:
 
 
 def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]:
-    """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders.
-
-    Args:
-        manifest: A loaded manifest.
-        tables: Files of tables that are checked, too; whoever reads a table has compared its bytes.
-    """
+    """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders."""
     if place_of(manifest.folder) is not None:
         from dataaudit.manifest.remote import fetch_rest
 

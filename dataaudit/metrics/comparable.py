@@ -56,15 +56,7 @@ class Meaning:
         }
 
     def between(self, was: Meant, now: Meant, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
-        """Return the code of why two records of one name cannot be compared, or nothing when they can.
-
-        Args:
-            was: Unit and version of the definition of the older record.
-            now: Of the newer one.
-            metric: Of both.
-            stat: Of both.
-            scope: Of both, its fields by name.
-        """
+        """Return the code of why two records of one name cannot be compared, or nothing when they can."""
         if was.unit != now.unit:
             return OTHER_UNIT
         if was.version != now.version:

@@ -59,12 +59,7 @@ class Count:
 
 
 def hide(cells: Sequence[tuple[int, int]], forced: Collection[int] = ()) -> Hidden:
-    """Decide which cells of a total are hidden.
-
-    Args:
-        cells: (documents, hits) of each cell; the sums are known to the reader.
-        forced: Indexes of cells that are hidden for another reason.
-    """
+    """Decide which cells of a total are hidden."""
     if not forced and not any(0 < documents < FEW for documents, _ in cells):
         return Hidden(cells=frozenset())
     bounds = sorted({documents for documents, _ in cells if documents >= FEW})

@@ -70,15 +70,7 @@ class Statistic:
 
 
 def statistics(metric: str, stats: str, unit: str, shapes: str, **more: Any) -> tuple[Statistic, ...]:
-    """Return statistics that differ in name alone.
-
-    Args:
-        metric: Their metric.
-        stats: Names, a blank between them.
-        unit: Their unit.
-        shapes: As in ``all, split, split and source``.
-        more: Further fields of :class:`Statistic`.
-    """
+    """Return statistics that differ in name alone."""
     kept = shapes_of(shapes)
     return tuple(Statistic(metric=metric, stat=stat, unit=unit, shapes=kept, **more) for stat in stats.split())
 
@@ -279,14 +271,7 @@ LOWER_BOUNDS = frozenset(
 
 
 def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws = "") -> tuple[Statistic, ...]:
-    """Return the statistics of findings: hits and documents in all and by tier, reserved values, cut documents.
-
-    Args:
-        metric: The metric.
-        hits: Unit of hits.
-        documents: Unit of documents.
-        draws: Of what a share of documents is drawn.
-    """
+    """Return the statistics of findings: hits and documents in all and by tier, reserved values, cut documents."""
     entity = frozenset({"entity"})
     return (
         *statistics(

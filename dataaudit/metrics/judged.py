@@ -68,14 +68,7 @@ def estimate(record: Metric | None, *, hidden: bool = False) -> Estimate | None:
 
 
 def judge_of(manifest: Manifest, prefix: str, whole: Records, main: str) -> Judge:
-    """Return the judge of a metric.
-
-    Args:
-        manifest: Whose detectors name it.
-        prefix: That its name begins with.
-        whole: Records of the metric for the whole dataset, by stat.
-        main: The stat that it was asked for.
-    """
+    """Return the judge of a metric."""
     found = next((one for one in manifest.core.detectors if one.name.startswith(prefix)), None)
     reads, record = whole.get("judge_reads"), whole.get(main)
     reason = "" if record is None or reads is not None else record.reason

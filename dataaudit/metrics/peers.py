@@ -63,11 +63,6 @@ class Peers:
 
         The spread of few shards is chance, so it is no less than that of all shards of the split about the medians of
         their groups. Of a source of fewer than :data:`LEAST_PEERS`, a shard has the spread of the others.
-
-        Args:
-            values: float64[n] a number of each shard, NaN where it has none.
-            documents: int64[n] documents of each shard, where the number is a share that moves with each of them: its
-                spread is no less than chance gives, and never less than that of one document.
         """
         medians, spreads, away = (np.full(len(values), np.nan) for _ in range(3))
         few = np.zeros(len(values), dtype=bool)
@@ -93,11 +88,7 @@ class Peers:
         return medians, spreads
 
     def of_each(self, chosen: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the shards of each group that has any: int64[m] places, ascending.
-
-        Args:
-            chosen: bool[n] which shards count.
-        """
+        """Yield the shards of each group that has any: int64[m] places, ascending."""
         places = np.flatnonzero(chosen)
         places = places[np.argsort(self.groups[places], kind="stable")]
         edges = np.flatnonzero(np.diff(self.groups[places])) + 1
@@ -130,9 +121,6 @@ def unusual_language_shares(shards: pa.Table) -> np.ndarray:
     The usual share of a language is the median over the shards of the same source; small sources of a split count as
     one. Documents without a language, as code or tables, are in no other language. A shard without documents, or
     without a word in them, or whose languages were not looked for, has NaN: nothing could be found.
-
-    Args:
-        shards: The table of shards, with :data:`COLUMNS`.
     """
     lists = shards["languages"].combine_chunks()
     flat, places = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()

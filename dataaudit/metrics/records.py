@@ -54,13 +54,7 @@ Documents = Callable[[Broken, Tables], pa.Table]
 
 
 def listed(shards: Any, rows: Any, kinds: Any) -> pa.Table:
-    """Return documents in the manifest's order, each once for each kind.
-
-    Args:
-        shards: A column or array: of each, a row of the table of shards.
-        rows: Of each, its record in the shard.
-        kinds: Of each; or one string of all.
-    """
+    """Return documents in the manifest's order, each once for each kind."""
     kind = pa.repeat(kinds, len(rows)) if isinstance(kinds, str) else kinds
     table = pa.table([shards, rows, kind], names=LISTED.names).cast(LISTED)
     return table.group_by(LISTED.names).aggregate([]).sort_by([(name, "ascending") for name in LISTED.names])
@@ -69,13 +63,7 @@ def listed(shards: Any, rows: Any, kinds: Any) -> pa.Table:
 def of_findings(
     detector: str, judged: Collection[str] = (), *, judge: str = ""
 ) -> Callable[[Broken, Tables], pa.Table]:
-    """Return what lists documents by the findings of patterns, or of a judge of a sample.
-
-    Args:
-        detector: What finds patterns.
-        judged: Statistics that a judge decides.
-        judge: Its name in the table.
-    """
+    """Return what lists documents by the findings of patterns, or of a judge of a sample."""
 
     def documents(case: Broken, tables: Tables) -> pa.Table:
         table = tables.table("findings")

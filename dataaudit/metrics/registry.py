@@ -79,14 +79,7 @@ def stats_of(metric: str, pattern: str = "*") -> tuple[Statistic, ...]:
 
 
 def is_of_tokens(metric: str, stat: str, unit: str, rule: str | None) -> bool:
-    """Return whether a number counts tokens, so that another tokenizer gives another one.
-
-    Args:
-        metric: Its metric.
-        stat: Its statistic.
-        unit: Its unit; empty where the unit is for the caller to judge.
-        rule: The rule that its scope names.
-    """
+    """Return whether a number counts tokens, so that another tokenizer gives another one."""
     known, kind = METRICS.get(metric), statistic(metric, stat)
     counts = known is not None and known.counts_tokens is not None and known.counts_tokens(rule)
     return unit in TOKEN_UNITS or counts or (kind is not None and kind.over_tokens)

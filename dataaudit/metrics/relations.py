@@ -18,15 +18,7 @@ _NAMED = 5
 
 
 def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -> list[Problem]:
-    """Return every number that contradicts the tables that determine it.
-
-    Args:
-        manifest: Any; one whose core does not name the stage that every build runs is a contradiction by itself.
-        metrics: Names of metrics whose relations are held; all when None.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-    """
+    """Return every number that contradicts the tables that determine it."""
     ran = {stage.name for stage in manifest.core.stages}
     if ALWAYS not in ran:
         return _without_stages(manifest)
@@ -46,12 +38,7 @@ def contradictions(manifest: Manifest, metrics: Collection[str] | None = None) -
 
 
 def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) -> None:
-    """Refuse a manifest that contradicts itself; see :func:`contradictions`, and :func:`check_core`.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A number is not what other tables determine.
-    """
+    """Refuse a manifest that contradicts itself; see :func:`contradictions`, and :func:`check_core`."""
     ran = {stage.name for stage in manifest.core.stages}
     problems = check_core(manifest) if ALWAYS in ran else []
     if problems := problems + contradictions(manifest, metrics):
@@ -64,12 +51,7 @@ def hold_together(manifest: Manifest, metrics: Collection[str] | None = None) ->
 
 
 def load_consistent(folder: Path) -> Manifest:
-    """Load a manifest and hold it against itself, for what passes on its numbers.
-
-    Raises:
-        ManifestError: It, or a table, is absent or damaged.
-        ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
-    """
+    """Load a manifest and hold it against itself, for what passes on its numbers."""
     manifest = load_manifest(folder)
     hold_together(manifest)
     return manifest

@@ -89,12 +89,7 @@ class Standout:
     """Ordinal of the shard, when the place is one."""
 
     def sentence(self, width: int = 120) -> Line:
-        """Return the whole in words.
-
-        Args:
-            width: Cells that the name of the place may take; a shard's is cut from the left, and left out below 12, as
-                its number says which it is. 8 or more.
-        """
+        """Return the whole in words."""
         if not self.place:
             return self.text
         if self.shard is None:

@@ -21,11 +21,7 @@ REQUIRED = ("volume",)
 
 
 def make_stages(chosen: dict[str, bool | dict[str, Any]]) -> tuple[Stage, ...]:
-    """Return the stages of a build: all by default, ``false`` leaves one out, a mapping sets parameters.
-
-    Raises:
-        ConfigError: An unknown stage or parameter, or a required stage switched off; every problem is named.
-    """
+    """Return the stages of a build: all by default, ``false`` leaves one out, a mapping sets parameters."""
     known = {kind.name: kind for kind in STAGES}
     problems = [f"stages.{name}: unknown stage{nearest(name, list(known))}" for name in chosen if name not in known]
     made: list[Stage] = []

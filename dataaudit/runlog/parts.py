@@ -71,11 +71,7 @@ def part_path(folder: Path, table: str, number: int) -> Path:
 
 
 def part_numbers(folder: Path, table: str) -> list[int]:
-    """Return the numbers of the parts of a table, ascending; none where there is no such folder.
-
-    Raises:
-        OSError: It cannot be listed.
-    """
+    """Return the numbers of the parts of a table, ascending; none where there is no such folder."""
     try:
         files = os.listdir(folder)
     except FileNotFoundError:
@@ -106,11 +102,7 @@ class PartWriter:
         self._append(self._encoder.encode(_empty(self.schema)))
 
     def append(self, batch: pa.RecordBatch) -> int:
-        """Append a batch of the table's columns; return its stored bytes.
-
-        Raises:
-            OSError: It cannot be written, and the part is as before; or nobody would find it.
-        """
+        """Append a batch of the table's columns; return its stored bytes."""
         if self.gone:
             raise OSError(errno.ENOENT, "the file was deleted while it was written")
         return self._append(self._encoder.encode(batch))
@@ -195,12 +187,7 @@ def _intact(data: memoryview) -> bool:
 
 
 def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
-    """Return a column of numbers; what a masked array masks is null; pa.array would import pandas.
-
-    Args:
-        values: [n] numbers, masked or not.
-        column: Name and type of the column.
-    """
+    """Return a column of numbers; what a masked array masks is null; pa.array would import pandas."""
     held = np.ascontiguousarray(np.ma.getdata(values), dtype=column.type.to_pandas_dtype())
     known = ~np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
@@ -208,11 +195,7 @@ def numbers(values: np.ndarray, column: pa.Field) -> pa.Array:
 
 
 def write_part(path: Path, table: str, header: PartHeader, rows: pa.Table) -> None:
-    """Write a whole part in place of what has its name.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write a whole part in place of what has its name."""
     encoder = _Encoder(TABLES[table].schema.with_metadata(header.metadata()))
     with replacing(path) as file:
         for batch in (_empty(TABLES[table].schema), *rows.to_batches(max_chunksize=_CHUNK_ROWS)):
@@ -221,11 +204,7 @@ def write_part(path: Path, table: str, header: PartHeader, rows: pa.Table) -> No
 
 
 def read_header(path: Path) -> PartHeader | None:
-    """Return what a part says of itself; None when that is not whole, or it cannot be opened.
-
-    Raises:
-        RunLogError: It is damaged.
-    """
+    """Return what a part says of itself; None when that is not whole, or it cannot be opened."""
     try:
         with pa.OSFile(os.fspath(path)) as file, pa.ipc.open_stream(file) as stream:
             stream.read_next_batch()
@@ -241,12 +220,7 @@ def read_header(path: Path) -> PartHeader | None:
 
 
 def read_part(path: Path, table: str) -> ReadPart | None:
-    """Return the whole record batches of a part; None when not even its header is whole, or it has other columns.
-
-    Raises:
-        OSError: It cannot be opened.
-        RunLogError: It is damaged.
-    """
+    """Return the whole record batches of a part; None when not even its header is whole, or it has other columns."""
     data = path.read_bytes()
     read = _Read(data)
     read.check(path)
@@ -296,11 +270,7 @@ class _Read:
         return _header(self.schema) if self.schema is not None and self.end else None
 
     def check(self, path: Path) -> None:
-        """Refuse a part that is not as it was written, up to where a kill may have cut it.
-
-        Raises:
-            RunLogError: It has no checksums, a batch is not what was written, or others follow what cannot be read.
-        """
+        """Refuse a part that is not as it was written, up to where a kill may have cut it."""
         if self.schema is not None and _CHECKED not in (self.schema.metadata or {}):
             raise without_checksum(path)
         if self._wrong or (self.end < len(self._data) and self._goes_on()):

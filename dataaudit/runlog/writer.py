@@ -56,19 +56,6 @@ def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagge
     """Replace a part of stretches by those that stay, and a part of sums; nothing changes when it is not old enough.
 
     The sums are written first and count only once the part says that it is thinned, so a kill in between does no harm.
-
-    Args:
-        folder: Of the rank.
-        number: Of the part.
-        block_rows: Rows of a block.
-        before: The part is thinned when all its steps are before this one.
-        flagged: Steps around which all stay.
-
-    Returns:
-        Whether it is thinned now, or cannot be read at all.
-
-    Raises:
-        OSError: It cannot be read or written.
     """
     path = part_path(folder, "stretches", number)
     try:
@@ -89,15 +76,7 @@ def thin_part(folder: Path, number: int, *, block_rows: int, before: int, flagge
 
 
 def staying(steps: np.ndarray, flagged: Collection[int]) -> np.ndarray:
-    """Tell which stretches stay.
-
-    Args:
-        steps: int64[n] step of each.
-        flagged: Steps around which all stay.
-
-    Returns:
-        bool[n]
-    """
+    """Tell which stretches stay."""
     stays: np.ndarray = steps % SAMPLED_STEPS == 0
     marks = np.array(sorted(flagged), dtype=np.int64)
     if len(marks):
@@ -109,12 +88,7 @@ def staying(steps: np.ndarray, flagged: Collection[int]) -> np.ndarray:
 
 
 def summed(stretches: pa.Table, block_rows: int) -> pa.Table:
-    """Return the sums of stretches by window, block and source, sorted by these.
-
-    Args:
-        stretches: Of the table of stretches.
-        block_rows: Rows of a block.
-    """
+    """Return the sums of stretches by window, block and source, sorted by these."""
     columns = {name: stretches[name].to_numpy() for name in ("step", "shard", "row", "source", "targets")}
     loss = pc.fill_null(stretches["loss"], 0.0).to_numpy().astype(np.float64)
     known = pc.is_valid(stretches["loss"]).to_numpy()
@@ -160,11 +134,7 @@ class Losses:
 
 
 def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
-    """Write what a run is, and its table of shards; its folder must hold no run yet.
-
-    Raises:
-        ConfigError: There is one, or it cannot be written.
-    """
+    """Write what a run is, and its table of shards; its folder must hold no run yet."""
     if (folder / RUN_FILE).exists():
         raise ConfigError(
             f"{folder} holds a run log already",
@@ -330,17 +300,7 @@ class RankWriter:
 
 
 def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:
-    """Let what ranks wrote from a step on count no more that a run lacks since it goes on with fewer of them.
-
-    Args:
-        folder: Of the run.
-        ranks: That there are now.
-        first_step: The step that the run goes on with.
-        block_rows: Rows of a block.
-
-    Raises:
-        ConfigError: The log cannot be written.
-    """
+    """Let what ranks wrote from a step on count no more that a run lacks since it goes on with fewer of them."""
     try:
         names = os.listdir(folder / RANKS_FOLDER) if (folder / RANKS_FOLDER).is_dir() else []
         for rank in sorted(int(name) for name in names if name.isdecimal()):

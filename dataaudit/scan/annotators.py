@@ -78,12 +78,7 @@ class AnnotatorModel(Protocol):
         ...
 
     def load(self) -> Annotator:
-        """Return the annotator, loaded once in a thread.
-
-        Raises:
-            ClusterError: It cannot be loaded here, which is no shard's fault.
-            DetectorError: It is not the one that was found before the scan.
-        """
+        """Return the annotator, loaded once in a thread."""
         ...
 
 
@@ -126,16 +121,7 @@ class LoadedLast(Generic[P, R]):
 
 
 def load_annotators(needs: Iterable[Annotation[Any]], models: Sequence[AnnotatorModel]) -> Annotators:
-    """Load what is needed, and what that needs.
-
-    Args:
-        needs: What somebody wants to know of the documents.
-        models: What is there to find it with.
-
-    Raises:
-        ClusterError: One cannot be loaded here.
-        DetectorError: One is not what was found before the scan.
-    """
+    """Load what is needed, and what that needs."""
     ordered = in_order(needs, models)
     return Annotators(chosen=tuple((model.annotation, model.load()) for model in ordered))
 
@@ -255,11 +241,7 @@ class Tokens:
         }
 
     def load(self) -> TokenAnnotator:
-        """Return the encoders, loaded once in a thread.
-
-        Raises:
-            ClusterError: They cannot be loaded, which is no shard's fault.
-        """
+        """Return the encoders, loaded once in a thread."""
         with Guarded(MemoryError) as call:
             return TokenAnnotator(load_once(self.tokenizer, self.risks, self.force_reference, self.seed))
         raise ClusterError(
@@ -324,11 +306,7 @@ class Languages:
         return self.models.key_value(seed=self.seed)
 
     def load(self) -> LanguageAnnotator:
-        """Return the detectors, loaded once in a thread.
-
-        Raises:
-            ClusterError: They cannot be loaded, which is no shard's fault.
-        """
+        """Return the detectors, loaded once in a thread."""
         try:
             return LanguageAnnotator(_load_languages(self.models, self.seed))
         except DetectorError as error:
@@ -369,11 +347,7 @@ class Matches:
         return self.index.sha256
 
     def load(self) -> MatchAnnotator:
-        """Map the index, once in a process.
-
-        Raises:
-            ClusterError: It is not there or not whole, which is no shard's fault.
-        """
+        """Map the index, once in a process."""
         try:
             return MatchAnnotator(_open_once(self.index))
         except DamagedFileError as error:
@@ -418,11 +392,7 @@ class Toxicity:
         return [self.model.name, self.model.version, self.model.sha256]
 
     def load(self) -> ToxicityAnnotator:
-        """Return the screen, loaded once in a thread.
-
-        Raises:
-            DetectorError: It is not the one that was found before the scan.
-        """
+        """Return the screen, loaded once in a thread."""
         return ToxicityAnnotator(_load_screen(self.model))
 
 

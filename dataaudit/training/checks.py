@@ -60,11 +60,7 @@ class Demand:
 
 
 def check_demand(demand: Demand) -> None:
-    """Refuse arguments that say nothing, or not enough, about what is required.
-
-    Raises:
-        ConfigError: There are such.
-    """
+    """Refuse arguments that say nothing, or not enough, about what is required."""
     if demand.require != "signed" and demand.signature is not None:
         raise ConfigError(
             f"signature is of signed verdicts, but require={demand.require!r} asks for none", "Add require='signed'."
@@ -189,14 +185,7 @@ def _signed(manifest: Manifest, demand: Demand) -> Passed:
 
 
 def _ask_today(manifest: Manifest, demand: Demand, said: Summary) -> None:
-    """Ask what a policy asks beside its rules: the signed verdict says how that was when it was written.
-
-    Raises:
-        ReleasedHeldBack: The policy's list holds back today what the manifest has in its numbers.
-        QuarantineDamaged: Lines of that list are lost.
-        ManifestMismatch: The record of token files does not prove it any more.
-        SignatureRefused: The policy asks for a signed manifest, and this one is not, or by somebody else.
-    """
+    """Ask what a policy asks beside its rules: the signed verdict says how that was when it was written."""
     policy = demand.policy
     assert policy is not None
     if policy.require_signature:
@@ -263,18 +252,7 @@ class _File:
 
 
 def locate(manifest: Manifest, shards: pa.Table, held: Sequence[str], root: Roots) -> list[str]:
-    """Return where each shard's file lies now; empty for those that are held or streamed.
-
-    Args:
-        manifest: The manifest.
-        shards: Its table of shards: split, uri, format.
-        held: Why loaders do not get a shard; empty when they do.
-        root: Folder or address of all splits, or by split; where it is not said, the manifest's own.
-
-    Raises:
-        ConfigError: ``root`` names a split that there is not, or an address that cannot be read.
-        CorpusRefused: A root is not known or not there, or a URI leads out of it.
-    """
+    """Return where each shard's file lies now; empty for those that are held or streamed."""
     columns = [shards[name].to_pylist() for name in ("split", "uri", "format")]
     needed = [not why and kind != STREAMED for why, kind in zip(held, columns[2], strict=True)]
     wanted = {split for split, need in zip(columns[0], needed, strict=True) if need}
@@ -328,22 +306,7 @@ def _is_utf8(path: str) -> bool:
 
 
 def check_files(manifest: Manifest, shards: pa.Table, paths: Sequence[str], check: Check) -> list[str]:
-    """Hold the files of kept shards against the manifest.
-
-    Args:
-        manifest: The manifest.
-        shards: Its table of shards: split, uri, format, size, sha256.
-        paths: Of :func:`locate`.
-        check: ``size`` asks for sizes alone; ``sample`` hashes at most :data:`SAMPLE_FILES` files of together
-            :data:`SAMPLE_BYTES`, in the order of a hash of the manifest's id and the file's ordinal; ``all`` hashes
-            every file.
-
-    Returns:
-        Sentences about what was looked at.
-
-    Raises:
-        CorpusRefused: A file is absent, cannot be read, or is not the one that was audited.
-    """
+    """Hold the files of kept shards against the manifest."""
     rows = shards.select(["split", "uri", "size", "sha256"]).to_pylist()
     files = {ordinal: _File(path=path, **rows[ordinal]) for ordinal, path in enumerate(paths) if path}
     wrong = _wrong(_sizes, files)

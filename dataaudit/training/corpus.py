@@ -113,15 +113,7 @@ class About:
 
 
 def make_table(shards: pa.Table, *, paths: Sequence[str], held: Sequence[str], about: About) -> pa.Table:
-    """Return the table.
-
-    Args:
-        shards: Columns of the manifest's table of shards: :data:`COPIED`, :data:`COUNTS`, :data:`METRICS`, and
-            ``bad_records``.
-        paths: Where each shard's file lies; empty for none.
-        held: Why loaders do not get it; empty when they do.
-        about: What is said of the corpus.
-    """
+    """Return the table."""
     made = {
         "path": pa.array(paths, STRING),
         "held": pa.array(held, STRING),
@@ -151,11 +143,7 @@ def _documents(shards: pa.Table) -> pa.ChunkedArray:
 
 
 def about_of(table: pa.Table) -> About:
-    """Return what a table's metadata say.
-
-    Raises:
-        ConfigError: It is no table of shards, or one of a newer version.
-    """
+    """Return what a table's metadata say."""
     said = json.loads((table.schema.metadata or {}).get(_ABOUT, b"null"))
     schema = said.get("schema") if isinstance(said, dict) else None
     if schema != FORM:
@@ -178,38 +166,19 @@ def sources_of(shards: pa.Table) -> tuple[str, ...]:
 
 
 def listed_places(lists: Sequence[pa.Table]) -> np.ndarray:
-    """Return the places of the documents that any of some lists names.
-
-    Args:
-        lists: Columns ``shard`` and ``row`` of each.
-
-    Returns:
-        int64[documents], sorted.
-    """
+    """Return the places of the documents that any of some lists names."""
     found = [places_of(one["shard"].to_numpy(), one["row"].to_numpy()) for one in lists]
     return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
 
 
 def rows_in(places: np.ndarray, shard: int) -> np.ndarray:
-    """Return the rows of one shard.
-
-    Args:
-        places: int64[documents], sorted.
-        shard: Its ordinal.
-
-    Returns:
-        int64[rows], sorted.
-    """
+    """Return the rows of one shard."""
     low, high = np.searchsorted(places, places_of(np.array([shard, shard + 1]), np.zeros(2, dtype=np.int64)))
     return rows_of(places[low:high])
 
 
 def cache_folder(given: Path | None) -> Path:
-    """Return the folder of the shared files, created.
-
-    Raises:
-        ConfigError: None can be written.
-    """
+    """Return the folder of the shared files, created."""
     if given is not None:
         try:
             given.mkdir(parents=True, exist_ok=True)
@@ -227,9 +196,6 @@ def share(table: pa.Table, kind: str, folder: Path) -> Path:
 
     What is there is held against the digest, and written anew when it was cut or changed. Processes that do so at
     once write equal bytes, and each file appears whole.
-
-    Raises:
-        ConfigError: It cannot be written.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema) as writer:
@@ -249,11 +215,7 @@ def share(table: pa.Table, kind: str, folder: Path) -> Path:
 
 
 def open_shared(path: Path) -> pa.Table:
-    """Return a table of :func:`share`, memory-mapped.
-
-    Raises:
-        ConfigError: It is absent or damaged.
-    """
+    """Return a table of :func:`share`, memory-mapped."""
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowException) as error:
@@ -263,11 +225,7 @@ def open_shared(path: Path) -> pa.Table:
 
 
 def _twins(digests: pa.ChunkedArray) -> np.ndarray:
-    """Return for each shard the lowest ordinal with equal bytes; what was not read has no twin.
-
-    Returns:
-        int32[shards]
-    """
+    """Return for each shard the lowest ordinal with equal bytes; what was not read has no twin."""
     codes = digests.combine_chunks().dictionary_encode()
     own = np.arange(len(codes), dtype=np.int32)
     _, first = np.unique(codes.indices.to_numpy(), return_index=True)
@@ -310,11 +268,7 @@ class Corpus:
     _about: About = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Map both files.
-
-        Raises:
-            ConfigError: One of them is absent or damaged.
-        """
+        """Map both files."""
         table, drops = open_shared(self.file), open_shared(self.drops_file)
         object.__setattr__(self, "table", table)
         object.__setattr__(self, "drops", drops["place"].chunk(0).to_numpy())

@@ -293,19 +293,7 @@ class Documents:
 def read_texts(
     row: dict[str, Any], path: str, fields: FieldRule
 ) -> Iterator[tuple[np.ndarray, pa.DictionaryArray, list[str]]]:
-    """Read the documents of a shard as the audit did.
-
-    Args:
-        row: Of the table of shards.
-        path: What opens the shard.
-        fields: Where text and source are.
-
-    Yields:
-        int64[n] record of the shard of each document, bad records counted; [n] its source; its text.
-
-    Raises:
-        ManifestMismatch: The file can no longer be read at all.
-    """
+    """Read the documents of a shard as the audit did."""
     base = 0
     try:
         for part in plan_parts(path, row["format"], row["compression"], row["size"], _PART_BYTES, fields.text_document):

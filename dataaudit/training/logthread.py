@@ -390,13 +390,7 @@ def array_of(value: np.ndarray | float | Pending) -> np.ndarray:
 
 
 def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
-    """Return the rows of a batch in the table of stretches.
-
-    Args:
-        step: Of the batch.
-        index: Of the batch within the step.
-        batch: Its tags and sums.
-    """
+    """Return the rows of a batch in the table of stretches."""
     tags = array_of(batch.tags)
     used = tags[..., SHARD] != UNUSED
     rows = np.nonzero(used)[0]

@@ -84,12 +84,7 @@ class OptimizerWatch:
             self._events.append(("clip_before_unscale", {"stage": next(one for one in stages if one != "UNSCALED")}))
 
     def end_step(self, step: int, given: Mapping[str, Any]) -> tuple[Numbers, list[tuple[str, dict[str, Any]]]]:
-        """Return the numbers of a step and what is wrong with it.
-
-        Args:
-            step: Which one.
-            given: Numbers that the loop hands over itself; they are not made twice.
-        """
+        """Return the numbers of a step and what is wrong with it."""
         numbers: Numbers = {}
         if "grad_global_norm" not in given:
             self._read(numbers, "grad_global_norm", self._norm)
@@ -265,11 +260,7 @@ class NotFinite:
         self._said: set[str] = set()
 
     def see(self, values: Mapping[str, float]) -> list[dict[str, Any]]:
-        """Return the details of events.
-
-        Args:
-            values: Numbers of a step.
-        """
+        """Return the details of events."""
         bad = {
             "grad_global_norm": not math.isfinite(values.get("grad_global_norm", 0.0))
             and not values.get("skipped_updates"),

@@ -39,14 +39,7 @@ __all__ = ["MERGED", "STRETCHES", "UNUSED", "WIDTH", "empty_tags", "needed_stret
 
 
 def needed_stretches(ends: np.ndarray, first: int, context: int, rows: int) -> int:
-    """Return how many places the fullest row needs, within :data:`STRETCHES` and :data:`MOST_STRETCHES`.
-
-    Args:
-        ends: int64[documents] the place in a stream after the last token of each.
-        first: Place of the first label of the first row.
-        context: Labels of a row.
-        rows: How many follow one another.
-    """
+    """Return how many places the fullest row needs, within :data:`STRETCHES` and :data:`MOST_STRETCHES`."""
     starts = first + context * np.arange(rows)
     begun, done = (np.searchsorted(ends, at, "right") for at in (starts, starts + context - 1))
     return int(np.clip((done - begun + 1).max(), STRETCHES, MOST_STRETCHES))
@@ -69,21 +62,7 @@ def window_tags(
     stretches: int = STRETCHES,
     first_target: int | None = None,
 ) -> np.ndarray:
-    """Return the tags of one row: of labels that are a window of a stream of documents.
-
-    Args:
-        begins: Place in the stream of the first token of each document that the window meets; plain integers, since
-            NumPy's are slow one by one.
-        ends: The place after its last.
-        places: Its shard, row, source and epoch.
-        start: Place in the stream of the row's first label.
-        stop: The place after its last.
-        stretches: K.
-        first_target: Place of the first label that is a target; labels before it are none. The first label, by default.
-
-    Returns:
-        int64[stretches, 7]
-    """
+    """Return the tags of one row: of labels that are a window of a stream of documents."""
     counted = start if first_target is None else first_target
     found = []
     for begin, end, place in zip(begins, ends, places, strict=True):
@@ -100,13 +79,7 @@ def window_tags(
 
 
 def what_is_wrong(tags: np.ndarray, shards: int, sources: int) -> str:
-    """Return why these cannot be the tags of a batch; nothing when they can.
-
-    Args:
-        tags: What should be int64[B, K, 7].
-        shards: How many the manifest has.
-        sources: How many sources have a name.
-    """
+    """Return why these cannot be the tags of a batch; nothing when they can."""
     if tags.ndim != 3 or tags.shape[2] != WIDTH or tags.dtype != np.int64:
         return f"expected int64[B, K, {WIDTH}], found {tags.dtype}{list(tags.shape)}"
     shard, targets, start = tags[..., SHARD], tags[..., TARGETS], tags[..., START]
@@ -192,11 +165,7 @@ class PackedDocuments:
         return self._rows
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        """Return a row.
-
-        Returns:
-            input_ids: int64[context]; labels: int64[context]; tags: int64[stretches, 7]
-        """
+        """Return a row."""
         if not 0 <= index < self._rows:
             raise IndexError(index)
         start = index * self.context
@@ -236,11 +205,7 @@ class PackedDocuments:
 
 
 def check_shift(shift: Shift) -> Shift:
-    """Return who shifts the labels.
-
-    Raises:
-        ConfigError: Nobody has that name.
-    """
+    """Return who shifts the labels."""
     if shift not in get_args(Shift):
         raise ConfigError(
             f"shift: expected outer (the loader shifts labels) or inner (the model does), found {shift!r}"
@@ -249,11 +214,7 @@ def check_shift(shift: Shift) -> Shift:
 
 
 def check_sizes(**sizes: int) -> None:
-    """Look at numbers that a dataset is given.
-
-    Raises:
-        ConfigError: One of them is no whole number from 1 on.
-    """
+    """Look at numbers that a dataset is given."""
     for name, size in sizes.items():
         if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise ConfigError(f"{name}: expected a whole number from 1 on, found {size!r}")
@@ -264,19 +225,6 @@ def ordered(documents: Documents, *, seed: int, epoch: int, order: Order, open_s
 
     The order is that of all documents, held or not, so that quarantine moves nobody: in place of a held document stands
     another one, chosen by its place, the epoch and the seed.
-
-    Args:
-        documents: Of which.
-        seed: Decides the order.
-        epoch: From 0.
-        order: See :class:`PackedDocuments`.
-        open_shards: Shards that are read at once when they are interleaved.
-
-    Returns:
-        int64[n] index of the document at each place.
-
-    Raises:
-        ConfigError: Every document is held back, or no order has that name.
     """
     random = np.random.Generator(np.random.PCG64([seed, epoch]))
     found: np.ndarray

@@ -27,19 +27,7 @@ _UNITS = {"outlier_data": "nats/token", "data_intrinsic": "bands", "follows": "e
 
 
 def propose_run(path: Path, log: Path, manifest: Manifest, author: Author) -> Change:
-    """Append what a run proposes to a list: a shard, or each document of a block.
-
-    Args:
-        path: The list; it is made when there is none and something is proposed.
-        log: Folder of the run log, with ``attribution.json``.
-        manifest: Of the run.
-        author: Who proposes.
-
-    Raises:
-        RunLogError: There is no ``attribution.json``, it is damaged, or of another manifest.
-        QuarantineError: The list cannot be written.
-        ManifestError: The table of shards cannot be read.
-    """
+    """Append what a run proposes to a list: a shard, or each document of a block."""
     file = log / ATTRIBUTION_FILE
     try:
         data = read_regular(file)

@@ -65,18 +65,7 @@ def _whole_number(name: str, default: str) -> int:
 
 
 def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: tuple[str, ...]) -> StepDetector:
-    """Return the detector of a checkpoint whose run may go on here; without one, one that has seen nothing.
-
-    Args:
-        state: What ``TrainingMonitor.state_dict()`` returned.
-        corpus: What was opened now.
-        digests: Of what else decides the run now, by name.
-        allow: Names of digests that may differ.
-
-    Raises:
-        ConfigError: It is no such state, or one of another version, or digests differ.
-        CorpusRefused: It was trained on another corpus.
-    """
+    """Return the detector of a checkpoint whose run may go on here; without one, one that has seen nothing."""
     if state is None:
         return StepDetector(len(corpus.sources))
     whole = isinstance(state, Mapping) and set(state) >= _STATE
@@ -117,16 +106,7 @@ class Begun(NamedTuple):
 
 
 def begin_run(run: Begun, first_step: int | None) -> int:
-    """Write what a run is, where none is to go on, and return the rows of its blocks.
-
-    Args:
-        run: The first rank writes.
-        first_step: With which a run that is in the folder goes on; None: none may be there.
-
-    Raises:
-        ConfigError: A run may not be there and is, or is of another manifest.
-        RunLogError: What the folder holds is damaged.
-    """
+    """Write what a run is, where none is to go on, and return the rows of its blocks."""
     folder, corpus, (rank, ranks) = run.folder, run.corpus, run.process
     if first_step is not None and (folder / RUN_FILE).exists():
         before = load_run(folder).run

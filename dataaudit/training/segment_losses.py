@@ -38,21 +38,7 @@ _CHUNK_LOGITS = 1 << 24
 
 
 def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool) -> tuple[Any, Any | None]:
-    """Add up the losses of each stretch.
-
-    Args:
-        losses: [B, T] loss of each label; where the model shifts the labels itself, [B, T - 1] of all but the first.
-        tags: int64[B, K, 7]
-        labels: [B, T] of which :data:`IGNORED` ones do not count; None: all count.
-        inner: Whether the model shifts the labels itself.
-
-    Returns:
-        float64[B, K] on the device of the losses, 0 for places that are not used; and, with labels, int64[B, K]: how
-        many of each stretch's labels count.
-
-    Raises:
-        TagsError: The shapes do not belong together.
-    """
+    """Add up the losses of each stretch."""
     import torch
 
     with torch.no_grad():
@@ -85,16 +71,7 @@ def stretch_loss_sums(losses: Any, tags: Any, labels: Any | None, *, inner: bool
 
 
 def token_losses(logits: Any, labels: Any, *, inner: bool) -> Any:
-    """Return the loss of each label from logits, in float32, a few rows at a time.
-
-    Args:
-        logits: [B, T, V]
-        labels: int64[B, T]
-        inner: Whether logits at a place predict the label of the next one.
-
-    Returns:
-        float32[B, T], or [B, T - 1] where the model shifts the labels itself.
-    """
+    """Return the loss of each label from logits, in float32, a few rows at a time."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -111,17 +88,7 @@ def token_losses(logits: Any, labels: Any, *, inner: bool) -> Any:
 
 
 def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
-    """Return the loss of each label from the last hidden states, in a pass of its own through the head.
-
-    Args:
-        hidden: [B, T, d] what goes into the head.
-        head: The module, or its weight [V, d].
-        labels: int64[B, T]
-        inner: As of :func:`token_losses`.
-
-    Returns:
-        As of :func:`token_losses`.
-    """
+    """Return the loss of each label from the last hidden states, in a pass of its own through the head."""
     import torch
 
     with torch.no_grad():
@@ -137,15 +104,7 @@ def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
 
 
 def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:
-    """Hold the targets that tags promise against the labels, or the losses, that there are, row by row.
-
-    Args:
-        targets: int64[B] targets of each row, by the tags.
-        possible: int64[B] numbers of which each row has one: all its labels, those that are not ignored, its losses.
-
-    Raises:
-        TagsError: They differ: tags and labels are not of the same rows, or not shifted alike.
-    """
+    """Hold the targets that tags promise against the labels, or the losses, that there are, row by row."""
     wrong = np.flatnonzero(np.all([targets != one for one in possible], axis=0))
     if len(wrong):
         row = int(wrong[0])
@@ -180,18 +139,7 @@ _MASK = (1 << _ID_BITS) - 1
 
 
 def check_batch(corpus: Corpus, tags: Any, losses: Any | None, labels: Any | None, *, inner: bool) -> None:
-    """Refuse tags of a first batch that do not fit the corpus, the labels or the losses.
-
-    Args:
-        corpus: What is trained on.
-        tags: int64[B, K, 7]
-        losses: [B, T] or [B, T - 1]
-        labels: int[B, T]
-        inner: Whether the model shifts the labels itself.
-
-    Raises:
-        TagsError: They do not.
-    """
+    """Refuse tags of a first batch that do not fit the corpus, the labels or the losses."""
     found = _array(tags)
     if why := what_is_wrong(found, corpus.table.num_rows, len(corpus.sources)):
         raise TagsError(
@@ -214,14 +162,7 @@ def _array(given: Any) -> np.ndarray:
 
 
 def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range) -> str:
-    """Return which label is not the token that its tag names; nothing where all are, or nobody knows the tokens.
-
-    Args:
-        corpus: Of which documents and token files are read.
-        tags: int64[B, K, 7]
-        labels: int[B, T]; those that are -100 are not compared.
-        rows: Of the batch.
-    """
+    """Return which label is not the token that its tag names; nothing where all are, or nobody knows the tokens."""
     if labels.ndim != tags.ndim - 1 or len(labels) != len(tags) or "" in corpus.encoders:
         return ""
     readers = [reader for one in corpus.readers if (reader := one()) is not None]
@@ -301,13 +242,7 @@ class TrainedCounts:
         self._written = self._step = 0
 
     def add(self, step: int, tags: Ints, labels: Ints | None) -> int:
-        """Count a batch; return how many of its targets are no tokens of the vocabulary.
-
-        Args:
-            step: Of the batch.
-            tags: int64[B, K, 7], of which the targets are those that the labels say.
-            labels: int[B, T], :data:`IGNORED` where a label is no target; None: not known.
-        """
+        """Count a batch; return how many of its targets are no tokens of the vocabulary."""
         self._written = self._written or step - 1
         self._step = step
         used = tags[..., SHARD] != UNUSED

@@ -252,11 +252,7 @@ class TokenFile:
 
 
 def _check_map(path: Path, table: pa.Table, total: int, corpus: Corpus) -> None:
-    """Hold the map of a file against its length and the corpus.
-
-    Raises:
-        ConfigError: Its documents do not follow one another, or are none of the corpus.
-    """
+    """Hold the map of a file against its length and the corpus."""
     start, stop, shard, row, source = (table[name].to_numpy() for name in SCHEMA.names)
     follow = len(start) and start[0] == 0 and stop[-1] == total and (stop >= start).all()
     rows = corpus.table["rows"].to_numpy()

@@ -287,17 +287,6 @@ class Alarms:
         """Take the values of a step and return what is to be said of them, alarms first.
 
         A step that was seen before begins the runs of values anew: the run went back.
-
-        Args:
-            step: From 1, ascending.
-            values: float64[series], NaN for what was not measured; or by series, where those left out were not.
-            rate: Of learning; NaN: not known.
-            tokens: Of the step; NaN: not known.
-            trials: float64[series]: of how many each share or count is; NaN: not known.
-            steady: Whether the learning rate neither warms up nor decays.
-
-        Raises:
-            ValueError: There are more or fewer values than series, or one of an unknown series.
         """
         held = self._in_order(values)
         if step <= self._last_step:
@@ -342,11 +331,7 @@ class Alarms:
         }
 
     def load(self, state: Mapping[str, Any]) -> Self:
-        """Go on from a state, and return itself.
-
-        Raises:
-            ValueError: It is of other series, or damaged.
-        """
+        """Go on from a state, and return itself."""
         try:
             if tuple(Key(*key) for key in state["keys"]) != self.keys:
                 raise ValueError("the state is of other series")

@@ -144,15 +144,7 @@ class Watched:
     def see(
         self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool, warms: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the warnings of a step.
-
-        Args:
-            keys: Of all series.
-            held: float64[series]
-            said: bool[series]: which were warned of by a threshold farther off; those of this one are added.
-            steady: Whether the learning rate neither warms up nor decays.
-            warms: Whether it warms up: then one series is warned of, and no other one while it does.
-        """
+        """Return the warnings of a step."""
         threshold = self.threshold
         values = held[self.places]
         if threshold.above:
@@ -242,15 +234,7 @@ class Always(Arrays):
         """Values in a row that were beyond; below 0, on the lower side."""
 
     def see(self, held: Floats, rate: float) -> list[tuple[int, str, float, float]]:
-        """Take the values of a step.
-
-        Args:
-            held: float64[series]; NaN: not measured.
-            rate: Of learning; NaN: not known.
-
-        Returns:
-            Place, rule, and the lowest and highest value that would have been fine, of what is newly wrong.
-        """
+        """Take the values of a step."""
         low, high = np.full((2, len(held)), np.nan)
         moves = rate > 0 and not (held[self._skipped] > 0).any()
         rule = np.full(len(held), "", object)

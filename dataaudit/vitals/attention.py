@@ -56,17 +56,6 @@ def attention_rows(
 
     With sinks the weights of a row sum up to less than 1. The log-sum-exp holds the sink; the entropy is that of the
     weights and of what goes to the sink, and the largest logit is that of a key.
-
-    Args:
-        query: [B, H, L, D]
-        key: [B, H_kv, S, D], H a multiple of H_kv.
-        scale: Of the logits.
-        mask: Broadcast to [B, H, L, S]: bool, True where a key is seen, or numbers that are added to the logits.
-        causal: Row i sees keys 0 to i.
-        window: Row i sees keys after i - window.
-        softcap: Logits are softcap·tanh(logits / softcap), before a mask.
-        sinks: Of each head, [H], or of each row, [B, H, L, 1], a logit that no key has.
-        rows: int64[n] which; all by default.
     """
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         wide = _wide(query)
@@ -86,12 +75,7 @@ def attention_rows(
 
 
 def rows_of_logits(logits: torch.Tensor) -> AttentionRows:
-    """Return statistics of rows of logits that a model made itself, with its mask in them.
-
-    Args:
-        logits: [B, H, rows, S]. A key is hidden whose logit is -inf, the lowest number of the dtype, or so far below
-            the largest of its row that no weight is left.
-    """
+    """Return statistics of rows of logits that a model made itself, with its mask in them."""
     with torch.no_grad():
         least = torch.finfo(logits.dtype).min / 2
         logits = logits.float() if logits.dtype.itemsize < torch.float32.itemsize else logits
@@ -163,12 +147,6 @@ def rounding(query: torch.Tensor, key: torch.Tensor, scale: float, lse: torch.Te
 
     A sum of D products, in any order, is off by about sqrt(D)·eps/2·|q|·|k|, however much of it cancels (Higham and
     Mary 2019, section 2): 8 eps hold up to D = 256.
-
-    Args:
-        query: [B, H, L, D]
-        key: [B, H, S, D]
-        scale: Of the logits.
-        lse: Of each row.
     """
     lengths = torch.linalg.vector_norm(query, dim=-1, dtype=_wide(query))
     longest = torch.linalg.vector_norm(key, dim=-1, dtype=_wide(query)).amax(-1, keepdim=True)

@@ -71,11 +71,7 @@ def attention_pass(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> AttentionRows:
-    """Return statistics of all rows by the source of the device; the arguments are those of ``attention_rows``.
-
-    Raises:
-        ValueError: There is no source, as :func:`why_no_pass` says.
-    """
+    """Return statistics of all rows by the source of the device; the arguments are those of ``attention_rows``."""
     if (why := why_no_pass(query.device, softcap)) is not None:
         raise ValueError(f"attention_pass: {why}")
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
@@ -156,11 +152,6 @@ def pass_statistics(every: AttentionRows, some: AttentionRows, chosen: torch.Ten
 
     ``off`` is 1 where the pass and rows that were computed one by one are further apart than both bounds allow; the
     other numbers are NaN there, as they are where a row's are.
-
-    Args:
-        every: Of all rows.
-        some: Of some rows, exact.
-        chosen: int64[n] which.
     """
     low, high, lse, slack, entropy, bound = (
         one[:, :, chosen]

@@ -134,17 +134,7 @@ def online_pass(
     window: int | None = None,
     softcap: float | None = None,
 ) -> AttentionRows:
-    """Return statistics of all rows.
-
-    Args:
-        query: [B, H, L, D], bfloat16, float16 or float32.
-        key: [B, H_kv, S, D], H a multiple of H_kv.
-        scale: Of the logits.
-        mask: Broadcast to [B, H, L, S]: bool, True where a key is seen, or numbers that are added to the logits.
-        causal: Row i sees keys 0 to i.
-        window: Row i sees keys after i - window.
-        softcap: Logits are softcap·tanh(logits / softcap), before a mask.
-    """
+    """Return statistics of all rows."""
     batch, heads, length, width = query.shape
     keys = key.shape[2]
     found = torch.empty(4, batch, heads, length, dtype=torch.float32, device=query.device)

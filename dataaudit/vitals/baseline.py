@@ -135,12 +135,7 @@ class Baseline:
         return {key: reason for key, reason in zip(self.keys, self.reasons, strict=True) if reason}
 
     def level(self, step: int, total: int = 0) -> Floats:
-        """Return the levels at a step, float64[series].
-
-        Args:
-            step: Of the run that is looked at.
-            total: Its last step, where the baseline is by position.
-        """
+        """Return the levels at a step, float64[series]."""
         return _between(self.at, self.levels, np.array([step / total if self.total else step], np.float64))[:, 0]
 
     def about(self) -> dict[str, int]:
@@ -156,11 +151,7 @@ class Baseline:
 
     @classmethod
     def from_json(cls, text: bytes) -> Self:
-        """Return the baseline that was stored.
-
-        Raises:
-            ValueError: It is none, or damaged.
-        """
+        """Return the baseline that was stored."""
         try:
             document = orjson.loads(text)
             keys = tuple(Key(*one) for one in document["keys"])
@@ -198,20 +189,7 @@ def baseline_of(
     rate: float = RATE,
     persistence: int = PERSISTENCE,
 ) -> Baseline:
-    """Return the baseline of healthy values.
-
-    Args:
-        keys: Of the series; none twice.
-        steps: int64[n], ascending, n > 0.
-        values: float64[n, series]; NaN: not measured.
-        trend: What a level is.
-        total: Last step of the run, to take places as shares of it; 0: places are steps.
-        rate: False alarms a step, of a whole metric.
-        persistence: Values in a row that have to be out.
-
-    Raises:
-        ValueError: Nothing was measured, or lengths or settings do not fit.
-    """
+    """Return the baseline of healthy values."""
     keys = tuple(keys)
     if values.shape != (len(steps), len(keys)) or len(set(keys)) != len(keys):
         raise ValueError(f"{len(steps)} steps of {len(keys)} different series expected, found {values.shape}")
@@ -338,9 +316,6 @@ class Runs:
 
         The first row is the least of the last ``persistence`` values, 0 where they were on both sides, the second the
         size of the mean of the last ``AVERAGED``; both are 0 where nothing was measured.
-
-        Args:
-            z: float64[series]: distance from the level, in scales; NaN: not measured.
         """
         new = ~np.isnan(z)
         recent = self.recent
@@ -358,17 +333,7 @@ class Runs:
 def _measure(
     values: Floats, places: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
 ) -> tuple[Floats, Floats, Ints, Floats, list[str], tuple[Limit, Limit] | None]:
-    """Return the levels, scales, numbers of values and of independent ones, reasons and limits of a metric.
-
-    Args:
-        values: float64[series, n], in logarithms where the metric is.
-        places: float64[n]
-        at: float64[knots]: places that levels are wanted at.
-        trend: What a level is.
-        log: Whether the values are logarithms.
-        rate: False alarms a step.
-        persistence: Values in a row that have to be out.
-    """
+    """Return the levels, scales, numbers of values and of independent ones, reasons and limits of a metric."""
     values = np.where(np.isfinite(values), values, np.nan)
     levels = _levels(values, places, at, trend)
     rest = values - _between(at, levels, places)

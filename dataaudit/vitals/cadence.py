@@ -83,11 +83,7 @@ class Escalation:
 
 
 def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the slots of one round: the layers that each looks at, of which some are empty.
-
-    Args:
-        elements: Of each layer, what measuring it reads; positive.
-    """
+    """Return the slots of one round: the layers that each looks at, of which some are empty."""
     room = SHARE * sum(elements)
     slots: list[tuple[int, ...]] = []
     slot: list[int] = []
@@ -130,13 +126,7 @@ class Budget:
         self._bound_said = False
 
     def see(self, step: int, seconds: float, *, measured: bool) -> dict[str, Any] | None:
-        """Take the time of a step and return what was decided, the detail of an event; mostly nothing.
-
-        Args:
-            step: For the event.
-            seconds: Of the whole step; what is no positive number is passed over.
-            measured: Whether the rotation measured something in it.
-        """
+        """Take the time of a step and return what was decided, the detail of an event; mostly nothing."""
         if not 0 < seconds < math.inf:
             return None
         rare = measured == (self.every > 1)
@@ -173,11 +163,7 @@ class Budget:
         }
 
     def load(self, state: Mapping[str, Any]) -> Self:
-        """Go on from a state, and return itself.
-
-        Raises:
-            ValueError: It is none, or its cadence is out of bounds.
-        """
+        """Go on from a state, and return itself."""
         try:
             every = int(state["every"])
             if not self.preset.fastest <= every <= self.preset.slowest:
@@ -314,16 +300,7 @@ class Cadence:
     def escalate(
         self, step: int, steps: int = ESCALATED_STEPS, layers: Sequence[int] | None = None
     ) -> dict[str, Any] | None:
-        """Look closer after a step; return what was decided, the detail of an event, or nothing while it rests.
-
-        Args:
-            step: After which.
-            steps: How long.
-            layers: Which; None: all.
-
-        Raises:
-            ValueError: There is no such layer, or no step.
-        """
+        """Look closer after a step; return what was decided, the detail of an event, or nothing while it rests."""
         if steps < 1 or not set(layers or ()) <= set(range(len(self._elements))):
             raise ValueError(f"an escalation of {steps} steps of the layers {layers} cannot be")
         before = self._escalation
@@ -358,11 +335,7 @@ class Cadence:
         }
 
     def load(self, state: Mapping[str, Any]) -> Self:
-        """Go on from a state, and return itself.
-
-        Raises:
-            ValueError: It is none.
-        """
+        """Go on from a state, and return itself."""
         try:
             self.budget.load(state["budget"])
             held = state["escalation"]

@@ -108,11 +108,6 @@ def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tens
 
     Means are over the step's micro-batches, root mean squares and largest values as such. Of heads,
     :data:`ABSENT` where nothing was measured: a number that is not finite in one micro-batch is not in the mean.
-
-    Args:
-        taps: What they wrote in the step.
-        units: Sums over the window.
-        window_ends: Whether the window of dead units ends here.
     """
     means = taps.activations.nanmean(1)
     rms = taps.activations[..., 1].square().nanmean(1).sqrt()

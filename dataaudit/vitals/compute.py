@@ -18,21 +18,6 @@ def mfu(
     The convention is that of PaLM (arXiv 2204.02311, appendix B): N counts every parameter, embeddings too, a tied one
     once; attention is counted in full, masked or not; what is computed again (checkpointing) is not counted. Of a
     mixture of experts N is what a token meets. Numbers of another convention do not compare.
-
-    Args:
-        tokens_per_second: Of the whole run.
-        parameters: N.
-        layers: L, those with attention.
-        heads: H, of queries.
-        head_dim: Q.
-        sequence: T, tokens a sequence.
-        peak: FLOP/s of all devices, dense, in the data type of the matrix products, from the maker's data sheet.
-
-    Returns:
-        A ratio; above 1 only where an argument is wrong.
-
-    Raises:
-        ValueError: The peak is not positive, or another number negative.
     """
     if not peak > 0:
         raise ValueError("mfu: peak: a number of FLOP/s above 0 is needed")

@@ -97,22 +97,14 @@ _LEAST = {
 
 
 def _whole_number(name: str, value: Any, least: int) -> int:
-    """Return a whole number, of Python or of NumPy.
-
-    Raises:
-        ConfigError: It is none, or less than the least.
-    """
+    """Return a whole number, of Python or of NumPy."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
         raise ConfigError(f"vitals: {name}: expected {least} or more, a whole number, found {_shown(value)}")
     return int(value)
 
 
 def _stretch(name: str, value: Any) -> tuple[int, int]:
-    """Return a first and a last step.
-
-    Raises:
-        ConfigError: They are none.
-    """
+    """Return a first and a last step."""
     pair = isinstance(value, list | tuple) and len(value) == 2
     if not pair or not all(isinstance(one, int | np.integer) and one >= 1 for one in value) or value[0] > value[1]:
         raise ConfigError(f"vitals: {name}: expected a first and a last step, found {_shown(value)}")

@@ -28,14 +28,6 @@ def state_finite(
 
     Nothing waits for a device. A number that is not finite in one element of a tensor is found within
     :data:`STRIDE` looks at it; one that has spread, as it does through a decayed moment's use, at once.
-
-    Args:
-        optimizer: Of the parameters.
-        parameters: Whose state is looked at, all on one device.
-        step: Says which elements.
-
-    Returns:
-        float32 scalar, 0 to 1, on the device of the state.
     """
     held = [
         one.flatten()[step % STRIDE % one.numel() :: STRIDE]
@@ -70,11 +62,7 @@ class GradientsFinite:
         self._ends = torch.tensor(ends, device=device)
 
     def look(self, step: int) -> torch.Tensor:
-        """Return whether each layer's gradient has elements that are not finite, bool[layers].
-
-        Args:
-            step: Says which elements. A parameter without a gradient has none that is not finite.
-        """
+        """Return whether each layer's gradient has elements that are not finite, bool[layers]."""
         with torch.no_grad():
             held = torch.cat([self._zeros[:1], *(self._some(one, step) for one in self._parameters)])
             return (~held.isfinite()).cumsum(0)[self._ends].diff() > 0
@@ -90,11 +78,7 @@ class GradientsFinite:
 
 
 def first_bad(columns: Sequence[Column]) -> dict[str, Any] | None:
-    """Return which of the numbers that are not finite comes first in the forward pass: the detail of an event.
-
-    Args:
-        columns: Whose numbers of a step are not finite.
-    """
+    """Return which of the numbers that are not finite comes first in the forward pass: the detail of an event."""
     told = [one for one in columns if one.metric == "activation_mean_abs" or one.stat == _PARTS[0]]
     if not told:
         return None
@@ -112,11 +96,6 @@ def first_bad_gradient(layers: Sequence[int], bad: np.ndarray, *, ends: bool) ->
 
     A backward pass goes from the last layer to the first, and spoils those after the one it began in. Where what lies
     behind the layers is spoilt too (by a loss that is not finite, or by clipping), it is ``all`` of layer -1.
-
-    Args:
-        layers: Their numbers, -1 for what lies outside of layers.
-        bad: bool[layers + 1]: whose gradient is not finite; last, that of the last norm.
-        ends: Whether there is one; without it all layers have to be spoilt.
     """
     if not bad.any():
         return None

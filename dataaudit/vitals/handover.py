@@ -250,14 +250,7 @@ def _laid_out(**sizes: int) -> dict[str, slice]:
 
 
 def _first_spoilt(parts: Mapping[str, np.ndarray], passes: np.ndarray, backward: int, most: int) -> dict[str, int]:
-    """Return the first micro-batch, from 0, whose activations or gradient are not finite; nothing where none is known.
-
-    Args:
-        parts: Of a step's vector.
-        passes: int64[places]: forward passes of each place of activations.
-        backward: Backward passes that were told apart.
-        most: Micro-batches that are kept apart.
-    """
+    """Return the first micro-batch, from 0, whose activations or gradient are not finite; None if unknown."""
     if passes.max(initial=0) <= most:
         expected = (passes[:, None] > np.arange(most)).sum(0)
         if len(own := np.flatnonzero(parts["batches"] < expected)):

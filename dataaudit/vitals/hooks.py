@@ -48,16 +48,7 @@ def mapping_of(functions: Any, name: str) -> MutableMapping[str, Function]:
 
 @contextmanager
 def replaced(functions: MutableMapping[str, Function], name: str, see: Function) -> Iterator[None]:
-    """Show ``see`` what a function is given, before it is called; once for all who ask for the same.
-
-    Args:
-        functions: Functions by name: a registry, or the namespace of a module.
-        name: Which one.
-        see: Called with the arguments of the function; it must not raise.
-
-    Raises:
-        KeyError: There is none of that name.
-    """
+    """Show ``see`` what a function is given, before it is called; once for all who ask for the same."""
     key = (id(functions), name, see)
     held = _REPLACED.get(key)
     if held is None or functions[name] is not held.new:  # or somebody has registered another one since

@@ -43,15 +43,7 @@ STATS = (
 
 
 def signal_and_noise(squares: torch.Tensor, square_of_mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return estimates without bias of G² and of S, float64 scalars, from one step; nothing waits for a device.
-
-    Args:
-        squares: |g_i|², float[W], W at least 2.
-        square_of_mean: |Σ g_i / W|², a scalar.
-
-    Raises:
-        ValueError: Fewer than two gradients: noise cannot be told from signal.
-    """
+    """Return estimates without bias of G² and of S, float64 scalars, from one step; nothing waits for a device."""
     if len(squares) < 2:
         raise ValueError("signal_and_noise: two gradients or more are needed")
     squares, mean = squares.double(), square_of_mean.double()
@@ -65,10 +57,6 @@ def gsnr(squares: torch.Tensor, square_of_mean: torch.Tensor) -> torch.Tensor:
 
     Over coordinates, the sum of squared means less their noise, over the sum of variances: of equal micro-batches it is
     1/B_simple in units of a micro-batch. Negative where noise hides the gradient; NaN without noise.
-
-    Args:
-        squares: |g_i|², float[W], W at least 2.
-        square_of_mean: |Σ g_i / W|², a scalar.
     """
     squares, mean = squares.double(), square_of_mean.double()
     count = len(squares)
@@ -81,10 +69,6 @@ def direction_consistency(squares: torch.Tensor, square_of_mean: torch.Tensor) -
 
     (W²|g|² - Σ|g_i|²) / (W (W-1)) is the mean inner product of a pair; it is divided by the mean of |g_i|². Of equal
     micro-batches of b tokens it is G² / (G² + S/b), with the estimates of that step.
-
-    Args:
-        squares: |g_i|², float[W], W at least 2.
-        square_of_mean: |Σ g_i / W|², a scalar.
     """
     squares, mean = squares.double(), square_of_mean.double()
     count = len(squares)
@@ -101,12 +85,6 @@ def gsnr_adam_proxy(
     (Σm² - r·Σv) / (Σv - Σm²), moments corrected for their start, r = (1-β₁)(1+β₁ᵗ) / ((1+β₁)(1-β₁ᵗ)). They are not so
     drawn, and the two moments look back over different spans: it is a proxy, to be compared with itself. NaN at the
     first step.
-
-    Args:
-        first: exp_avg of some parameters.
-        second: exp_avg_sq of the same.
-        step: Of the optimizer's state, t, a scalar.
-        betas: Of the optimizer's group.
     """
     steps = step.double()
     decayed = betas[0] ** steps
@@ -192,11 +170,7 @@ class NoiseScale:
         return {"decay": self.decay, **dict(zip(_STATE, self._state.tolist(), strict=True))}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on from a state.
-
-        Raises:
-            ValueError: It lacks a number, or is of another decay.
-        """
+        """Go on from a state."""
         if not {"decay", *_STATE} <= set(state):
             raise ValueError(f"NoiseScale: state lacks {', '.join(sorted({'decay', *_STATE} - set(state)))}")
         if state["decay"] != self.decay:

@@ -20,12 +20,7 @@ _CHUNK = 32_768
 
 
 def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
-    """Return the norm of all elements, a float32 scalar on their device, to 2e-6 of it.
-
-    Args:
-        values: Of any floating dtype and layout; accumulated in float32, or in its own where that is wider.
-        order: 2 for the Euclidean norm, 1 for the sum of absolute values.
-    """
+    """Return the norm of all elements, a float32 scalar on their device, to 2e-6 of it."""
     values = values.detach()
     if values.is_sparse:
         values = values.coalesce().values()
@@ -72,11 +67,7 @@ def as_row(values: torch.Tensor) -> torch.Tensor | None:
 
 
 def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return the standard deviation of all elements of some tensors together, a float32 scalar.
-
-    Args:
-        tensors: On one device, of any floating dtype; at least one element.
-    """
+    """Return the standard deviation of all elements of some tensors together, a float32 scalar."""
     tensors = [one.detach() for one in tensors]
     count = sum(one.numel() for one in tensors)
     total = torch.stack([part.sum(dtype=torch.float64) for one in tensors for [part] in pieces([one])]).sum()

@@ -80,18 +80,7 @@ class RateLaw:
         moved: float = 0.0,
         worth: float = 1.0,
     ) -> Self:
-        """Return the law of some healthy steps.
-
-        Args:
-            counts: k of each step, float[steps]; a share times its n.
-            trials: n of each step, or of all.
-            least: Dispersion that is not gone below, such as that of series like it.
-            moved: Standard deviation of the logarithm of m since these steps.
-            worth: Independent steps that a step is worth.
-
-        Raises:
-            ValueError: There are fewer than :data:`LEAST_STEPS` steps, or a count lies outside of 0 to n.
-        """
+        """Return the law of some healthy steps."""
         k = np.asarray(counts, np.float64)
         n = np.broadcast_to(np.asarray(trials, np.float64), k.shape)
         if len(k) < LEAST_STEPS or not np.isfinite(k).all() or not ((k >= 0) & (k <= n) & (n >= 1)).all():
@@ -116,10 +105,6 @@ class RateLaw:
         """Return the lowest and the highest count that is no surprise; each is passed with probability alpha at most.
 
         Of more counts than :data:`_CELLS` they are the outer ends of cells, an eighth of a standard deviation wide.
-
-        Args:
-            trials: n.
-            alpha: Of one end, above 0 and below 1.
         """
         n, m = trials, self.mean
         reach = _REACH * (math.sqrt(n * m * (1 - m) * (1 + (n - 1) * self.dispersion)) + 1)
@@ -137,13 +122,7 @@ class RateLaw:
 
 
 def scatter(counts: np.ndarray, trials: np.ndarray, worth: float = 1.0) -> float:
-    """Return the dispersion that counts show beyond the binomial's, at the upper end of what chance allows, or 0.
-
-    Args:
-        counts: k of each step, float[steps].
-        trials: n of each step, float[steps].
-        worth: Independent steps that a step is worth.
-    """
+    """Return the dispersion that counts show beyond the binomial's, at the upper end of what chance allows, or 0."""
     mean = (counts.sum() + 0.5) / (trials.sum() + 1)
     variance = mean * (1 - mean)
     pairs = (trials * (trials - 1)).sum() * variance
@@ -214,16 +193,7 @@ class Shares(Judge):
         return found
 
     def see(self, step: int, held: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
-        """Take the shares or counts of a step and return the places of the series that left their law.
-
-        Args:
-            step: Which one.
-            held: float64[series] of all series; NaN: not measured.
-            trials: float64[series]: n of each share, or of a count; NaN: not known.
-            rate: Of learning; NaN: not known.
-            tokens: Of the step; NaN: not known.
-            alarm: Whether anything is raised.
-        """
+        """Take the shares or counts of a step and return the places of the series that left their law."""
         self.known.see(rate, tokens)
         values, n = held[self.places], trials[self.places]
         new = np.flatnonzero(np.isfinite(values) & (n >= 1))

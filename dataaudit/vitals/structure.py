@@ -107,11 +107,7 @@ class Structure:
 
 
 def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
-    """Find a model's parts.
-
-    Raises:
-        ConfigError: A name of the mapping is not there, or no layers are found.
-    """
+    """Find a model's parts."""
     names = {id(module): name for name, module in model.named_modules()}
     stack = _named(model, mapping.layers, "layers") if mapping is not None else _largest_list(model)
     if stack is None:
@@ -334,13 +330,7 @@ def is_compiled(model: nn.Module) -> bool:
 def parameters_of(
     structure: Structure, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer] = ()
 ) -> list[tuple[int, list[nn.Parameter]]]:
-    """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once.
-
-    Args:
-        structure: Of the model.
-        model: Whose parameters count that require a gradient,
-        optimizers: and are one of these's, where there are any.
-    """
+    """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once."""
     known = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
     seen: set[int] = set()
     found = []

@@ -176,17 +176,7 @@ class Expected(Arrays):
     def see(
         self, values: Floats, known: Covariates, doubtful: npt.NDArray[np.bool_] | None = None
     ) -> tuple[Floats, Floats]:
-        """Take the values of a step.
-
-        Args:
-            values: float64[series]; NaN: not measured.
-            known: What the loop knows of the step.
-            doubtful: bool[series]: whose noise and memory are not learned from this value: they seem to drift.
-
-        Returns:
-            float64[series]: errors of predictions over their expected size; NaN of what was not measured, is the first
-            value, or settles. float64[series]: what was expected.
-        """
+        """Take the values of a step."""
         z, expected = np.full((2, len(values)), np.nan)
         new = np.flatnonzero(np.isfinite(values))
         own, first = new[self.count[new] > 0], new[self.count[new] == 0]
@@ -384,15 +374,7 @@ class Surprises(Judge):
         return self._limits[family]
 
     def see(self, step: int, held: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
-        """Take the values of a step and return the places of the series that left what is expected.
-
-        Args:
-            step: Which one.
-            held: float64[series]; NaN: not measured.
-            rate: Of learning; NaN: not known.
-            tokens: Of the step; NaN: not known.
-            alarm: Whether anything is raised.
-        """
+        """Take the values of a step and return the places of the series that left what is expected."""
         self.known.see(rate, tokens)
         if not np.isfinite(held[self.places]).any():
             return np.zeros(0, np.int64)

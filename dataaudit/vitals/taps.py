@@ -84,13 +84,7 @@ class Watch:
         _WATCHES[self.number] = self
 
     def start(self, places: list[int], *, turn: int, closely: bool = False) -> None:
-        """Begin a step in which some places are measured.
-
-        Args:
-            places: Which.
-            turn: Of the rotation: which places have all rows of attention looked at.
-            closely: Whether all have.
-        """
+        """Begin a step in which some places are measured."""
         self.open = True
         self.on[:] = bytes(len(self.on))
         self.all_rows[:] = bytes(len(self.on))
@@ -107,13 +101,7 @@ class Watch:
         self.on[:] = bytes(len(self.on))
 
     def fail(self, place: int, why: str, *, unfit: bool = False) -> None:
-        """Take that a place could not be measured: it costs the step's number.
-
-        Args:
-            place: Which.
-            why: In words, or an error's class, file and line.
-            unfit: Whether it would fail again.
-        """
+        """Take that a place could not be measured: it costs the step's number."""
         self.failures[place] = self.failures.get(place, 0) + 1
         self.why[place] = why
         self.on[place] = self.seen[place] = 0

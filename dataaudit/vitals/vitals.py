@@ -430,11 +430,7 @@ class Vitals:
 
 
 def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
-    """Return the optimizers that were given.
-
-    Raises:
-        ConfigError: One is none of torch's.
-    """
+    """Return the optimizers that were given."""
     found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
     for one in found:
         if not isinstance(one, torch.optim.Optimizer):

@@ -96,13 +96,6 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
 
     A parameter without a gradient was not updated, and counts with its weights alone. A GradScaler leaves it to a fused
     optimizer to skip a step: within the step's hooks, where the optimizer has ``found_inf``, such an update is 0.
-
-    Args:
-        optimizer: One that :func:`why_not` says nothing against.
-        parameters: Of the optimizer, all on one device: those of a layer, of a module.
-
-    Raises:
-        ValueError: A parameter is none of the optimizer's.
     """
     groups = {id(one): group for group in optimizer.param_groups for one in group["params"]}
     if any(id(one) not in groups for one in parameters):
@@ -122,13 +115,7 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
 
 
 def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch.nn.Parameter]) -> Norms:
-    """Return norms of parameters, their gradients and what they moved by, for any optimizer.
-
-    Args:
-        copies: Of the parameters before the step; they are overwritten.
-        parameters: After it, all on one device. Differences are of their data type: exact where a weight at most
-            doubles or halves, or was zero.
-    """
+    """Return norms of parameters, their gradients and what they moved by, for any optimizer."""
     with torch.no_grad():
         device = parameters[0].device
         return Norms(
@@ -260,11 +247,7 @@ class Weights:
         ]
 
     def mark_zeros(self, zeros: Sequence[bool]) -> None:
-        """Say of each parameter, in order, whether it was zero when training began: such matrices count as vectors.
-
-        Raises:
-            ValueError: There are more or fewer parameters.
-        """
+        """Say of each parameter, in order, whether it was zero when training began: such matrices count as vectors."""
         self.zeros = list(zeros)
         self._parts = [[[[], []] for _ in self.groups] for _ in self._optimizers]
         places = [(index, one) for index, (_, own) in enumerate(self.groups) for one in own]
@@ -302,12 +285,7 @@ class Weights:
         return skipped.fill_(torch.nan) if self._spoilt else skipped
 
     def finish(self) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """End a step.
-
-        Returns:
-            Its numbers, float32[stats, groups], NaN of those without a turn; whether the gradient is not finite of
-            each group and, last, of the last norm, bool[groups + 1]; whether any was looked at in full.
-        """
+        """End a step."""
         self.stop()
         values = self._values.fill_(torch.nan)
         if self._spoilt:

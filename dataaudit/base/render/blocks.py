@@ -331,13 +331,7 @@ def bars(unit: str, made: Iterable[Bar], *, percent: bool = False) -> Bars:
 
 
 def left_out(table: Table, listed: int, rest: str = "") -> str:
-    """Return how many rows are not listed, in words; nothing when all are.
-
-    Args:
-        table: The table.
-        listed: Rows that are.
-        rest: Where the others are, unless the table knows better.
-    """
+    """Return how many rows are not listed, in words; nothing when all are."""
     left = (len(table.rows) if table.number is None else table.number) - listed
     where = f" {table.rest}" if table.rest else rest
     more = f"{left:,} more" if table.noun == "" else plural(left, f"more {table.noun}")

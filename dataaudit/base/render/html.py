@@ -60,12 +60,7 @@ class ShardTable:
 
 
 def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable:
-    """Return the first rows.
-
-    Args:
-        value: What is in the page, as :func:`packed_shards` returns it.
-        left_out: Heads of the columns that are not.
-    """
+    """Return the first rows."""
     columns = value["columns"]
     heads = (
         *numbers("shard"),
@@ -96,12 +91,7 @@ def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable
 def packed_shards(
     whole: Mapping[str, Any], budget: int = BUDGET
 ) -> tuple[dict[str, str], dict[str, Any], tuple[str, ...]]:
-    """Return the parts of the table as base64 of deflated JSON, its values, and the heads of columns left out.
-
-    Args:
-        whole: Columns of equal length, and what stands out of them, gravest first: these rows are kept.
-        budget: Characters of the result at most; for it, columns are left out, then rows.
-    """
+    """Return the parts of the table as base64 of deflated JSON, its values, and the heads of columns left out."""
     value, left_out = dict(whole), []
     parts = _parts(value)
     for spare in [column for column in value["columns"] if column["spare"]]:

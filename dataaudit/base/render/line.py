@@ -64,11 +64,6 @@ def shortened(text: str, width: int, *, head: bool = True) -> str:
     """Return a name in at most ``width`` cells, made harmless; of a longer one the end, and a third for the beginning.
 
     Of a path the last folder and the file's name are kept, as far as they fit: `.../source=web/part-00017-3f...`.
-
-    Args:
-        text: Any string.
-        width: Cells, 8 or more.
-        head: Whether to keep the beginning.
     """
     shown = clean(text if len(text) <= 2 * _MOST else text[:_MOST] + text[-_MOST:])
     if cells(shown) <= width:

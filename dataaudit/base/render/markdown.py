@@ -18,12 +18,7 @@ _ENDS = {"`": "\\x60", "|": "\\x7c"}
 
 
 def code(text: str, limit: int | None = NAME_LIMIT) -> str:
-    """Return a code span that shows ``text`` and stays on one line and in its cell.
-
-    Args:
-        text: Any string.
-        limit: Characters to keep; how many more there are is said.
-    """
+    """Return a code span that shows ``text`` and stays on one line and in its cell."""
     shown = clean(text, limit)
     for character, escaped in _ENDS.items():
         shown = shown.replace(character, escaped)
@@ -54,13 +49,7 @@ def cell(one: Line | Cell, *, asides: bool = False) -> str:
 
 
 def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:
-    """Return the lines of a table, none when there is no row.
-
-    Args:
-        shown: The table.
-        most: Rows that are listed; all that it has when None.
-        rest: Where those are that are left out.
-    """
+    """Return the lines of a table, none when there is no row."""
     rows = shown.rows if most is None else first(shown.rows, most)
     body = (*rows, *shown.foot)
     if not body:
@@ -125,14 +114,7 @@ def num_characters(text: str) -> int:
 
 
 def fitted(blocks: Iterable[Table | Facts], room: int, measure: Measure, rest: str) -> str:
-    """Return tables and facts under their titles, whole rows only: an earlier block takes what it needs first.
-
-    Args:
-        blocks: What is shown; a folded table is closed at first.
-        room: Size of the whole at most.
-        measure: What counts it.
-        rest: Where the rows are that are left out.
-    """
+    """Return tables and facts under their titles, whole rows only: an earlier block takes what it needs first."""
     parts: list[str] = []
     for block in blocks:
         parts.append(_fitted(block, room, measure, rest))

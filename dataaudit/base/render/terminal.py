@@ -44,29 +44,14 @@ def page(title: Line, *blocks: Iterable[str]) -> str:
 def render(
     title: Line, blocks: Iterable[Block | Section], *, width: int | None = None, most: int | None = ROWS, rest: str = ""
 ) -> str:
-    """Return a title and blocks as a page.
-
-    Args:
-        title: Of the page.
-        blocks: What it is made of.
-        width: Columns to write for; those of the terminal when None.
-        most: Rows of a table that are listed; all that it has when None.
-        rest: Where those are that are left out.
-    """
+    """Return a title and blocks as a page."""
     columns = width or terminal_width()
     parts = [part for one in blocks for part in parts_of(one, columns, most, rest)]
     return page(title, *parts)
 
 
 def parts_of(one: Block | Section, width: int, most: int | None = ROWS, rest: str = "") -> list[list[str]]:
-    """Return a block, or a section's title and its blocks, as parts of a page.
-
-    Args:
-        one: The block or section.
-        width: Columns to write for.
-        most: Rows of a table that are listed; all that it has when None.
-        rest: Where those are that are left out.
-    """
+    """Return a block, or a section's title and its blocks, as parts of a page."""
     if not isinstance(one, Section):
         return [lines] if (lines := _lines(one, width, most, rest)) else []
     parts = [[spell(one.title), *prose(one.lead, width)]]
@@ -215,13 +200,6 @@ def plot_lines(
     """Return a chart of values by step; nothing when no value is finite.
 
     A column stands for as many steps as have to share it: its mean of quiet values, and its largest loud one.
-
-    Args:
-        steps: Ascending.
-        values: Those that are not finite are left out.
-        loud: Whether a value is pointed out.
-        width: Characters of a line.
-        height: Lines of the chart, axes not counted.
     """
     points = [one for one in zip(steps, values, loud, strict=True) if math.isfinite(one[1])]
     if not points:

@@ -65,13 +65,7 @@ _PAGE = _Extent(rows=_OPEN + _NEXT, places=2, listed=True)
 
 
 def render(difference: Difference, form: str, *, everything: bool = False) -> str:
-    """Return a difference as ``text``, ``json`` or ``md``.
-
-    Args:
-        difference: What changed.
-        form: Name of the form.
-        everything: Whether every row is listed, in text and Markdown; JSON has them all.
-    """
+    """Return a difference as ``text``, ``json`` or ``md``."""
     if form == "json":
         from dataaudit.decide.diff.difference import render_json
 
@@ -80,13 +74,7 @@ def render(difference: Difference, form: str, *, everything: bool = False) -> st
 
 
 def render_text(difference: Difference, *, everything: bool = False, width: int | None = None) -> str:
-    """Return the page for a terminal.
-
-    Args:
-        difference: What to show.
-        everything: Whether every row is listed.
-        width: Columns to write for; those of the terminal when None.
-    """
+    """Return the page for a terminal."""
     columns, extent = width or terminal_width(), _WHOLE if everything else _SHORT
     title = say("{}: {}", words.sides(difference), words.verdict(difference))
     parts = _parts(difference, extent)
@@ -96,12 +84,7 @@ def render_text(difference: Difference, *, everything: bool = False, width: int 
 
 
 def render_markdown(difference: Difference, *, everything: bool = False) -> str:
-    """Return a comment for a pull request, with as many rows of each section as fit.
-
-    Args:
-        difference: What to show.
-        everything: Whether every row is listed, should they fit.
-    """
+    """Return a comment for a pull request, with as many rows of each section as fit."""
     most = max(map(len, (difference.shards, difference.metrics, difference.drifts, difference.settings)))
     for limit in (*_halved(most if everything else 0), *_SHORTER):
         for name in (_NAME, _BRIEF):

@@ -88,13 +88,7 @@ class Tally(NamedTuple):
 
 
 def causes_of(tallies: Iterable[Tally], roles: int, *, proven: bool) -> tuple[Cause, ...]:
-    """Return what demands a bump, the gravest first.
-
-    Args:
-        tallies: How many shards changed in which way.
-        roles: Splits that were held out and are not any more, or the other way round.
-        proven: Whether it is shown that the documents of removed and changed shards are not all there any more.
-    """
+    """Return what demands a bump, the gravest first."""
     causes = []
     if roles:
         text = f"{plural(roles, 'split')} changed between training and held out"
@@ -179,17 +173,7 @@ _ABSENT = object()
 
 
 def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
-    """Return what changed from one manifest to another.
-
-    Args:
-        old: The older one.
-        new: The newer one.
-        hidden: Which records of a metric are not to be shown, as they may point at people.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that its manifest was published with.
-    """
+    """Return what changed from one manifest to another."""
     for manifest in (old, new):
         hold_together(manifest)
     meaning = Meaning(old.core, new.core)
@@ -382,11 +366,7 @@ def _text(held: Mapping[tuple[str, str], object], key: tuple[str, str]) -> str |
 
 @contextmanager
 def no_mismatch() -> Iterator[None]:
-    """Let no mismatch out of a comparison: its exit code would read as a difference.
-
-    Raises:
-        ManifestError: In place of a :class:`ManifestMismatch` in the block.
-    """
+    """Let no mismatch out of a comparison: its exit code would read as a difference."""
     try:
         yield
     except ManifestMismatch as error:
@@ -394,16 +374,7 @@ def no_mismatch() -> Iterator[None]:
 
 
 def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> Difference:
-    """Load two manifests, as far as they are not loaded yet, and compare them.
-
-    Args:
-        old: The older one, or its folder.
-        new: The newer one, or its folder.
-        hidden: As in :func:`dataaudit.decide.diff.compare.compare`.
-
-    Raises:
-        ManifestError: One is absent, damaged, or not what it was published as; never a mismatch.
-    """
+    """Load two manifests, as far as they are not loaded yet, and compare them."""
     with no_mismatch():
         sides = [load_manifest(one) if isinstance(one, Path) else one for one in (old, new)]
         return compare(sides[0], sides[1], hidden=hidden)

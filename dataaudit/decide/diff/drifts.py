@@ -99,11 +99,7 @@ class Histogram:
 
 
 def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[Drift], int]:
-    """Return how far both are apart wherever they are, and in how many splits and sources they are not.
-
-    Raises:
-        ManifestError: As of :class:`Histogram`.
-    """
+    """Return how far both are apart wherever they are, and in how many splits and sources they are not."""
     if not same_tokenizer:
         return [_without((None, None), OTHER_TOKENIZER, old.core.totals.tokens, new.core.totals.tokens)], 0
     if _same_table(old, new, "histogram") and _same_table(old, new, "sources"):
@@ -246,10 +242,6 @@ def least_by_chance(old: np.ndarray, new: np.ndarray) -> float:
 
     Tokens of real text are not drawn one by one but in documents, where a word comes again, so that chance gives
     several times as much: this is a floor.
-
-    Args:
-        old: int64[v] counts, at least one.
-        new: int64[v] counts, at least one.
     """
     return pool_counts(new, old).kl_null(1.0)
 
@@ -266,18 +258,7 @@ _Histograms = Callable[[], tuple[Histogram, Histogram]]
 
 
 def recuts(old: Manifest, new: Manifest, splits: Iterable[str], meaning: Meaning) -> tuple[Recut, ...]:
-    """Compare splits whose shards differ on both sides.
-
-    Args:
-        old: The older manifest.
-        new: The newer one.
-        splits: Names of the splits.
-        meaning: What can be compared.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that its manifest was published with.
-    """
+    """Compare splits whose shards differ on both sides."""
     histograms = cache(lambda: (Histogram(old), Histogram(new)))
     return tuple(_recut(old, new, split, meaning, histograms) for split in sorted(splits))
 
@@ -359,17 +340,7 @@ def _digest(manifest: Manifest, name: str) -> str | None:
 def _same_records(
     old: Manifest, new: Manifest, split: str, metric: str, stat: str, *, sources: bool = True
 ) -> tuple[bool | None, str]:
-    """Return whether records of a split have the same values, and why that is not known.
-
-    Args:
-        old: The older manifest.
-        new: The newer one.
-        split: Name of the split.
-        metric: Name of the metric.
-        stat: Its statistic.
-        sources: Whether the records of its sources count as well; which of two equal documents of two sources is the
-            earlier one depends on the order.
-    """
+    """Return whether records of a split have the same values, and why that is not known."""
     held = []
     for manifest in (old, new):
         chosen = ((one, one.scope) for one in manifest.metrics(metric, stat) if one.scope.split == split)

@@ -203,12 +203,7 @@ _NEXT = 3
 def compare_metrics(
     old: Manifest, new: Manifest, meaning: Meaning, hidden: Hidden
 ) -> tuple[tuple[MetricChange, ...], int, int]:
-    """Return the records that are not as they were, how many are, and how many are not shown.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that its manifest was published with.
-    """
+    """Return the records that are not as they were, how many are, and how many are not shown."""
     tables = old.table("metrics"), new.table("metrics")
     places = _places(tables, TABLES["metrics"])
     _, left, right = np.intersect1d(*places, assume_unique=True, return_indices=True)

@@ -164,14 +164,7 @@ class EffectiveSampleSizes:
 
 
 def _draws(share: float, tokens: float, part: float, whole: float) -> float | None:
-    """Return the effective number of draws of a share of tokens.
-
-    Args:
-        share: Of the part.
-        tokens: Of all documents.
-        part: Sum of the squares of the tokens of the part's documents.
-        whole: Of all documents.
-    """
+    """Return the effective number of draws of a share of tokens."""
     if whole <= 0:
         return None
     variance = ((1 - share) ** 2 * part + share**2 * max(0.0, whole - part)) / tokens**2

@@ -64,11 +64,7 @@ def gate_json(verdict: Verdict) -> bytes:
 
 
 def read_verdict(path: Path) -> Verdict:
-    """Return the verdict of a ``gate.json``.
-
-    Raises:
-        ManifestError: The file cannot be read, or is none.
-    """
+    """Return the verdict of a ``gate.json``."""
     try:
         document: Any = orjson.loads(read_regular(path))
     except (OSError, orjson.JSONDecodeError) as error:

@@ -98,12 +98,7 @@ def candidates() -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
 
 
 def draft(manifest: Manifest) -> str:
-    """Return a policy as commented YAML; the same manifest gives the same text.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
-    """
+    """Return a policy as commented YAML; the same manifest gives the same text."""
     return draft_of(facts_for(manifest, _asked()))
 
 

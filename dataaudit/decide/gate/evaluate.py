@@ -52,15 +52,7 @@ def evaluate(
     on: dt.date,
     fail_on: str = "fail",
 ) -> Verdict:
-    """Judge a manifest.
-
-    Args:
-        policy: The policy; :func:`dataaudit.decide.gate.run.policy_of` has found nothing wrong with it.
-        now: The manifest.
-        baseline: What rules of change compare with.
-        on: The day that waivers are held against.
-        fail_on: ``fail`` or ``warn``.
-    """
+    """Judge a manifest."""
     waivers = {waiver.fingerprint: waiver for waiver in policy.waivers if waiver.expires >= on}
     meaning = None if baseline is None else Meaning(baseline.core, now.core)
     sides = _Sides(policy, now, baseline, meaning)

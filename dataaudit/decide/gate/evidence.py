@@ -126,12 +126,7 @@ class Clues:
 
 
 def with_evidence(verdict: Verdict, clues: Clues) -> Verdict:
-    """Return the verdict with the shards that count most, for the worst of the cases that broke a rule, and for all.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that the manifest was published with.
-    """
+    """Return the verdict with the shards that count most, for the worst of the cases that broke a rule, and for all."""
     results, ranking = [], Ranking()
     for result in verdict.rules:
         cases = []

@@ -189,18 +189,7 @@ class Facts:
 def read_facts(
     manifest: Manifest, metrics: Collection[str], *, shards: Collection[str], partial: bool = False
 ) -> Facts:
-    """Read what rules about some metrics need; every table that is read is held against its digest in the core.
-
-    Args:
-        manifest: The manifest.
-        metrics: Names of metrics.
-        shards: Columns of the table of shards that are needed; none when it is not.
-        partial: Whether bad records of single shards are needed.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that the manifest was published with.
-    """
+    """Read what rules about some metrics need; every table that is read is held against its digest in the core."""
     core = manifest.core
     sources = _by_split(manifest.table("sources"), "source")
     return Facts(

@@ -56,14 +56,7 @@ class Compared:
 def judge(
     rule: Rule, record: Metric | None, compared: Compared | None = None, *, metric_held: bool = True
 ) -> Judgement:
-    """Judge one record.
-
-    Args:
-        rule: The rule.
-        record: What the manifest says; None when it ought to have a record and has none.
-        compared: The other number of a rule that compares.
-        metric_held: Whether the manifest has any record of the metric.
-    """
+    """Judge one record."""
     unusable = _unusable(rule, record, metric_held=metric_held)
     if unusable is not None or record is None or record.value is None:
         return unusable or _missing(rule, MISSING, absent=not metric_held)

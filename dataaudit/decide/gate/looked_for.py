@@ -36,11 +36,7 @@ _JUDGES = "detoxify "
 
 
 def check_detectors(policy: Policy, where: str) -> None:
-    """Compare the detectors that a policy demands with those that its rules rest on.
-
-    Raises:
-        ConfigError: No rule of the policy rests on one of them, so that nothing would come of the demand.
-    """
+    """Compare the detectors that a policy demands with those that its rules rest on."""
     used = {name for rule in policy.rules for name in _deciding(rule.metric)}
     for name in policy.detectors or ():
         if not _is_among(name, used):
@@ -171,14 +167,7 @@ def explained(rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Cas
 
 
 def lost_parts(rule: Rule, now: Facts, baseline: Facts | None, judged: Iterable[Case]) -> Iterator[Case]:
-    """Yield a case for each part that the baseline has a number of, the corpus still has, and no case speaks of.
-
-    Args:
-        rule: Of records, not of shards.
-        now: The manifest.
-        baseline: What it is compared with.
-        judged: The cases that the manifest's own parts give.
-    """
+    """Yield a case for each part that the baseline has a number of, the corpus still has, and no case speaks of."""
     if baseline is None or rule.allow_lost is not None or not now.has(rule.metric):
         return
     known_cases = {(case.stat, case.scope) for case in judged}

@@ -426,11 +426,7 @@ def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str
 
 
 def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None) -> Policy:
-    """Read a policy file; more and on are as of :func:`check_values`.
-
-    Raises:
-        ConfigError: It cannot be read, is not YAML, or is not a policy; every problem is named.
-    """
+    """Read a policy file; more and on are as of :func:`check_values`."""
     try:
         text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -442,26 +438,12 @@ def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None
 
 
 def parse_policy(text: str, *, where: str, more: Check | None = None, on: dt.date | None = None) -> Policy:
-    """Return the policy of a YAML document.
-
-    Raises:
-        ConfigError: As of :func:`load_policy`.
-    """
+    """Return the policy of a YAML document."""
     return check_values(load_yaml(text, where=where), where=where, more=more, on=on)
 
 
 def check_values(plain: Any, *, where: str, more: Check | None = None, on: dt.date | None = None) -> Policy:
-    """Return the policy of the plain values of a document.
-
-    Args:
-        plain: The values.
-        where: What it is called in messages.
-        more: What else may be wrong with a rule, so that all problems are named at once.
-        on: The day that the terms of waivers begin on; None: they are not looked at.
-
-    Raises:
-        ConfigError: It is no policy; every problem is named, those of rules by the rule's name.
-    """
+    """Return the policy of the plain values of a document."""
     rules, waivers = _entries(plain, "rules"), _entries(plain, "waivers")
     try:
         policy = Policy.model_validate(plain)

@@ -28,18 +28,7 @@ from dataaudit.metrics.relations import hold_together
 def check_proof(
     path: Path, manifest: Manifest, lists: Sequence[ListSeen], refuses: Collection[Kind] | None = None
 ) -> None:
-    """Refuse a record that does not prove it of this manifest, all that it trains on, and the lists of today.
-
-    Args:
-        path: The record.
-        manifest: What is judged.
-        lists: Quarantine lists that it was held against.
-        refuses: Kinds of difference that refuse it besides held-out documents; None: all.
-
-    Raises:
-        ManifestError: There is no such record.
-        ManifestMismatch: It proves nothing of this.
-    """
+    """Refuse a record that does not prove it of this manifest, all that it trains on, and the lists of today."""
     proof = read_proof(path)
     problem = _problem(proof, manifest, lists, refuses)
     if problem:
@@ -78,11 +67,7 @@ def _differences(proof: TokenProof, refuses: Collection[Kind] | None) -> str:
 
 
 def policy_of(given: Path | Mapping[str, Any] | Policy) -> Policy:
-    """Return a policy from a file, from what such a file says, or as it is, held against the catalogue of metrics.
-
-    Raises:
-        ConfigError: It cannot be read, or a rule of it could never be judged.
-    """
+    """Return a policy from a file, from what such a file says, or as it is, held against the catalogue of metrics."""
     if isinstance(given, Path):
         return load_policy(given, rule_problems, today())
     plain = given if isinstance(given, Policy) else dict(given)
@@ -98,25 +83,7 @@ def judge(
     on: dt.date | None = None,
     lists: Sequence[ListSeen] = (),
 ) -> Verdict:
-    """Judge a manifest, with evidence.
-
-    Args:
-        manifest: The manifest.
-        policy: What it has to keep, as :func:`policy_of` returns it.
-        baseline: An older manifest that rules of change compare with.
-        fail_on: ``fail`` or ``warn``.
-        on: The day of the verdict, to write an earlier one again or to look ahead; today, in UTC, by default. Waivers
-            are held against the clock as well: none that has expired by now holds again.
-        lists: Quarantine lists that the manifest was held against, of
-            :func:`dataaudit.decide.quarantine.released.held_against`.
-
-    Raises:
-        ConfigError: The policy asks for signed manifests, and nobody said whose signature counts; or it names a
-            quarantine list that nobody held the manifest against.
-        ManifestError: A manifest is absent or damaged, or the record of token files that the policy demands is.
-        ManifestMismatch: A table is not the one that its manifest was published with; or the policy asks
-            for a record of token files, which proves nothing.
-    """
+    """Judge a manifest, with evidence."""
     if policy.require_signature and not all(one.signed_by for one in (manifest, baseline) if one is not None):
         raise ConfigError(
             f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
@@ -153,12 +120,7 @@ def today() -> dt.date:
 
 
 def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Facts:
-    """Read the facts that a policy asks for; those of shards only where asked for.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that was published, or a number not what other tables determine.
-    """
+    """Read the facts that a policy asks for; those of shards only where asked for."""
     rules = policy.complete_rules
     hold_together(manifest, {rule.metric for rule in rules})
     kept = [one for rule in rules for one in shard_statistics(rule)]

@@ -48,12 +48,6 @@ def judge_shards(
     """Judge a statistic of every shard that was read; of coverage, of every shard.
 
     Return the cases that do not pass, or the nearest to the limit, without fingerprints; and how many have each state.
-
-    Args:
-        rule: The rule.
-        statistic: What it speaks of.
-        shards: The table of shards.
-        held_out: Of every split whether it is held out.
     """
     chosen = _chosen(rule, statistic, shards, held_out)
     values, denominators = _values_of_shards(statistic, chosen)
@@ -191,11 +185,7 @@ _FIELDS = ("split", "source", "language", "set", "entity", "rule")
 
 
 def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: str) -> None:
-    """Hold the entities that a policy names against those that are known: of a name written wrongly nothing is found.
-
-    Raises:
-        ConfigError: A rule names an entity that neither ships nor was looked for in either manifest.
-    """
+    """Refuse entities that a policy names and nobody knows: under a name written wrongly nothing is found."""
     problems = []
     for rule in policy.rules:
         metric = METRICS[rule.metric]

@@ -45,12 +45,7 @@ class AppliedFolder:
 
 
 def read_applied(folder: Path) -> AppliedFolder:
-    """Read a folder.
-
-    Raises:
-        QuarantineError: It is none of `apply`, or was written without a drop list.
-        QuarantineDamaged: A file of it is absent, or not the one that was written; or there is one more.
-    """
+    """Read a folder."""
     try:
         data = read_regular(folder / RECORD)
     except OSError as error:

@@ -204,11 +204,7 @@ def _breaks(path: str) -> bool:
 def _paths(
     form: str, located: Located_, path_of: Callable[[Located], str], wrong: Callable[[str], bool]
 ) -> dict[str, list[str]]:
-    """Return the paths of each split; names that a format cannot hold would be lost in silence, or become others.
-
-    Raises:
-        ConfigError: There are some.
-    """
+    """Return the paths of each split; names that a format cannot hold would be lost in silence, or become others."""
     found = {split: [path_of(one) for one in files] for split, files in located.items()}
     if bad := [path for paths in found.values() for path in paths if wrong(path)]:
         lines = [f"  - {path}" for path in bad[:_NAMED]]
@@ -280,15 +276,7 @@ class Applied:
 
 
 def apply(request: Request) -> Applied:
-    """Write the lists of a manifest's shards, and of documents, that loaders take.
-
-    Raises:
-        QuarantineError: The list is absent or of another version.
-        QuarantineDamaged: Lines of it cannot be read, or are lost.
-        ManifestError: A table of the manifest cannot be read.
-        ConfigError: The folder holds other things, or a name does not fit a format.
-        OSError: The folder cannot be written; what it held before is untouched.
-    """
+    """Write the lists of a manifest's shards, and of documents, that loaders take."""
     target = Path(os.path.abspath(request.out))
     _check_target(target)
     manifest, choice = request.manifest, request.choice

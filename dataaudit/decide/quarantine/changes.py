@@ -284,19 +284,7 @@ _LEAKS = frozenset({"train_val_overlap", "benchmark_contamination"})
 def add_requests(
     places: Sequence[str], manifest: Manifest | None, *, reason: str, metric: str | None, run: str | None
 ) -> tuple[list[AddRequest], list[str]]:
-    """Return what a user asks to leave out, and what an entry of it leaves out besides, in words.
-
-    Args:
-        places: Shards and rows as people write them, or digests.
-        manifest: Where the shards stand; None when only digests are given.
-        reason: Short code.
-        metric: Column of the table of shards whose value becomes evidence.
-        run: Id of a training run, as evidence.
-
-    Raises:
-        ConfigError: A place means nothing or several things, the shard has no digest, or there is no such number.
-        ManifestError: The table of shards cannot be read.
-    """
+    """Return what a user asks to leave out, and what an entry of it leaves out besides, in words."""
     columns = list(dict.fromkeys([*COLUMNS, *_numbers(metric)]))
     shards = None if manifest is None else manifest.table("shards", columns)
     requests, notes = [], []
@@ -324,16 +312,7 @@ def add_requests(
 
 
 def target_of(row: dict[str, Any], record: int | None = None) -> Target:
-    """Return what an entry of a shard, or of one of its records, names.
-
-    Args:
-        row: Of the table of shards, with the columns of :data:`dataaudit.decide.quarantine.selection.COLUMNS`.
-        record: The document's row; None for the shard.
-
-    Raises:
-        ConfigError: The shard was not read, so it has no digest, or it has no such row.
-        ManifestError: Its digests or its URI are none that a build writes.
-    """
+    """Return what an entry of a shard, or of one of its records, names."""
     name = f"{row['split']}/{row['uri']}"
     digests = digests_of(row) if record is None else row_digests_of(row)
     if not digests:

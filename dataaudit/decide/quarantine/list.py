@@ -41,11 +41,7 @@ _MODE = 0o644
 
 
 def read(path: Path) -> Contents:
-    """Read a list; a writer at work is waited for.
-
-    Raises:
-        QuarantineError: There is no such file, it cannot be read, or it is of another version.
-    """
+    """Read a list; a writer at work is waited for."""
     try:
         with _opened(path, os.O_RDONLY, fcntl.LOCK_SH) as (descriptor, _):
             data = _whole(descriptor)
@@ -60,10 +56,6 @@ def update(path: Path, decide: Decide, *, create: bool) -> tuple[Entry, ...]:
     """Let ``decide`` look at the list and append what it returns, which is on disk then; nobody else writes in between.
 
     With ``create`` a file is made when there is none, also for no entry: an empty file is a list.
-
-    Raises:
-        QuarantineError: The file cannot be written, is of another version, or is something else than such a list;
-            then it is as it was.
     """
     flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
     made = create and not path.exists()
@@ -358,15 +350,7 @@ class Quarantine:
     """Of documents, by either digest of their shard."""
 
     def holds(self, *, sha256: str | None = None, rows_digest: str | None = None) -> bool:
-        """Tell whether a whole shard is left out.
-
-        Args:
-            sha256: Of the shard's stored bytes, hex.
-            rows_digest: Of its documents, hex, as the manifest has it; finds a shard that was packed anew.
-
-        Raises:
-            ValueError: Neither is given: without a digest nothing can be said, and "no" would be a guess.
-        """
+        """Tell whether a whole shard is left out."""
         return any(digest in self._shards for digest in _given(sha256, rows_digest))
 
     def shard_entries(self, *, sha256: str | None = None, rows_digest: str | None = None) -> tuple[Entry, ...]:
@@ -374,13 +358,7 @@ class Quarantine:
         return _found(self._shards, _given(sha256, rows_digest))
 
     def rows(self, *, sha256: str | None = None, rows_digest: str | None = None) -> frozenset[int]:
-        """Return the rows of a shard that are left out one by one.
-
-        Args:
-            sha256: Of the shard's stored bytes, hex.
-            rows_digest: Of its documents, hex; give it only for a shard without bad records, whose rows are its
-                documents.
-        """
+        """Return the rows of a shard that are left out one by one."""
         entries = self.document_entries(sha256=sha256, rows_digest=rows_digest)
         return frozenset(entry.target.row for entry in entries if entry.target and entry.target.row is not None)
 
@@ -392,19 +370,7 @@ class Quarantine:
 def load_quarantine(
     path: Path, *, on: dt.date | None = None, ignore_bad_lines: bool = False, seen_by: Manifest | None = None
 ) -> Quarantine:
-    """Read a list for a loader.
-
-    Args:
-        path: The file.
-        on: The day that expiries are compared with, to take back expiries since; today, UTC, when None. A later day
-            frees nothing: what is in force by the clock is left out.
-        ignore_bad_lines: Go on although lines cannot be read; what they name is not left out then.
-        seen_by: A manifest that was built with an older state of the list, so that lines lost since are known.
-
-    Raises:
-        QuarantineError: There is no such file, or it is of another version.
-        QuarantineDamaged: Lines of it cannot be read, or are lost.
-    """
+    """Read a list for a loader."""
     with no_collection():
         contents, folded = read_folded(path, on=on, ignore_bad_lines=ignore_bad_lines)
         if seen_by is not None:

@@ -31,9 +31,6 @@ def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], lis
     Shards as ``split/uri``, and documents of other shards as ``split/uri:row``. What the build left out, by
     ``core.quarantine``, is not released. A row that the build did not name and that is no document (a bad record)
     cannot be told from one that is, and counts.
-
-    Raises:
-        ManifestError: The table of shards cannot be read.
     """
     left_out = rows_left_out(manifest)
     shards, documents = [], []
@@ -58,12 +55,6 @@ def held_against(
     """Compare a manifest with the list that a policy names and the given one; return what a verdict pins of them.
 
     The lists together have to have every line that the builds of the manifest and of the baseline saw.
-
-    Raises:
-        ReleasedHeldBack: Shards or documents that a list leaves out today are in the numbers.
-        QuarantineDamaged: Lines of a list cannot be read, or are lost: no list has what the build of a manifest saw.
-        QuarantineError: There is no such list, or it is of another version.
-        ManifestError: The table of shards cannot be read.
     """
     paths = {path.absolute(): path for path in (given, policy.list_path) if path is not None}
     lists = [(path, *read_folded(path)) for path in paths.values()]

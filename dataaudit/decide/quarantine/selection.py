@@ -103,9 +103,6 @@ def select(
     A shard goes by its digests: one that was packed anew is left out still, one whose rows have changed is not (but
     for ``exclude_changed``); the entry is then named as stale. What the build could not read was not audited, so it is
     left out too, but for ``keep_unread``.
-
-    Raises:
-        ManifestError: The table of shards cannot be read.
     """
     rows = manifest.table("shards", COLUMNS).to_pylist()
     numbers = {(row["split"], row["uri"]): row["shard"] for row in rows}
@@ -244,11 +241,7 @@ _NONE = np.zeros(0, dtype=np.int64)
 
 
 def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, choice: Choice) -> Drops:
-    """Return the documents of the kept shards to skip; ``selection`` and ``quarantine`` say which shards are kept.
-
-    Raises:
-        ManifestError: A table cannot be read.
-    """
+    """Return the documents of the kept shards to skip; ``selection`` and ``quarantine`` say which shards are kept."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
     work = _Work(
         held_out=np.array([shard.row["split"] in held_out for shard in selection.shards], dtype=bool),

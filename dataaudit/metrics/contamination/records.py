@@ -63,15 +63,7 @@ class _Found:
 def contamination(
     items: Items, sets: Sequence[SetFacts], counts: pa.Table, *, common_above: int, version: str
 ) -> list[Metric]:
-    """Return the metrics of every set.
-
-    Args:
-        items: The items of all sets.
-        sets: What else is known of them, in the same order.
-        counts: Of :data:`dataaudit.metrics.overlap.stage.COUNTS`, of all partitions.
-        common_above: Training documents above which an item is common.
-        version: Of the definition.
-    """
+    """Return the metrics of every set."""
     own = counts.filter(pc.equal(counts["kind"], ITEM))
     metrics: list[Metric] = []
     best, findable = items.best_judged(), can_be_judged(items)

@@ -50,12 +50,6 @@ def bad_share(bad: int, records: int, bad_bytes: int, text_bytes: int) -> float:
 
     A few long records hold most of a text as well as many short ones do. What of a bad record is text is not known, so
     all of it is compared with the text of the good ones: other columns, however large, make its share no smaller.
-
-    Args:
-        bad: Bad records.
-        records: All records.
-        bad_bytes: Decoded bytes of the bad ones; 0 for one without a text.
-        text_bytes: UTF-8 bytes of the texts of the good ones.
     """
     if not bad:
         return 0.0

@@ -76,11 +76,7 @@ _BYTES = {chr(byte): byte for byte in _SHOWN} | {chr(256 + place): byte for plac
 
 
 def token_text(piece: str) -> str:
-    """Return the text of a token between quotes, ``" jest"``; of one without a text of its own its entry.
-
-    Args:
-        piece: Its entry in the vocabulary, escaped, as the table `drift` has it.
-    """
+    """Return the text of a token between quotes, ``" jest"``; of one without a text of its own its entry."""
     entry = _ESCAPE.sub(lambda found: found[0].encode().decode("unicode_escape"), piece)
     if byte := _BYTE.fullmatch(entry):
         text = chr(int(byte[1], 16))

@@ -59,15 +59,7 @@ TOP_SOURCES = 100
 
 
 def read_reference(manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
-    """Return the token counts of a reference manifest, and why they cannot be compared where they cannot.
-
-    Args:
-        manifest: The reference; its corpus is never needed.
-        tokenizer: Of this build.
-
-    Raises:
-        ManifestError: It is damaged.
-    """
+    """Return the token counts of a reference manifest, and why they cannot be compared where they cannot."""
     told = manifest.core.tokenizer
     if (told.sha256, told.format, told.vocab_size) != (tokenizer.sha256, tokenizer.format, tokenizer.vocab_size):
         return Reference(TABLES["histogram"].schema.empty_table(), problem=OTHER_TOKENIZER), (
@@ -268,11 +260,7 @@ class Histogram(StageDefaults):
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: ``max_sources`` is below 1.
-        """
+        """Check the parameters."""
         if self.max_sources < 1:
             raise ValueError(f"max_sources: expected at least 1, found {self.max_sources}")
 
@@ -333,15 +321,7 @@ def drift_table(
     tokenizer: TokenizerFile,
     note: Callable[[str], None],
 ) -> dict[str, pa.Table]:
-    """Return the top tokens of the dataset, of each split and of its largest sources; none without a reference.
-
-    Args:
-        stage: The stage that counted.
-        merged: Partials by split (empty: all of them) and stage.
-        context: Context of a split, or of all.
-        tokenizer: Whose vocabulary names the tokens.
-        note: Where to say what is left out.
-    """
+    """Return the top tokens of the dataset, of each split and of its largest sources; none without a reference."""
     reference = context(None).reference
     if reference is None or reference.problem:
         return {}

@@ -140,20 +140,7 @@ MEMBERS = pa.schema(
 
 
 def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
-    """Join all documents whose key's first byte is in [start, stop).
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        start: First value of the first byte.
-        stop: Value after the last.
-
-    Returns:
-        ``counts``: duplicates by shard and source; shards without any are absent. ``members``: every document of a
-        group of equal ones, with the group's first document.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Join all documents whose key's first byte is in [start, stop)."""
     read = read_placed(files, ExactDup.emits[KEYS], start, stop)
     if read.table.num_rows == 0:
         return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})

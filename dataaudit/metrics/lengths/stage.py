@@ -42,11 +42,7 @@ class Lengths(StageDefaults):
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: ``max_distinct`` is below the values that buckets keep apart anyway.
-        """
+        """Check the parameters."""
         if self.max_distinct < EXACT_BELOW:
             raise ValueError(f"max_distinct: expected at least {EXACT_BELOW}, found {self.max_distinct}")
 

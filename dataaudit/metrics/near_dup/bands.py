@@ -99,16 +99,7 @@ class BandJoin:
     """Whether each split is held out."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``counts`` and ``met``, and the keyed rows ``pairs`` and ``crowds``, of the schemas of this module.
-
-        Args:
-            files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`; bands of every part of every shard.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return ``counts`` and ``met``, and the keyed rows ``pairs`` and ``crowds``, of the schemas of this module."""
         joined = [self._join(read_placed(files, BANDS, start, stop, part.rows)) for part in passes(files, start, stop)]
         pairs, crowds, met = zip(*joined, strict=True)
         keyed = {"pairs": pa.concat_tables(pairs), "crowds": pa.concat_tables(crowds)}
@@ -173,16 +164,7 @@ CLASS_MEMBERS = pa.schema([("first", pa.int64()), ("place", pa.int64()), ("sourc
 
 
 def link_classes(files: pa.Table, start: int, stop: int) -> Joined:
-    """Return ``members``: those of all classes of two or more whose digest's first byte is in [start, stop).
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        start: First value of the first byte.
-        stop: Value after the last.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Return ``members``: those of all classes of two or more whose digest's first byte is in [start, stop)."""
     placed = read_placed(files, DOCUMENTS, start, stop)
     if len(placed.places) == 0:
         return Joined(tables={"members": CLASS_MEMBERS.empty_table()})
@@ -218,11 +200,7 @@ class Sketched:
 
     @classmethod
     def read(cls, files: pa.Table, start: int, stop: int, values: int, chosen: Choose) -> Sketched:
-        """Read them; see :func:`dataaudit.scan.link.places.read_placed`.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Read them; see :func:`dataaudit.scan.link.places.read_placed`."""
         placed = read_placed(files, SKETCHES, start, stop, chosen)
         order = np.argsort(placed.places)
         sketches = sketch_matrix(placed.table["sketch"].take(pa.array(order)), values)
@@ -250,16 +228,7 @@ class SketchJoin:
     """Places of documents whose sketches the driver wants, ascending."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``drawn``, of schema :data:`SKETCHED`, and the keyed rows ``members``, of schema :data:`MEMBERS`.
-
-        Args:
-            files: With the rows ``sketches`` of every part and ``crowds`` of the first join.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return ``drawn``, of schema :data:`SKETCHED`, and the keyed rows ``members``, of schema :data:`MEMBERS`."""
         sketches, crowds = named(files, "sketches"), named(files, "crowds")
         members, drawn = [MEMBERS.empty_table()], [SKETCHED.empty_table()]
         for part in passes(sketches, start, stop):
@@ -289,16 +258,7 @@ class CrowdJoin:
     """What is compared and kept."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``missed`` and ``cut``, of the schemas of this module, and the keyed rows ``pairs``.
-
-        Args:
-            files: With the rows ``members`` of :class:`SketchJoin`.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return ``missed`` and ``cut``, of the schemas of this module, and the keyed rows ``pairs``."""
         joined = [self._join(read_all(files, MEMBERS, start, stop, part.rows)) for part in passes(files, start, stop)]
         parts, cuts, missed = zip(*joined, strict=True)
         pairs, cut = pa.concat_tables(parts), distinct(np.concatenate(cuts))

@@ -88,15 +88,7 @@ class _Documents:
 
 
 def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpus, cut: pa.Table) -> NearClusters:
-    """Find the components of the verified pairs and count the near-duplicates.
-
-    Args:
-        members: Of schema :data:`dataaudit.metrics.near_dup.bands.CLASS_MEMBERS`.
-        edges: left, right, intersection, union of the pairs at or above the threshold, each once.
-        sources: place, source of all documents in edges; may have more.
-        corpus: Shards and splits.
-        cut: Of schema :data:`dataaudit.metrics.near_dup.verify.CUT`: documents of which pairs were left out.
-    """
+    """Find the components of the verified pairs and count the near-duplicates."""
     lefts, rights = edges["left"].to_numpy(), edges["right"].to_numpy()
     nodes = distinct(np.concatenate([members["first"].to_numpy(), lefts, rights]))
     left, right = np.searchsorted(nodes, lefts), np.searchsorted(nodes, rights)

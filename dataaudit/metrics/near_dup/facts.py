@@ -185,12 +185,7 @@ def _measured(record: Metric | None) -> Measured | None:
 
 
 def section(near: Near | None, exact: float | None = None) -> Section:
-    """Return near-duplicates by split and source, who copies whom, and how large the clusters are.
-
-    Args:
-        near: What was found.
-        exact: Share of all documents that are exact duplicates, said beside it.
-    """
+    """Return near-duplicates by split and source, who copies whom, and how large the clusters are."""
     lead = (
         say("Exact duplicates were not searched for")
         if exact is None

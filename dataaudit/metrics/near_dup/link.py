@@ -86,12 +86,7 @@ _MUCH = 0.5
 
 
 def near_duplicates(context: LinkContext) -> LinkStep:
-    """Find the pairs, ask for their documents, verify them, and count.
-
-    Raises:
-        ClusterError: A join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Find the pairs, ask for their documents, verify them, and count."""
     search = _Search(context)
     members, pairs, neighbours = search.find()
     sets = NearSets(ngram=search.stage.ngram)

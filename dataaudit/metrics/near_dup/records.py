@@ -56,14 +56,6 @@ class NeighbourJoin:
         """Return ``candidates``, and ``done``: the number of drawn documents whose neighbours all are among them.
 
         The keyed rows are the candidates; they stand for no bucket.
-
-        Args:
-            files: With the rows ``sketches`` of every part.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
         """
         values = self.sketches.shape[1]
         least, sure = least_agreement(values, self.threshold), sure_agreement(values, self.threshold)
@@ -107,14 +99,7 @@ class Recall:
 
     @classmethod
     def of(cls, drawn: np.ndarray, verified: pa.Table, edges: pa.Table, threshold: float) -> Recall:
-        """Return them.
-
-        Args:
-            drawn: int64[d] the documents that were looked for in all partitions.
-            verified: Of schema :data:`.verify.VERIFIED`; pairs of no bucket are those of drawn documents.
-            edges: Those that the search found.
-            threshold: Jaccard similarity of a near-duplicate.
-        """
+        """Return them."""
         bands, rights = verified["bands"].to_numpy(), verified["right"].to_numpy()
         similarity = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1)
         near = (bands == NO_BUCKET) & (similarity >= threshold) & np.isin(rights, drawn)
@@ -150,14 +135,7 @@ class NearCounts:
 
 
 def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, recall: Recall) -> list[Metric]:
-    """Return the records of the whole dataset that do not come from partials.
-
-    Args:
-        stage: With its parameters.
-        counts: What was counted.
-        clusters: What was found.
-        recall: What became of the drawn documents.
-    """
+    """Return the records of the whole dataset that do not come from partials."""
     whole, sizes, documents = Scope(), clusters.sizes, counts.documents
 
     def counted(stat: str, value: int, unit: str, n: int, scope: Scope = whole) -> Metric:
@@ -295,13 +273,7 @@ def _share(stage: NearDup, stat: str, good: int, tried: int, scope: Scope, reaso
 
 
 def reference_metrics(stage: NearDup, found: Mapping[str | None, InReference], problem: str = "") -> list[Metric]:
-    """Return the documents of each split, and of all (None), that are near-duplicates of the reference's.
-
-    Args:
-        stage: With its parameters.
-        found: By split; with a problem only the keys count.
-        problem: Why nothing was compared, if so.
-    """
+    """Return the documents of each split, and of all (None), that are near-duplicates of the reference's."""
     metrics = []
     for split, counts in found.items():
         scope, documents = Scope(split=split), counts.documents

@@ -59,16 +59,7 @@ class ReferenceJoin:
     """First older documents of a larger bucket that are taken."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return the keyed rows ``pairs``, of schema :data:`.bands.PAIRS`: left is the older one.
-
-        Args:
-            files: With the rows ``bands`` of this corpus and ``older`` of the other.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return the keyed rows ``pairs``, of schema :data:`.bands.PAIRS`: left is the older one."""
         older = BucketRows.of(read_placed(named(files, "older"), BANDS, start, stop))
         rows = BucketRows.of(read_placed(named(files, "bands"), BANDS, start, stop))
         older = older.take(older.first_of_same())
@@ -106,14 +97,7 @@ class InReference:
 
 
 def equal_values(left: np.ndarray, right: np.ndarray, lefts: np.ndarray, rights: np.ndarray) -> np.ndarray:
-    """Return int64[p], how many values the signatures of each pair share.
-
-    Args:
-        left: uint32[a, num_perm] signatures.
-        right: uint32[b, num_perm] signatures.
-        lefts: int64[p] rows of ``left``.
-        rights: int64[p] rows of ``right``.
-    """
+    """Return int64[p], how many values the signatures of each pair share."""
     step = 1 << 16
     counts = [
         (left[lefts[start : start + step]] == right[rights[start : start + step]]).sum(axis=1)
@@ -123,13 +107,7 @@ def equal_values(left: np.ndarray, right: np.ndarray, lefts: np.ndarray, rights:
 
 
 def decide(counts: np.ndarray, num_perm: int, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tell for numbers of equal values whether the estimate, its lower and its upper bound reach the threshold.
-
-    Args:
-        counts: int64[n] equal values, or :data:`EXACTLY`.
-        num_perm: Values of a signature.
-        threshold: Jaccard similarity of a near-duplicate.
-    """
+    """Tell for numbers of equal values whether the estimate, its lower and its upper bound reach the threshold."""
     bounds = [clopper_pearson(number, num_perm, CONFIDENCE) for number in range(num_perm + 1)]
     tables = (
         [number / num_perm >= threshold for number in range(num_perm + 1)] + [True],
@@ -143,16 +121,7 @@ def decide(counts: np.ndarray, num_perm: int, threshold: float) -> tuple[np.ndar
 def count_matches(
     places: np.ndarray, counts: np.ndarray, members: pa.Table, splits: np.ndarray, *, num_perm: int, threshold: float
 ) -> np.ndarray:
-    """Return int64[s, 3]: by split, documents near by estimate, by its lower and by its upper bound.
-
-    Args:
-        places: int64[n] documents that share a band with an older one, each the first of its class.
-        counts: int64[n] equal values of their best match, or :data:`EXACTLY`.
-        members: Of schema :data:`dataaudit.metrics.near_dup.bands.CLASS_MEMBERS`: who else has the same words.
-        splits: int32[shards] split of each shard.
-        num_perm: Values of a signature.
-        threshold: Jaccard similarity of a near-duplicate.
-    """
+    """Return int64[s, 3]: by split, documents near by estimate, by its lower and by its upper bound."""
     found = np.zeros((int(splits.max(initial=0)) + 1, 3), dtype=np.int64)
     if len(places) == 0:
         return found
@@ -181,16 +150,7 @@ class SignatureFiles:
     """Values of a signature."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return their rows of the table `signatures`, and the files, as ``shard`` and ``data``, bytes of Parquet.
-
-        Args:
-            files: With the rows ``signatures`` of some shards, those of a shard one after the other.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return their rows of the table `signatures`, and the files, as ``shard`` and ``data``, bytes of Parquet."""
         schema, shards = signature_schema(self.num_perm), dict[int, list[pa.Table]]()
         for shard, first_row, table in each_listed(files, start, stop):
             ordered = table.take(pa.array(np.argsort(table["row"].to_numpy())))
@@ -211,15 +171,7 @@ class SignatureFiles:
 
 
 def collect_signatures(context: LinkContext) -> tuple[pa.Table, Callable[[Path], None]]:
-    """Put the signatures of every shard together in the store.
-
-    Returns:
-        The table `signatures`, and what copies the files into the manifest's folder of them.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Keyed rows are absent or damaged.
-    """
+    """Put the signatures of every shard together in the store."""
     stage, store = context.stage, context.store
     assert isinstance(stage, NearDup)
     joined = context.join(
@@ -275,17 +227,7 @@ class _Signatures:
 
 
 def match_reference(context: LinkContext, documents: int) -> BestMatches | str:
-    """Return the best match of each document in the reference, or why there is none.
-
-    Args:
-        context: What the family works with.
-        documents: Documents of this corpus.
-
-    Raises:
-        ClusterError: A join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-        ManifestError: The reference's signatures are damaged.
-    """
+    """Return the best match of each document in the reference, or why there is none."""
     stage, folder = context.stage, context.older
     assert isinstance(stage, NearDup)
     if folder is None:
@@ -383,16 +325,7 @@ class WantedSignatures:
     """Address of the places of the documents, as keyed rows."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``found``: place, class and signature of the documents.
-
-        Args:
-            files: With the rows ``signatures`` of some shards.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return ``found``: place, class and signature of the documents."""
         places = read_keyed(self.wanted, start, stop)["place"].to_numpy()
         pieces = [_FOUND.empty_table()]
         for shard, first_row, table in each_listed(files, start, stop):

@@ -35,16 +35,7 @@ SIGNATURES = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("signature
 def emit_tables(
     batch: DocBatch, *, ngram: int, num_perm: int, bands: int, rows: int, signatures: bool
 ) -> dict[str, pa.Table]:
-    """Return the keyed tables of some documents; those without words are in none.
-
-    Args:
-        batch: With words.
-        ngram: Words of a shingle.
-        num_perm: Values of a signature.
-        bands: Bands of a signature.
-        rows: Values of a band.
-        signatures: Whether to emit signatures.
-    """
+    """Return the keyed tables of some documents; those without words are in none."""
     words = batch.get(WORDS)
     has_words = words.num_words() > 0
     values, classes = sketch(words.hashes, words.offsets, ngram=ngram, num_perm=num_perm)
@@ -137,11 +128,7 @@ class NearDup(StageDefaults):
     }
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: One is out of its range, or no number of bands reaches the target.
-        """
+        """Check the parameters."""
         ranges: dict[str, tuple[float, float]] = {
             "threshold": (0.3, 1),
             "target_recall": (0.5, 0.9999),

@@ -51,16 +51,7 @@ class PairJoin:
     """Of a sketch."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``candidates``, ``cut`` and ``dropped``; the keyed rows ``candidates`` are those of the table.
-
-        Args:
-            files: With the rows ``pairs`` of the joins before.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return ``candidates``, ``cut`` and ``dropped``; the keyed rows ``candidates`` are those of the table."""
         _, likely = self.limits.agreements(self.values)
         parts = [
             _candidates(read_all(files, PAIRS, start, stop, part.rows), self.limits.most, likely)
@@ -134,10 +125,6 @@ def partition_bits(candidates: pa.Table, document_bytes: int) -> int:
     """Return how many bits of the key number the partitions, so that the sets of one are about 128 MB.
 
     The set of a document is written for every partition that it has pairs in: few partitions are few copies.
-
-    Args:
-        candidates: Of schema :data:`CANDIDATES`.
-        document_bytes: Bytes of an average document; its set takes a half more.
     """
     documents = len(distinct(np.concatenate([candidates["left"].to_numpy(), candidates["right"].to_numpy()])))
     wanted = documents * document_bytes * 3 // 2 // _BYTES_AT_ONCE
@@ -203,16 +190,7 @@ class VerifyJoin:
     """Of :func:`partition_bits`: a partition of keys holds whole ones of these."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``verified``, of schema :data:`VERIFIED`.
-
-        Args:
-            files: With the keyed rows ``candidates`` and the task's ``sets``.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Return ``verified``, of schema :data:`VERIFIED`."""
         candidates, sets = named(files, "candidates"), named(files, "sets")
         number = 1 << max(0, self.bits - 8)
         parts = [
@@ -278,13 +256,7 @@ class Sample:
 
 
 def sample_pairs(members: pa.Table, edges: pa.Table, size: int) -> Sample:
-    """Draw reported pairs by a hash of their places, those of equal words among them.
-
-    Args:
-        members: Of schema :data:`dataaudit.metrics.near_dup.bands.CLASS_MEMBERS`.
-        edges: left, right of the verified pairs.
-        size: Pairs to draw; all when there are fewer.
-    """
+    """Draw reported pairs by a hash of their places, those of equal words among them."""
     later = members.filter(pc.not_equal(members["first"], members["place"]))
     lefts = np.concatenate([later["first"].to_numpy(), edges["left"].to_numpy()])
     rights = np.concatenate([later["place"].to_numpy(), edges["right"].to_numpy()])
@@ -315,14 +287,7 @@ class NearChecks:
 
 
 def count_right(sample: Sample, shards: np.ndarray, checks: pa.Table, threshold: float) -> tuple[int, int]:
-    """Return how many pairs were checked, and how many of them are near-duplicates by their text.
-
-    Args:
-        sample: The pairs.
-        shards: int32[c] shard of each check.
-        checks: row (of the shard), digests.
-        threshold: Jaccard similarity of a near-duplicate.
-    """
+    """Return how many pairs were checked, and how many of them are near-duplicates by their text."""
     places = places_of(shards, checks["row"].to_numpy()).tolist()
     digests = dict(zip(places, map(frozenset, checks["digests"].to_pylist()), strict=True))
     checked = right = 0

@@ -54,11 +54,6 @@ def common_text(held_out: HeldOut, documents: Mapping[int, np.ndarray], limits: 
 
     Wide 13-grams are common where they are a smaller part of some held-out document; of text that only documents hold
     that mostly consist of such text, the very wide ones are.
-
-    Args:
-        held_out: The documents.
-        documents: By kind, int64[k]: the training documents that hold each gram.
-        limits: Above which they are common.
     """
     grams = held_out.grams
     wide, very_wide = (documents[GRAM] > limit for limit in (limits.wide, limits.very_wide))
@@ -126,12 +121,6 @@ class CommonText:
         a training document holds, all common ones from the first to the last are taken to be among those: the least
         that it can share. The same holds for the words of an edited copy, which is none without as many words, and as
         large a share of them, as one needs; nor is it one where too many training documents have one of that document.
-
-        Args:
-            rules: int64[n] GRAM, SPAN, WHOLE or EDITED.
-            targets: int64[n] held-out documents.
-            numbers: int64[n] each: words or 13-grams in common, of so many, ``first`` and ``length``, as in
-                :attr:`dataaudit.scan.corpus.protected.held_out.MatchBatch.held_out`.
         """
         shared, of, firsts, lengths = numbers
         own, own_of = shared.copy(), of.copy()
@@ -204,13 +193,7 @@ def find_leaks(
     seen: Mapping[int, np.ndarray],
     common: Mapping[int, np.ndarray] | None = None,
 ) -> Leaks:
-    """Return which documents leaked.
-
-    Args:
-        placed: By kind, the grams of the documents.
-        seen: By kind, bool[k]: the grams that are in training data.
-        common: By kind, uint8[g]: 1 where a gram does not count, in training data or in the document.
-    """
+    """Return which documents leaked."""
     here = {kind: seen[kind][grams.entries] for kind, grams in placed.items()}
     grams, spans, wholes = placed[GRAM], placed[SPAN], placed[WHOLE]
     left_out = common or {kind: np.zeros(len(placed[kind].entries), dtype=np.uint8) for kind in (GRAM, WHOLE)}
@@ -238,18 +221,7 @@ def overlap(
     edited: Mapping[str, np.ndarray],
     version: str,
 ) -> list[Metric]:
-    """Return the metrics of every held-out split, and of all together.
-
-    Args:
-        held: The documents that were looked for.
-        splits: Names of the held-out splits.
-        split_of: int64[d] split of every document, -1 for one that is not in the numbers.
-        seen: Of :data:`dataaudit.metrics.overlap.stage.SEEN`, of all partitions.
-        documents: Of :func:`documents_with`.
-        common: Of :func:`dataaudit.metrics.overlap.leakage.common_text`.
-        edited: By statistic, bool[d]: the documents of which a training document has an edited copy.
-        version: Of the definition.
-    """
+    """Return the metrics of every held-out split, and of all together."""
     placed, known = _placed(held), {kind: number > 0 for kind, number in documents.items()}
     whole, rare = find_leaks(placed, known), find_leaks(placed, known, common)
     metrics: list[Metric] = []

@@ -82,11 +82,7 @@ class Overlap(StageDefaults):
     }
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: One is out of range.
-        """
+        """Check the parameters."""
         if not 1_000 <= self.max_grams <= 1_000_000_000:
             raise ValueError(f"max_grams: expected 1,000 to 1,000,000,000, found {self.max_grams}")
         if self.max_rows < 1:
@@ -245,19 +241,7 @@ COPIED = pa.schema([("shard", pa.int32()), ("source", pa.string()), ("held_out",
 
 
 def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
-    """Add up the documents that hold a protected gram, over all shards.
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-
-    Returns:
-        ``seen``: of schema :data:`SEEN`, a row for each gram and source.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged.
-    """
+    """Add up the documents that hold a protected gram, over all shards."""
     rows = read_placed(files, Overlap.emits[GRAM_ROWS], start, stop).table
     seen = rows.group_by(["kind", "entry", "source"], use_threads=False).aggregate([("documents", "sum")])
     seen = seen.rename_columns({"documents_sum": "documents"}).select(SEEN.names).cast(SEEN)
@@ -266,24 +250,7 @@ def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
 
 
 def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int, common: CommonText) -> Joined:
-    """Count the documents that hold a protected item or document, and list the first of them.
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-        max_rows: Rows that are listed of a target and part.
-        common: What very many training documents hold of held-out ones.
-
-    Returns:
-        ``counts``: of schema :data:`COUNTS`, a row for each target, part, tier and source, those with an edited copy
-        apart, as the part ``EDITED``; ``own`` of its documents hold more than common text. ``rows``: of schema
-        :data:`ROWS`, the first in the manifest's order, those of common text alone after all others. ``copies``, for
-        :func:`link_copies`: the documents with a span, a whole document or an edited copy that is not common.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged.
-    """
+    """Count the documents that hold a protected item or document, and list the first of them."""
     read = read_placed(files, Overlap.emits[MATCH_ROWS], start, stop)
     if read.table.num_rows == 0:
         empty = {"counts": COUNTS.empty_table(), "rows": ROWS.empty_table()}
@@ -331,19 +298,7 @@ def _without_common(placed: pa.Table, common: CommonText) -> tuple[pa.Table, pa.
 
 
 def link_copies(files: pa.Table, start: int, stop: int) -> Joined:
-    """Count the training documents that hold a copy of held-out text that is not common.
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`, those of ``copies``.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-
-    Returns:
-        ``copied``: of schema :data:`COPIED`, by shard and source.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged.
-    """
+    """Count the training documents that hold a copy of held-out text that is not common."""
     once = read_all(files, COPIES, start, stop).group_by(["shard", "row", "source"], use_threads=False).aggregate([])
     counted = once.group_by(["shard", "source"], use_threads=False).aggregate([([], "count_all")])
     counted = counted.rename_columns({"count_all": "held_out"}).select(COPIED.names).cast(COPIED)

@@ -49,11 +49,7 @@ class Padding(StageDefaults):
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: One is out of its range, or the contexts are not ascending.
-        """
+        """Check the parameters."""
         if not 1 <= len(self.contexts) <= _MAX_CONTEXTS or list(self.contexts) != sorted(set(self.contexts)):
             raise ValueError(f"contexts: expected 1 to {_MAX_CONTEXTS} ascending lengths, found {list(self.contexts)}")
         if not all(16 <= context <= _MAX_CONTEXT for context in self.contexts):

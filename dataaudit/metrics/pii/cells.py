@@ -106,14 +106,7 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
 def shard_counts(
     cells: PiiCells, shard: int, documents: int, tokens: int
 ) -> tuple[Count, dict[tuple[str, str], Count]]:
-    """Return what may be shown of a shard, rounded: in all, and by entity and tier of all that the dataset holds.
-
-    Args:
-        cells: Of the manifest.
-        shard: Its ordinal.
-        documents: Of the shard.
-        tokens: Of the shard.
-    """
+    """Return what may be shown of a shard, rounded: in all, and by entity and tier of all that the dataset holds."""
     held, counts = cells.shards.get(shard, {}), {}
     for key, (hidden, below) in cells.hidden_in_shards.items():
         cell = held.get(key, _NONE)
@@ -251,10 +244,6 @@ def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[i
     """Return the indexes of records that are not shown: of personal data those that are too few; of others none.
 
     Such a record is left out as a whole: that there is one tells that something was found.
-
-    Args:
-        manifest: The manifest.
-        records: Records of it, of any metrics.
     """
     own = [index for index, record in enumerate(records) if record.metric == METRIC]
     if not own or (cells := pii_cells(manifest)) is None:

@@ -189,12 +189,7 @@ _UNITS = {DOCUMENTS: "ratio", HITS: "hits per million tokens", CONFIRMED: "ratio
 
 
 def personal_data(context: LinkContext) -> LinkStep:
-    """Gather the findings, draw the sample, have it analyzed, and estimate.
-
-    Raises:
-        ClusterError: A join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Gather the findings, draw the sample, have it analyzed, and estimate."""
     analyzer, settings = context.content.analyzer, context.config.pii
     findings = findings_table(context)
     question = Question(

@@ -269,11 +269,7 @@ Bounds = Mapping[str, tuple[float | None, float | None]]
 
 
 def exact(value: float) -> Fraction:
-    """Return the fraction that a decimal number is written as.
-
-    Raises:
-        ValueError: It is negative, over 10^9 or has more than six decimals.
-    """
+    """Return the fraction that a decimal number is written as."""
     fraction = Fraction(repr(value))
     if not 0 <= fraction <= 10**9 or fraction.denominator > _EXACT:
         raise ValueError(f"expected a number from 0 to 10^9 with at most six decimals, found {value!r}")
@@ -295,13 +291,7 @@ def whole_bound(name: str, overrides: Bounds) -> int:
 
 
 def rejected(rule: Rule, counts: Mapping[str, np.ndarray], overrides: Bounds) -> np.ndarray:
-    """Return bool[n]: the documents that a rule rejects.
-
-    Args:
-        rule: The rule.
-        counts: int64[n] of every count by name.
-        overrides: Bounds by rule that replace the published ones.
-    """
+    """Return bool[n]: the documents that a rule rejects."""
     if rule.kept_lines:
         least = whole_bound("c4.sentences", overrides)
         return np.asarray((counts["sentences"] >= least) & (counts[rule.parts[0]] < least))
@@ -345,11 +335,7 @@ class Filters(StageDefaults):
     needs: ClassVar[tuple[Annotation[Any], ...]] = (TOKENS,)
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: A set, a rule or a bound that does not exist.
-        """
+        """Check the parameters."""
         for chosen in self.sets:
             if chosen not in SETS:
                 raise ValueError(f"sets: unknown set {chosen!r}{nearest(chosen, list(SETS))}")

@@ -44,11 +44,6 @@ def extents(reaches: pa.Table, num_seeds: int, floor: int) -> list[tuple[int, in
 
     To the right, then to the left, as far as 0.95 of the documents and of the occurrences of the seed, and ``floor``
     documents, go.
-
-    Args:
-        reaches: Of the schema REACH, of the whole corpus, by seed.
-        num_seeds: Seeds of the round.
-        floor: Documents that hold a hotspot at least.
     """
     columns = [reaches[name].to_numpy() for name in reaches.column_names]
     bounds = np.searchsorted(columns[0], np.arange(num_seeds + 1)).tolist()
@@ -180,11 +175,6 @@ def find_hotspots(runs: pa.Table, floor: int, match: Match) -> Found:
     documents and occurrences, and ``floor`` documents. A span is a hotspot of its own when, where it stands first, 50
     words in a row of it lie in no earlier hotspot; else it is a variant of one: shorter, longer by less, or shifted.
     So all of the 50 words that ``floor`` documents hold share, where they stand first, a word with a hotspot.
-
-    Args:
-        runs: Of the schema RUNS, of all host documents, of windows that at least ``floor`` documents hold.
-        floor: Documents that hold a hotspot at least.
-        match: How to match a round with the corpus.
     """
     hosts = hosts_of(runs)
     cover = Cover(hosts)
@@ -235,11 +225,7 @@ class SavedSearch:
     """Of the file."""
 
     def load(self) -> Search:
-        """Read it, once a process.
-
-        Raises:
-            DamagedFileError: It is absent or damaged.
-        """
+        """Read it, once a process."""
         return _load(self.path, self.sha256)
 
 
@@ -265,19 +251,7 @@ MEMBERS = pa.schema([("hotspot", pa.int64()), ("document", pa.int64()), ("start"
 
 
 def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: SavedSearch) -> Joined:
-    """Return how far around each seed documents agree with its path: ``reaches``, of :data:`REACH`.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows RUN_ROWS of
-        :mod:`dataaudit.metrics.repeats.runs`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-        floor: Documents that hold a window at least.
-        search: What is searched for.
-
-    Raises:
-        DamagedFileError: Files, or what is searched for, are absent or damaged.
-    """
+    """Return how far around each seed documents agree with its path: ``reaches``, of :data:`REACH`."""
     wanted = search.load()
     numbers, times = numbers_of(wanted.firsts), wanted.times["times"].to_numpy()
     found = [reach(runs, numbers, wanted.round, times) for runs in runs_by_file(files, start, stop, floor)]
@@ -285,19 +259,7 @@ def link_reaches(files: pa.Table, start: int, stop: int, *, floor: int, search: 
 
 
 def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: SavedSearch) -> Joined:
-    """Return ``members``, of :data:`MEMBERS`, and ``covered``, the words in repeated spans, of COVERAGE.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows RUN_ROWS of
-        :mod:`dataaudit.metrics.repeats.runs`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-        floor: Documents that hold a window at least.
-        search: What is searched for; its round is that of :func:`dataaudit.metrics.repeats.hosts.final_round`.
-
-    Raises:
-        DamagedFileError: Files, or what is searched for, are absent or damaged.
-    """
+    """Return ``members``, of :data:`MEMBERS`, and ``covered``, the words in repeated spans, of COVERAGE."""
     wanted = search.load()
     numbers = numbers_of(wanted.firsts)
     found, covered = [MEMBERS.empty_table()], [COVERAGE.empty_table()]
@@ -308,17 +270,7 @@ def link_members(files: pa.Table, start: int, stop: int, *, floor: int, search: 
 
 
 def reach(runs: pa.Table, numbers: Numbers, round_: Round, times: np.ndarray) -> pa.Table:
-    """Return how far around each seed some documents agree with its path.
-
-    Args:
-        runs: All of theirs, of the schema RUNS, by document and start.
-        numbers: Of windows.
-        round_: Paths and seeds.
-        times: int64[f] how often each file is listed.
-
-    Returns:
-        Of :data:`REACH`; ``seed`` is a row of the round's seeds.
-    """
+    """Return how far around each seed some documents agree with its path."""
     seed, document, _, left, right = _matches(runs, numbers, round_)
     order = np.lexsort((-right, -(left + right), document, seed))
     seed, document, left, right = seed[order], document[order], left[order], right[order]
@@ -338,13 +290,7 @@ def add_reaches(tables: list[pa.Table]) -> pa.Table:
 
 
 def members(runs: pa.Table, numbers: Numbers, final: Round) -> pa.Table:
-    """Return every occurrence of every hotspot in some documents: of :data:`MEMBERS`, by document, start, hotspot.
-
-    Args:
-        runs: All of theirs, of the schema RUNS, by document and start.
-        numbers: Of windows.
-        final: Of :func:`dataaudit.metrics.repeats.hosts.final_round`.
-    """
+    """Return every occurrence of every hotspot in some documents: of :data:`MEMBERS`, by document, start, hotspot."""
     seed, document, place, left, right = _matches(runs, numbers, final)
     path = final.path_runs()
     sizes = np.bincount(path.owners, path.sizes).astype(np.int64)

@@ -45,11 +45,7 @@ class Numbers:
 
 
 def numbers_of(firsts: pa.Table) -> Numbers:
-    """Return the numbers of windows.
-
-    Args:
-        firsts: Columns ``document``, ``start``, ``windows`` of all runs of windows that stand there first.
-    """
+    """Return the numbers of windows."""
     document = firsts["document"].to_numpy()
     documents, places = np.unique(document, return_inverse=True)
     keys = places.astype(np.int64) << _PLACE_BITS | firsts["start"].to_numpy()
@@ -125,11 +121,7 @@ class Hosts:
 
 
 def hosts_of(runs: pa.Table) -> Hosts:
-    """Return the host documents.
-
-    Args:
-        runs: Of the schema RUNS, of all host documents, in any order.
-    """
+    """Return the host documents."""
     order = np.lexsort((runs["start"].to_numpy(), runs["document"].to_numpy()))
     ordered = runs.take(pa.array(order))
     firsts = np.flatnonzero(is_first(ordered))
@@ -232,13 +224,7 @@ def _seeds(hosts: Hosts, seeds: Sequence[tuple[int, int, int]]) -> pa.Table:
 
 
 def final_round(hosts: Hosts, spans: Sequence[tuple[int, int, int, int]]) -> Round:
-    """Return the round that finds every occurrence of spans.
-
-    Args:
-        hosts: Where they stand.
-        spans: (document, first window, last window, number of a window within) of each, which is then the path of
-            the same index.
-    """
+    """Return the round that finds every occurrence of spans."""
     paths: list[tuple[int, int, int, int]] = []
     seeds: list[tuple[int, int, int, int, int]] = []
     runs = hosts.runs

@@ -64,14 +64,6 @@ def link_index(files: pa.Table, start: int, stop: int) -> Joined:
     """Return all fingerprints with their shards, keyed ``index``, of :data:`INDEX_ROWS`.
 
     The key is the fingerprint, high byte last as in the rows it is made of; memory is 64 bytes a row of the range.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows FINGERPRINT_ROWS.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     read = read_placed(files, FINGERPRINT_ROWS, start, stop)
     word = pc.add(read.table["position"], pc.cast(read.table["offset"], pa.uint32()))
@@ -80,15 +72,7 @@ def link_index(files: pa.Table, start: int, stop: int) -> Joined:
 
 
 def write_index(folder: Path, paths: Sequence[Path]) -> None:
-    """Write the index of a corpus.
-
-    Args:
-        folder: An empty one.
-        paths: Keyed rows of :data:`INDEX_ROWS`, in the order of their keys; one is held at a time.
-
-    Raises:
-        DamagedFileError: One is absent or damaged.
-    """
+    """Write the index of a corpus."""
     names: list[str] = []
     for path in paths:
         table = read_keyed(path, 0, 256)

@@ -89,12 +89,7 @@ HASHES = pa.schema([("hotspot", pa.int64()), ("hash", pa.uint64())])
 
 
 def spans_of(members: pa.Table, covered: pa.Table) -> pa.Table:
-    """Return what is wanted: ``document``, ``hotspot``, ``start``, ``stop``.
-
-    Args:
-        members: Of the schema MEMBERS of :mod:`dataaudit.metrics.repeats.find`.
-        covered: Of the schema COVERAGE of :mod:`dataaudit.metrics.repeats.runs`.
-    """
+    """Return what is wanted: ``document``, ``hotspot``, ``start``, ``stop``."""
     tables = [members, covered.append_column("hotspot", pa.array(np.full(covered.num_rows, ANY)))]
     return pa.concat_tables([table.select(["document", "hotspot", "start", "stop"]) for table in tables])
 
@@ -112,13 +107,7 @@ class RepeatedSpans:
     emits: ClassVar[Mapping[str, pa.Schema]] = {}
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
-        """Return PLACES, TOTALS and HASHES of the documents of a batch.
-
-        Args:
-            batch: Documents with their words.
-            wanted: Of :data:`SPANS`.
-            encode: The tokenizer.
-        """
+        """Return PLACES, TOTALS and HASHES of the documents of a batch."""
         columns = [wanted[name].to_numpy() for name in SPANS.names]
         order = np.lexsort((columns[2], columns[1], columns[0]))
         row, hotspot, start, stop = (column[order] for column in columns)
@@ -209,16 +198,7 @@ _SUMS = ("documents", "occurrences", "tokens")
 def hotspot_tables(
     covered: SecondPassResult, words: np.ndarray, variants: np.ndarray
 ) -> tuple[dict[str, pa.Table], np.ndarray]:
-    """Return ``hotspots`` and ``hotspot_members``, and the number of every hotspot.
-
-    Args:
-        covered: What was found of :class:`dataaudit.metrics.repeats.link.RepeatedSpans`.
-        words: int64[h] words of each hotspot, in the order in which they were found.
-        variants: int64[h] spans merged into each.
-
-    Returns:
-        The tables, and int64[h] numbers from 1: by documents, then occurrences, most first, then by first place.
-    """
+    """Return ``hotspots`` and ``hotspot_members``, and the number of every hotspot."""
     places, seen = covered.table("places", _PLACES), covered.table("totals", _SEEN)
     seen = seen.filter(pc.not_equal(seen["hotspot"], ANY))
     totals = {name: _sums(seen["hotspot"].to_numpy(), seen[name].to_numpy(), len(words)) for name in _SUMS}
@@ -248,12 +228,7 @@ def hotspot_tables(
 
 
 def repeat_partials(covered: SecondPassResult, numbers: np.ndarray) -> dict[str, pa.Table]:
-    """Return what is added to the partials of the stage ``repeats``, by shard and source.
-
-    Args:
-        covered: As above.
-        numbers: int64[h] number of every hotspot.
-    """
+    """Return what is added to the partials of the stage ``repeats``, by shard and source."""
     seen = covered.table("totals", _SEEN)
     whole = pc.equal(seen["hotspot"], ANY)
     every, spots = seen.filter(whole), seen.filter(pc.invert(whole))
@@ -342,12 +317,7 @@ class _Homes:
 
 
 def repeated_spans(context: LinkContext) -> LinkStep:
-    """Find the hotspots of the training splits.
-
-    Raises:
-        ClusterError: The work cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Find the hotspots of the training splits."""
     stage = cast("Repeats", context.stage)
     tokens = context.survey.total(stage.name, "repeats", "tokens")
     listed = context.files(FINGERPRINTS)

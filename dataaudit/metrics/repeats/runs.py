@@ -41,11 +41,7 @@ class Listing:
     """int64[m] how often that part is listed: parts of equal content share a file, and are documents of their own."""
 
     def tables(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
-        """Yield the rows of each file whose key's first byte is in [start, stop), with part and times of each row.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged; it names all of them.
-        """
+        """Yield the rows of each file whose key's first byte is in [start, stop), with part and times of each row."""
         tables = each_table([os.fsencode(path) for path in self.paths], start, stop)
         for table, number, times in zip(tables, self.numbers.tolist(), self.times.tolist(), strict=True):
             if number == MERGED:
@@ -102,14 +98,6 @@ def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[pa.Table]
 
     In place of key and ``row`` stands ``document``, int64: the place of a document, with the number of its file for a
     shard. A corpus may be a million files of a few rows, so what is done with a table is not done for each of them.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows whose key is :data:`FILE_KEY`, then ``row``.
-        start: First value of the first byte.
-        stop: Value after the last.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     tables, damaged = [], set[str]()
     for path in files["path"].to_pylist():
@@ -159,17 +147,7 @@ COVERAGE = pa.schema([("document", pa.int64()), ("start", pa.int64()), ("stop", 
 
 
 def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
-    """Make runs of the occurrences of each file: keyed ``runs``, of :data:`RUN_ROWS`, and their ``histogram``.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows OCCURRENCE_ROWS of
-            :mod:`dataaudit.metrics.repeats.windows`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Make runs of the occurrences of each file: keyed ``runs``, of :data:`RUN_ROWS`, and their ``histogram``."""
     pieces, histograms = [RUN_ROWS.empty_table()], [HISTOGRAM.empty_table()]
     for table in tables_by_file(files, start, stop):
         runs = runs_of(table)
@@ -187,17 +165,7 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
 
 
 def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator[pa.Table]:
-    """Yield the runs of some files at a time, of :data:`RUNS`, of windows that ``floor`` documents hold.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-        floor: Documents that hold a window at least.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Yield the runs of some files at a time, of :data:`RUNS`, of windows that ``floor`` documents hold."""
     for table in tables_by_file(files, start, stop):
         runs = table.cast(RUNS)
         kept = runs.filter(runs["documents"].to_numpy() >= floor)
@@ -205,27 +173,13 @@ def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator
 
 
 def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
-    """Return the runs, ``hosts`` of :data:`RUNS`, of documents in which some window stands first.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows :data:`RUN_ROWS`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-        floor: Documents that hold a window at least.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Return the runs, ``hosts`` of :data:`RUNS`, of documents in which some window stands first."""
     pieces = [hosted(runs) for runs in runs_by_file(files, start, stop, floor)]
     return Joined(tables={"hosts": pa.concat_tables([RUNS.empty_table(), *pieces])})
 
 
 def runs_of(occurrences: pa.Table) -> pa.Table:
-    """Return the runs of some documents.
-
-    Args:
-        occurrences: All of theirs, as OCCURRENCE_ROWS of :mod:`dataaudit.metrics.repeats.windows`, with ``document``.
-    """
+    """Return the runs of some documents."""
     names = ("document", "position", "first_document", "first_position", "documents", "occurrences")
     columns = [occurrences[name].to_numpy().astype(np.int64) for name in names]
     order = by_place(columns[0], columns[1])
@@ -284,11 +238,6 @@ def choose_floor(histogram: pa.Table, min_documents: int, max_memory_bytes: int)
     """Return the least floor, ``min_documents`` or more, at which finding hotspots fits into some memory.
 
     A run of a document in which some window stands first is 800 bytes, measured, and each of its windows 4.
-
-    Args:
-        histogram: Of :data:`HISTOGRAM`; rows may repeat.
-        min_documents: Least floor.
-        max_memory_bytes: The memory.
     """
     columns = (histogram[name].to_numpy() for name in ("documents", "runs", "windows"))
     documents, runs, windows = columns

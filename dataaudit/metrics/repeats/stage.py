@@ -66,11 +66,7 @@ class Repeats(StageDefaults):
     emits: ClassVar[Mapping[str, pa.Schema]] = {FINGERPRINTS: FINGERPRINT_ROWS}
 
     def __post_init__(self) -> None:
-        """Check the parameters.
-
-        Raises:
-            ValueError: One is out of its range.
-        """
+        """Check the parameters."""
         if self.min_documents < 2:
             raise ValueError(f"min_documents: expected 2 or more, found {self.min_documents}")
         if self.max_memory_bytes < 1000:

@@ -56,9 +56,6 @@ def hot_rows(listing: Listing, start: int, stop: int, min_documents: int, other:
 
     Files are read twice, so that what is held of keys that few documents have is the key alone, 8 bytes: memory is
     24 bytes a row of the partition, and 88 a row that is returned.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     frequent = _frequent(listing, start, stop, min_documents)
     pieces = []
@@ -158,19 +155,6 @@ def link_windows(files: pa.Table, start: int, stop: int, *, min_documents: int) 
     """Find every occurrence of every window that at least ``min_documents`` documents hold.
 
     Windows are told apart by 64 bits: of n windows of different words, two meet with a chance of about n^2 / 2^65.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows :data:`WINDOW_ROWS`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-        min_documents: Documents from which on a window counts.
-
-    Returns:
-        Keyed ``occurrences``, of :data:`OCCURRENCE_ROWS`; the file's number is that in :func:`listing_of`.
-        ``counts``: how many rows that is.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     rows = hot_rows(listing_of(files), start, stop, min_documents)
     sizes, first = np.diff(rows.bounds), rows.bounds[:-1]
@@ -191,20 +175,6 @@ def link_fingerprints(files: pa.Table, start: int, stop: int, *, min_documents: 
     """Find the windows whose selected fingerprint is one that at least ``min_documents`` documents have.
 
     A span of 50 words that so many documents hold has selected the same fingerprint in each: it is among them.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows FINGERPRINT_ROWS
-            of :mod:`dataaudit.metrics.repeats.stage`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-        min_documents: Documents from which on a fingerprint counts.
-
-    Returns:
-        Keyed ``frequent``, of :data:`FREQUENT_ROWS`; the file's number is that in :func:`listing_of`. ``counts``:
-        how many rows that is.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
     """
     rows = hot_rows(listing_of(files), start, stop, min_documents, "windows")
     columns = (file_keys(file_numbers(rows.documents)), rows_of(rows.documents), rows.positions, rows.others)
@@ -213,16 +183,7 @@ def link_fingerprints(files: pa.Table, start: int, stop: int, *, min_documents: 
 
 
 def link_ranges(files: pa.Table, start: int, stop: int) -> Joined:
-    """Merge the windows of each document that follow each other: ``ranges``, of :data:`RANGES`, in order.
-
-    Args:
-        files: Of :data:`dataaudit.scan.link.joins.LINK_FILES`: keyed rows :data:`FREQUENT_ROWS`.
-        start: First value of the first byte of keys.
-        stop: Value after the last.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Merge the windows of each document that follow each other: ``ranges``, of :data:`RANGES`, in order."""
     pieces = [RANGES.empty_table()]
     for table in tables_by_file(files, start, stop):
         document, position, windows = (

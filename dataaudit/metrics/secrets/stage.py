@@ -73,12 +73,7 @@ class Secrets(StageDefaults):
 
 
 def secret_findings(context: LinkContext) -> LinkStep:
-    """Gather the findings.
-
-    Raises:
-        ClusterError: The join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Gather the findings."""
     table = findings_table(context)
     yield from ()
     return LinkResult(tables={"findings": table})

@@ -161,12 +161,7 @@ _UNSCREENED_GUESS = 0.02
 
 
 def toxic_documents(context: LinkContext) -> LinkStep:
-    """Draw the sample, have it judged, and estimate.
-
-    Raises:
-        ClusterError: The join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Draw the sample, have it judged, and estimate."""
     judge, version = context.content.judge, Toxicity.version
     settings = context.config.toxicity
     question = Question(

@@ -81,17 +81,7 @@ _ROWS = 20
 
 
 def export_card(folder: Path, out: Path | None, update: Path | None) -> Written:
-    """Write or update a card; return it, and where it was written if a file is named.
-
-    Args:
-        folder: The manifest.
-        out: A new card.
-        update: A card whose section is replaced, or added at the end.
-
-    Raises:
-        ConfigError: Both are given, or a file cannot be read or written, or its markers are damaged.
-        ManifestError: There is no manifest, or it is damaged.
-    """
+    """Write or update a card; return it, and where it was written if a file is named."""
     if out is not None and update is not None:
         raise ConfigError("--out writes a whole card, --update changes one", "Give one of them.")
     manifest = load_consistent(folder)
@@ -116,16 +106,7 @@ def export_card(folder: Path, out: Path | None, update: Path | None) -> Written:
 
 
 def replaced(card: bytes, inner: str, where: str) -> bytes:
-    """Return a card with a new section; every byte outside of the markers is kept.
-
-    Args:
-        card: The old card.
-        inner: The section with its markers, lines ended by line feeds.
-        where: Name of the card, for messages.
-
-    Raises:
-        ConfigError: A marker is absent or there are several.
-    """
+    """Return a card with a new section; every byte outside of the markers is kept."""
     begins, ends = (_marks(card, marker) for marker in (BEGIN, END))
     if not begins and not ends:
         newline = b"\r\n" if b"\r\n" in card else b"\n"

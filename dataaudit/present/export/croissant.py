@@ -63,18 +63,7 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapping[str, Any]) -> Written:
-    """Write a manifest as Croissant; return what was written.
-
-    Args:
-        folder: The manifest.
-        out: The file.
-        metadata: YAML with what only people know.
-        given: The same as options; they win.
-
-    Raises:
-        ConfigError: Something required is absent or wrong, or the file cannot be written.
-        ManifestError: There is no manifest, or it is damaged.
-    """
+    """Write a manifest as Croissant; return what was written."""
     about = about_of(metadata, given)
     manifest = load_consistent(folder)
     document = croissant(manifest, about)
@@ -102,11 +91,7 @@ def as_json_ld(document: Mapping[str, Any]) -> bytes:
 
 
 def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
-    """Return the document.
-
-    Raises:
-        ConfigError: The dataset's version is no semantic version, or a file of the manifest has gone.
-    """
+    """Return the document."""
     core = manifest.core
     if not _SEMVER.match(core.dataset.version):
         raise ConfigError(

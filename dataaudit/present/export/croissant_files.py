@@ -153,15 +153,7 @@ class About(_Model):
 
 
 def about_of(metadata: Path | None, given: Mapping[str, Any]) -> About:
-    """Return what the file and the options say; an option wins over the file.
-
-    Args:
-        metadata: The YAML file, if any.
-        given: Options by key; empty ones were not given.
-
-    Raises:
-        ConfigError: The file cannot be read, a value is wrong, or a required one is absent; all are named.
-    """
+    """Return what the file and the options say; an option wins over the file."""
     plain: Any = {}
     where = "options"
     if metadata is not None:
@@ -227,12 +219,7 @@ class Group:
 
 
 def groups(manifest: Manifest) -> list[Group]:
-    """Return the shards that are files, by split and format; streamed datasets have none.
-
-    Raises:
-        ConfigError: A URI leads out of its root.
-        ManifestMismatch: The table of shards is not the one that the manifest was published with.
-    """
+    """Return the shards that are files, by split and format; streamed datasets have none."""
     columns = ["split", "uri", "format", "compression", "status", "documents"]
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in manifest.table("shards", columns).to_pylist():
@@ -253,11 +240,7 @@ def groups(manifest: Manifest) -> list[Group]:
 
 
 def distribution(manifest: Manifest, found: Sequence[Group], about: About) -> list[dict[str, Any]]:
-    """Return every FileObject and FileSet.
-
-    Raises:
-        ConfigError: A file of the manifest cannot be read.
-    """
+    """Return every FileObject and FileSet."""
     listed = sum(len(group.paths) + len(group.unread) for group in found) <= MOST_FILES
     shards = [_shard(row, about) for row in _readable(manifest)] if listed else []
     every = [] if listed else sorted({path for group in found for path in (*group.paths, *group.unread)})
@@ -336,11 +319,7 @@ def _paths(rows: Any) -> tuple[str, ...]:
 
 
 def _path(uri: str) -> str:
-    """Return the path of a URI, its copy number dropped; bytes that are not UTF-8 become replacement characters.
-
-    Raises:
-        ConfigError: It leads out of its root.
-    """
+    """Return the path of a URI, its copy number dropped; bytes that are not UTF-8 become replacement characters."""
     path = unquote(uri.partition(_COPY)[0], errors="replace")
     if path.startswith("/") or ".." in path.split("/"):
         raise ConfigError(f"the URI {uri} leads out of its root; no build writes such a one")
@@ -356,10 +335,6 @@ def _globs(group: Group, every: Sequence[str]) -> list[str]:
     """Return patterns for the files of a group: each path when there are few, else what paths begin and end with.
 
     Where a pattern would fit a file that is not of the group, each path is listed, however many there are.
-
-    Args:
-        group: The group.
-        every: The paths of all groups, sorted.
     """
     mine = frozenset(group.paths if len(group.unread) > MOST_FILES else (*group.paths, *group.unread))
     if len(group.paths) > MOST_FILES:

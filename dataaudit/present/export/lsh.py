@@ -23,12 +23,7 @@ SCHEME, SEED = "affine32", 1
 
 
 def export_lsh(folder: Path, out: Path) -> Written:
-    """Write the index; return what it holds.
-
-    Raises:
-        ManifestError: There is no manifest, it is damaged, or it keeps no signatures.
-        ConfigError: The file cannot be written.
-    """
+    """Write the index; return what it holds."""
     require("export lsh", "export")
     from datasketch import MinHash, MinHashLSH
 

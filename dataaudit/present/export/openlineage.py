@@ -46,19 +46,7 @@ _NAME_LIMIT = 200
 
 
 def export_openlineage(folder: Path, out: Path, verdict: Path | None, namespace: str, run_id: str | None) -> Written:
-    """Write the event as one line of JSON; return what was written.
-
-    Args:
-        folder: The manifest.
-        out: The file.
-        verdict: The gate's JSON, whose rules become assertions.
-        namespace: Of job and datasets.
-        run_id: Of the run; by default it follows from the manifest's id.
-
-    Raises:
-        ConfigError: The run id is no UUID, the verdict is none of this manifest, or the file cannot be written.
-        ManifestError: There is no manifest, or it is damaged.
-    """
+    """Write the event as one line of JSON; return what was written."""
     require("export openlineage", "export")
     manifest = load_consistent(folder)
     checks = () if verdict is None else read_checks(verdict, manifest.id)
@@ -94,11 +82,7 @@ def event_json(manifest: Manifest, checks: Sequence[Check], namespace: str, run_
 
 
 def run_uuid(manifest: Manifest, given: str | None) -> str:
-    """Return the UUID of the run: as given, or version 5 of the manifest's URI.
-
-    Raises:
-        ConfigError: What is given is no UUID.
-    """
+    """Return the UUID of the run: as given, or version 5 of the manifest's URI."""
     if given is None:
         return str(uuid.uuid5(uuid.NAMESPACE_URL, manifest_uri(manifest.id)))
     try:
@@ -291,16 +275,7 @@ def _dataset(manifest: Manifest) -> str:
 
 
 def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
-    """Return the rules of a ``gate.json``, marked as not checked: they are what the file says.
-
-    Args:
-        path: Of the file.
-        identity: Of the manifest that it has to be of.
-
-    Raises:
-        ManifestError: The file cannot be read, or is none.
-        ConfigError: It is the verdict of another manifest.
-    """
+    """Return the rules of a ``gate.json``, marked as not checked: they are what the file says."""
     verdict = read_verdict(path)
     if verdict.subject.id != identity:
         raise ConfigError(f"{path} is the verdict of {verdict.subject.id}, the manifest is {identity}")

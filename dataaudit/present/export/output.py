@@ -15,27 +15,13 @@ EPOCH = "SOURCE_DATE_EPOCH"
 
 
 def write_file(out: Path, data: bytes, folder: Path, *, option: str = "--out") -> None:
-    """Write a file so that a reader sees the old one or the whole new one, as of :mod:`dataaudit.manifest.outfiles`.
-
-    Args:
-        out: The file; a link is replaced, and what it leads to stays.
-        data: All of it.
-        folder: The manifest, whose own files stay as they are.
-        option: That named the file.
-
-    Raises:
-        ConfigError: It cannot be written, or is a part of the manifest.
-    """
+    """Write a file so that a reader sees the old one or the whole new one, as of :mod:`dataaudit.manifest.outfiles`."""
     check_files({option: out}, folders=(folder,))
     replace_file(out, data)
 
 
 def export_time(given: str | None) -> str:
-    """Return the time to write, UTC, ``2026-11-22T01:36:40Z``: as given, else of SOURCE_DATE_EPOCH, else now.
-
-    Raises:
-        ConfigError: What is given is no time.
-    """
+    """Return the time to write, UTC, ``2026-11-22T01:36:40Z``: as given, else of SOURCE_DATE_EPOCH, else now."""
     if given is not None:
         return utc(given, "--time")
     epoch = os.environ.get(EPOCH)
@@ -48,11 +34,7 @@ def export_time(given: str | None) -> str:
 
 
 def utc(given: str, where: str) -> str:
-    """Return an ISO 8601 time in UTC with seconds; a time without a zone is taken for UTC.
-
-    Raises:
-        ConfigError: It is no time.
-    """
+    """Return an ISO 8601 time in UTC with seconds; a time without a zone is taken for UTC."""
     try:
         moment = dt.datetime.fromisoformat(given)
         moment = moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)

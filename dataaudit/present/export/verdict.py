@@ -48,26 +48,7 @@ def judge_and_export(
     signer: Signer | None = None,
     quarantine: Path | None = None,
 ) -> Written:
-    """Judge a manifest and write the verdict; waivers are held against the day of the statement.
-
-    Args:
-        folder: The manifest.
-        policy: File of the policy.
-        baseline: Folder of an older manifest.
-        out: The file.
-        fail_on: ``fail`` or ``warn``.
-        about: What the caller sets.
-        signing: How it is signed.
-        signer: Who has to have signed the manifests themselves; a policy may ask for that.
-        quarantine: List of which nothing may be released, beside that of the policy.
-
-    Raises:
-        SignatureRefused: A manifest is not signed by the signer.
-        QuarantineError: A list holds back what the manifest releases, or cannot be relied on.
-        ConfigError: The policy is wrong, the key cannot be used, or the file not be written.
-        ManifestError: A manifest is absent or damaged.
-        StoreError: sigstore's services do not answer.
-    """
+    """Judge a manifest and write the verdict; waivers are held against the day of the statement."""
     from dataaudit.decide.gate.run import judge, policy_of
     from dataaudit.decide.quarantine.released import held_against
 
@@ -84,20 +65,7 @@ def judge_and_export(
 def export_verdict(
     verdict: Verdict, manifest: Manifest, baseline: Manifest | None, out: Path, about: About, signing: Signing | None
 ) -> Written:
-    """Write the statement of a verdict, or an envelope or bundle with it; return what was written.
-
-    Args:
-        verdict: Of the gate.
-        manifest: That was judged.
-        baseline: That it was compared with.
-        out: The file.
-        about: What the caller sets.
-        signing: How it is signed.
-
-    Raises:
-        ConfigError: The file cannot be written, or the key not be used.
-        StoreError: sigstore's services do not answer.
-    """
+    """Write the statement of a verdict, or an envelope or bundle with it; return what was written."""
     require("export verdict", "export", *(("sign",) if signing is not None and signing.key is None else ()))
     # Before anything is done: a wrong key is known at once.
     seal = None if signing is None else seal_of(signing, manifest.folder)
@@ -111,18 +79,7 @@ def export_verdict(
 
 
 def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, about: About) -> bytes:
-    """Return the statement of a verdict as canonical JSON.
-
-    Args:
-        verdict: Of the gate.
-        manifest: That was judged.
-        baseline: That it was compared with.
-        about: What the caller sets: a time; by default a URN of the policy's name and version, and the package URL of
-            the dataset.
-
-    Raises:
-        ValueError: The verdict is of another manifest, or compares with another one.
-    """
+    """Return the statement of a verdict as canonical JSON."""
     from google.protobuf.json_format import MessageToDict
     from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
     from in_toto_attestation.v1.statement import Statement

@@ -27,17 +27,7 @@ _FURTHER = "further records"
 
 
 def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
-    """Return the facts of a shard, or of a document.
-
-    Args:
-        folder: Of the manifest.
-        place: ``SHARD[:ROW]``.
-        as_json: One JSON object instead of text.
-
-    Raises:
-        ManifestError: There is no manifest, or it is damaged.
-        ConfigError: No shard, or several, are meant.
-    """
+    """Return the facts of a shard, or of a document."""
     manifest = load_manifest(folder)
     names = ShardNames(manifest)
     found = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))

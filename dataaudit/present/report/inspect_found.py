@@ -30,20 +30,7 @@ Names = Callable[[int], str]
 
 
 def document_found(manifest: Manifest, shard: dict[str, Any], row: int, names: Names) -> dict[str, Any]:
-    """Return everything but groups of duplicates that the tables hold on a document.
-
-    Args:
-        manifest: Where to look.
-        shard: Row of the table of shards.
-        row: Record of the shard.
-        names: Of the shards.
-
-    Returns:
-        ``neighbours`` (near-duplicates), ``overlap`` (what is protected and in it), ``copied_by`` (training documents
-        that hold a piece of it, when it is held out), ``hotspots``, ``findings`` (of detectors and judges): each with
-        ``count``, the ``first`` rows, and how many are ``not_listed``; and ``looked_for``, the names of those of them
-        that the build looked for.
-    """
+    """Return everything but groups of duplicates that the tables hold on a document."""
     place = (shard["shard"], row)
     return {
         "neighbours": _bounded(_neighbours(manifest, *place), names),
@@ -144,12 +131,7 @@ def _looked_for(manifest: Manifest, shard: dict[str, Any]) -> list[str]:
 
 
 def shown_columns(manifest: Manifest, row: dict[str, Any]) -> dict[str, Any]:
-    """Return what stands in place of a shard's columns of personal data, rounded, small counts left out.
-
-    Args:
-        manifest: Of the shard.
-        row: Of the table of shards.
-    """
+    """Return what stands in place of a shard's columns of personal data, rounded, small counts left out."""
     if row["pii"] is None:
         return {}
     if (cells := pii_cells(manifest)) is None:  # without cells small counts cannot be told from others

@@ -22,12 +22,7 @@ Bins = Mapping[int, float]
 
 
 def overlays(old: Manifest, new: Manifest) -> tuple[Block, ...]:
-    """Return a figure for each distribution that both manifests have, or why there is none.
-
-    Raises:
-        ManifestError: A table is absent or damaged.
-        ManifestMismatch: A table is not the one that a manifest was published with.
-    """
+    """Return a figure for each distribution that both manifests have, or why there is none."""
     blocks: list[Block] = []
     if tokenizer_of(old.core) == tokenizer_of(new.core):
         blocks += [*_lengths(old, new), *_tokens(old, new)]

@@ -68,16 +68,7 @@ def page_of(
     baseline: Manifest | None = None,
     unchecked: bool = False,
 ) -> Page:
-    """Return the page of a manifest.
-
-    Args:
-        manifest: What it is about.
-        verdict: Of a policy on it; without one the page says what stands out.
-        difference: From an older manifest to this one.
-        quarantined: Shards that a quarantine list holds back, with reasons, by ordinal.
-        baseline: The older manifest, whose distributions are drawn over those of this one.
-        unchecked: Whether the verdict is what a file says, which anybody may have edited: the page says so.
-    """
+    """Return the page of a manifest."""
     view = overview(manifest)
     shards = shard_section(manifest, odd_shards(manifest, quarantined or {}))
     changes = no_baseline() if difference is None else change_section(difference)
@@ -201,19 +192,7 @@ class Written:
 
 
 def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
-    """Write the report of a loaded manifest.
-
-    Args:
-        manifest: The manifest.
-        out: The file; an older one is replaced in one step, and so is a link.
-        given: What else.
-
-    Raises:
-        ManifestError: A manifest is absent or damaged.
-        ManifestMismatch: The verdict is of another manifest.
-        SignatureRefused: A manifest is not signed by the signer.
-        ConfigError: The policy or the list cannot be read, or ``out`` cannot be written.
-    """
+    """Write the report of a loaded manifest."""
     require("report", "report")
     read = {"--policy": given.policy, "--quarantine": given.quarantine}
     read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
@@ -239,17 +218,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
 
 
 def write_report(folder: Path, out: Path, given: Given, *, as_json: bool) -> str:
-    """Write the report and return what the command prints.
-
-    Args:
-        folder: The manifest.
-        out: As of :func:`make_report`.
-        given: What else.
-        as_json: One JSON object instead of a line.
-
-    Raises:
-        DataAuditError: As of :func:`make_report`.
-    """
+    """Write the report and return what the command prints."""
     manifest = load_consistent(folder)
     written = make_report(manifest, out, given)
     if as_json:
@@ -274,23 +243,7 @@ def verdict_of(
     given: Path | Verdict | None = None,
     signer: Signer | None = None,
 ) -> Verdict | None:
-    """Return the verdict of a policy, or one that the gate wrote; None without either.
-
-    Args:
-        manifest: The manifest.
-        policy: Policy to judge by.
-        baseline: Older manifest, for rules of change.
-        given: A verdict, or a ``gate.json``; without it, the one in the manifest's folder, if there is one.
-            What a file says is not judged anew: who shows it says so.
-        signer: Who has to have signed the baseline.
-
-    Raises:
-        SignatureRefused: The baseline is not signed by the signer.
-        ConfigError: The policy cannot be read, or a verdict was given beside it.
-        QuarantineError: The list that the policy names holds back what the manifest releases, or cannot be relied on.
-        ManifestError: ``gate.json`` cannot be read.
-        ManifestMismatch: ``gate.json`` speaks of another manifest.
-    """
+    """Return the verdict of a policy, or one that the gate wrote; None without either."""
     if policy is not None and given is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if policy is not None:
@@ -317,22 +270,14 @@ def verdict_of(
 
 
 def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | None:
-    """Return what changed since an older manifest; None without one.
-
-    Raises:
-        ManifestError: It is absent or damaged.
-    """
+    """Return what changed since an older manifest; None without one."""
     if baseline is None:
         return None
     return load_pair(baseline, manifest, hidden=hidden_records)
 
 
 def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, Line]:
-    """Return the shards that a quarantine list holds back, with reasons in words, by ordinal.
-
-    Raises:
-        QuarantineError: The list cannot be read.
-    """
+    """Return the shards that a quarantine list holds back, with reasons in words, by ordinal."""
     if path is None:
         return {}
     held = load_quarantine(path)

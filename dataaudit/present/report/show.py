@@ -79,12 +79,7 @@ def blocks_of(name: str, manifest: Manifest) -> list[Section | Block]:
 
 
 def areas(manifest: Manifest, titles: dict[str, str]) -> dict[str, Section]:
-    """Return the sections of a page by id: those of an area as one, what stands beside them last.
-
-    Args:
-        manifest: Of what.
-        titles: Of areas that have another one than their first section.
-    """
+    """Return the sections of a page by id: those of an area as one, what stands beside them last."""
     found: dict[str, list[Section | Block]] = {}
     for part in _PARTS:
         if part.area:
@@ -127,13 +122,7 @@ _ESCAPE = 3
 
 
 def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
-    """Return the screen: at most 24 lines of at most ``width`` cells.
-
-    Args:
-        manifest: What it is about.
-        width: Of the terminal, 72 or more.
-        last: Lines that stand before the commands, each within ``width``; at most 4.
-    """
+    """Return the screen: at most 24 lines of at most ``width`` cells."""
     view = overview(manifest)
     head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
     absent = prose(told, width) if (told := not_looked_for(manifest)) else []
@@ -254,16 +243,7 @@ def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str
 
 
 def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
-    """Return what a build prints on stdout.
-
-    Args:
-        result: Of the build; its ``id``, ``exit_code``, ``planned`` and ``scanned`` are read.
-        target: Where the manifest was published.
-        as_json: One JSON object instead of text.
-
-    Raises:
-        ManifestMismatch: Another build has replaced the manifest in the meantime.
-    """
+    """Return what a build prints on stdout."""
     manifest = load_manifest(target)
     if manifest.id != result.id:
         raise ManifestMismatch(
@@ -328,19 +308,7 @@ _MAY_BE_SAID_ONCE = (3, 4, 5, 6, 8, 9)
 def show_manifest(
     folder: Path, metric: str | None = None, part: str | None = None, *, whole: bool = False, as_json: bool
 ) -> str:
-    """Return one screen of a manifest, its whole text, one part of that, or every record of one metric.
-
-    Args:
-        folder: Of the manifest.
-        metric: Every record of this one.
-        part: Only this part of the whole text, by its name in :data:`dataaudit.present.report.show.SECTIONS`.
-        whole: All parts.
-        as_json: The facts of all parts, or the records of the metric, as JSON.
-
-    Raises:
-        ManifestError: There is no manifest, or it is damaged.
-        ConfigError: It has no such metric, or there is no part of that name.
-    """
+    """Return one screen of a manifest, its whole text, one part of that, or every record of one metric."""
     if part is not None and part not in SECTIONS:
         like = difflib.get_close_matches(part, SECTIONS, n=1)
         meant = f" (did you mean `{like[0]}`?)" if like else ""

@@ -56,11 +56,7 @@ class DocBatch:
         return np.diff(self.byte_offsets())
 
     def get(self, annotation: Annotation[Value]) -> Value:
-        """Return what an annotator says of the documents.
-
-        Raises:
-            LookupError: Nobody asked for it.
-        """
+        """Return what an annotator says of the documents."""
         if annotation.name not in self.annotations:
             raise LookupError(f"whoever looks at {annotation.name} has to say so in `needs`")
         return cast("Value", self.annotations[annotation.name])
@@ -75,11 +71,7 @@ class DocBatch:
         return np.ascontiguousarray(self.digests[:, :8]).view("<u8").reshape(-1)
 
     def take(self, places: np.ndarray) -> DocBatch:
-        """Return some of the documents, in this order, as they were read: without digests and annotations.
-
-        Args:
-            places: int64[m] indices.
-        """
+        """Return some of the documents, in this order, as they were read: without digests and annotations."""
         return DocBatch(
             texts=self.texts.take(pa.array(places, pa.int64())),
             rows=self.rows[places],
@@ -88,11 +80,7 @@ class DocBatch:
         )
 
     def without(self, rows: frozenset[int]) -> DocBatch:
-        """Return the batch as if some records had not been there, as it was read: without digests and annotations.
-
-        Args:
-            rows: Their numbers within the sub-shard.
-        """
+        """Return the batch as if some records had not been there, as it was read: without digests and annotations."""
         if not rows or rows.isdisjoint(self.rows.tolist()):
             return self
         left = self.take(np.flatnonzero(~np.isin(self.rows, list(rows))))

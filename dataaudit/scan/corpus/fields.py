@@ -42,11 +42,7 @@ def partition_columns(uri: str) -> dict[str, str]:
 
 
 def source_key(folders: Collection[str]) -> str | None:
-    """Return the key that names the sources: one that all folders have, with several values unless it is the first.
-
-    Args:
-        folders: URIs of the folders that hold shards.
-    """
+    """Return the key that names the sources: one that all folders have, with several values unless it is the first."""
     columns = [partition_columns(f"{folder}/") for folder in folders]
     for key in SOURCE_KEYS:
         values = {column.get(key) for column in columns}
@@ -84,11 +80,7 @@ class FieldRule:
 
 
 def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int, text_document: str = "") -> FieldRule:
-    """Resolve a split's rules for one shard; a folder ``lang=de`` of its URI gives the column ``lang``.
-
-    Raises:
-        ShardUnreadable: The URI does not match the pattern that should give the source.
-    """
+    """Resolve a split's rules for one shard; a folder ``lang=de`` of its URI gives the column ``lang``."""
     constant, column = source.constant or NO_SOURCE, source.column
     if column is not None and (value := partition_columns(uri).get(column)) is not None:
         constant, column = value or NO_SOURCE, None
@@ -107,18 +99,7 @@ def field_rule(text: str, source: SourceRule, uri: str, *, max_record_bytes: int
 
 
 def recorded_rule(config: Mapping[str, Any], split: str, uri: str, format_: str) -> FieldRule:
-    """Return the rule that a build read a shard by, from the configuration that its manifest records.
-
-    Args:
-        config: ``core.config`` of the manifest.
-        split: Of the shard.
-        uri: Of the shard.
-        format_: Of the shard: how its records are stored.
-
-    Raises:
-        ConfigError: The configuration says nothing of the split's columns.
-        ShardUnreadable: The URI does not match the pattern that should give the source.
-    """
+    """Return the rule that a build read a shard by, from the configuration that its manifest records."""
     try:
         columns, reader = config["splits"][split], config["reader"]
         text, source = columns["text"], SourceRule(**columns["source"])

@@ -61,14 +61,6 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
     The words that count are those a user sees as names of the data: of the path relative to ``cwd`` for a
     file below it, else of the path below the deepest folder that holds all files. Of the folders above, only
     the deepest one's whole name may name a split: ``/home/dev/web/a.jsonl`` is no validation data.
-
-    Args:
-        paths: Files, folders and patterns.
-        cwd: Folder that relative ones start from.
-        left_out: Gets the paths of what was seen in folders and not taken.
-
-    Raises:
-        ConfigError: A path matches nothing.
     """
     files: list[str] = []
     remote = remote_lister(Access())
@@ -131,27 +123,13 @@ def _split_of(path: str, cwd: str, top: str) -> str:
 
 
 def named_text(seen: Sequence[Columns], others: Sequence[str] = ()) -> str | None:
-    """Return the column that holds the text by its name, in whatever shard it holds any; None when none does.
-
-    Args:
-        seen: What the columns of some shards hold.
-        others: What other splits read.
-    """
+    """Return the column that holds the text by its name, in whatever shard it holds any; None when none does."""
     found = (name for name in (*others, *TEXT_NAMES) if any(shard.get(name) in {TEXT, MIXED} for shard in seen))
     return next(found, None)
 
 
 def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) -> str:
-    """Return the column that holds the text: by its name, else the only column of text.
-
-    Args:
-        split: Its name, for messages.
-        seen: What the columns of some of its shards hold.
-        others: What other splits read.
-
-    Raises:
-        ConfigError: None, or more than one, could; or a column named like the text holds no text.
-    """
+    """Return the column that holds the text: by its name, else the only column of text."""
     if (name := named_text(seen, others)) is not None:
         return name
     known = set[str]().union(*seen)
@@ -175,11 +153,7 @@ def infer_text(split: str, seen: Sequence[Columns], others: Sequence[str] = ()) 
 
 
 def _check_is_no_header(split: str, name: str) -> None:
-    """Check that a column's name is not the whole header of a table that was read with another separator.
-
-    Raises:
-        ConfigError: It is.
-    """
+    """Check that a column's name is not the whole header of a table that was read with another separator."""
     separator = next((sign for sign in _SEPARATORS if sign in name.strip(sign)), None)
     if separator is not None:
         raise ConfigError(

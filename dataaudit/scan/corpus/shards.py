@@ -93,21 +93,7 @@ def discover(
     root: str | None = None,
     access: Access | None = None,
 ) -> Discovery:
-    """Resolve the patterns of every split.
-
-    Args:
-        splits: Split by name.
-        base: Folder that relative patterns start from.
-        root_at_base: Take ``base`` as the root when it holds every file (the folder of a config); else the
-            root is the deepest folder that holds them all.
-        follow_symlinks: Read links that lead out of the root, and go down into links to folders.
-        root: Folder or address that takes the place of ``base``.
-        access: How patiently remote stores are asked.
-
-    Raises:
-        ConfigError: A pattern matches nothing, a store cannot be read, or a split is local and remote at once.
-        StoreError: A store does not answer.
-    """
+    """Resolve the patterns of every split."""
     remote = remote_lister(access or Access())
     far: Address | None = None
     if root is not None and scheme_of(root):
@@ -172,10 +158,6 @@ def expand(
 
     A folder that cannot be listed is among the files, with ``/`` at its end. Remote files are
     :class:`dataaudit.scan.corpus.storage.address.RemotePath`.
-
-    Raises:
-        ConfigError: Nothing matches, or a store cannot be read.
-        StoreError: A store does not answer.
     """
     if scheme_of(pattern):
         far, ignored = (remote or remote_lister(Access())).expand(pattern, where)

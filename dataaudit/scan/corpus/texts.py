@@ -76,13 +76,7 @@ def text_digests(texts: pa.LargeStringArray) -> np.ndarray:
 
 
 def row_digests(texts: np.ndarray, source_codes: np.ndarray, source_names: tuple[str, ...]) -> np.ndarray:
-    """Return uint8[n, 16]: the digest of each decoded row, its text and its source.
-
-    Args:
-        texts: uint8[n, 16] of :func:`text_digests`.
-        source_codes: int32[n] index into ``source_names``.
-        source_names: Names of the sources.
-    """
+    """Return uint8[n, 16]: the digest of each decoded row, its text and its source."""
     named = b"".join(hashlib.sha256(b"source\0" + name.encode()).digest()[:DIGEST_BYTES] for name in source_names)
     sources: np.ndarray = np.frombuffer(named, dtype=np.uint8).reshape(-1, DIGEST_BYTES)
     rows: np.ndarray = np.bitwise_xor(texts, sources[source_codes])

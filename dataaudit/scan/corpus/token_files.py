@@ -66,13 +66,7 @@ def index_path(path: Path) -> Path:
 
 
 def write_index(file: BinaryIO, dtype: np.dtype[Any], lengths: Sequence[np.ndarray]) -> None:
-    """Write an index of documents of one sequence each.
-
-    Args:
-        file: Where to.
-        dtype: Of the tokens.
-        lengths: int32[...] tokens of each document, in pieces.
-    """
+    """Write an index of documents of one sequence each."""
     total = sum(map(len, lengths))
     file.write(_HEAD.pack(MAGIC, MEGATRON_VERSION, _CODES[dtype.name], total, total + 1))
     file.writelines(piece.astype("<i4").tobytes() for piece in lengths)
@@ -86,15 +80,7 @@ def write_index(file: BinaryIO, dtype: np.dtype[Any], lengths: Sequence[np.ndarr
 
 
 def read_index(path: Path, size: int) -> Index:
-    """Read an index and hold it against the size of its ``.bin``.
-
-    Args:
-        path: The index.
-        size: Bytes of the ``.bin``.
-
-    Raises:
-        ConfigError: It is absent, no index, damaged, of several modes, or not of this ``.bin``.
-    """
+    """Read an index and hold it against the size of its ``.bin``."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             head, there = file.read(_HEAD.size), os.fstat(file.fileno()).st_size
@@ -147,15 +133,7 @@ class TokenFileHead:
 
 
 def open_token_file(path: Path, dtype: str) -> TokenFileHead:
-    """Look at a token file: Megatron's where an index lies beside it, else a flat one.
-
-    Args:
-        path: The ``.bin``.
-        dtype: Of a flat file, which does not say it.
-
-    Raises:
-        ConfigError: It is absent, empty, cut, or its index is damaged or another file's.
-    """
+    """Look at a token file: Megatron's where an index lies beside it, else a flat one."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             size = os.fstat(file.fileno()).st_size
@@ -182,17 +160,7 @@ def open_token_file(path: Path, dtype: str) -> TokenFileHead:
 
 
 def flat_borders(tokens: np.ndarray, start: int, stop: int, end: int) -> np.ndarray:
-    """Return where the documents that begin in a range of a flat file begin, and where the last of them ends.
-
-    Args:
-        tokens: [T] all tokens of the file.
-        start: First token of the range.
-        stop: The one after its last.
-        end: The token that ends a document; it belongs to the document.
-
-    Returns:
-        int64[documents + 1]; empty when none begins there.
-    """
+    """Return where the documents that begin in a range of a flat file begin, and where the last of them ends."""
     first = start
     if start and tokens[start - 1] != end:
         first = _after(tokens, start, end)
@@ -250,16 +218,7 @@ def map_path(path: Path) -> Path:
 
 
 def write_map(path: Path, tables: Iterable[pa.Table], said: Mapping[str, str]) -> None:
-    """Write the map of a token file; it is there whole or not at all.
-
-    Args:
-        path: The token file.
-        tables: Its documents in order, of :data:`SCHEMA`, in pieces; equal pieces give equal bytes.
-        said: Of the file: ``manifest`` (its id), ``dtype``, ``tokens``, and what else is to be known.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write the map of a token file; it is there whole or not at all."""
     schema = SCHEMA.with_metadata({**said, "version": MAP_VERSION})
     with replacing(map_path(path)) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in tables:
@@ -267,11 +226,7 @@ def write_map(path: Path, tables: Iterable[pa.Table], said: Mapping[str, str]) -
 
 
 def said_of(path: Path) -> dict[str, str]:
-    """Return what the map of a token file says of it.
-
-    Raises:
-        ConfigError: There is none, or it is no map or of a newer version.
-    """
+    """Return what the map of a token file says of it."""
     where = map_path(path)
     try:
         schema = pq.read_schema(where)
@@ -294,11 +249,7 @@ def said_of(path: Path) -> dict[str, str]:
 
 
 def read_map(path: Path) -> tuple[pa.Table, dict[str, str]]:
-    """Return the map of a token file, and what it says of the file.
-
-    Raises:
-        ConfigError: As of :func:`said_of`, or it is damaged.
-    """
+    """Return the map of a token file, and what it says of the file."""
     said = said_of(path)
     try:
         return pq.read_table(map_path(path)), said

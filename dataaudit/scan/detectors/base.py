@@ -85,15 +85,7 @@ class LanguageDetector(Protocol):
     """What it is."""
 
     def detect(self, texts: pa.LargeStringArray) -> tuple[Codes, Confidence]:
-        """Identify the language of each text by itself.
-
-        Args:
-            texts: large_string[n], without nulls.
-
-        Returns:
-            ``codes`` int32[n] into ``model.languages`` (the best guess, however unsure), ``confidence`` float32[n]
-            from 0 to 1. A text without a letter is ``und`` with confidence 0.
-        """
+        """Identify the language of each text by itself."""
         ...
 
     def classify(self, text: str) -> tuple[int, float]:
@@ -149,16 +141,7 @@ class Windows:
 def identify(
     texts: pa.LargeStringArray, windows: Windows, classify: Callable[[str], tuple[int, float]]
 ) -> tuple[Codes, Confidence]:
-    """Look at each text by itself; see :func:`dataaudit.scan.kernels.windows.gather_windows` for what is seen of it.
-
-    Args:
-        texts: large_string[n], without nulls.
-        windows: How much of a document is classified.
-        classify: From words, some letter among them, to (code, confidence).
-
-    Returns:
-        ``codes`` int32[n] and ``confidence`` float32[n]; (0, 0) where no letter was seen.
-    """
+    """Look at each text by itself; see :func:`dataaudit.scan.kernels.windows.gather_windows` for what is seen of it."""
     codes, confidence = np.zeros(len(texts), dtype=np.int32), np.zeros(len(texts), dtype=np.float32)
     rows = np.arange(len(texts), dtype=np.int64)
     for size in (windows.first, windows.second):

@@ -64,18 +64,7 @@ def _record(name: str, model: DetectorModel | JudgeModel | AnalyzerModel, langua
 
 
 def resolve_content(config: AuditConfig, *, base_dir: Path, screen: bool, detectors: frozenset[str]) -> ContentModels:
-    """Find what stages need, and the judges that the config asks for.
-
-    Args:
-        config: Of the build.
-        base_dir: Folder that relative paths start from.
-        screen: Whether a stage looks at the toxicity screen.
-        detectors: Names of the pattern detectors that stages look at.
-
-    Raises:
-        ConfigError: A file of entities, rules or fingerprints is wrong.
-        DetectorError: The screen is not usable.
-    """
+    """Find what stages need, and the judges that the config asks for."""
     registries = {}
     if "pii" in detectors:
         entities = config.pii.entities

@@ -47,16 +47,7 @@ class LanguageModels:
 
 
 def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Path) -> LanguageModels:
-    """Find both detectors and check that they work here.
-
-    Args:
-        settings: Of the config.
-        base_dir: Folder that a relative path starts from.
-        cache_dir: Where model files go, for every worker to read.
-
-    Raises:
-        DetectorError: A detector or its model is absent or not usable.
-    """
+    """Find both detectors and check that they work here."""
     loader = language_detectors.FTLANGDETECT if settings.model == language_detectors.FTLANGDETECT else ""
     path = None if loader or settings.model is None else base_dir / Path(settings.model).expanduser()
     try:
@@ -77,11 +68,7 @@ def resolve_languages(settings: LanguageConfig, *, base_dir: Path, cache_dir: Pa
 
 
 def find_cld2() -> DetectorModel:
-    """Return what names the installed CLD2.
-
-    Raises:
-        DetectorError: It cannot be loaded.
-    """
+    """Return what names the installed CLD2."""
     try:
         return language_detectors.find_cld2()
     except ImportError as error:
@@ -110,13 +97,7 @@ class LanguageIdentifier:
     def identify(
         self, texts: pa.LargeStringArray, keys: npt.NDArray[np.uint64], num_words: npt.NDArray[np.int64]
     ) -> LanguageBatch:
-        """Identify the language of each document by itself.
-
-        Args:
-            texts: large_string[n], without nulls.
-            keys: uint64[n], a hash of each document's text; decides, with the seed, who is sampled.
-            num_words: int64[n] words of each.
-        """
+        """Identify the language of each document by itself."""
         names = self._chosen.model.languages
         enough = num_words >= LEAST_WORDS
         codes, confidence = self._detect(self._chosen, texts, enough)
@@ -138,11 +119,7 @@ class LanguageIdentifier:
 
 
 def load_detector(model: DetectorModel) -> LanguageDetector:
-    """Load one detector.
-
-    Raises:
-        DetectorError: It is not there, or not the one that is named.
-    """
+    """Load one detector."""
     if model.name == language_detectors.LID176:
         return language_detectors.FastTextDetector(model)
     named, found = (model.parts[0] if model.parts else model), find_cld2()
@@ -165,11 +142,7 @@ def load_detector(model: DetectorModel) -> LanguageDetector:
 
 
 def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
-    """Load both detectors.
-
-    Raises:
-        DetectorError: One is not there, or not the one that is named.
-    """
+    """Load both detectors."""
     chosen = load_detector(models.chosen)
     loaded = chosen.second if isinstance(chosen, language_detectors.CombinedDetector) else None
     second = loaded if loaded and loaded.model == models.second else load_detector(models.second)

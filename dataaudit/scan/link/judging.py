@@ -173,14 +173,7 @@ class Rates:
 
 
 def not_evaluated(question: Question, stats: dict[str, str], reason: str, version: str) -> list[Metric]:
-    """Return records that say why there is no rate.
-
-    Args:
-        question: What was asked.
-        stats: Units by stat.
-        reason: Code.
-        version: Of the metric's definition.
-    """
+    """Return records that say why there is no rate."""
     return [
         Metric(
             metric=question.metric,
@@ -252,13 +245,7 @@ class Answers:
         return self._rows(name, schema, self._places)
 
     def verdicts(self, rows: pa.Table, hits: np.ndarray, units: np.ndarray | None = None) -> Verdicts:
-        """Add up hits by document.
-
-        Args:
-            rows: shard, row, of :meth:`table`.
-            hits: int64[n] of each row.
-            units: int64[n] what the hits of each row are counted in; the documents' tokens when left out.
-        """
+        """Add up hits by document."""
         places = np.searchsorted(self._places, _places(rows))
         totals = np.zeros(len(self), dtype=np.int64)
         np.add.at(totals, places, hits)
@@ -313,13 +300,7 @@ def _places(table: pa.Table) -> np.ndarray:
 
 
 def judged_findings(judge: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return what a judge found as rows of the manifest's findings.
-
-    Args:
-        judge: Its name.
-        rows: class, shard, row, start, end, score.
-        schema: Of the manifest's table.
-    """
+    """Return what a judge found as rows of the manifest's findings."""
     size = rows.num_rows
     columns = {name: rows[name] for name in ("class", "shard", "row", "start", "end", "score")}
     fixed = {

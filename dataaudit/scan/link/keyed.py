@@ -70,21 +70,13 @@ class Stored:
         return os.stat(self.path).st_size if os.path.exists(self.path) else 0
 
     def open(self) -> pa.NativeFile:
-        """Open the file where they begin.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
+        """Open the file where they begin."""
         source = pa.OSFile(os.fsencode(self.path), "rb")
         source.seek(self.offset)
         return source
 
     def read(self) -> pa.Buffer:
-        """Return them, in aligned memory, as Arrow's kernels want it; fewer when the file is cut.
-
-        Raises:
-            OSError: They cannot be read.
-        """
+        """Return them, in aligned memory, as Arrow's kernels want it; fewer when the file is cut."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # a pa.OSFile costs three times as much
         try:
             size = os.fstat(descriptor).st_size - self.offset if self.size is None else self.size
@@ -114,13 +106,7 @@ def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> No
 
 
 def keyed_pieces(name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> list[bytes]:
-    """Return what is stored of keyed rows, piece by piece.
-
-    Args:
-        name: What they are known by, as :attr:`dataaudit.scan.link.keyed.Stored.name`.
-        tables: The rows, in any order.
-        schema: Its first column is a fixed-size binary key.
-    """
+    """Return what is stored of keyed rows, piece by piece."""
     found = list(keyed_blocks(tables, schema, _MIN_ROWS))
     return [keyed_head(name, schema, [block for block, _ in found]), *(body for _, body in found)]
 
@@ -128,13 +114,7 @@ def keyed_pieces(name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> li
 def keyed_blocks(
     tables: Sequence[pa.Table], schema: pa.Schema, min_rows: int = 0
 ) -> Iterator[tuple[KeyedBlock, bytes]]:
-    """Yield the blocks of some rows, sorted, each with what is stored of it.
-
-    Args:
-        tables: The rows, in any order.
-        schema: Its first column is a fixed-size binary key.
-        min_rows: First bytes of fewer rows share a block; with 0 each has blocks of its own.
-    """
+    """Yield the blocks of some rows, sorted, each with what is stored of it."""
     table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)]).combine_chunks()
     for first, last, body in _blocks(table.take(_order(table)) if table.num_rows > 1 else table, min_rows):
         yield KeyedBlock(first, last, len(body), _short_digest(body)), body
@@ -147,11 +127,7 @@ def keyed_head(name: str, schema: pa.Schema, blocks: Sequence[KeyedBlock]) -> by
 
 
 def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
-    """Return the rows whose key's first byte is in [start, stop).
-
-    Raises:
-        DamagedFileError: They are absent or damaged.
-    """
+    """Return the rows whose key's first byte is in [start, stop)."""
     stored = Stored.at(address)
     try:
         with stored.open() as source:
@@ -176,11 +152,7 @@ def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
 
 
 def stored_bytes(address: str | Path, start: int, stop: int) -> int:
-    """Return the bytes of the blocks that begin in [start, stop), from the head alone.
-
-    Raises:
-        DamagedFileError: They are absent or their head is damaged.
-    """
+    """Return the bytes of the blocks that begin in [start, stop), from the head alone."""
     stored = Stored.at(address)
     try:
         with stored.open() as source:
@@ -191,11 +163,7 @@ def stored_bytes(address: str | Path, start: int, stop: int) -> int:
 
 
 def is_keyed(stored: Stored) -> bool:
-    """Tell by the first bytes whether they are keyed rows.
-
-    Raises:
-        OSError: They cannot be read.
-    """
+    """Tell by the first bytes whether they are keyed rows."""
     with stored.open() as source:
         return bytes(source.read(len(_MAGIC))) == _MAGIC
 
@@ -312,14 +280,7 @@ the rows of its first listing, and 0 in those of the others; then where it is li
 
 
 def merge_rows(listed: pa.Table) -> pa.Table:
-    """Return the keyed rows of parts, those of one that is listed again for each listing.
-
-    Args:
-        listed: ``path`` of the rows of a part, then the columns of :data:`PARTS`.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Return the keyed rows of parts, those of one that is listed again for each listing."""
     pieces, sizes = [], []
     for table in each_table(listed["path"].to_pylist(), 0, NUM_BYTES):
         pieces.append(table)
@@ -333,13 +294,7 @@ def merge_rows(listed: pa.Table) -> pa.Table:
 
 
 def each_listed(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, int, pa.Table]]:
-    """Yield of each file its shard, the number of its first record and its rows; see :func:`each_table`.
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-    """
+    """Yield of each file its shard, the number of its first record and its rows; see :func:`each_table`."""
     listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
     for table in each_table(files["path"].to_pylist(), start, stop):  # once a file is damaged there are no more
         yield *next(listed), table
@@ -348,17 +303,7 @@ def each_listed(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, i
 def each_table(
     paths: list[bytes], start: int, stop: int, chosen: Callable[[pa.Table], pa.Table] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the rows of each file whose key's first byte is in [start, stop); a file that is named again is read once.
-
-    Args:
-        paths: Addresses as the file system's bytes.
-        start: First value of the first byte.
-        stop: Value after the last.
-        chosen: Returns the rows to keep of a file's.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Yield the rows of each file whose key's first byte is in [start, stop); a repeated file is read once."""
     listings, known = Counter(paths), dict[bytes, pa.Table]()
     damaged: set[str] = set()
     for path in paths:

@@ -56,18 +56,7 @@ class Pass:
 
 
 def passes(files: pa.Table, start: int, stop: int, most_bytes: int = MOST_BYTES, most: int = NUM_BYTES) -> list[Pass]:
-    """Cut a partition into as many passes as keep the rows of each below a size, if their keys are even.
-
-    Args:
-        files: Whose rows these are.
-        start: First value of the key's first byte.
-        stop: Value after the last.
-        most_bytes: Stored rows of a pass.
-        most: Passes at most, a power of 2, as is their number.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Cut a partition into as many passes as keep the rows of each below a size, if their keys are even."""
     total, damaged = 0, set[str]()
     for path in files["path"].to_pylist():
         try:
@@ -81,18 +70,7 @@ def passes(files: pa.Table, start: int, stop: int, most_bytes: int = MOST_BYTES,
 
 
 def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: Choose = Pass().rows) -> Placed:
-    """Read the keyed rows whose key's first byte is in [start, stop).
-
-    Args:
-        files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-        schema: Of the rows; the second column is the row within its part.
-        start: First value of the first byte.
-        stop: Value after the last.
-        chosen: Returns the rows to keep of a file's.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Read the keyed rows whose key's first byte is in [start, stop)."""
     tables = list(each_table(files["path"].to_pylist(), start, stop, chosen))
     sizes = [table.num_rows for table in tables]
     shards, splits, first_rows = (np.repeat(files[name].to_numpy(), sizes) for name in ("shard", "split", "first_row"))
@@ -113,11 +91,7 @@ def named(files: pa.Table, name: str) -> pa.Table:
 
 
 def read_all(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: Choose = Pass().rows) -> pa.Table:
-    """Read the rows of keyed files that name documents by their places; see :func:`read_placed`.
-
-    Raises:
-        DamagedFileError: Files are absent or damaged; it names all of them.
-    """
+    """Read the rows of keyed files that name documents by their places; see :func:`read_placed`."""
     paths = files["path"].to_pylist()
     return pa.concat_tables([schema.empty_table(), *each_table(paths, start, stop, chosen)])
 

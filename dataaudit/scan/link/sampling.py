@@ -65,12 +65,7 @@ class Sampled:
 
 
 def draw(context: LinkContext, question: Question) -> Sampled:
-    """Decide how many documents of each stratum the judge sees, and draw them.
-
-    Raises:
-        ClusterError: The join cannot be done on these workers.
-        DamagedEntryError: Stored rows are absent or damaged.
-    """
+    """Decide how many documents of each stratum the judge sees, and draw them."""
     splits = tuple(sorted({shard.split for shard in context.shards}))
     table = _all_strata(context, splits)
     readable = np.ones(table.num_rows, dtype=bool)
@@ -172,12 +167,7 @@ class Frame:
     """(split number, source, language, level), sorted; a document of any other kind is not drawn."""
 
     def numbers(self, splits: np.ndarray, table: pa.Table) -> np.ndarray:
-        """Return int64[n] number of each row's stratum, -1 for none.
-
-        Args:
-            splits: int[n].
-            table: source, language, level.
-        """
+        """Return int64[n] number of each row's stratum, -1 for none."""
         source, language = _codes(table["source"], self.sources), _codes(table["language"], self.languages)
         codes = self._code(splits.astype(np.int64), source, language, table["level"].to_numpy())
         by_source = {name: code for code, name in enumerate((*self.sources, OTHER))}
@@ -217,16 +207,7 @@ class SampleJoin:
     """Tells samples for different metrics apart."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``drawn``, of schema :data:`DRAWN`.
-
-        Args:
-            files: Of schema :data:`dataaudit.scan.link.joins.LINK_FILES`.
-            start: First value of the key's first byte.
-            stop: Value after the last.
-
-        Raises:
-            DamagedFileError: Files are absent or damaged.
-        """
+        """Return ``drawn``, of schema :data:`DRAWN`."""
         placed = read_placed(files, MEMBER_ROWS, start, stop)
         strata = self.frame.numbers(placed.splits, placed.table)
         keys = keys_of(placed.table)
@@ -248,14 +229,7 @@ class SampleJoin:
 
 
 def first_of_each(strata: np.ndarray, drawn: np.ndarray, places: np.ndarray, counts: np.ndarray) -> pa.Table:
-    """Return the ``counts`` rows of each stratum that were drawn first, of schema :data:`DRAWN`.
-
-    Args:
-        strata: int64[n] number of the stratum, -1 for none.
-        drawn: uint64[n].
-        places: int64[n].
-        counts: int64[k] wanted of each stratum.
-    """
+    """Return the ``counts`` rows of each stratum that were drawn first, of schema :data:`DRAWN`."""
     inside = np.flatnonzero(strata >= 0)
     order = inside[np.lexsort((places[inside], drawn[inside], strata[inside]))]
     ordered = strata[order]

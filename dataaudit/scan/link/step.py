@@ -77,13 +77,7 @@ class SecondPassTask(Protocol):
     """Schemas of the results that are keyed rows for a further join; all other results are small tables."""
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
-        """Return a table for each name, always the same names; they are joined over the batches of a part.
-
-        Args:
-            batch: Documents of one part that were asked for, in order; ``rows`` counts from the part's first record.
-            wanted: What was asked of them: ``row`` int64, ascending, each at least once, and columns of its own.
-            encode: Encodes texts.
-        """
+        """Return a table for each name, always the same names; they are joined over the batches of a part."""
         ...
 
 
@@ -169,12 +163,7 @@ class SecondPassResult:
         )
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table over all parts, with the column ``shard``, and ``row`` counted in whole shards.
-
-        Args:
-            name: Of the task's table; in its column ``row``, if it has one, rows are counted within the part.
-            schema: Of the result.
-        """
+        """Return a table over all parts, with the column ``shard``, and ``row`` counted in whole shards."""
         if name not in self.tables:
             return schema.empty_table()
         table, sizes = self.tables[name]
@@ -373,12 +362,7 @@ class LinkContext(Protocol):
         ...
 
     def join(self, join: Join) -> JoinedParts:
-        """Join keyed rows, on the workers.
-
-        Raises:
-            ClusterError: A partition cannot be joined on these workers.
-            DamagedEntryError: Keyed rows or results are absent or damaged.
-        """
+        """Join keyed rows, on the workers."""
         ...
 
 

@@ -171,12 +171,7 @@ class Tiered:
 
 
 def by_tier(partial: Partial, groups: Groups) -> list[Tiered]:
-    """Return the findings of all tiers together, then of each; of all entities there are zeros where none was found.
-
-    Args:
-        partial: Of :data:`SHAPES`.
-        groups: The whole and the sources of its totals.
-    """
+    """Return the findings of all tiers together, then of each; of all entities there are zeros where none was found."""
     found, size = partial["found"], len(groups)
     names = SHAPES["found"].sums
     pieces = [

@@ -99,17 +99,7 @@ class Groups:
         confidence: float,
         exact: np.ndarray | None = None,
     ) -> MetricRows:
-        """Return an estimate of each group; one of no observations is ``not_evaluated``.
-
-        Args:
-            metric: Its name.
-            stat: Its statistic.
-            unit: Of the values.
-            bounds: float64[g] values, and the lower and upper bounds of the interval.
-            n: int64[g] observations.
-            confidence: That the interval holds the value.
-            exact: bool[g]: whether it is none, but known; then no interval is kept.
-        """
+        """Return an estimate of each group; one of no observations is ``not_evaluated``."""
         known, value = n > 0, bounds[0]
         sure = np.zeros(len(n), dtype=bool) if exact is None else exact
         low, high, confident = (
@@ -180,12 +170,7 @@ STRATA = TableShape(
 
 
 def count_strata(batch: DocBatch, levels: np.ndarray) -> pa.Table:
-    """Return how many documents, bytes and tokens there are of each stratum.
-
-    Args:
-        batch: With tokens and languages.
-        levels: int64[n] what the screen made of each document.
-    """
+    """Return how many documents, bytes and tokens there are of each stratum."""
     ones = np.ones(len(batch), dtype=np.int64)
     columns = {**_names(batch), "level": levels, "documents": ones, "bytes": batch.num_bytes()}
     return group(STRATA, pa.table({**columns, "tokens": num_tokens(batch)}).cast(STRATA.schema()))

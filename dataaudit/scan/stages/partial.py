@@ -57,11 +57,7 @@ def empty(shapes: Mapping[str, TableShape]) -> dict[str, pa.Table]:
 
 
 def group(shape: TableShape, table: pa.Table) -> pa.Table:
-    """Merge the rows of equal keys; rows come out sorted by key.
-
-    Raises:
-        OverflowError: A sum does not fit into int64.
-    """
+    """Merge the rows of equal keys; rows come out sorted by key."""
     if table.num_rows == 0:
         return shape.schema().empty_table()
     if shape.combine is not None:
@@ -179,12 +175,7 @@ def combine(table: pa.Table) -> pa.Table:
 
 
 def by_source(table: pa.Table, size: int) -> Iterator[tuple[str, Counts]]:
-    """Yield the counts of every source of a merged table, sources in order.
-
-    Args:
-        table: Sorted by (source, token), without equal rows.
-        size: Above every token.
-    """
+    """Yield the counts of every source of a merged table, sources in order."""
     names, groups, tokens = _keys(table)
     columns = [table[name].to_numpy() for name in COLUMNS]
     bounds = np.searchsorted(groups, np.arange(len(names) + 1))

@@ -117,11 +117,7 @@ class Tables:
     common: float = 0.0
 
     def all(self, chosen: Mask) -> dict[str, Any]:
-        """Return every table, documents of some stretches alone.
-
-        Args:
-            chosen: bool[n]
-        """
+        """Return every table, documents of some stretches alone."""
         rows = self.data.log.run.block_rows
         shards, blocks = self._sorted(self.stretches.units(0)), self._sorted(self.stretches.units(rows))
         documents = [one for one in self._sorted(np.where(chosen, self.stretches.units(1), -1)) if one >= 0]
@@ -417,16 +413,7 @@ class Division:
 
 
 def attribute(data: Data, step: int | None = None) -> Attribution:
-    """Say of each episode of a run which block or shard held the excess, or why that cannot be told.
-
-    Args:
-        data: The run log and its manifest.
-        step: Only the episode that this step is in.
-
-    Raises:
-        RunLogError: A part of the log cannot be read.
-        ConfigError: There is no such step.
-    """
+    """Say of each episode of a run which block or shard held the excess, or why that cannot be told."""
     curve, judged = data.curve, data.judged
     norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
     all_episodes = [episode_of(data, one) for one in judged.spikes]
@@ -496,9 +483,5 @@ def detector_of(judged: Judged) -> Detector:
 
 
 def write_attribution(log: Path, found: Attribution) -> None:
-    """Write ``attribution.json`` into a run log, whole or not at all.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write ``attribution.json`` into a run log, whole or not at all."""
     write_whole(log / ATTRIBUTION_FILE, canonical_json(found.model_dump(mode="json", by_alias=True)) + b"\n")

@@ -87,11 +87,6 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
     The first is what the first start says, or 1 where no start is in the log: its beginning is gone. The last is the
     last one in the log, or that of an event that says what was lost, or that the run was closed. Where the events of a
     rank say that more was lost than numbers are missing, that counts.
-
-    Args:
-        steps: The log's table of steps.
-        events: Its table of events.
-        ranks: Ranks of the run when it was started.
     """
     step, number = np.unique(steps["step"].to_numpy(), return_counts=True)
     whole = step[number >= ranks_at(step, events, ranks)].astype(np.int64)
@@ -119,12 +114,7 @@ def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
 
 
 def open_ranks(events: pa.Table, ranks: int) -> int:
-    """Return how many ranks of the newest start did not end their log: they go on, were killed, or cannot write.
-
-    Args:
-        events: The log's table of events.
-        ranks: Ranks of the run when it was started.
-    """
+    """Return how many ranks of the newest start did not end their log: they go on, were killed, or cannot write."""
     last = int(events["step"].to_numpy().max(initial=0)) + 1
     now = int(ranks_at(np.array([last]), events, ranks)[0])
     state = {
@@ -136,13 +126,7 @@ def open_ranks(events: pa.Table, ranks: int) -> int:
 
 
 def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
-    """Return of how many ranks the run was at some steps: each start of it says so, and may have others.
-
-    Args:
-        step: int64[n]
-        events: The log's table of events.
-        ranks: Ranks of the run when it was started.
-    """
+    """Return of how many ranks the run was at some steps: each start of it says so, and may have others."""
     firsts, numbers = [0], [ranks]
     for kind, at, detail in zip(*(events[name].to_pylist() for name in ("kind", "step", "detail")), strict=True):
         if kind in _STARTS:
@@ -176,12 +160,7 @@ def _lost(events: list[tuple[int, int, str, str]]) -> dict[int, int]:
 
 
 def series_of(values: pa.Table, metric: str) -> tuple[Ints, Floats]:
-    """Return steps, ascending, and a number of the whole model at each, the largest of all ranks.
-
-    Args:
-        values: The log's table of values.
-        metric: Name of the number.
-    """
+    """Return steps, ascending, and a number of the whole model at each, the largest of all ranks."""
     held = values.filter(pc.and_(pc.equal(values["metric"], metric), pc.equal(values["layer"], -1)))
     step, inverse = np.unique(held["step"].to_numpy(), return_inverse=True)
     found = np.full(len(step), -np.inf)

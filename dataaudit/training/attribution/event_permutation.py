@@ -88,16 +88,7 @@ class Exposure:
 def exposure_of(
     stretches: pa.Table, steps: Ints, targets: Ints, twins: Ints, block_rows: int, *, moves: Moves = "documents"
 ) -> Exposure | None:
-    """Return the exposure of the newest steps that are whole; None where there are none.
-
-    Args:
-        stretches: The log's table of stretches.
-        steps: int64[n] steps of the log, ascending.
-        targets: int64[n] targets of each; 0 of one that was skipped.
-        twins: int64[shards] the shard that each counts as.
-        block_rows: Rows of a block.
-        moves: What the order moves.
-    """
+    """Return the exposure of the newest steps that are whole; None where there are none."""
     names = ("step", "micro_batch", "rank", "batch_row", "start", "shard", "row", "epoch", "targets")
     columns: dict[str, Ints] = {name: stretches[name].to_numpy().astype(np.int64) for name in names}
     chosen = _whole_steps(columns["step"], columns["targets"], steps, targets)
@@ -180,21 +171,7 @@ def event_test(
     own_data: int = 0,
     named: Callable[[int], dict[str, Any]] = numbered,
 ) -> EventTestFound:
-    """Test all units.
-
-    Args:
-        exposure: What was read when.
-        onsets: First steps of episodes, from 0 as ``exposure`` counts, distinct.
-        flagged: All flagged steps: what they hold stays where it is.
-        random_order: Whether the order of the items was drawn at random.
-        phases: First steps of further phases, of learning rate or mixture.
-        lag: Steps before an episode that count.
-        orders: Orders to draw.
-        seed: Of these draws: the same log gives the same p.
-        look: Which look at the run this is.
-        own_data: Episodes that are left out, since the data of their own steps may be behind them.
-        named: Returns what names a unit, as ``Exposure.units`` has it.
-    """
+    """Test all units."""
     random = np.random.Generator(np.random.PCG64([seed, len(exposure), len(onsets)]))
     onsets = np.unique(onsets)
     if random_order:

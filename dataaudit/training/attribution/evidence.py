@@ -90,11 +90,6 @@ def source_curves(stretches: pa.Table, sums: pa.Table, sources: int) -> SourceCu
 
     A window is 256 steps or a multiple where stretches were summed up, else the least power of two; there are at most
     ``MOST_WINDOWS``. Losses that are no number, and stretches without a source, are left out.
-
-    Args:
-        stretches: With the columns step, source, targets and loss.
-        sums: With the columns window, source, scored and loss_sum.
-        sources: How many there are.
     """
     known = pc.and_(pc.is_finite(pc.fill_null(stretches["loss"], np.nan)), pc.greater(stretches["targets"], 0))
     held = stretches.filter(known)
@@ -179,10 +174,6 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
 
     Where the order was not drawn at random, what an episode's own steps read has neighbours that are read before it
     each time. So only those count whose own steps are not to blame: all blocks were up together, of several shards.
-
-    Args:
-        data: The run.
-        episodes: What the accounting says of each of ``data.judged.spikes``; not asked where the order was drawn.
     """
     curve, judged, run = data.curve, data.judged, data.log.run
     untested = EventTestFound(outcome="not_evaluated", lag=LAG, alpha=alpha_of_look(1))

@@ -49,13 +49,7 @@ class PowerLaw:
 
 
 def fit_power_law(time: Floats, value: Floats, weight: Floats) -> PowerLaw:
-    """Fit L0 + A * t^-a, L0 and A at least 0, by Huber's loss over exponents from 0.02 to 2, then between the nearest.
-
-    Args:
-        time: float64[n] above 0.
-        value: float64[n] nats/token.
-        weight: float64[n] steps that each value is the mean of.
-    """
+    """Fit L0 + A * t^-a, L0 and A at least 0, by Huber's loss over exponents from 0.02 to 2, then in between."""
     coarse = _fitted(time, value, weight, _EXPONENTS).exponent
     place = int(np.searchsorted(_EXPONENTS, coarse))
     low, high = _EXPONENTS[max(0, place - 1)], _EXPONENTS[min(len(_EXPONENTS) - 1, place + 1)]
@@ -83,13 +77,7 @@ def _fitted(time: Floats, value: Floats, weight: Floats, exponents: Floats) -> P
 
 
 def scaling_law(curve: Curve, healthy: Mask, warm: int | None = None) -> ScalingLaw | None:
-    """Hold the newest tenth of a run's tokens against the law of the time before; None with too few healthy steps.
-
-    Args:
-        curve: The run's loss.
-        healthy: bool[steps] steps that are in no episode.
-        warm: First step after the learning rate's warm-up, where that is known.
-    """
+    """Hold the newest tenth of a run's tokens against the law of the time before; None with too few healthy steps."""
     time = _middles(curve.targets)
     usable = healthy & np.isfinite(curve.value) & (curve.targets > 0)
     usable &= (curve.step >= warm) if warm is not None else (time >= WARM_UP * float(time[-1])) if len(time) else True
@@ -128,17 +116,7 @@ def collapse(
     manifest: str | None = None,
     planned: int | None = None,
 ) -> Collapse | None:
-    """Hold the newest tenth of a run against the course of a reference; None where the past is too short.
-
-    Args:
-        curve: The run's loss.
-        healthy: bool[steps] steps that are in no episode.
-        reference: Loss of the healthy run, from its first step to its last one.
-        reference_healthy: bool[steps] of that one.
-        name: What the reference is called.
-        manifest: Id of the manifest that it was trained on.
-        planned: Tokens that the run is to have; as many as the reference when None.
-    """
+    """Hold the newest tenth of a run against the course of a reference; None where the past is too short."""
     done = int(curve.targets.sum())
     total = int(reference.targets.sum()) if planned is None else planned
     if not done or not total:

@@ -396,13 +396,7 @@ def behind_of(episodes: tuple[Episode, ...]) -> tuple[Behind, ...]:
 
 
 def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:
-    """Return the exit code.
-
-    Args:
-        episodes: What was found: 1 when the excess of any was, 3 when of none.
-        judged: Whether any step was compared with a line: 4 when there is no episode, and none was.
-        missing: Whether too many steps are missing, or the log has no end, to say that there is nothing: 3.
-    """
+    """Return the exit code."""
     if any(one.outcome == "found" for one in episodes):
         return int(ExitCode.BUDGET_EXCEEDED)
     if episodes or (judged and missing):

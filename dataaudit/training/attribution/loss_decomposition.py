@@ -120,12 +120,7 @@ class Expectation:
     blocks: HealthyBlocks
 
     def of(self, stretches: Stretches, level: Floats) -> Floats:
-        """Return m of stretches.
-
-        Args:
-            stretches: Any.
-            level: float64[n] the line at the step of each.
-        """
+        """Return m of stretches."""
         source, length, position = _codes(stretches, len(self.sources))
         expected: Floats = level + self.mean + self.sources[source] + self.lengths[length] + self.positions[position]
         return expected
@@ -159,12 +154,6 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
 
     Offsets are fitted in turn, ten times: the mean, weighted by targets, of what the other offsets leave, times
     n / (n + 20), where n = (sum of targets)^2 / (sum of targets^2).
-
-    Args:
-        healthy: Stretches of healthy steps, at least one.
-        level: float64[n] the line at the step of each.
-        sources: How many have a name.
-        block_rows: Rows of a block.
     """
     above, weights = healthy.loss - level, healthy.targets.astype(np.float64)
     mean = float(np.average(above, weights=weights))
@@ -201,15 +190,6 @@ def trend(healthy: Stretches, level: Floats, found: Expectation, at: Ints) -> tu
     """Return the line through the newest healthy steps' losses less their offsets, at later steps.
 
     What sources, lengths and positions explain is no noise of this line, so it is nearer than the detector's.
-
-    Args:
-        healthy: Stretches of healthy steps.
-        level: float64[n] the detector's line at the step of each.
-        found: The offsets.
-        at: Steps of the episode, int64[m].
-
-    Returns:
-        float64[m] and the variance of the line at the middle of these steps; None when there are too few steps.
     """
     steps, inverse = np.unique(healthy.step, return_inverse=True)
     if len(steps) < _LEAST_STEPS:

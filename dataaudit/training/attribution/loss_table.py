@@ -60,17 +60,7 @@ class Losses:
 
 
 def read_losses(path: Path, *, step: str | None = None, loss: str | None = None) -> Losses:
-    """Read losses.
-
-    Args:
-        path: CSV with a line of names (comma, semicolon, tab or bar), JSON lines, or Parquet by its suffix; nested
-            objects are named ``a/b``.
-        step: Name of the step; one of the usual ones when None.
-        loss: Name of the loss; one of the usual ones when None.
-
-    Raises:
-        ConfigError: The file cannot be read, holds no such names, or no step.
-    """
+    """Read losses."""
     try:
         if path.suffix == ".parquet":
             table = _of_parquet(path)

@@ -69,14 +69,7 @@ class Predicted:
 
 
 def predicted_away(held: Stretches, epoch: Ints, blocks: Ints, units: Ints) -> Predicted:
-    """Take away all that predicts the losses of stretches.
-
-    Args:
-        held: Scored ones with finite losses.
-        epoch: int64[n] pass of each; those of repeats are negative.
-        blocks: int64[n] block of each.
-        units: int64[n] what is tested, and is left out of its own step's common part: its block or its shard.
-    """
+    """Take away all that predicts the losses of stretches."""
     _, step = np.unique(held.step, return_inverse=True)
     step = step.ravel()
     _, source = np.unique(held.source, return_inverse=True)
@@ -323,12 +316,7 @@ class Composition:
         return float(np.sqrt((weight**2) @ (self._variance[source] * self._factor[length]) + shares**2 @ unknown))
 
     def learn(self, step: Coded, level: float) -> None:
-        """Take a healthy step.
-
-        Args:
-            step: At least one segment.
-            level: Of the residual there, nats/token.
-        """
+        """Take a healthy step."""
         self._learn_spread(step, level)
         self.steps += 1
         kept = 1 - 1 / min(max(self.steps / 2, MEMORY[0]), MEMORY[1])

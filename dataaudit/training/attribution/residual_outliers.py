@@ -100,14 +100,7 @@ def residual_test(
     kind: Literal["block", "shard"] = "block",
     named: Callable[[int], dict[str, Any]] = numbered,
 ) -> ResidualTestFound:
-    """Test all units of one size.
-
-    Args:
-        documents: Of :func:`document_residuals`.
-        seed: Of the dealing: the same log gives the same p.
-        kind: What the units are.
-        named: Returns what names a unit, as ``Stretches.units`` has it.
-    """
+    """Test all units of one size."""
     random = np.random.Generator(np.random.PCG64([seed, len(documents.unit)]))
     units, inverse, sizes = np.unique(documents.unit, return_inverse=True, return_counts=True)
     source = _main_source(inverse, documents.source, len(units))
@@ -178,13 +171,7 @@ def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> F
 
 
 def pooled_up(unit: Ints, source: Ints, *, blocks: bool) -> Ints:
-    """Return units of which the small ones are pooled, by shard and then by source.
-
-    Args:
-        unit: int64[documents] as ``Stretches.units`` has them.
-        source: int64[documents] from 1.
-        blocks: Whether they are blocks, and no shards.
-    """
+    """Return units of which the small ones are pooled, by shard and then by source."""
     found = unit.copy()
     for pool in (unit | POOLED, -1 - source) if blocks else (-1 - source,):
         _, inverse, sizes = np.unique(found, return_inverse=True, return_counts=True)
@@ -194,14 +181,7 @@ def pooled_up(unit: Ints, source: Ints, *, blocks: bool) -> Ints:
 
 
 def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, shards: bool = False) -> Documents:
-    """Return what is left of the losses of documents when all that predicts them is taken away.
-
-    Args:
-        stretches: Scored ones, of any steps.
-        epoch: int64[n] pass of each; those of repeats are negative.
-        block_rows: Rows of a block.
-        shards: Whether the units are shards.
-    """
+    """Return what is left of the losses of documents when all that predicts them is taken away."""
     finite = np.isfinite(stretches.loss) & (stretches.shard >= 0) & (stretches.targets > 0)
     held = stretches.take(finite)
     order = np.lexsort((held.start, held.batch_row, held.micro_batch, held.rank, held.step))

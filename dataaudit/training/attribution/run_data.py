@@ -50,11 +50,7 @@ class Data:
 
     @cached_property
     def stretches(self) -> Stretches:
-        """All stretches whose loss is known, by step; those of shards with equal bytes under the lowest ordinal.
-
-        Raises:
-            RunLogError: They name a shard that the manifest lacks.
-        """
+        """All stretches whose loss is known, by step; those of shards with equal bytes under the lowest ordinal."""
         table = self.log.table("stretches")
         table = table.filter(pc.and_(pc.is_valid(table["loss"]), pc.greater(table["targets"], 0)))
         order = np.argsort(table["step"].to_numpy(), kind="stable")
@@ -107,18 +103,7 @@ class Data:
 
 
 def load_data(log: Path, manifest: Path, reference: Path | None = None) -> Data:
-    """Load a run log and the manifest that it has to be of.
-
-    Args:
-        log: Folder of the run log.
-        manifest: Folder of the manifest.
-        reference: Folder of the run log of a healthy run; it may be of another manifest.
-
-    Raises:
-        RunLogError: The log is absent or damaged, or of another manifest.
-        ManifestError: The manifest is absent or damaged.
-        ManifestMismatch: The log's table of shards is not the manifest's.
-    """
+    """Load a run log and the manifest that it has to be of."""
     data = Data(load_run(log), load_manifest(manifest), None if reference is None else load_run(reference))
     said, found = data.log.run.manifest, data.manifest.id
     if said is None:

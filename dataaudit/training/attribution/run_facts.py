@@ -73,11 +73,7 @@ class Series:
 
 
 def run_facts(log: RunLog) -> RunFacts:
-    """Return what a run did.
-
-    Raises:
-        RunLogError: A part of the log cannot be read.
-    """
+    """Return what a run did."""
     steps, events, series = log.table("steps"), log.table("events"), Series(log.table("values"))
     curve = curve_of(steps, events)
     step = np.unique(steps["step"].to_numpy()).astype(np.int64)
@@ -154,16 +150,7 @@ def _mixed_precision(series: Series, step: Ints, skipped: Ints) -> MixedPrecisio
 
 
 def ema(step: Ints, value: Floats, at: Ints) -> Floats:
-    """Return the moving average of a loss at some steps, the weight of a step :data:`BETA` of that of the next one.
-
-    Args:
-        step: int64[n], ascending.
-        value: float64[n]; what is not finite is left out.
-        at: Steps that are asked for.
-
-    Returns:
-        float64[len(at)], NaN where there is nothing before.
-    """
+    """Return the moving average of a loss at some steps, the weight of a step :data:`BETA` of that of the next one."""
     kept = np.isfinite(value)
     step, value = step[kept], value[kept]
     total, weight, found = 0.0, 0.0, np.full(len(at), np.nan)
@@ -296,12 +283,7 @@ _LEAST_BEFORE = 50
 
 
 def run_changes(curve: Curve, values: pa.Table) -> tuple[Change, ...]:
-    """Return what changed in a run, by step.
-
-    Args:
-        curve: Of the run.
-        values: The log's table of values.
-    """
+    """Return what changed in a run, by step."""
     found = [*_rates(values), *_batches(curve), *_changes_of_clipping(values), *_skipped(values)]
     return tuple(sorted(found, key=lambda one: (one.first_step, one.kind)))
 

@@ -95,11 +95,6 @@ class StepDetector:
 
         A step that was seen before takes the place of itself and of all later ones; what the composition learnt of
         them stays, so a run that is resumed hands over the checkpoint's state.
-
-        Args:
-            step: From 1, ascending.
-            value: Its loss.
-            segments: Of its documents; None where they are not known.
         """
         alone = self.band.see(step, value)
         self._go_back(step)

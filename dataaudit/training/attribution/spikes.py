@@ -113,10 +113,6 @@ class SpikeDetector:
 
         A step that was seen before takes the place of itself and of all later ones, which are forgotten: the run went
         back. Until the window is full again it is quiet, so a run that is resumed hands over the checkpoint's state.
-
-        Args:
-            step: From 1, ascending.
-            value: Loss, or whatever is watched.
         """
         self._go_back(step)
         seen = math.log(value) if self.log and 0 < value < math.inf else value

@@ -87,11 +87,7 @@ class Trained:
 
 
 def trained_on(log: RunLog, manifest: Manifest) -> TrainedOn:
-    """Return what a run was trained on, against its manifest.
-
-    Raises:
-        RunLogError: A part of the log cannot be read.
-    """
+    """Return what a run was trained on, against its manifest."""
     data = Trained(log, manifest)
     _, shard, _, targets = data.amounts
     tokens = log.table("tokens")
@@ -179,12 +175,6 @@ def share_bounds(step: Ints, source: Ints, targets: Ints, sources: int) -> tuple
 
     Batches that follow each other are alike where shards are read one after another; stretches of a twentieth of the
     run are nearly not. None where there are fewer than as many steps, or windows.
-
-    Args:
-        step: int64[n] step, or window, of each amount.
-        source: int64[n] from 0.
-        targets: int64[n]
-        sources: How many there are.
     """
     steps, place = np.unique(step, return_inverse=True)
     if len(steps) < GROUPS:
@@ -287,15 +277,7 @@ def _without(counts: Ints, special: tuple[int, ...]) -> Ints:
 
 
 def _drift(source: str, now: Ints, half: Ints | None, reference: Ints) -> TokenDrift:
-    """Compare counts with those that were audited.
-
-    Args:
-        source: Whose.
-        now: int64[v] trained on.
-        half: int64[v] of these, in a random half of the documents; None: chance is not asked about, since what all
-            sources have together depends on their shares.
-        reference: int64[v] audited.
-    """
+    """Compare counts with those that were audited."""
     kl, js = divergences(now, reference)
     passes = float(now.sum()) / float(reference.sum())
     bias = None
@@ -367,14 +349,6 @@ def language_shares(
     What was read of a shard is taken to be a random part of its documents: a shard that was read to its end adds
     nothing to the error, of one that was not the documents that were read are a sample without replacement, whose
     tokens vary as documents' lengths do.
-
-    Args:
-        trained: float64[shards] targets of each, above 0.
-        tokens: float64[shards] tokens of each, as audited.
-        documents: int64[shards]
-        by_language: float64[shards, languages] tokens, as audited.
-        spread: Variance of a document's tokens over their squared mean.
-        sampled: Whether targets are tokens of the manifest, so that it is known which part of a shard was read.
     """
     part = by_language / tokens[:, None]
     weight = trained / trained.sum()

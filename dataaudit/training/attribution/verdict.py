@@ -69,11 +69,6 @@ def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
     It is the smallest one (a block, else the blocks of a shard together) without which the episode lies inside the
     band, and which holds at least half of the excess; the shard, where its other blocks hold another fifth of it. Of a
     unit that is all there is of most of the steps that it is in, the same has to be so in the other steps alone.
-
-    Args:
-        account: The episode.
-        above_line: Its loss above the line, before the offsets of sources, lengths and positions.
-        usual: Whether its shards were in most healthy steps, too.
     """
     excess = account.excess
     if excess <= 0 or excess < HALF * above_line:
@@ -123,13 +118,7 @@ _MERGED = Decision(
 
 
 def _largest(account: Account, rows: int, *, filling: bool = False) -> Decision | None:
-    """Return the unit with the largest part that meets what is asked of it.
-
-    Args:
-        account: The episode.
-        rows: Rows of a block; 0 for shards.
-        filling: Ask for one that fills its steps, so that nothing can be told of what is left without it.
-    """
+    """Return the unit with the largest part that meets what is asked of it."""
     units = account.stretches.units(rows)
     numbers, inverse = np.unique(units, return_inverse=True)
     held = np.bincount(inverse, account.parts(account.common()))
@@ -248,12 +237,7 @@ def _together(account: Account) -> tuple[tuple[int, ...], Part | None]:
 
 
 def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
-    """Say which unit held the losses that are no numbers.
-
-    Args:
-        stretches: Of the first step that is not finite, some of them without a finite loss.
-        block_rows: Rows of a block.
-    """
+    """Say which unit held the losses that are no numbers."""
     broken = ~np.isfinite(stretches.loss)
     if broken.all():
         detail = "in the first such step no segment at all has a finite loss"
@@ -272,14 +256,7 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
 
 
 def healthy_like(weights: Floats, means: Floats, weight: float, least: int) -> tuple[Floats, float]:
-    """Return the mean residuals of healthy units of some weight or more, and the least weight among them.
-
-    Args:
-        weights: float64[n] share of its step's targets of each healthy unit, n > 0.
-        means: float64[n] mean residual, nats/token.
-        weight: Least weight that is asked for.
-        least: Units that there have to be: with fewer, lighter ones are looked at, too, whose means vary more.
-    """
+    """Return the mean residuals of healthy units of some weight or more, and the least weight among them."""
     heaviest = np.sort(weights)[::-1][:least]
     bound = min(weight, float(heaviest[-1]))
     return means[weights >= bound], bound

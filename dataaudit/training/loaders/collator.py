@@ -54,11 +54,7 @@ class TaggedCollator:
             raise TagsError("a collator that you give makes the labels: shift='inner'")
 
     def __call__(self, records: Sequence[Mapping[str, Any]]) -> Any:
-        """Return the batch, of torch, with ``tags`` int64[B, K, 7].
-
-        Raises:
-            TagsError: Columns are missing, or tokens of a record are not where they belong in the batch.
-        """
+        """Return the batch, of torch, with ``tags`` int64[B, K, 7]."""
         import torch
 
         if records and TAGS in records[0]:
@@ -144,11 +140,7 @@ def _layout(
 
 
 def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
-    """Compare a batch with the rows that came with tags: each stands in its place from its first token on.
-
-    Raises:
-        TagsError: A row is absent, repeated, moved, cut or rewritten, or its labels are.
-    """
+    """Compare a batch with the rows that came with tags: each stands in its place from its first token on."""
     if "input_ids" not in batch:
         raise TagsError("the collator's batch has no `input_ids` to compare with its records", "Keep them in it.")
     for name in ("input_ids", "labels"):
@@ -164,11 +156,7 @@ def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _check_labels(labels: np.ndarray, ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> None:
-    """Compare labels that stand where the inputs do with these: other ones are not the tokens that the tags name.
-
-    Raises:
-        TagsError: A label is neither masked nor its token.
-    """
+    """Compare labels that stand where the inputs do with these: other ones are not the tokens that the tags name."""
     if labels.shape != ids.shape or (_within(ids, begins, given) & (labels != IGNORED) & (labels != ids)).any():
         raise _moved()
 

@@ -139,11 +139,7 @@ def tagged_records(
     seed: int = 0,
     open_shards: int = 4,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the records of :func:`tagged_dataset` one by one, for writers of other formats.
-
-    Raises:
-        ConfigError: Nothing is left, or the content cannot be had.
-    """
+    """Yield the records of :func:`tagged_dataset` one by one, for writers of other formats."""
     _check(documents, content)
     met = ordered(documents, seed=seed, epoch=0, order=order, open_shards=open_shards)
     return (_record(documents, int(one), content) for one in met)

@@ -102,17 +102,6 @@ def log_rank(mesh: Any, *, data: Collection[str] = DATA, pipeline: str = "pp") -
     Processes that differ in their place along ``data`` read different rows, and each of these groups writes one part.
     Within a group the logits lie with the last stage of a pipeline; of tensor-parallel processes, whose logits are the
     same once they are gathered, the first one writes. Context parallelism cuts rows, which tags do not know.
-
-    Args:
-        mesh: `torch.distributed.device_mesh.DeviceMesh` with names.
-        data: Names of the dimensions along which rows differ, the slowest first.
-        pipeline: Name of the dimension of stages.
-
-    Returns:
-        The part that this process writes and how many there are; None: another one of its group writes.
-
-    Raises:
-        ConfigError: The mesh has no names, or a dimension of context parallelism.
     """
     names, place = mesh.mesh_dim_names, mesh.get_coordinate()
     if not names or place is None:
@@ -130,23 +119,7 @@ def log_rank(mesh: Any, *, data: Collection[str] = DATA, pipeline: str = "pp") -
 
 
 def repeats(batch: int, size: int, *, rows: int, rank: int, ranks: int, dealt: Dealt = "batches") -> np.ndarray:
-    """Return which rows of a batch were added so that all processes have as many.
-
-    Args:
-        batch: Number of the batch in this process's pass, from 0.
-        size: Rows of a batch; all but the last of a pass must have as many.
-        rows: Of the data set.
-        rank: Of this process.
-        ranks: How many there are.
-        dealt: ``batches``: whole batches in turn, as Accelerate and the Trainer do. ``rows``: row by row, as
-            `DistributedSampler` does.
-
-    Returns:
-        bool[size]
-
-    Raises:
-        ConfigError: Rows are dealt in no such way.
-    """
+    """Return which rows of a batch were added so that all processes have as many."""
     if dealt not in get_args(Dealt):
         raise ConfigError(f"dealt: expected batches or rows, found {dealt!r}")
     inside = np.arange(size)
@@ -156,12 +129,7 @@ def repeats(batch: int, size: int, *, rows: int, rank: int, ranks: int, dealt: D
 
 
 def mark_repeats(tags: Any, repeated: np.ndarray) -> Any:
-    """Return tags with the rows that are repeats marked: their pass is -1 - pass.
-
-    Args:
-        tags: int64[B, K, 7], of torch or NumPy; left as they are.
-        repeated: bool[B] of :func:`repeats`.
-    """
+    """Return tags with the rows that are repeats marked: their pass is -1 - pass."""
     if not repeated.any():
         return tags
     tags = tags.copy() if isinstance(tags, np.ndarray) else tags.clone()

@@ -77,22 +77,7 @@ def write_litdata(
     seed: int = 0,
     chunk_bytes: int = _CHUNK_BYTES,
 ) -> Path:
-    """Write the documents as chunks, for `litdata.StreamingDataset`.
-
-    Args:
-        documents: What is written.
-        folder: Where; it must not be there yet.
-        content: As of :func:`write_mds`.
-        order: As of :func:`write_mds`.
-        seed: Decides the order.
-        chunk_bytes: Of a file.
-
-    Returns:
-        The folder, for ``StreamingDataset(...)``.
-
-    Raises:
-        ConfigError: The folder is there, cannot be written, or the content cannot be had.
-    """
+    """Write the documents as chunks, for `litdata.StreamingDataset`."""
     from litdata.streaming import Cache
 
     records = tagged_records(documents, content=content, order=order, seed=seed)

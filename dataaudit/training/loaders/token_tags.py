@@ -34,22 +34,7 @@ _MOST_SOURCES, _MOST_EPOCHS = (1 << 16) - 1, 1 << 15
 def token_columns(
     length: int, *, shard: int, row: int, source: int, epoch: int = 0, offset: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what names each token of a document, or of a piece of it.
-
-    Args:
-        length: Tokens.
-        shard: Ordinal of the shard.
-        row: Record of it.
-        source: Place of its source; -1 for one without a name.
-        epoch: Pass over the data.
-        offset: Which token of the document is the first.
-
-    Returns:
-        int64[length] documents, int64[length] tokens of theirs
-
-    Raises:
-        TagsError: A number is out of range.
-    """
+    """Return what names each token of a document, or of a piece of it."""
     if not (0 <= row < 1 << _ROW_BITS and 0 <= shard < 1 << 22 and offset >= 0 and offset + length < 1 << _SOURCE_AT):
         raise TagsError(f"shard {shard}, row {row}, token {offset}: these name no document")
     if not (-1 <= source < _MOST_SOURCES and 0 <= epoch < _MOST_EPOCHS):
@@ -75,25 +60,14 @@ def tag_tokens(record: Mapping[str, Any]) -> dict[str, np.ndarray]:
 
 
 def tag_tokens_batched(records: Mapping[str, Any]) -> dict[str, list[np.ndarray]]:
-    """Name the tokens of many records at once: ``dataset.map(tag_tokens_batched, batched=True)``.
-
-    Args:
-        records: Columns, as of :func:`tag_tokens`.
-
-    Returns:
-        The columns :data:`PER_TOKEN`, a list of arrays each.
-    """
+    """Name the tokens of many records at once: ``dataset.map(tag_tokens_batched, batched=True)``."""
     names = [name for name in (*PLACE, *OPTIONAL, "input_ids") if name in records]
     each = [tag_tokens(dict(zip(names, values, strict=True))) for values in zip(*map(records.get, names), strict=True)]
     return {name: [one[name] for one in each] for name in PER_TOKEN}
 
 
 def columns_of(record: Mapping[str, Any], length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the two columns of a record, from whichever columns it has: int64[length] each.
-
-    Raises:
-        TagsError: It has none, or they are of another length.
-    """
+    """Return the two columns of a record, from whichever columns it has: int64[length] each."""
     if DOCUMENT in record and TOKEN in record:
         documents, tokens = (np.asarray(record[name], dtype=np.int64) for name in PER_TOKEN)
         if documents.shape != (length,) or tokens.shape != (length,):
@@ -115,18 +89,7 @@ def columns_of(record: Mapping[str, Any], length: int) -> tuple[np.ndarray, np.n
 def row_tags(
     documents: np.ndarray, tokens: np.ndarray, targets: np.ndarray, *, begin: int, stretches: int | None
 ) -> np.ndarray:
-    """Return the tags of one row.
-
-    Args:
-        documents: int64[n] of :func:`token_columns`, of the labels that are no padding.
-        tokens: int64[n]
-        targets: int64[length] 1 where a label of the row is a target, else 0.
-        begin: Place in the row of the first of them; what is before it is padding.
-        stretches: Places for tags; None: as many as there are.
-
-    Returns:
-        int64[stretches, 7]
-    """
+    """Return the tags of one row."""
     new = np.flatnonzero((np.diff(documents) != 0) | (np.diff(tokens) != 1)) + 1
     firsts = np.concatenate([[0], new]) if len(documents) else np.zeros(0, np.int64)
     padding = int(begin > 0 or not len(firsts))
@@ -149,12 +112,7 @@ def row_tags(
 
 
 def batch_tags(rows: Iterable[np.ndarray], stretches: int | None) -> np.ndarray:
-    """Return the tags of a batch: int64[B, K, 7].
-
-    Args:
-        rows: Of :func:`row_tags`.
-        stretches: K; None: as many as the fullest row needs, in sixteens.
-    """
+    """Return the tags of a batch: int64[B, K, 7]."""
     each = list(rows)
     most = max((len(one) for one in each), default=1)
     tags = empty_tags(len(each), stretches or -(-most // STRETCHES) * STRETCHES)

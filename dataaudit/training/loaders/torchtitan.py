@@ -102,11 +102,7 @@ class _TaggedTextDataset(HuggingFaceTextDataset):
         return {**super().state_dict(), _BUFFER: self._names.tolist()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from a state.
-
-        Raises:
-            ConfigError: It is of a loader without tags, with labels in its buffer.
-        """
+        """Go on from a state."""
         super().load_state_dict(state_dict)
         self._names = np.array(state_dict.get(_BUFFER, [[], []]), dtype=np.int64).reshape(2, -1)
         if self._names.shape[1] != len(self._labels_buffer):

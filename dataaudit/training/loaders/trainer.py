@@ -62,12 +62,6 @@ def prepare_trl(trainer: Any) -> bool:
     """Make a trainer of TRL hand on tags; return whether it is one.
 
     Its own collator stays and makes the batches, whether padded or in one row; ours goes around it.
-
-    Args:
-        trainer: Of TRL, or any other, which is left as it is.
-
-    Raises:
-        ConfigError: It trains on other things than documents, or its packing has dropped the columns of tags.
     """
     name = trl_trainer(type(trainer))
     if not name:
@@ -175,12 +169,7 @@ class _Audit(Passes):
         return checkpoint / _STATE_FILE.format(rank=self.rank if rank is None else rank)
 
     def begin(self, order: Literal["", "rows"], trainer: dict[str, Any]) -> None:
-        """Start the log, or go on with it; where the trainer began again within a call of ``train``, begin it again.
-
-        Args:
-            order: What the trainer shuffles.
-            trainer: Its optimizer, scaler and scheduler.
-        """
+        """Start the log, or go on with it; where the trainer began again within a call of ``train``, begin it again."""
         agree(self.corpus)
         options = {"order": order, **trainer, **self.options}
         done, logs = self.end(), max(1, self.logs)

@@ -79,11 +79,7 @@ class Batches:
                 )
 
     def size(self, consumed: int) -> int:
-        """Return the batch after so many samples.
-
-        Raises:
-            ConfigError: It is rounded down to nothing.
-        """
+        """Return the batch after so many samples."""
         wanted = next(size for start, size in reversed(self.sizes) if consumed >= start)
         if self.ramp is not None:
             first, increment, samples = self.ramp
@@ -96,13 +92,7 @@ class Batches:
         return found
 
     def steps(self, first: int, last: int, consumed: int = 0) -> Iterator[Batch]:
-        """Yield the samples of steps.
-
-        Args:
-            first: The step to begin with.
-            last: The last one.
-            consumed: Samples before it.
-        """
+        """Yield the samples of steps."""
         for step in range(first, last + 1):
             size = self.size(consumed)
             yield Batch(step=step, first=consumed, samples=size, skipped=any(step in some for some in self.skipped))
@@ -110,11 +100,7 @@ class Batches:
 
 
 def parse_sizes(text: str) -> tuple[tuple[int, int], ...]:
-    """Read a size, or ``SAMPLES:SIZE,...``.
-
-    Raises:
-        ConfigError: It is neither.
-    """
+    """Read a size, or ``SAMPLES:SIZE,...``."""
     try:
         if text.strip().isdecimal():
             return ((0, int(text)),)
@@ -125,11 +111,7 @@ def parse_sizes(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def parse_steps(text: str) -> tuple[range, ...]:
-    """Read steps: ``17,100-120``.
-
-    Raises:
-        ConfigError: It is no such list.
-    """
+    """Read steps: ``17,100-120``."""
     try:
         found = []
         for one in text.split(","):
@@ -164,12 +146,7 @@ class Choice:
     begin_token: bool = False
 
     def __post_init__(self) -> None:
-        """Hold that what is needed is there, and nothing that is of another order.
-
-        Raises:
-            ConfigError: It is not.
-            MissingExtra: The order is drawn by torch, which is not installed.
-        """
+        """Hold that what is needed is there, and nothing that is of another order."""
         if self.kind == "nanogpt":
             require("reconstruct --order nanogpt", "train")
         given = {one.name for one in fields(self) if one.name != "kind" and getattr(self, one.name)}
@@ -196,15 +173,7 @@ class Choice:
         return Batches(sizes=((0, (self.micro_batch or 1) * (self.accumulate or 1) * (self.ranks or 1)),))
 
     def open(self, files: MappedFiles, first: int) -> Order:
-        """Open the order.
-
-        Args:
-            files: What it is of.
-            first: The step that is reconstructed first.
-
-        Raises:
-            ConfigError: It cannot be read, or is not of these files.
-        """
+        """Open the order."""
         ranks, context = self.ranks or 1, self.context or 1
         if self.kind == "megatron":
             if len(self.index) != 1:

@@ -113,11 +113,7 @@ class OffsetOrder:
         self._step = 0
 
     def pieces(self, first: int, number: int) -> Pieces:
-        """Return what the samples of one step are made of, or of several whole ones.
-
-        Raises:
-            ConfigError: They are not those of whole steps.
-        """
+        """Return what the samples of one step are made of, or of several whole ones."""
         size = self.batch * self.micro_batches * len(self.states)
         if first % size or number % size:
             raise ConfigError(f"--batch: a step takes {size:,} rows: micro-batch x accumulation x ranks")
@@ -150,11 +146,7 @@ class OffsetOrder:
 
 
 def _generator(state: Path | int) -> torch.Generator:
-    """Return a generator in a state.
-
-    Raises:
-        ConfigError: The file holds no state of one.
-    """
+    """Return a generator in a state."""
     import torch
 
     found = torch.Generator()
@@ -178,17 +170,7 @@ _NAME = re.compile(
 
 
 def open_olmo(indices: Sequence[Path], files: MappedFiles, *, context: int, batch: int) -> InstanceOrder:
-    """Open saved orders, one a pass.
-
-    Args:
-        indices: The files, in the order of the passes.
-        files: The token files, in the order of the data set.
-        context: Tokens of a row.
-        batch: Rows of a batch, of all ranks.
-
-    Raises:
-        ConfigError: A file is absent or damaged, has another name, or is not of these token files.
-    """
+    """Open saved orders, one a pass."""
     passes, chunks, drawn = [], set(), True
     for path in indices:
         said = _NAME.fullmatch(path.name)
@@ -347,12 +329,7 @@ class RankedOrder:
         return np.concatenate(found, axis=1)
 
     def position(self, rank: int, samples: int) -> dict[str, int]:
-        """Return where a rank is after so many samples of all ranks: what its checkpoint says, of a buffer its size.
-
-        Args:
-            rank: Which.
-            samples: Consumed, whole micro-batches of all ranks.
-        """
+        """Return where a rank is after so many samples of all ranks: what its checkpoint says, of a buffer its size."""
         labels = samples // self.ranks * self.context
         total = self._totals[rank]
         # The loader reads the document that fills a row, and starts over only when the next row asks for more.

@@ -37,17 +37,7 @@ _NAMED = 5
 def open_megatron(
     index: Path, files: MappedFiles, *, split: str = "train", extra: bool = True
 ) -> BlendedOrder | SampleOrder:
-    """Open a saved order.
-
-    Args:
-        index: The cache's folder, or in it the beginning of a data set's files, ``FOLDER/HASH-BlendedDataset-train``.
-        files: The token files, with the names that the descriptions have.
-        split: Which of Megatron's splits.
-        extra: Whether a sample has a token more than labels.
-
-    Raises:
-        ConfigError: There is none, or several, or it is damaged or not of these files.
-    """
+    """Open a saved order."""
     prefix = _prefix(index, split)
     said = _described(prefix)
     if "-BlendedDataset" in prefix.name:
@@ -95,11 +85,7 @@ class SampleOrder:
     shuffle: np.ndarray
 
     def __post_init__(self) -> None:
-        """Hold the indices against each other and the file.
-
-        Raises:
-            ConfigError: They do not belong together.
-        """
+        """Hold the indices against each other and the file."""
         sequences = int(self.files.firsts[self.file + 1] - self.files.firsts[self.file])
         wrong = not len(self.document) or self.document.min() < 0 or self.document.max() >= sequences
         if wrong or self.sample.shape != (len(self.shuffle) + 1, 2):
@@ -137,14 +123,7 @@ class SampleOrder:
         return self.pieces_of(np.arange(first, first + number, dtype=np.int64))
 
     def pieces_of(self, samples: Ints) -> Pieces:
-        """Return what samples are made of.
-
-        Args:
-            samples: int64[rows] places in the order of reading.
-
-        Raises:
-            ConfigError: There are not as many, or a sample leaves its documents: the index is another file's.
-        """
+        """Return what samples are made of."""
         if len(samples) and samples.max() >= len(self.shuffle):
             raise ConfigError(
                 f"{self.name} has {len(self.shuffle):,} samples, the blend names number {int(samples.max()):,}",
@@ -178,11 +157,7 @@ class BlendedOrder:
     sample: np.ndarray
 
     def __post_init__(self) -> None:
-        """Hold the indices against each other.
-
-        Raises:
-            ConfigError: They do not belong together.
-        """
+        """Hold the indices against each other."""
         known = len(self.dataset) and self.dataset.min() >= 0 and self.dataset.max() < len(self.parts)
         if len(self.dataset) != len(self.sample) or not known:
             raise ConfigError("the index of the blend and its description do not belong together: one was changed")

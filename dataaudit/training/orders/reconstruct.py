@@ -77,21 +77,7 @@ def reconstruct(
     consumed: int = 0,
     losses: Losses | None = None,
 ) -> Reconstructed:
-    """Write the run log of a run by the order of its data.
-
-    Args:
-        folder: Of the log. One that was reconstructed before goes on: what it has from the first step on is superseded.
-        manifest_folder: Of the manifest that the token files are of.
-        paths: The token files.
-        choice: The order.
-        steps: First and last one, as the run counts them.
-        consumed: Samples before the first one.
-        losses: What the run printed.
-
-    Raises:
-        ConfigError: The order cannot be read, or does not fit the files; the folder holds another log.
-        ManifestMismatch: The files are of another manifest.
-    """
+    """Write the run log of a run by the order of its data."""
     first, last = steps
     if not 0 <= first <= last or consumed < 0:
         raise ConfigError(f"--steps {first}-{last}, --consumed {consumed}: expected numbers from 0 on, ascending")
@@ -196,11 +182,7 @@ class _Written:
 
 
 def _check_documents(files: MappedFiles, manifest: Manifest) -> None:
-    """Hold the documents of the maps against the manifest.
-
-    Raises:
-        ManifestMismatch: They are none of its.
-    """
+    """Hold the documents of the maps against the manifest."""
     rows = manifest.table("shards", ["rows"])["rows"].to_numpy()
     known = (files.shard >= 0) & (files.shard < len(rows))
     if not known.all() or not ((files.row >= 0) & (files.row < rows[files.shard])).all():
@@ -210,11 +192,7 @@ def _check_documents(files: MappedFiles, manifest: Manifest) -> None:
 
 
 def _begin(folder: Path, manifest: Manifest, choice: Choice, order: Order) -> bool:
-    """Write what the run is, or hold it against what is written; return whether it goes on.
-
-    Raises:
-        ConfigError: The folder holds the log of another run, or cannot be written.
-    """
+    """Write what the run is, or hold it against what is written; return whether it goes on."""
     if (folder / RUN_FILE).exists():
         run = load_run(folder).run
         if run.manifest != manifest.id or RECONSTRUCTED not in run.settings or run.order != order.shuffled:

@@ -107,11 +107,7 @@ class MappedFiles:
         self.shard, self.row, self.source = (columns[name] for name in ("shard", "row", "source"))
 
     def file(self, name: str) -> int:
-        """Return the number of the file of a path that may be another machine's, by its name.
-
-        Raises:
-            ConfigError: None of the files has this name, or several have.
-        """
+        """Return the number of the file of a path that may be another machine's, by its name."""
         stem = Path(name).name.removesuffix(".bin")
         held = [place for place, path in enumerate(self.paths) if path.name.removesuffix(".bin") == stem]
         exact = [place for place in held if self.paths[place].with_suffix("") == Path(name)]
@@ -123,13 +119,7 @@ class MappedFiles:
         return (exact or held)[0]
 
     def windows(self, starts: Ints, tokens: int, epoch: Ints | int = 0) -> Pieces:
-        """Return the pieces of rows that are windows of the tokens.
-
-        Args:
-            starts: int64[rows] first token of each.
-            tokens: Of a row.
-            epoch: Pass of each.
-        """
+        """Return the pieces of rows that are windows of the tokens."""
         first = np.searchsorted(self.ends, starts, "right")
         last = np.searchsorted(self.ends, starts + (tokens - 1), "right")
         row, document = expanded(first, last)
@@ -142,15 +132,7 @@ class MappedFiles:
 
 
 def expanded(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """Return every whole number of ranges, and which range each is of.
-
-    Args:
-        first: int64[ranges]
-        last: int64[ranges], none less than ``first``.
-
-    Returns:
-        int64[n] range, ascending; int64[n] number
-    """
+    """Return every whole number of ranges, and which range each is of."""
     counts = last - first + 1
     of = np.repeat(np.arange(len(first)), counts)
     number = np.arange(len(of)) - np.repeat(np.cumsum(counts) - counts, counts) + first[of]
@@ -158,15 +140,7 @@ def expanded(first: Ints, last: Ints) -> tuple[Ints, Ints]:
 
 
 def stretches_of(pieces: Pieces, files: MappedFiles) -> dict[str, Ints]:
-    """Return the stretches of a batch: the columns of the run log's table but step, micro-batch and loss.
-
-    Args:
-        pieces: Of its rows.
-        files: What they are pieces of.
-
-    Returns:
-        batch_row, start, shard, row, offset, source, epoch, targets: int64[stretches] each
-    """
+    """Return the stretches of a batch: the columns of the run log's table but step, micro-batch and loss."""
     there = pieces.length > 0
     row, document, offset, length, epoch = (
         values[there] for values in (pieces.row, pieces.document, pieces.offset, pieces.length, pieces.epoch)

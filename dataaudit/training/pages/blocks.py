@@ -140,13 +140,7 @@ def change_said(one: Change) -> str:
 
 
 def render_text(found: Attribution, data: Data, *, width: int | None = None) -> str:
-    """Return what the terminal shows.
-
-    Args:
-        found: What was found.
-        data: The run log and its manifest.
-        width: Columns to write for; those of the terminal when None.
-    """
+    """Return what the terminal shows."""
     columns = width or terminal_width()
     shown = _shown(found)
     parts = [_opening(found, shown, columns), section("", _chart(found, data, columns))]

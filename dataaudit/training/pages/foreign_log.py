@@ -80,19 +80,7 @@ def detection_schema() -> dict[str, Any]:
 
 
 def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> tuple[Detection, Ints, Floats]:
-    """Read a table of steps and losses and judge it.
-
-    Args:
-        path: CSV with a line of names, JSON lines, or Parquet.
-        step: Name of the step's column; a usual one when None.
-        loss: Name of the loss's column; a usual one when None.
-
-    Returns:
-        What is found; int64[n] steps, ascending; float64[n] losses.
-
-    Raises:
-        ConfigError: It cannot be read, has no such columns, or no step.
-    """
+    """Read a table of steps and losses and judge it."""
     read = read_losses(path, step=step, loss=loss)
     judged = judge(read.step, read.loss)
     episodes = tuple(_flagging(judged, read.loss, one) for one in judged.spikes)

@@ -205,11 +205,7 @@ class Incident:
 
 
 def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
-    """Return the incidents of a run, the gravest first, then the earliest.
-
-    Args:
-        events: Rows of the table, their detail an object.
-    """
+    """Return the incidents of a run, the gravest first, then the earliest."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for one in events:
         detail = one["detail"]

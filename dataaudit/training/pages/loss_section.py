@@ -46,12 +46,7 @@ _BANDS = {
 
 
 def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Section | None, list[Point]]:
-    """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked.
-
-    Args:
-        log: Of the run.
-        found: What ``attribute`` found, or why that cannot be read.
-    """
+    """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked."""
     title, lead = "What was trained on", "Exact counts of the log."
     if isinstance(found, Attribution) and found.trained_on is not None and found.trained_on.tokens:
         points = list(data_points(found.trained_on))
@@ -114,11 +109,7 @@ def run_section(found: RunFacts) -> Section | None:
 
 
 def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], list[Point]]:
-    """Return the section of the loss, or None without any; key figures of the steps; a point for each episode.
-
-    Raises:
-        RunLogError: The log is damaged.
-    """
+    """Return the section of the loss, or None without any; key figures of the steps; a point for each episode."""
     steps, events = log.table("steps"), log.table("events")
     curve, missing = curve_of(steps, events), missing_of(steps, events, log.run.ranks)
     figures = [

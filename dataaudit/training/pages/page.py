@@ -77,18 +77,7 @@ _OTHERS: dict[str, Tone] = {"learning_rate_jump": "bad", "clip_before_unscale": 
 
 
 def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
-    """Write the page of a run log and return what the command prints.
-
-    Args:
-        folder: The run log.
-        out: The file; an older one is replaced in one step.
-        as_json: One JSON object instead of a line.
-
-    Raises:
-        RunLogError: The log is absent or damaged.
-        NothingEvaluated: It holds neither a step nor a value.
-        ConfigError: ``out`` cannot be written.
-    """
+    """Write the page of a run log and return what the command prints."""
     require("report", "report")
     from dataaudit.base.render.html import render
 
@@ -103,12 +92,7 @@ def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
 
 
 def run_page(log: RunLog) -> Page:
-    """Return the page of a run.
-
-    Raises:
-        RunLogError: The log is damaged.
-        NothingEvaluated: It holds neither a step nor a value.
-    """
+    """Return the page of a run."""
     steps, events = log.table("steps"), log.table("events")
     grids = grids_of(log.table("values"))
     if not len(steps) and not grids:

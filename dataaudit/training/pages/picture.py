@@ -22,12 +22,7 @@ _NAMED = 6
 
 
 def check_picture(path: Path) -> None:
-    """Look at the option before any work is done.
-
-    Raises:
-        MissingExtra: matplotlib is not installed.
-        ConfigError: The file cannot be written.
-    """
+    """Look at the option before any work is done."""
     if importlib.util.find_spec("matplotlib") is None:
         require("attribute --picture", "train")
     if path.suffix.lower() != ".png":
@@ -36,11 +31,7 @@ def check_picture(path: Path) -> None:
 
 
 def write_picture(path: Path, found: Attribution, data: Data) -> None:
-    """Draw the picture and write it whole or not at all.
-
-    Raises:
-        ConfigError: It cannot be written.
-    """
+    """Draw the picture and write it whole or not at all."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

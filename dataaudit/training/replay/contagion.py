@@ -75,19 +75,7 @@ def contagion(
     first: Ints | None = None,
     seed: int = 0,
 ) -> ContagionFound:
-    """Train the four arms.
-
-    Args:
-        replay: The run.
-        recorded: What its log says.
-        suspects: int64[n] documents, as places in ``replay.documents``.
-        episode: Its first and last step.
-        before: Steps before it from which on the arms differ.
-        draws: Repetitions of B, and of C and D as many checkpoints, at least.
-        exclude: Further documents that may be no controls: those of other suspects' shards.
-        first: Of :func:`first_reads` up to the episode's last step, where it is known already.
-        seed: Of the draws of controls and held documents.
-    """
+    """Train the four arms."""
     onset, last = episode
     branch = max(0, onset - 1 - before)
     last = min(last, branch + MOST_STEPS)

@@ -59,17 +59,7 @@ def direct(
     first: Ints | None = None,
     seed: int = 0,
 ) -> DirectFound:
-    """Test whether the documents of one unit are odd beside those of other units.
-
-    Args:
-        replay: The run.
-        suspects: int64[n] documents, as places in ``replay.documents``.
-        units: int64[documents] the unit of each document of ``replay.documents``: its block or its shard.
-        among: Units among which this one was named for being the worst; 1 when it was named in advance.
-        exclude: Further documents that may be no controls: those of other suspects' shards.
-        first: Of :func:`first_reads` up to the newest checkpoint, where it is known already.
-        seed: Of the draw of control units and documents.
-    """
+    """Test whether the documents of one unit are odd beside those of other units."""
     random = np.random.Generator(np.random.PCG64([seed, len(suspects), 1]))
     documents = replay.documents
     if first is None:
@@ -199,13 +189,7 @@ class Compared:
 
 
 def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
-    """Hold unit 0 against all others.
-
-    Args:
-        losses: float64[checkpoints, documents] nats/token.
-        unit: int64[documents] from 0, none left out; 0 is the suspect.
-        strata: int64[documents]
-    """
+    """Hold unit 0 against all others."""
     number = int(unit.max()) + 1
     rest = _without_strata(losses, unit, strata, np.ones(len(unit), dtype=bool))
     mean = rest.mean(axis=0)

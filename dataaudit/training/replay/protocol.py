@@ -68,13 +68,7 @@ class Candidates:
 
 
 def candidates_of(documents: Documents, languages: Ints | None = None) -> Candidates:
-    """Return the documents of a split that are not held back.
-
-    Args:
-        documents: What the run packs.
-        languages: int64[documents] code of each one's language; -1 where it is not known: bytes are no language, and
-            are held against what is most frequent in their source.
-    """
+    """Return the documents of a split that are not held back."""
     kept = np.flatnonzero(~documents.held)
     places = np.array(documents.places(kept.tolist()), dtype=np.int64).reshape(-1, 3)
     language = np.zeros(len(kept), np.int64) if languages is None else np.asarray(languages)[kept].astype(np.int64)
@@ -161,14 +155,6 @@ def replaced(replay: Replay, batches: Sequence[Batch], controls: Mapping[int, Se
     Each stretch of a replaced document gets as many tokens of its controls, read from the same place of the text; where
     the document ends, the last token stays (the end token, if there is one). All others stay where they are, and so do
     the tags.
-
-    Args:
-        replay: Of which.
-        batches: Copied, not changed.
-        controls: By document: those that stand in for it, joined where one is too short.
-
-    Raises:
-        ConfigError: A batch lacks ``input_ids``, ``labels`` or ``tags``, or its tags are cut off.
     """
     return [_replaced(replay, batch, controls) for batch in batches]
 

@@ -45,16 +45,7 @@ class _Named:
 
 
 def load_replay(name: str, manifest: Path, log: Path) -> Replay:
-    """Return what the user's callable makes.
-
-    Args:
-        name: ``MODULE:FUNCTION``, or ``FILE.py:FUNCTION``.
-        manifest: Folder of the manifest, its first argument.
-        log: Folder of the run log, its second one.
-
-    Raises:
-        ConfigError: There is no such callable, or it fails.
-    """
+    """Return what the user's callable makes."""
     module, colon, function = name.rpartition(":")
     if not colon or not module or not function:
         raise ConfigError(f"--replay: expected MODULE:FUNCTION or FILE.py:FUNCTION, found `{name}`")
@@ -84,11 +75,7 @@ def _module(name: str) -> Any:
 
 
 def called(function: Any, *arguments: Any, where: str) -> Any:
-    """Call what is the user's, and say where it failed.
-
-    Raises:
-        ConfigError: It failed.
-    """
+    """Call what is the user's, and say where it failed."""
     try:
         return function(*arguments)
     except DataAuditError:
@@ -109,20 +96,7 @@ def replayed(
     before: int = BEFORE,
     seed: int = 0,
 ) -> Attribution:
-    """Return an attribution with what a replay says of its suspects, and what is proposed.
-
-    Args:
-        data: The run log and its manifest.
-        found: What the log says.
-        replay: The run.
-        name: What made it, for the record.
-        places: Suspects of the user, ``SHARD`` or ``SHARD:ROW`` for the row's block.
-        before: Steps before an episode from which on the arms differ.
-        seed: Of all draws.
-
-    Raises:
-        ConfigError: A place is none, the log is of several processes, or the replay fails.
-    """
+    """Return an attribution with what a replay says of its suspects, and what is proposed."""
     if data.log.run.ranks > 1:
         raise ConfigError(
             f"the log is of {data.log.run.ranks} processes, and a replay is one",

@@ -36,14 +36,7 @@ class PolicyFile:
 
 
 def policy_file(path: str, text: str | None, environ: Mapping[str, str]) -> PolicyFile:
-    """Return where a policy stands.
-
-    Args:
-        path: As the user gave it.
-        text: What the file holds, to find the rules' lines; None when it cannot be read again.
-        environ: The environment; where no folder above is a checkout, the repository is what a runner says in it,
-            or else the current folder.
-    """
+    """Return where a policy stands."""
     whole = os.path.realpath(path)
     root = _checkout(whole) or os.path.realpath(environ.get(_WORKSPACE) or ".")
     inside = (

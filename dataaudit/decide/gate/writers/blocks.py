@@ -84,12 +84,7 @@ _VERBS = {State.FAILED: "fails", State.NOT_EVALUATED: "not evaluated", State.WAR
 
 
 def terminal_text(verdict: Verdict, width: int | None = None) -> str:
-    """Return the verdict for a terminal.
-
-    Args:
-        verdict: The verdict.
-        width: Columns to write for; those of the terminal when None.
-    """
+    """Return the verdict for a terminal."""
     shown = verdict_blocks(verdict)
     first = 1 if verdict.shards_behind else 0
     *rules, facts = shown.blocks[first:]
@@ -171,14 +166,7 @@ def _judged(verdict: Verdict) -> Facts:
 def rule_blocks(
     verdict: Verdict, rows: int = MOST_CASES, of_a_rule: int = OF_A_RULE, shards: int = OF_A_RULE
 ) -> list[Table | Facts]:
-    """Return the shards behind what fails, what does not hold, where to look, waivers, and the other rules.
-
-    Args:
-        verdict: The verdict.
-        rows: Cases that are listed.
-        of_a_rule: Cases of one rule that are.
-        shards: Shards that are listed.
-    """
+    """Return the shards behind what fails, what does not hold, where to look, waivers, and the other rules."""
     shown, left_out = pick(verdict, rows, first=of_a_rule, most=of_a_rule)
     heads = (*word_columns("state"), *names("rule", "where"), *texts("value"), *names("limit"))
     blocks: list[Table | Facts] = [

@@ -57,13 +57,7 @@ _LEVELS = {
 
 
 def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """Return the file, UTF-8.
-
-    Args:
-        verdict: The verdict.
-        policy: Where results point at.
-        most_bytes: What it may come to when compressed.
-    """
+    """Return the file, UTF-8."""
     room = MOST_RESULTS
     while True:
         text: str = _file(verdict, policy, room).model_dump_json(by_alias=True, exclude_none=True)

@@ -114,14 +114,7 @@ def problems(verdict: Verdict, result: RuleResult) -> tuple[Shown, ...]:
 
 
 def pick(verdict: Verdict, room: int, *, first: int = 20, most: int | None = None) -> tuple[tuple[Shown, ...], int]:
-    """Return at most ``room`` cases that do not pass, worst first, rules in the policy's order; and how many are left.
-
-    Args:
-        verdict: The verdict.
-        room: How many there is room for.
-        first: So many of each rule come before the others, so that one noisy rule hides no other.
-        most: At most so many of a rule.
-    """
+    """Return at most ``room`` cases that do not pass, worst first, rules in the policy's order; and how many more."""
     rules = [problems(verdict, result) for result in verdict.rules]
     total = sum(map(len, rules))
     chosen = list(islice(_in_turn(rules, first, most), max(0, room)))

@@ -65,17 +65,7 @@ def on_runner(environ: Mapping[str, str]) -> bool:
 
 
 def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests: Collection[Path | None] = ()) -> None:
-    """Look at the files before the work.
-
-    Args:
-        outputs: What was asked for.
-        given: Files that are read, by option; they stay as they are.
-        manifests: Folders of manifests, which stay as they are.
-
-    Raises:
-        MissingExtra: JUnit or SARIF is asked for, and the extra `ci` is not installed.
-        ConfigError: One cannot be written, or would replace what is read, or another one.
-    """
+    """Look at the files before the work."""
     for option, path in (("gate --junit", outputs.junit), ("gate --sarif", outputs.sarif)):
         if path is not None:
             require(option, "ci")
@@ -83,16 +73,7 @@ def check_outputs(outputs: Outputs, given: Mapping[str, Path | None], manifests:
 
 
 def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
-    """Write the files and return what is to be printed for a runner, whole lines or nothing.
-
-    Args:
-        verdict: The verdict.
-        outputs: What was asked for.
-        policy: The policy file, for the lines that marks point at.
-
-    Raises:
-        ConfigError: A file cannot be written.
-    """
+    """Write the files and return what is to be printed for a runner, whole lines or nothing."""
     place = _place(policy, outputs)
     if outputs.verdict is not None:
         from dataaudit.decide.gate.document import gate_json
@@ -143,12 +124,7 @@ _REST = "`--out gate.json` writes them to a file."
 
 
 def step_summary(verdict: Verdict, *, used: int = 0) -> str:
-    """Return the page for ``GITHUB_STEP_SUMMARY``; empty when there is no room for the verdict.
-
-    Args:
-        verdict: The verdict.
-        used: Bytes that the step's summary holds already.
-    """
+    """Return the page for ``GITHUB_STEP_SUMMARY``; empty when there is no room for the verdict."""
     return _page(verdict, SUMMARY_BYTES - used, num_bytes, rows=500, of_a_rule=20)
 
 

@@ -79,12 +79,7 @@ class PlainWords:
 
 
 def index_phrases(words: np.ndarray, offsets: np.ndarray) -> tuple[Owners, np.ndarray]:
-    """Return the phrases of documents, and the words that they cover, where a document first has each: uint8[w].
-
-    Args:
-        words: uint64[w] hashes of the documents' words in normal form.
-        offsets: int64[n + 1] of the documents in them.
-    """
+    """Return the phrases of documents, and the words that they cover, where a document first has each: uint8[w]."""
     hashes, bounds = gram_hashes(words, offsets, PHRASE_WORDS)
     documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
     order = np.argsort(hashes, kind="stable")
@@ -125,13 +120,7 @@ def _changes(*columns: np.ndarray) -> np.ndarray:
 
 
 def edited_rows(plain: WordBatch, phrases: Owners, own_places: np.ndarray) -> np.ndarray:
-    """Return the edited copies that documents have, as ``held_out`` of a ``MatchBatch``.
-
-    Args:
-        plain: Words of the documents in normal form, without marks.
-        phrases: Of the held-out documents.
-        own_places: uint32[p] of the held-out documents, as :attr:`PlainWords.places`.
-    """
+    """Return the edited copies that documents have, as ``held_out`` of a ``MatchBatch``."""
     places, entries = find_grams(plain.hashes, plain.offsets, PHRASE_WORDS, phrases.table)
     found = find_edited(places, entries, plain.offsets, PHRASE_WORDS, phrases)
     documents, owners, first, stop, common, start, end = found.T
@@ -241,10 +230,6 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
     """Index documents; when they have more than ``max_grams`` 13-grams, of one in two, four, ... of them.
 
     Memory: about 150 bytes for each word that is taken.
-
-    Args:
-        parts: In the manifest's order.
-        max_grams: Most 13-grams, repeated ones included, that are taken.
     """
     taken: list[HeldOutPart] = []
     bits, held = 0, 0

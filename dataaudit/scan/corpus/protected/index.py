@@ -31,11 +31,7 @@ _FIXED = _ALIGN
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
-    """Write arrays and a JSON value; the file appears whole or not at all. Return the sha256 of its content, hex.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write arrays and a JSON value; the file appears whole or not at all. Return the sha256 of its content, hex."""
     bodies = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     described, position = [], 0
     for name, array in bodies.items():
@@ -54,15 +50,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str
 
 
 def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[str, Any], str]:
-    """Return the arrays (read-only, mapped), the JSON value and the digest of a file.
-
-    Args:
-        path: What :func:`write_arrays` wrote.
-        check: Whether every array is compared with its digest, which reads the whole file.
-
-    Raises:
-        DamagedFileError: It is not as it was written.
-    """
+    """Return the arrays (read-only, mapped), the JSON value and the digest of a file."""
     try:
         with path.open("rb") as handle:
             view = memoryview(mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ))
@@ -120,11 +108,7 @@ class IndexFile:
 
 
 def write_index(path: Path, index: ProtectedIndex) -> IndexFile:
-    """Write an index.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write an index."""
     held, items = index.held_out, index.items
     arrays: dict[str, np.ndarray] = {f"held_out.{name}": getattr(held, name) for name in _OF_HELD_OUT}
     for kind in _GRAMS:
@@ -140,15 +124,7 @@ def write_index(path: Path, index: ProtectedIndex) -> IndexFile:
 
 
 def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]:
-    """Map an index; return it with its digest.
-
-    Args:
-        path: What :func:`write_index` wrote.
-        check: Whether all of it is compared with its digests.
-
-    Raises:
-        DamagedFileError: It is not as it was written.
-    """
+    """Map an index; return it with its digest."""
     arrays, meta, sha256 = map_arrays(path, check=check)
 
     def table(kind: str) -> GramTable:

@@ -171,11 +171,7 @@ class Items:
 
 
 def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
-    """Judge and index the items of some sets.
-
-    Args:
-        sets: Of every set its items as (question, accepted answers).
-    """
+    """Judge and index the items of some sets."""
     texts = [text for items in sets for question, answers in items for text in (_stem(question), *answers)]
     whole, bounds, sizes, rare, parts = _unique_texts(texts)
     words, offsets, rests, rest_offsets = _cut(whole, bounds)
@@ -205,12 +201,7 @@ def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
 def _distinct(
     sets: Sequence[Sequence[tuple[str, Sequence[str]]]], texts: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (set, number in it) of each item that is no repetition, the item of each pair, and the pairs.
-
-    Args:
-        sets: Of every set its items.
-        texts: Number of each question and of its answers, one after another, -1 where there are no words.
-    """
+    """Return (set, number in it) of each item that is no repetition, the item of each pair, and the pairs."""
     known = set[tuple[int, ...]]()
     numbers, owners, pairs = list[tuple[int, int]](), list[int](), list[tuple[int, int]]()
     following = iter(texts)

@@ -60,13 +60,7 @@ class Matcher:
         self._finder = Finder(index.items.seeds)
 
     def match(self, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> MatchBatch:
-        """Return what documents hold.
-
-        Args:
-            words: Their words.
-            values: uint8[b] their UTF-8, one after another.
-            bounds: int64[n + 1] of the documents in it.
-        """
+        """Return what documents hold."""
         entries, rows = self._held_out(words)
         items = np.zeros((0, 10), dtype=np.int64)
         edits = len(self.index.held_out.phrases.table.keys) > 0
@@ -245,15 +239,7 @@ _Found = tuple[int, int, int, int, int, int]
 
 
 def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return the items that documents hold, as :attr:`dataaudit.scan.corpus.protected.matching.MatchBatch.items`.
-
-    Args:
-        hits: Of :meth:`dataaudit.scan.kernels.items.Finder.find`.
-        items: What was looked for.
-        words: Words of the documents, in normal form.
-        values: uint8[b] their UTF-8, one after another.
-        bounds: int64[n + 1] of the documents in it.
-    """
+    """Return the items that documents hold, as :attr:`dataaudit.scan.corpus.protected.matching.MatchBatch.items`."""
     found: dict[_Key, _Found] = {}
     plans: dict[int, _Plan] = {}
     grouped: dict[tuple[int, int], list[list[int]]] = {}

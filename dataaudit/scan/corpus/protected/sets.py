@@ -96,16 +96,7 @@ class SetFileError(Exception):
 
 
 def read_items(paths: Iterable[str], fields: ItemFields) -> ItemSet:
-    """Read an evaluation set.
-
-    Args:
-        paths: Its files, in the order in which items are numbered.
-        fields: Where the texts are.
-
-    Raises:
-        SetFileError: A file cannot be opened or trusted, or has no such column.
-        OSError: Reading failed, and may not fail again.
-    """
+    """Read an evaluation set."""
     columns = [column for column in (fields.question, fields.answer, fields.id) if column is not None]
     found, names, row = ItemSet(), dict[str, int](), -1
     for number, path in enumerate(paths):
@@ -213,16 +204,7 @@ class UnknownColumnError(Exception):
 
 
 def read_records(path: str, columns: Sequence[str]) -> Records:
-    """Yield the records of a file.
-
-    Args:
-        path: The file.
-        columns: What has to be there, as names or dotted paths; the first is that of the longest text.
-
-    Raises:
-        ShardUnreadable: The file cannot be trusted.
-        UnknownColumnError: It has no such column; for JSON raised after the last record.
-    """
+    """Yield the records of a file."""
     format_, compression = format_of(path)
     suffix = next((suffix for suffix in _CSV if suffix in path.lower().rsplit("/", 1)[-1]), "")
     if format_ == "parquet":
@@ -260,11 +242,7 @@ class _Names:
 
 
 def _checked(records: Records, columns: Sequence[str]) -> Records:
-    """Yield records, and raise at the end when none of them has a column.
-
-    Raises:
-        UnknownColumnError: There are records, and no such column.
-    """
+    """Yield records, and raise at the end when none of them has a column."""
     names, absent = _Names(), dict.fromkeys(columns)
     for record, size in records:
         if not isinstance(record, Reason):
@@ -290,11 +268,7 @@ def _has(record: Record, column: str) -> bool:
 
 
 def _array(path: str, compression: Compression) -> Records | None:
-    """Return the entries of a file that is one JSON array; None for lines.
-
-    Raises:
-        ShardUnreadable: It begins as an array and is none.
-    """
+    """Return the entries of a file that is one JSON array; None for lines."""
     with ByteStream(path, compression) as stream:
         head = stream.read(_BLOCK_BYTES)
         if not head.removeprefix(BOM).lstrip(BLANK).startswith(b"["):
@@ -377,11 +351,7 @@ def _csv_records(text: str, delimiter: str, columns: Sequence[str]) -> Records:
 
 
 def _check_header(text: str, line: int, delimiter: str, column: str) -> None:
-    """Check that a table whose quotes are wrong in a line has no header with another separator.
-
-    Raises:
-        UnknownColumnError: It is: read loosely, all of it is one name.
-    """
+    """Check that a table whose quotes are wrong in a line has no header with another separator."""
     names = next(csv.reader([text.partition("\n")[0]], delimiter=delimiter))
     if line == 1 and len(names) == 1:
         raise UnknownColumnError(column, names) from None

@@ -45,12 +45,7 @@ class Reader(Protocol):
         """Stream the documents of one part, as :func:`read_part` says."""
 
     def peek_columns(self, path: str, /) -> dict[str, str]:
-        """Return the top-level columns of a file, and what each holds.
-
-        Raises:
-            ShardUnreadable: The file is damaged, as far as it is looked at.
-            LookupError: It holds no record.
-        """
+        """Return the top-level columns of a file, and what each holds."""
 
 
 def reader_of(format_: str) -> Reader:
@@ -64,9 +59,6 @@ def plan_parts(
     """Cut a file into parts; depends on its bytes and the arguments only.
 
     A compressed file is one part here; :func:`plan_compressed` cuts a large one.
-
-    Raises:
-        ShardUnreadable: Its structure cannot be read.
     """
     if not FORMATS[format_].lines:
         return reader_of(format_).plan_parts(path, size, part_bytes)
@@ -86,16 +78,7 @@ def _has_many(format_: str, text_document: str) -> bool:
 
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of one part; ``losses`` and ``stats`` are complete when it ends.
-
-    Args:
-        request: The part, and which of its records are wanted.
-        losses: Where bad records are counted.
-        stats: Where all are.
-
-    Raises:
-        ShardUnreadable: The file cannot be trusted.
-    """
+    """Stream the documents of one part; ``losses`` and ``stats`` are complete when it ends."""
     for batch in reader_of(request.format).read_part(request, losses, stats):
         stats.text_bytes += int(batch.byte_offsets()[-1])
         yield batch

@@ -49,11 +49,7 @@ def peek_columns(path: str) -> dict[str, str]:
 
 
 def _schema(path: str) -> pa.Schema:
-    """Return the columns of a file or stream.
-
-    Raises:
-        ShardUnreadable: It is neither.
-    """
+    """Return the columns of a file or stream."""
     with open_binary(path) as file, damage(Reason.NOT_ARROW, "schema"):
         if _is_file(file):
             return pa.ipc.open_file(arrow_source(path)).schema
@@ -143,11 +139,7 @@ class _Stream:
 
 
 def _is_file(file: BinaryIO) -> bool:
-    """Tell a file from a stream by its first bytes, and go back to them.
-
-    Raises:
-        ShardUnreadable: It is neither.
-    """
+    """Tell a file from a stream by its first bytes, and go back to them."""
     file.seek(0)
     head = read_fully(file, len(_FILE_MAGIC))
     file.seek(0)

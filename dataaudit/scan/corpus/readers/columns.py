@@ -36,11 +36,7 @@ class Rows:
 
 
 def locate(schema: pa.Schema, path: str, missing: Reason) -> tuple[str, ...]:
-    """Return the names that lead to a column: its exact name first, else the dotted path through structs.
-
-    Raises:
-        ShardUnreadable: No such column, two of them, or one that holds no strings.
-    """
+    """Return the names that lead to a column: its exact name first, else the dotted path through structs."""
     wrong_type = Reason.SOURCE_TYPE if missing is Reason.SOURCE_COLUMN else Reason.TEXT_TYPE
     nested = tuple(path.split("."))
     names = (path,) if schema.get_all_field_indices(path) else nested
@@ -63,11 +59,7 @@ def locate(schema: pa.Schema, path: str, missing: Reason) -> tuple[str, ...]:
 
 
 def locate_all(schema: pa.Schema, fields: FieldRule) -> list[tuple[str, ...]]:
-    """Return the names that lead to the text and, when a column holds it, to the source; see :func:`locate`.
-
-    Raises:
-        ShardUnreadable: One is not there, or holds no strings.
-    """
+    """Return the names that lead to the text and, when a column holds it, to the source; see :func:`locate`."""
     found = [locate(schema, fields.text, Reason.TEXT_COLUMN)]
     if fields.source_column is not None:
         found.append(locate(schema, fields.source_column, Reason.SOURCE_COLUMN))
@@ -86,11 +78,7 @@ def content(kind: pa.DataType) -> str:
 
 
 def flat_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.LargeStringArray:
-    """Return a column as large strings, which may not be UTF-8; a null struct means a null value.
-
-    Raises:
-        pa.ArrowException: The batch is damaged.
-    """
+    """Return a column as large strings, which may not be UTF-8; a null struct means a null value."""
     return flat(checked_column(batch, names))
 
 
@@ -98,9 +86,6 @@ def checked_column(batch: pa.RecordBatch, names: Sequence[str]) -> pa.Array:
     """Return a column whose every offset and index has been checked, before any value is touched.
 
     The values are large strings, views, or a dictionary of large strings; that they are UTF-8 is not checked.
-
-    Raises:
-        pa.ArrowException: The batch is damaged.
     """
     array = batch.column(batch.schema.get_field_index(names[0]))
     array.validate()  # sizes of buffers, in every child

@@ -33,12 +33,7 @@ _NETWORK = (
 
 
 def _stream(path: RowsPath) -> Any:
-    """Return the stream of a shard.
-
-    Raises:
-        OSError: The hub does not answer.
-        ShardUnreadable: The dataset is not what it was.
-    """
+    """Return the stream of a shard."""
     source = path.source
     with _Explaining(path):
         config = None if source.config == "default" else source.config
@@ -103,12 +98,7 @@ def plan_parts(_path: str, _size: int, _part_bytes: int) -> list[Part]:
 
 
 def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterator[DocBatch]:
-    """Stream the documents of a shard.
-
-    Raises:
-        ShardUnreadable: Its rows cannot be decoded, or lack the columns that are asked for.
-        OSError: The hub, or the disk, fails.
-    """
+    """Stream the documents of a shard."""
     path, fields, batch_bytes = cast(RowsPath, request.path), request.fields, request.batch_bytes
     stream = _stream(path)
     wanted = locate_all(stream.features.arrow_schema, fields) if stream.features else None
@@ -135,11 +125,7 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
 
 
 def peek_columns(path: RowsPath) -> dict[str, str]:
-    """Return the top-level columns, and what each holds.
-
-    Raises:
-        LookupError: There is no row and no schema.
-    """
+    """Return the top-level columns, and what each holds."""
     stream = _stream(path)
     schema = stream.features.arrow_schema if stream.features else None
     if schema is None:

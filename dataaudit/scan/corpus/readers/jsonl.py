@@ -72,11 +72,7 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
 
 
 def peek_columns(path: str) -> dict[str, str]:
-    """Return the keys of the first objects, and what each holds: null says nothing, strings and others are mixed.
-
-    Raises:
-        LookupError: None of the first lines is an object with a key.
-    """
+    """Return the keys of the first objects, and what each holds: null says nothing, strings and others are mixed."""
     kinds: dict[str, set[str]] = {}
     for record in _first_records(path):
         for name, value in record.items():
@@ -161,9 +157,6 @@ def key_check(text: str) -> Callable[[bytes, dict[str, Any], Any], bool]:
 
     Its arguments are the line (valid JSON, an object), what the parser made of it, and the text in that. It is
     called once a record and takes about a microsecond, a twentieth of reading the record.
-
-    Args:
-        text: Column or dotted path of the text.
     """
     name = orjson.dumps(text.rpartition(".")[2])
     size, key_end = len(name), _KEY_END
@@ -194,12 +187,7 @@ def key_check(text: str) -> Callable[[bytes, dict[str, Any], Any], bool]:
 
 
 def names_a_key_twice(data: bytes, value: list[Any]) -> bool:
-    """Tell whether an object in a JSON array names a key twice.
-
-    Args:
-        data: The array, valid JSON.
-        value: What the parser made of it.
-    """
+    """Tell whether an object in a JSON array names a key twice."""
     return _num_keys(value) != len(_KEY_END(data)) and _walk(data)
 
 

@@ -55,11 +55,7 @@ def peek_columns(path: str) -> dict[str, str]:
 
 
 def open_file(path: str) -> pq.ParquetFile:
-    """Open a Parquet file with page checksums verified.
-
-    Raises:
-        ShardUnreadable: It has no readable footer.
-    """
+    """Open a Parquet file with page checksums verified."""
     with damage(Reason.NOT_PARQUET, ""):
         return pq.ParquetFile(
             arrow_source(path),

@@ -279,14 +279,7 @@ def plan_lines(size: int, part_bytes: int) -> list[Part]:
 
 
 def lines(stream: ByteStream, part: Part, max_bytes: int, *, beyond: bool = False) -> Iterator[Line]:
-    """Yield the lines whose first byte lies in a part.
-
-    Args:
-        stream: Where to read; at its start, or for a later part anywhere before the part.
-        part: Bytes of the stream.
-        max_bytes: Longest line that is kept.
-        beyond: Go on with the lines after the part.
-    """
+    """Yield the lines whose first byte lies in a part."""
     stream.read_until(part.stop)
     position, block, mark_bytes = _first_line(stream, part)
     if position >= part.stop:
@@ -356,16 +349,6 @@ def plan_compressed(
     """Decode a file once and cut it so that a part holds about ``part_bytes`` stored ones.
 
     A file that is damaged is one part: where it breaks off must not depend on how it is cut.
-
-    Args:
-        path: The file.
-        compression: How it is compressed.
-        size: Its stored bytes.
-        part_bytes: Stored bytes of a part.
-        on_stored: Gets every stored byte, damaged or not, in order.
-
-    Raises:
-        OSError: The file system fails.
     """
     with ByteStream(path, compression, on_stored=on_stored) as stream:
         try:
@@ -406,17 +389,7 @@ def batches(
     losses: LossLog,
     stats: PartStats,
 ) -> Iterator[DocBatch]:
-    """Stream the documents of one part.
-
-    Args:
-        request: The part.
-        records: From the open file to (record, its bytes) of each record of the part, in order.
-        losses: Where bad records are counted.
-        stats: Where all are.
-
-    Raises:
-        ShardUnreadable: The file is damaged; the place says how many records came before.
-    """
+    """Stream the documents of one part."""
     builder = BatchBuilder(request.batch_bytes)
     row = -1
     try:

@@ -150,12 +150,7 @@ def is_web(given: str) -> bool:
 
 
 def parse_address(given: str, where: str) -> Address:
-    """Take an address apart.
-
-    Raises:
-        ConfigError: It is chained, has no host, or carries keys that belong into the environment. The address is
-            not repeated, since it may hold a password.
-    """
+    """Take an address apart."""
     match = _SCHEME.match(given)
     assert match is not None, "only what has a scheme is an address"
     scheme, authority, path, query = match["scheme"].lower(), match["authority"], match["path"], ""
@@ -225,11 +220,7 @@ def scheme_of_path(path: str) -> str:
 
 
 def check_queries(paths: Iterable[str]) -> None:
-    """Refuse two addresses that differ in their secrets alone: their URIs would be the same.
-
-    Raises:
-        ConfigError: There are such.
-    """
+    """Refuse two addresses that differ in their secrets alone: their URIs would be the same."""
     full: dict[str, str] = {}
     for path in paths:
         if isinstance(path, RemotePath) and full.setdefault(path, path.full) != path.full:
@@ -240,11 +231,7 @@ def check_queries(paths: Iterable[str]) -> None:
 
 
 def find_tops(found: list[tuple[str, str]], base: Path | None, far: Address | None) -> dict[str, str]:
-    """Return the root of the local files and that of each kind of store, by scheme.
-
-    Raises:
-        ConfigError: A split has files of two kinds, so that its URIs have no common root.
-    """
+    """Return the root of the local files and that of each kind of store, by scheme."""
     by_kind: dict[str, list[str]] = {}
     kind_of: dict[str, str] = {}
     for name, path in found:

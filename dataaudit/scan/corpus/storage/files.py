@@ -45,15 +45,7 @@ class FileStat:
 
 
 def file_of(root: str, uri: str) -> str | None:
-    """Return the file of a shard; None when its URI is not below the root, which no build writes.
-
-    Args:
-        root: Folder or address that the URI is relative to.
-        uri: As in the manifest.
-
-    Raises:
-        ConfigError: The root is an address that cannot be read.
-    """
+    """Return the file of a shard; None when its URI is not below the root, which no build writes."""
     relative = relative_path(uri)
     if relative is None:
         return None
@@ -93,9 +85,6 @@ def open_binary(path: str, *, buffer_bytes: int = 0) -> BinaryIO:
     """Open a file for reading; without a buffer, reads go straight to the file system.
 
     A remote file is read ahead in blocks of its own size, whatever the buffer.
-
-    Raises:
-        OSError: It cannot be opened.
     """
     if isinstance(path, RemotePath):
         return cast("BinaryIO", RemoteFile(path, ahead=True))

@@ -76,18 +76,7 @@ def uri_of(source: RowsSource) -> str:
 
 
 def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> list[RowsPath]:
-    """Return the shards of a dataset's split, pinned to a commit.
-
-    Args:
-        wanted: What the config says.
-        base: Folder that a local one is relative to.
-        access: How patiently to ask.
-        where: Place in the config.
-
-    Raises:
-        ConfigError: The library is not installed, or there is no such dataset, configuration or split.
-        StoreError: The hub does not answer.
-    """
+    """Return the shards of a dataset's split, pinned to a commit."""
     name, revision = wanted.id, None
     if name.startswith(_LOCAL_PREFIXES):
         name = os.path.abspath(os.path.join(base, os.path.expanduser(name)))

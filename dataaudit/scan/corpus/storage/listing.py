@@ -61,11 +61,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 def own_files(folder: Folder) -> frozenset[str]:
-    """Return the files of a folder, and of folders below it, that are no data, by their path below it.
-
-    Raises:
-        StoreError: The store does not answer, so that it is not known what they are.
-    """
+    """Return the files of a folder, and of folders below it, that are no data, by their path below it."""
     kinds = {STATE: is_state, INFO: _is_info, INFOS: _are_infos, SPLITS: _is_dictionary}
     found = {name for name, is_own in kinds.items() if _is_file(folder, name) and is_own(_json(folder, name))}
     return frozenset(found | _of_manifest(folder))

@@ -26,11 +26,7 @@ _T = TypeVar("_T")
 
 
 def filesystem(path: RemotePath) -> Any:
-    """Return the fsspec filesystem that serves an address; see :func:`dataaudit.base.stores.open_store`.
-
-    Raises:
-        ConfigError: Its library is not installed, or does not understand the address.
-    """
+    """Return the fsspec filesystem that serves an address; see :func:`dataaudit.base.stores.open_store`."""
     scheme = scheme_of(path)
     shared = scheme in {"s3", "s3a", "gs", "gcs", "http", "https"}
     authority = "" if shared else path.full.partition("://")[2].partition("/")[0]
@@ -97,22 +93,14 @@ class RemoteObject(Protocol):
 
 
 def open_object(path: RemotePath) -> RemoteObject:
-    """Return the remote file of an address; nothing is asked yet.
-
-    Raises:
-        ConfigError: The library for its scheme is not installed.
-    """
+    """Return the remote file of an address; nothing is asked yet."""
     if scheme_of(path) in {"http", "https"}:
         return _WebObject(path)
     return _StoreObject(path)
 
 
 def stat_remote(path: RemotePath) -> RemoteStat:
-    """Return what the store says of a file now.
-
-    Raises:
-        OSError: It is gone, refused, or the store does not answer.
-    """
+    """Return what the store says of a file now."""
     return run(open_object(path).stat())
 
 

@@ -98,10 +98,6 @@ class RemoteLister:
         """Return (files, what was seen and left out) of an address, both sorted.
 
         A folder that may not be listed is among the files, with ``/`` at its end.
-
-        Raises:
-            ConfigError: Nothing matches, or the store refuses to list.
-            StoreError: The store does not answer.
         """
         address = parse_address(given, where)
         if address.is_web:
@@ -148,11 +144,7 @@ class RemoteLister:
             return path  # the probe finds out why and says so
 
     def _kind(self, address: Address, where: str) -> tuple[str, RemoteStat | None]:
-        """Tell what an address names: ``file``, ``folder``, ``nothing``, or ``refused`` when it is not said.
-
-        Raises:
-            ConfigError: There are no credentials at all.
-        """
+        """Tell what an address names: ``file``, ``folder``, ``nothing``, or ``refused`` when it is not said."""
         folder, _, name = address.public.rpartition("/")
         known = self._known.get(folder)
         if known is None and not has_glob(address.path):
@@ -191,12 +183,7 @@ class RemoteLister:
         return {info["name"].rpartition("/")[2]: _stat(info) for info in entries if info.get("type") != "directory"}
 
     def _list(self, folder: Address, prefix: str, where: str) -> StoreFolder:
-        """Return everything below a folder; of its own names only those that begin with ``prefix``.
-
-        Raises:
-            ConfigError: It may not be listed.
-            StoreError: The store does not answer.
-        """
+        """Return everything below a folder; of its own names only those that begin with ``prefix``."""
         path = folder.remote_path(self.access)
         shown = encode_path(folder.public)
         top = StoreFolder("", lambda name: folder.below(name).remote_path(self.access))

@@ -28,17 +28,7 @@ _MAX_BYTES = 64 << 20
 
 
 def saved_files(folder: str, names: Collection[str]) -> list[str] | None:
-    """Return the names of a saved data set's files, None for another folder.
-
-    Args:
-        folder: Path or address of the folder.
-        names: What it holds.
-
-    Raises:
-        ConfigError: It was saved as a selection of rows of its files (before version 1.2 of ``datasets``), so
-            that to read the files is to read other rows.
-        StoreError: The store does not answer.
-    """
+    """Return the names of a saved data set's files, None for another folder."""
     if STATE not in names or INFO not in names:
         return None
     state = small_json(join(folder, STATE))
@@ -64,15 +54,7 @@ def is_state(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str] | None:
-    """Return (folder of the dictionary, name of the split) of a file of a saved dictionary, else None.
-
-    Args:
-        path: A file.
-        known: Splits by folder, filled here: every folder is looked at once.
-
-    Raises:
-        StoreError: The store does not answer.
-    """
+    """Return (folder of the dictionary, name of the split) of a file of a saved dictionary, else None."""
     if isinstance(path, RemotePath) and (is_web(path) or not path.endswith(_SUFFIX)):
         return None  # not worth a request, or none can be made
     folder = folder_of(path)
@@ -85,12 +67,7 @@ def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str]
 
 
 def check_one_split(files: Iterable[str], *, where: str) -> None:
-    """See to it that one pattern does not join the splits of a saved dictionary.
-
-    Raises:
-        ConfigError: It does: test data would count as training data.
-        StoreError: The store does not answer.
-    """
+    """See to it that one pattern does not join the splits of a saved dictionary."""
     known: dict[str, tuple[str, ...]] = {}
     joined: dict[str, set[str]] = {}
     for path in files:
@@ -111,11 +88,7 @@ def _is_name(name: object) -> bool:
 
 
 def small_json(path: str) -> object:
-    """Return the JSON value of a small file, None when there is none.
-
-    Raises:
-        StoreError: The store does not answer, so that it is not known whether there is one.
-    """
+    """Return the JSON value of a small file, None when there is none."""
     try:
         return orjson.loads(read_small(path) or b"")
     except orjson.JSONDecodeError:
@@ -123,11 +96,7 @@ def small_json(path: str) -> object:
 
 
 def read_small(path: str) -> bytes | None:
-    """Return the bytes of a small file, of a larger one its beginning; None when there is none that may be read.
-
-    Raises:
-        StoreError: The store does not answer, so that it is not known whether there is one.
-    """
+    """Return the bytes of a small file, of a larger one its beginning; None when there is none that may be read."""
     try:
         with open_binary(path) as file:
             return read_fully(file, _MAX_BYTES)

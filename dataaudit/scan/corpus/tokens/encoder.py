@@ -215,15 +215,7 @@ class Encoder:
 
 
 def load_encoder(file: TokenizerFile, risks: Risks, *, force_reference: bool, sample_one_in: int, seed: int) -> Encoder:
-    """Load both encoders, or the reference alone where it is forced or the model is unsupported.
-
-    Args:
-        file: What `resolve_tokenizer` gave.
-        risks: What `inspect_risks` found for it.
-        force_reference: Every document goes to the reference.
-        sample_one_in: About one document in so many is encoded by both; 0 turns the sample off.
-        seed: Of the sample.
-    """
+    """Load both encoders, or the reference alone where it is forced or the model is unsupported."""
     fast = None if force_reference or not risks.supported else FastEncoder(file)
     return Encoder(fast=fast, reference=load_reference(file), risks=risks, sample_one_in=sample_one_in, seed=seed)
 
@@ -242,14 +234,7 @@ def sample_mask(keys: npt.NDArray[np.uint64], *, one_in: int, seed: int) -> Mask
 def _merge(
     offsets: Offsets, ids: Ids, *, trusted_rows: npt.NDArray[np.intp], replaced: dict[int, Ids]
 ) -> tuple[Offsets, Ids]:
-    """Put the reference's answers among those of the fast path, or in their place.
-
-    Args:
-        offsets: offsets[t + 1] of the fast path's documents.
-        ids: Their ids.
-        trusted_rows: trusted_rows[t], the row of each of them in the batch, ascending.
-        replaced: Row to the reference's ids; with `trusted_rows` they cover the batch.
-    """
+    """Put the reference's answers among those of the fast path, or in their place."""
     if not replaced:
         return offsets, ids
     counts = np.zeros(len(set(trusted_rows.tolist()) | replaced.keys()), dtype=np.int64)

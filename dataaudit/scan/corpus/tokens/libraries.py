@@ -53,11 +53,7 @@ class FastEncoder:
         self._build()
 
     def encode(self, texts: pa.LargeStringArray) -> tuple[Offsets, Ids]:
-        """Encode each text by itself; returns offsets[n + 1] and ids[offsets[n]].
-
-        Raises:
-            FastEncoderFailed: gigatoken stopped in the middle.
-        """
+        """Encode each text by itself; returns offsets[n + 1] and ids[offsets[n]]."""
         offsets, data = text_buffers(texts)
         parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in slices(offsets, _SLICE_BYTES)]
         if not parts:

@@ -109,11 +109,7 @@ _ATOMS = (
 
 
 def code_point_probes(*, normalizes: bool) -> Iterator[tuple[int, str]]:
-    """Yield each tested code point with its document.
-
-    Args:
-        normalizes: The model has a Unicode normalizer: also test where the code point stands among marks.
-    """
+    """Yield each tested code point with its document."""
     brief = _members(_BRIEF)
     left_out = _members((*UNTESTED, _SURROGATES))
     for number in range(sys.maxunicode + 1):
@@ -176,13 +172,7 @@ def plain_texts() -> list[str]:
 
 
 def mixes(literals: Sequence[str], *, seed: int, num_texts: int) -> list[str]:
-    """Mix spaces, marks, joiners, cases, scripts and the spelling of special tokens at random.
-
-    Args:
-        literals: Spellings of the model's added tokens.
-        seed: Same seed, same texts.
-        num_texts: How many.
-    """
+    """Mix spaces, marks, joiners, cases, scripts and the spelling of special tokens at random."""
     chance = random.Random(seed)
     kinds = _kinds()
     names = sorted(kinds)

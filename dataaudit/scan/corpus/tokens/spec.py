@@ -73,11 +73,7 @@ ENCODINGS = {
 
 
 def encoding_for(file_name: str) -> Encoding:
-    """Find the published encoding that a rank file's name stands for.
-
-    Raises:
-        TokenizerError: The name is none of the known ones.
-    """
+    """Find the published encoding that a rank file's name stands for."""
     stem = file_name.removesuffix(".tiktoken")
     found = ENCODINGS.get(stem) or ENCODINGS.get(f"{stem}_base")
     if found is None:
@@ -91,11 +87,7 @@ def encoding_for(file_name: str) -> Encoding:
 
 
 def read_ranks(data: bytes, *, name: str) -> dict[bytes, int]:
-    """Read ``base64 rank`` lines.
-
-    Raises:
-        TokenizerError: A line is not of that form, or a token or a rank occurs twice.
-    """
+    """Read ``base64 rank`` lines."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), start=1):
         if not line.strip():
@@ -192,14 +184,7 @@ _VERSION = 1
 
 
 def facts_of(digest: str, form: str, facts_dir: Path | None, inspect: Callable[[], Facts]) -> Facts:
-    """Return what ``inspect`` found for this content before, or ask it.
-
-    Args:
-        digest: sha256 of what is inspected and of all that decides how, hex.
-        form: Format of the file.
-        facts_dir: Where answers are kept; None asks each time.
-        inspect: Loads the file; what it raises is passed on and not remembered.
-    """
+    """Return what ``inspect`` found for this content before, or ask it."""
     if facts_dir is None:
         return inspect()
     libraries = [f"{name}-{version(name)}" for name in ("tokenizers", "sentencepiece")]
@@ -227,9 +212,6 @@ def download_tokenizer_json(spec: str) -> bytes:
     """Fetch tokenizer.json, and nothing else, of ``org/name`` or ``org/name@revision``.
 
     Files that the hub's own client fetched before are taken from its cache, so a second build works offline.
-
-    Raises:
-        TokenizerError: The hub cannot be reached, or has no such file for this user.
     """
     import huggingface_hub
     from huggingface_hub import errors
@@ -316,17 +298,7 @@ class TokenizerFile:
 def resolve_tokenizer(
     spec: str | None, *, base_dir: Path, cache_dir: Path, facts_dir: Path | None = None
 ) -> TokenizerFile:
-    """Find, check and copy the tokenizer that `spec` names.
-
-    Args:
-        spec: A path (relative to `base_dir`), a hub id, or None or ``default`` for the embedded vocabulary.
-        base_dir: Where relative paths start, the folder of the config file.
-        cache_dir: Where the content-named copy goes; created if absent.
-        facts_dir: Where the vocabulary's size and special ids are remembered; None looks anew.
-
-    Raises:
-        TokenizerError: Nothing usable is behind `spec`; the message says what was expected and what to do.
-    """
+    """Find, check and copy the tokenizer that `spec` names."""
     if spec in (None, "default", DEFAULT_NAME):
         return _store(
             _default_bytes(), name=DEFAULT_NAME, form="tokenizer.json", cache_dir=cache_dir, facts_dir=facts_dir

@@ -17,11 +17,7 @@ from dataaudit.base.cache import kept
 
 
 def make_database(patterns: Sequence[tuple[bytes, int]]) -> Any:
-    """Return a database of patterns and their flags, from disk when an earlier process compiled it on such a machine.
-
-    Raises:
-        hyperscan.error: A pattern that it does not take.
-    """
+    """Return a database of patterns and their flags, from disk if an earlier process compiled it."""
     inputs = [_machine(), *(f"{flags} ".encode() + pattern for pattern, flags in patterns)]
     return kept("patterns", inputs, lambda: _compiled_bytes(patterns), _read)
 

@@ -68,11 +68,7 @@ class Registry:
 
 
 def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[str, str]) -> Registry:
-    """Merge layers: a later entity replaces an earlier one of its name, ``enabled: false`` takes it out.
-
-    Raises:
-        ConfigError: An entity is switched off that no earlier layer holds, or one name is used by two detectors.
-    """
+    """Merge layers: a later entity replaces an earlier one of its name, ``enabled: false`` takes it out."""
     found: dict[str, Entity] = {}
     known: set[str] = set()
     enable: set[str] = set()
@@ -108,11 +104,7 @@ def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[s
 
 
 def join_registries(*registries: Registry) -> Registry:
-    """Make one registry of several, so that one pass over the text serves all detectors.
-
-    Raises:
-        ConfigError: Two of them define one entity.
-    """
+    """Make one registry of several, so that one pass over the text serves all detectors."""
     entities = tuple(
         sorted((e for one in registries for e in one.entities), key=lambda entity: (entity.detector, entity.name))
     )
@@ -188,11 +180,7 @@ class Prefilters:
 
 @lru_cache(maxsize=8)
 def compile_database(registry: Registry) -> Prefilters:
-    """Compile the registry's prefilters; rules that share one are searched for once.
-
-    Raises:
-        ConfigError: A pattern that hyperscan does not take, named with its entity.
-    """
+    """Compile the registry's prefilters; rules that share one are searched for once."""
     import hyperscan
 
     shared: dict[tuple[str, bool], list[int]] = {}

@@ -88,16 +88,7 @@ class PatternScreen:
         *,
         key: bytes | None = None,
     ) -> FindingBatch:
-        """Find the registry's entities.
-
-        Args:
-            values: uint8[b] UTF-8 of the documents, one after another.
-            offsets: int64[n + 1] where each begins; the last is where the last ends.
-            key: Key of the user for the column ``keyed``; without one there is no such column.
-
-        Raises:
-            ConfigError: A pattern cannot be compiled.
-        """
+        """Find the registry's entities."""
         found, truncated = [], np.zeros(len(offsets) - 1, dtype=np.bool_)
         digests: list[bytes] = []
         view = np.ascontiguousarray(values, dtype=np.uint8).data
@@ -273,11 +264,7 @@ def _holds(predicate: Predicate, candidate: Candidate) -> bool:
 def _stretches(
     hits: list[Hit], sharing: tuple[tuple[int, ...], ...], ready: tuple[_Ready, ...], size: int
 ) -> list[tuple[int, int, int, int]]:
-    """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place.
-
-    Returns:
-        Rule, first byte, byte after the last, byte from which no match begins.
-    """
+    """Merge the hits of each rule, extended by its reach, into stretches that do not overlap; sorted by place."""
     by_prefilter: dict[int, list[tuple[int, int]]] = {}
     for place, start, end in hits:
         by_prefilter.setdefault(place, []).append((start, end))
@@ -373,11 +360,7 @@ class Found:
 
 
 def without_overlaps(found: Iterable[Found]) -> list[Found]:
-    """Keep findings that do not overlap: the surer tier, then the longer, the earlier, the higher score.
-
-    Returns:
-        The kept ones in order of their places.
-    """
+    """Keep findings that do not overlap: the surer tier, then the longer, the earlier, the higher score."""
     kept: list[Found] = []
     meeting: list[Found] = []
     end = 0

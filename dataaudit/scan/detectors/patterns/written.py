@@ -157,11 +157,7 @@ class Layer:
 
 
 def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
-    """Read a file of entities.
-
-    Raises:
-        ConfigError: It cannot be read, or :func:`parse_layer` refuses it.
-    """
+    """Read a file of entities."""
     try:
         text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -171,11 +167,7 @@ def read_layer(path: Path, *, detector: str, names: Names) -> Layer:
 
 
 def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
-    """Parse the YAML of a file of entities; every problem is listed with its place.
-
-    Raises:
-        ConfigError: It is no YAML, a key or value is wrong, a regex is none, or a name is not known.
-    """
+    """Parse the YAML of a file of entities; every problem is listed with its place."""
     data = load_yaml(text, where=where)
     if not isinstance(data, dict):
         raise ConfigError(f"{where}: expected a mapping with a key `entities`, found {in_words(data)}")
@@ -199,14 +191,7 @@ def parse_layer(text: str, *, where: str, detector: str, names: Names) -> Layer:
 
 
 def shipped_layer(folder: Path, file: str, make: Callable[[str], Layer], *versions: str) -> Layer:
-    """Return the layer of a file of the package, from disk when an earlier process has parsed and checked it.
-
-    Args:
-        folder: Of the file and of the code that its entities name.
-        file: Its name.
-        make: Parses its text.
-        versions: Of libraries that take part.
-    """
+    """Return the layer of a file of the package, from disk when an earlier process has parsed and checked it."""
     text = (folder / file).read_bytes()
     here = Path(__file__).parent
     code = sources_digest(here, here.parent.parent, folder)

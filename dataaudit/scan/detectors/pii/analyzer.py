@@ -83,15 +83,7 @@ class PiiAnalyzer:
         self.model = model
 
     def analyze(self, texts: pa.LargeStringArray) -> Analysis:
-        """Look at documents, each by itself.
-
-        Args:
-            texts: large_string[n], without nulls.
-
-        Raises:
-            DetectorError: The spaCy model is gone, or another than was found. What a document does to the libraries
-                is never raised.
-        """
+        """Look at documents, each by itself."""
         engine = _engine(self.model)
         codes = {name: code for code, name in enumerate(self.model.entities)}
         rows: list[tuple[int, int, int, int, float]] = []
@@ -127,18 +119,7 @@ class PiiAnalyzer:
         ends: npt.NDArray[np.int64],
         entities: Sequence[str],
     ) -> Confirmation:
-        """Give a second opinion of candidates, from the text around each.
-
-        Args:
-            texts: large_string[n], without nulls.
-            documents: int32[f] index of each candidate's document.
-            starts: int64[f] its first byte.
-            ends: int64[f] byte after its last.
-            entities: [f] what it is taken for.
-
-        Raises:
-            DetectorError: As :meth:`analyze`.
-        """
+        """Give a second opinion of candidates, from the text around each."""
         engine = _engine(self.model)
         known = set(self.model.entities)
         of_peers = {name for one in engine.peers.registry.recognizers for name in one.supported_entities}

@@ -58,11 +58,7 @@ class Engine:
 
 
 def load_nlp(model: str | None, language: str) -> Any:
-    """Load a spaCy model, or a pipeline that only splits words.
-
-    Raises:
-        OSError, ValueError, ImportError and others: whatever spaCy raises when a model is none of its own.
-    """
+    """Load a spaCy model, or a pipeline that only splits words."""
     import spacy
     from spacy.language import Language
 
@@ -83,15 +79,7 @@ def _lower_as_lemmas(document: Any) -> Any:
 def build_engine(
     nlp: Any, language: str, *, recognizers: Iterable[str], registry: Registry, labels: dict[str, str]
 ) -> Engine:
-    """Put recognizers and a pipeline together.
-
-    Args:
-        nlp: ``spacy.Language``.
-        language: What presidio is told.
-        recognizers: presidio's, by class name.
-        registry: Ours.
-        labels: What labels of the model mean, beyond those that presidio knows.
-    """
+    """Put recognizers and a pipeline together."""
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.context_aware_enhancers import LemmaContextAwareEnhancer
     from presidio_analyzer.nlp_engine import NerModelConfiguration, SpacyNlpEngine
@@ -128,11 +116,7 @@ def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
 
 
 def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]) -> tuple[str, ...]:
-    """Return the class names of presidio's recognizers that take part, sorted.
-
-    Raises:
-        ConfigError: A name is none of presidio's, or one that asks a network.
-    """
+    """Return the class names of presidio's recognizers that take part, sorted."""
     usual = {one.name for one in _usual_peers(language)}
     known = usual | _local_peers().keys()
     for key, names in (("enable", enable), ("disable", disable)):
@@ -215,15 +199,6 @@ def stretches(text: str, *, size: int, at_most: int, seed: int) -> tuple[list[tu
     """Cut a text at white space, and draw some stretches where there are more than are looked at.
 
     The draw depends on the text and the seed alone.
-
-    Args:
-        text: The document.
-        size: Characters of a stretch at most.
-        at_most: Stretches that are looked at, at most.
-        seed: Of the draw.
-
-    Returns:
-        (first character, character after the last) of each, ascending; whether they are all of the text.
     """
     cut = list(_cut(text, size))
     if len(cut) <= at_most:
@@ -347,20 +322,7 @@ _PROBE = "Write to Anna Berg, 12 High Street, or to anna.berg@example.org."
 
 
 def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: Path) -> AnalyzerModel | Unavailable:
-    """Find the analyzer that a config asks for, load it once and let it answer.
-
-    Args:
-        settings: What the config says.
-        registry: Entities of our own, the user's among them, that become recognizers too; and which of presidio's own
-            recognizers the user's file switches.
-        base_dir: Folder that relative paths start from.
-
-    Returns:
-        The analyzer, or why what depends on it is not evaluated.
-
-    Raises:
-        ConfigError: A recognizer is switched on or off that presidio does not have.
-    """
+    """Find the analyzer that a config asks for, load it once and let it answer."""
     absent = not_installed("the judge of personal data", "pii")
     if absent is not None:
         return absent

@@ -124,24 +124,14 @@ _POINT = re.compile(
 
 
 def is_message_id(local: str, domain: str, before: str) -> bool:
-    """Say whether ``local@domain`` names a message: by its header, an archive's URL, or by how programs make them.
-
-    Args:
-        local: What stands before the ``@``, in lower case.
-        domain: What stands behind it, in lower case.
-        before: The text before it, in lower case.
-    """
+    """Say whether ``local@domain`` names a message: by its header, an archive's URL, or by how programs make them."""
     if _ID_BEFORE.search(before) or _ID_PART.match(local) or domain.endswith(_ID_HOSTS):
         return True
     return len(local) >= 14 and len(_TURNS.findall(local)) >= 5
 
 
 def plain_email(text: str) -> str:
-    """Return an address with ``@`` and points for what is written in their place.
-
-    Args:
-        text: Bytes of UTF-8 as Latin-1.
-    """
+    """Return an address with ``@`` and points for what is written in their place."""
     written = text.encode("latin-1").decode("utf-8", "replace").replace("\\-", "-")
     if "%" in written or "&" in written or "\\" in written:
         written = _ESCAPED_AT.sub("@", unescape(unquote(unquote(written))))

@@ -153,14 +153,7 @@ def pii_names() -> Names:
 
 
 def load_pii(paths: Sequence[Path] = ()) -> Registry:
-    """Return the shipped entities with those of the user's files, later files first in right.
-
-    Args:
-        paths: YAML files of the user, each over all before it.
-
-    Raises:
-        ConfigError: A file cannot be read or something in it is wrong.
-    """
+    """Return the shipped entities with those of the user's files, later files first in right."""
     names = pii_names()
     layers = [_shipped()] + [read_layer(path, detector="pii", names=names) for path in paths]
     libraries = {name: version(name) for name in ("phonenumbers", "python-stdnum")}

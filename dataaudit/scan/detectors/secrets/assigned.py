@@ -219,12 +219,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_generated(value: str, *, explicit: bool = False) -> bool:
-    """Tell whether a value is random over its whole length, as keys are and identifiers, paths, versions are not.
-
-    Args:
-        value: The value.
-        explicit: Whether its name and sign say that it is a secret, so that less is asked of it.
-    """
+    """Tell whether a value is random over its whole length, as keys are and identifiers, paths, versions are not."""
     least = _EXPLICIT if explicit else _PLAIN
     body = max(_POINT.split((unquote(value) if "%" in value else value).rstrip("=")), key=len)
     if len(body) < least.letters or not is_random(body):

@@ -30,11 +30,7 @@ _MIN_BODY = 32
 
 
 def read_lines(block: str) -> tuple[dict[str, str], list[str]]:
-    """Undo what surrounds a block in code, logs and JSON: quotes, comments, joins, escaped line ends.
-
-    Returns:
-        The headers (``DEK-Info`` and such) and the lines of base64 between the markers.
-    """
+    """Undo what surrounds a block in code, logs and JSON: quotes, comments, joins, escaped line ends."""
     headers: dict[str, str] = {}
     lines = []
     for raw in _LINES.split(block)[1:]:

@@ -78,11 +78,7 @@ def library_version() -> str:
 
 
 def add_upstream(entities: tuple[Entity, ...], names: Names) -> tuple[Entity, ...]:
-    """Add the library's rules to the entities that they belong to; new entities where there are none.
-
-    Raises:
-        ConfigError: The package's file of uses is wrong, or a regex of the library cannot be searched for.
-    """
+    """Add the library's rules to the entities that they belong to; new entities where there are none."""
     found = {entity.name: entity for entity in entities}
     uses = _read_uses()
     for plugin, regexes in _plugins():
@@ -176,12 +172,6 @@ def leading_part(pattern: re.Pattern[str]) -> tuple[str, int]:
     """Return a pattern without lookarounds and long repeats that every match of ``pattern`` begins with.
 
     What may be absent at the start is left out as well: it finds nothing and costs most.
-
-    Returns:
-        The pattern, and the most letters that a match has before it.
-
-    Raises:
-        ValueError: The regex holds something that is not known here.
     """
     parsed = parser.parse(pattern.pattern, pattern.flags & re.VERBOSE)
     before = 0
@@ -272,15 +262,7 @@ _FILE = "secrets.yaml"
 
 
 def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Registry:
-    """Return the shipped rules for secrets with those of the user's files, later files first in right.
-
-    Args:
-        paths: YAML files of the user, as ``secrets.yaml``; an entity replaces an earlier one of its name.
-        allow: Fingerprints of values that are allowed, beside the package's own list of documented values.
-
-    Raises:
-        ConfigError: A file cannot be read or is wrong.
-    """
+    """Return the shipped rules for secrets with those of the user's files, later files first in right."""
     names = _names()
     layers = [_shipped()]
     layers += [read_layer(path, detector=DETECTOR, names=names) for path in paths]
@@ -374,11 +356,7 @@ def fingerprint(entity: str, value: str) -> str:
 
 
 def parse_allow_list(text: str, *, where: str) -> frozenset[str]:
-    """Read fingerprints, one a line.
-
-    Raises:
-        ConfigError: A line is no fingerprint. Its number is told, not its text: it may be the secret.
-    """
+    """Read fingerprints, one a line."""
     found = set()
     for number, line in enumerate(text.splitlines(), 1):
         match = _LINE.fullmatch(line.strip())
@@ -390,11 +368,7 @@ def parse_allow_list(text: str, *, where: str) -> frozenset[str]:
 
 
 def read_allow_list(path: Path) -> frozenset[str]:
-    """Read a file of fingerprints.
-
-    Raises:
-        ConfigError: It cannot be read, or a line is no fingerprint.
-    """
+    """Read a file of fingerprints."""
     try:
         text = read_regular(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -67,15 +67,7 @@ class ToxicityJudge:
         self.model = model
 
     def judge(self, texts: pa.LargeStringArray) -> Judged:
-        """Judge documents.
-
-        Args:
-            texts: large_string[n], without nulls.
-
-        Raises:
-            DetectorError: The weights are gone or are not those that were found, or the device is not here. What a
-                document does to the libraries is never raised.
-        """
+        """Judge documents."""
         with quiet():
             return _loaded(self.model).judge(texts)
 
@@ -220,14 +212,7 @@ class Batch:
 
 
 def batches(windows: Sequence[Sequence[int]], *, limit: int, tokens: int, pad: int) -> Iterator[Batch]:
-    """Put windows into batches.
-
-    Args:
-        windows: Ids of each window, each of 1 to ``limit``.
-        limit: Tokens of a window at most.
-        tokens: Tokens of a batch, padding included, unless one window has more.
-        pad: Id of the padding token.
-    """
+    """Put windows into batches."""
     sizes = np.array([len(window) for window in windows], dtype=np.int64)
     lengths = np.array(sorted({min(length, limit) for length in (*LENGTHS, limit)}), dtype=np.int64)
     order = np.argsort(sizes, kind="stable")
@@ -272,13 +257,6 @@ def windows_of(text: str, tokenizer: Any, *, window: int, max_windows: int, seed
     """Cut a document into windows, and draw some where there are more than are looked at.
 
     The draw depends on the text and the seed alone, so that it is the same wherever the document lies.
-
-    Args:
-        text: The document; an empty one has one window of the added tokens alone.
-        tokenizer: Of transformers, a fast one.
-        window: Tokens of a window at most, with the added ones.
-        max_windows: Windows that are looked at, at most.
-        seed: Of the draw.
     """
     if len(text) <= STRETCH * max_windows:
         tokens = _encode(text, tokenizer, window)
@@ -294,14 +272,7 @@ def windows_of(text: str, tokenizer: Any, *, window: int, max_windows: int, seed
 
 
 def draw(text: str, among: int, number: int, seed: int) -> Sequence[int]:
-    """Draw some of the first natural numbers by a hash of a text: the ``number`` with the smallest hashes, ascending.
-
-    Args:
-        text: What decides.
-        among: How many there are.
-        number: How many are drawn; all where there are no more.
-        seed: Makes another draw.
-    """
+    """Draw ``number`` of the first natural numbers by a hash of a text: those with the smallest hashes, ascending."""
     key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16, key=seed.to_bytes(8, "little")).digest()
     ranks = sorted(
         (blake2b(index.to_bytes(8, "little"), digest_size=8, key=key).digest(), index) for index in range(among)

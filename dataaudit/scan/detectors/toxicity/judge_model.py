@@ -116,19 +116,7 @@ def published_weights(name: str, *, download: bool) -> Path | Unavailable:
 
 
 def fetch(url: str, path: Path, *, digits: str, stall_s: float = _STALL_S, deadline_s: float = _DEADLINE_S) -> None:
-    """Fetch a file, all of it or nothing.
-
-    Args:
-        url: An https address.
-        path: Where it goes.
-        digits: First hexadecimal digits of its SHA-256.
-        stall_s: Seconds without an answer after which it is given up.
-        deadline_s: Seconds after which it is given up in any case.
-
-    Raises:
-        OSError: It does not come, or cannot be written.
-        ValueError: What came has another digest, or the address is none of https.
-    """
+    """Fetch a file, all of it or nothing."""
     if not url.startswith("https://"):
         raise ValueError("expected an https address")
     begun = time.monotonic()
@@ -145,15 +133,7 @@ def fetch(url: str, path: Path, *, digits: str, stall_s: float = _STALL_S, deadl
 
 
 def open_https(url: str, *, timeout: float) -> Any:
-    """Open an address with the one handler that there is, of https; a redirection to another scheme has none.
-
-    Args:
-        url: An https address.
-        timeout: Seconds without an answer after which it is given up.
-
-    Raises:
-        OSError: It does not come, or is of another scheme.
-    """
+    """Open an address with the one handler that there is, of https; a redirection to another scheme has none."""
     opener = OpenerDirector()
     opener.addheaders = [("User-Agent", "dataaudit")]
     for handler in (
@@ -169,14 +149,7 @@ def open_https(url: str, *, timeout: float) -> Any:
 
 
 def config_folder(model_type: str, *, given: Path | None, beside: Path, download: bool) -> Path | Unavailable:
-    """Find the folder with the settings and the vocabulary of a checkpoint.
-
-    Args:
-        model_type: What the checkpoint says: a folder (absolute or beside the checkpoint) or a name on the hub.
-        given: The folder that the config names.
-        beside: The checkpoint's folder.
-        download: Whether the hub may be asked.
-    """
+    """Find the folder with the settings and the vocabulary of a checkpoint."""
     if given is not None:
         if is_config(given):
             return given
@@ -306,11 +279,7 @@ class CheckpointError(Exception):
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a checkpoint and check that it has the parts that Detoxify reads.
-
-    Raises:
-        CheckpointError: It has not, is cut short, or wants to run code.
-    """
+    """Read a checkpoint and check that it has the parts that Detoxify reads."""
     import pickle
 
     import torch
@@ -415,15 +384,7 @@ def _absent(model: Any, tensors: Mapping[str, Any]) -> int:
 
 
 def resolve_judge(settings: JudgeSettings, base_dir: Path) -> JudgeModel | Unavailable:
-    """Find the judge that a config asks for, load it once and let it answer.
-
-    Args:
-        settings: What the config says.
-        base_dir: Folder that relative paths in it start from.
-
-    Returns:
-        The judge, or why what depends on it is not evaluated.
-    """
+    """Find the judge that a config asks for, load it once and let it answer."""
     absent = not_installed("the toxicity judge", "toxicity")
     if absent is not None:
         return absent

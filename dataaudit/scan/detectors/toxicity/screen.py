@@ -69,14 +69,7 @@ class ToxicityScreen:
     def score(
         self, values: np.ndarray, offsets: np.ndarray, words: WordBatch, languages: LanguageBatch | None
     ) -> ScreenBatch:
-        """Score documents.
-
-        Args:
-            values: uint8[b] the documents' valid UTF-8, one after another.
-            offsets: int64[n + 1] of the documents in it.
-            words: The words of these documents.
-            languages: Their languages; None if nobody has looked, which is as if none could be told.
-        """
+        """Score documents."""
         screened = self._screened(words, languages)
         raw = toxic_scores(values, offsets, words, screened, self.file.weights)
         raw[screened] += self.file.bias
@@ -109,11 +102,7 @@ class ToxicityScreen:
 
 @cache
 def find_screen() -> DetectorModel:
-    """Return what names the screen of this package.
-
-    Raises:
-        DetectorError: Its file is not there, or not whole.
-    """
+    """Return what names the screen of this package."""
     path = packaged_screen()
     data = _read(path)
     about = read_screen(data, str(path)).about
@@ -190,15 +179,7 @@ def write_screen(file: ScreenFile) -> bytes:
 
 
 def read_screen(data: bytes, origin: str) -> ScreenFile:
-    """Read a model file.
-
-    Args:
-        data: Its bytes.
-        origin: Where they come from, for messages.
-
-    Raises:
-        DetectorError: It is not one, or not a whole one.
-    """
+    """Read a model file."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: np.ascontiguousarray(archive[name]) for name in _DTYPES}
