@@ -328,9 +328,9 @@ class AuditConfig(_Strict):
 
 def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_secrets(one) for key, one in value.items()}
+        return {key: _without_secrets(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_without_secrets(one) for one in value]
+        return [_without_secrets(item) for item in value]
     return without_secrets(value) if isinstance(value, str) else value
 
 

@@ -234,7 +234,9 @@ def _judges_of_toxicity() -> Check:
 def _judges_of_names() -> Check:
     """Look for spaCy models that are installed as packages."""
     models = entry_points(group=_SPACY_MODELS)
-    names = sorted({f"{one.name} {one.dist.version if one.dist else ''}".strip() for one in models})
+    names = sorted(
+        {f"{entry_point.name} {entry_point.dist.version if entry_point.dist else ''}".strip() for entry_point in models}
+    )
     if names:
         return Check(group=_CONTENT, name="spacy models", state="ok", found=", ".join(names))
     return Check(
@@ -255,7 +257,7 @@ def _hub_folder() -> Path:
 def _extras() -> Iterator[Check]:
     for extra, about in EXTRAS.items():
         needed = _requirements(extra)
-        problems = {one.name: _absent(one) for one in needed}
+        problems = {requirement.name: _absent(requirement) for requirement in needed}
         missing = [f"{name} {problem}" for name, problem in problems.items() if problem]
         missing += [] if missing else [f"the module {name} is not found" for name in absent(extra)]
         if missing:
@@ -269,7 +271,9 @@ def _extras() -> Iterator[Check]:
             )
         else:
             found = (
-                "all installed" if needed[_SHOWN:] else ", ".join(f"{one.name} {version(one.name)}" for one in needed)
+                "all installed"
+                if needed[_SHOWN:]
+                else ", ".join(f"{requirement.name} {version(requirement.name)}" for requirement in needed)
             )
             yield Check(group="Optional", name=extra, state="ok", found=f"{about.purpose}: {found}")
 

@@ -55,15 +55,15 @@ def explain(name: str | None, *, as_json: bool) -> str:
     if name is None:
         return _listed(known, as_json=as_json)
     wanted = _plain(name)
-    both = (part.get(one, []) for one in (wanted, wanted.removeprefix("baseline_")) for part in (known, mentioned))
+    both = (part.get(item, []) for item in (wanted, wanted.removeprefix("baseline_")) for part in (known, mentioned))
     found = next((own for own in both if own), None)
     if found is None:
         close = difflib.get_close_matches(wanted, known, n=_NEAREST)
-        meant = f" (did you mean {' or '.join(f'`{one}`' for one in close)}?)" if close else ""
+        meant = f" (did you mean {' or '.join(f'`{item}`' for item in close)}?)" if close else ""
         raise ConfigError(f"nothing is explained under `{t.clean(name, 60)}`{meant}", "`dataaudit explain` lists all.")
-    found = [one for one in found if one.text.startswith("#")] or found
+    found = [section for section in found if section.text.startswith("#")] or found
     if as_json:
-        sections = [{"page": one.page, "titles": list(one.titles), "text": one.text} for one in found]
+        sections = [{"page": section.page, "titles": list(section.titles), "text": section.text} for section in found]
         return t.as_json({"name": wanted, "sections": sections})
     return _shown(found)
 
@@ -81,7 +81,7 @@ def names() -> tuple[dict[str, list[Section]], dict[str, list[Section]]]:
         for keys, section in _sections(page, text):
             for key in keys:
                 own = known.setdefault(key, [])
-                if not any(section.text in one.text for one in own if one.page == page):
+                if not any(section.text in item.text for item in own if item.page == page):
                     own.append(section)
             for code in () if section.text.startswith("#") else dict.fromkeys(_CODE.findall(section.text)):
                 mentioned.setdefault(_plain(code.partition(": ")[0]), []).append(section)
@@ -94,8 +94,8 @@ def _sections(page: str, text: str) -> Iterator[tuple[list[str], Section]]:
     above: list[tuple[int, str]] = []
     stem = Path(page).stem
     for number, title, body in _headings(lines):
-        above = [*(one for one in above if one[0] < number), (number, _text(title))]
-        titles = tuple(one for _, one in above)
+        above = [*(item for item in above if item[0] < number), (number, _text(title))]
+        titles = tuple(name for _, name in above)
         slug = _slug(title)
         keys = [stem] if number == 1 else [slug, re.sub("^(?:a|the)-", "", slug), f"{stem}#{slug}"]
         yield [*_names(title), *keys], Section(page, titles, body)
@@ -186,7 +186,8 @@ def _linked(text: str, own: str, stems: set[str]) -> str:
 def _shown(found: Iterable[Section]) -> str:
     """Return sections as a terminal shows Markdown; elsewhere as text."""
     parts = [
-        f"**{' > '.join(one.titles)}**\n\n{one.text}" if not one.text.startswith("#") else one.text for one in found
+        f"**{' > '.join(section.titles)}**\n\n{section.text}" if not section.text.startswith("#") else section.text
+        for section in found
     ]
     text = "\n---\n\n".join(parts)
     if not sys.stdout.isatty():

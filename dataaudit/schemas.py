@@ -142,9 +142,9 @@ def export_schemas(name: str | None, out: Path | None, *, as_json: bool) -> str:
     if name is not None:
         return render(name)
     if as_json:
-        return json.dumps({one: about for one, (about, _, _) in SCHEMAS.items()}, indent=2) + "\n"
+        return json.dumps({schema: about for schema, (about, _, _) in SCHEMAS.items()}, indent=2) + "\n"
     width = max(map(len, SCHEMAS)) + 2
-    return "".join(f"{one:<{width}}{about}\n" for one, (about, _, _) in SCHEMAS.items())
+    return "".join(f"{schema:<{width}}{about}\n" for schema, (about, _, _) in SCHEMAS.items())
 
 
 def render(name: str) -> str:

@@ -237,7 +237,7 @@ def load(folder: PathLike | LoadedManifest) -> Manifest:
     if isinstance(folder, Manifest):
         return folder
     found = folder if isinstance(folder, LoadedManifest) else load_manifest(manifest_path(folder, "manifest"))
-    return Manifest(**{one.name: getattr(found, one.name) for one in fields(found) if one.init})
+    return Manifest(**{field.name: getattr(found, field.name) for field in fields(found) if field.init})
 
 
 def _import(package: str) -> None:

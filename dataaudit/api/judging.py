@@ -132,7 +132,10 @@ def diff(old: PathLike | LoadedManifest, new: PathLike | LoadedManifest) -> Diff
     from dataaudit.metrics.pii.cells import hidden_records
 
     with no_mismatch():
-        sides = [one if isinstance(one, LoadedManifest) else manifest_path(one, "manifest") for one in (old, new)]
+        sides = [
+            manifest if isinstance(manifest, LoadedManifest) else manifest_path(manifest, "manifest")
+            for manifest in (old, new)
+        ]
     return load_pair(sides[0], sides[1], hidden=hidden_records)
 
 

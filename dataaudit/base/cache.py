@@ -50,7 +50,7 @@ def kept_folder() -> Path | None:
 
 def kept(kind: str, inputs: Iterable[bytes], make: Callable[[], bytes], read: Callable[[bytes], R | None]) -> R:
     """Return what ``make`` makes, from disk when an earlier process kept it there."""
-    name = f"{kind}-{sha256(b''.join(sha256(one).digest() for one in inputs)).hexdigest()[:32]}"
+    name = f"{kind}-{sha256(b''.join(sha256(input_).digest() for input_ in inputs)).hexdigest()[:32]}"
     folder = kept_folder()
     found = None if folder is None else _read(folder / name)
     value = None if found is None else read(found)

@@ -24,4 +24,4 @@ class OnDemand(Sequence[T_co]):
     def __getitem__(self, place: slice) -> Sequence[T_co]: ...
     def __getitem__(self, place: int | slice) -> T_co | Sequence[T_co]:
         places = range(len(self))[place]
-        return self.item(places) if isinstance(places, int) else [self.item(one) for one in places]
+        return self.item(places) if isinstance(places, int) else [self.item(number) for number in places]

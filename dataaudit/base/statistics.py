@@ -269,11 +269,11 @@ def tail_of(
     scales = _SCALES * float(excess.mean())
     likelihood = np.zeros((len(_SHAPES), len(scales)))
     likelihood += -len(excess) * np.log(scales)
-    for row, one in enumerate(_SHAPES):
-        inside = 1 + one * excess[:, None] / scales
+    for row, item in enumerate(_SHAPES):
+        inside = 1 + item * excess[:, None] / scales
         bad = (inside <= 0).any(axis=0)
         logs = np.log(np.where(inside > 0, inside, 1.0))
-        powers = excess[:, None] / scales if abs(one) < 1e-9 else (1 / one + 1) * logs
+        powers = excess[:, None] / scales if abs(item) < 1e-9 else (1 / item + 1) * logs
         likelihood[row] -= powers.sum(axis=0)
         likelihood[row, bad] = -np.inf
     kept = 1 - _grid_survival(cut, scales)

@@ -212,10 +212,10 @@ def as_os_error(error: BaseException, path: str) -> OSError:
 
 def http_status(error: BaseException) -> int:
     """Return the HTTP status that an error of aiohttp, botocore (behind s3fs's own) or httpx carries, else 0."""
-    for one in (error, error.__cause__):
-        answer = getattr(one, "response", None)
+    for item in (error, error.__cause__):
+        answer = getattr(item, "response", None)
         metadata = answer.get("ResponseMetadata", {}) if isinstance(answer, dict) else {}
-        found = getattr(one, "status", None) or getattr(answer, "status_code", None) or metadata.get("HTTPStatusCode")
+        found = getattr(item, "status", None) or getattr(answer, "status_code", None) or metadata.get("HTTPStatusCode")
         if isinstance(found, int):
             return found
     return 0

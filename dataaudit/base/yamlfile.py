@@ -230,7 +230,7 @@ def _unwrapped(kind: Any) -> Any:
     if get_origin(kind) is Annotated:
         return _unwrapped(get_args(kind)[0])
     if get_origin(kind) in {Union, types.UnionType}:
-        return _unwrapped(next(one for one in get_args(kind) if one is not type(None)))
+        return _unwrapped(next(argument for argument in get_args(kind) if argument is not type(None)))
     return kind
 
 

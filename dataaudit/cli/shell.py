@@ -163,7 +163,7 @@ def coloured(text: str) -> str:
         return found[0].replace(found[1], click.style(found[1], fg=_COLOURS[found[1].upper()], bold=True))
 
     def headline(found: re.Match[str]) -> str:
-        parts = [click.style(one, fg=_COLOURS[one], bold=True) for one in found.groups() if one]
+        parts = [click.style(group, fg=_COLOURS[group], bold=True) for group in found.groups() if group]
         return ", ".join(parts)
 
     return _STATE.sub(word, _HEADLINE.sub(headline, text))

@@ -105,7 +105,7 @@ def map_files(
 
 def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOptions) -> TokenProof:
     manifest, whole = source.manifest, source.corpus
-    end, begin = (special_token(source, one, what) for one, what in _named_tokens(options))
+    end, begin = (special_token(source, item, what) for item, what in _named_tokens(options))
     most = max(source.tokenizer.vocab_size - 1, end or 0, begin or 0)
     heads = [open_token_file(path, _dtype(path, options.dtype, most)) for path in options.files]
     if len({head.format for head in heads}) > 1:
@@ -134,8 +134,8 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
             more = dict(encode_shards(source, others, encode, runner, phase="encode"))
             found = _Alignment(source, ends, heads, more | parts, corpus_side(corpus, more | parts), files, kinds)
         found.look_again(runner)
-    for head, one in zip(heads, proven, strict=True):
-        if head.path.stat().st_size != one.size:
+    for head, proven_file in zip(heads, proven, strict=True):
+        if head.path.stat().st_size != proven_file.size:
             raise ManifestMismatch(f"{head.path} changed while it was read", "Run the command again.")
     faults = found.faults(any_order=options.any_order)
     wrong = not proves(faults, any_order=options.any_order)
@@ -166,7 +166,7 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
 def open_readable(manifest: Manifest, splits: Sequence[str], root: Roots) -> Corpus:
     """Open some splits, and all others whose shards can be read here, without any list."""
     readable = list(splits)
-    for other in (one.name for one in manifest.core.splits if one.name not in splits):
+    for other in (split_record.name for split_record in manifest.core.splits if split_record.name not in splits):
         with suppress(CorpusRefused):
             open_manifest(manifest.folder, require="verified", root=root, splits=[other])
             readable.append(other)
@@ -206,16 +206,20 @@ def _kinds(manifest: Manifest, corpus: Corpus, whole: Corpus) -> np.ndarray:
     """Return which shards the files may hold: int8[shards], -1 where a shard cannot be read."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
     each = []
-    for one in whole.table.select(["split", "held", "format"]).to_pylist():
-        kind = _CHOSEN if one["split"] in corpus.splits else _HELD_OUT if one["split"] in held_out else _OTHER
-        each.append(-1 if one["held"] or (kind and one["format"] == STREAMED) else kind)
+    for row in whole.table.select(["split", "held", "format"]).to_pylist():
+        kind = _CHOSEN if row["split"] in corpus.splits else _HELD_OUT if row["split"] in held_out else _OTHER
+        each.append(-1 if row["held"] or (kind and row["format"] == STREAMED) else kind)
     return np.array(each, dtype=np.int8)
 
 
 def _unread(manifest: Manifest, corpus: Corpus, whole: Corpus, kinds: np.ndarray) -> tuple[str, ...]:
     """Return the other splits that have shards which cannot be read."""
-    unread = {one for one, kind in zip(whole.table["split"].to_pylist(), kinds.tolist(), strict=True) if kind < 0}
-    return tuple(one.name for one in manifest.core.splits if one.name in unread and one.name not in corpus.splits)
+    unread = {row for row, kind in zip(whole.table["split"].to_pylist(), kinds.tolist(), strict=True) if kind < 0}
+    return tuple(
+        split_record.name
+        for split_record in manifest.core.splits
+        if split_record.name in unread and split_record.name not in corpus.splits
+    )
 
 
 class _Alignment:
@@ -319,7 +323,7 @@ class _Alignment:
         if head.starts is None:
             tokens = np.memmap(head.path, dtype=head.dtype, mode="r")
             assert self._ends.end is not None, "a flat file has end tokens"
-            stops = [int(flat_borders(tokens, one, one + 1, self._ends.end)[1]) for one in starts.tolist()]
+            stops = [int(flat_borders(tokens, start, start + 1, self._ends.end)[1]) for start in starts.tolist()]
         else:
             stops = head.starts[np.searchsorted(head.starts, starts, "right")]
         return np.stack([starts, np.asarray(stops, dtype=np.int64)], axis=1).reshape(-1)
@@ -327,7 +331,7 @@ class _Alignment:
     def _find_beginnings(self, runner: Runner) -> None:
         absent, store = self._absent(), PartialStore(self._source.state)
         table = self._heads_of(self._unexplained())
-        key = digest_json([VERSION, [one.hex() for one in table["head"].to_pylist()], table["length"].to_pylist()])
+        key = digest_json([VERSION, [row.hex() for row in table["head"].to_pylist()], table["length"].to_pylist()])
         key = key.removeprefix("sha256:")
         store.write(WANTED_TOKENS, key, {}, {"heads": table})
         encode = Encode(
@@ -346,16 +350,16 @@ class _Alignment:
             entry = store.read(ENCODED, unit.key)
             store.remove(ENCODED, unit.key)
             found = None if entry is None else entry.tables.get(DOCUMENTS)
-            for one in [] if found is None else found.to_pylist():
-                at = numbered.get((shard, one["row"] + base, one["piece"]), -1)
-                known = at in left and (one["length"] >= _PROOF or not self._audited.flags[at])
-                cut += [(one["length"], at, one["tokens"])] if known else []
+            for row in [] if found is None else found.to_pylist():
+                at = numbered.get((shard, row["row"] + base, row["piece"]), -1)
+                known = at in left and (row["length"] >= _PROOF or not self._audited.flags[at])
+                cut += [(row["length"], at, row["tokens"])] if known else []
         store.remove(WANTED_TOKENS, key)
         by_digest: dict[bytes, list[int]] = defaultdict(list)
         for document in self._unexplained().tolist():
             by_digest[self._files.digests[document].tobytes()].append(document)
         flags = self._audited.flags
-        for _, at, digest in sorted(cut, key=lambda one: (-one[0], flags[one[1]], one[1])):
+        for _, at, digest in sorted(cut, key=lambda item: (-item[0], flags[item[1]], item[1])):
             if at in left and (documents := by_digest.get(digest)):
                 document = documents.pop(0)
                 self._pair(document, at, self._truncated)
@@ -426,13 +430,13 @@ class _Alignment:
         files = self._files
         named = tuple(
             Case(
-                document=None if self._partner[one] < 0 else self._name(int(self._partner[one])),
-                file=self._heads[int(files.where[one])].path.name,
-                at=int(files.row[one]),
-                start=int(files.extra[one]),
-                tokens=int(files.lengths[one]),
+                document=None if self._partner[document] < 0 else self._name(int(self._partner[document])),
+                file=self._heads[int(files.where[document])].path.name,
+                at=int(files.row[document]),
+                start=int(files.extra[document]),
+                tokens=int(files.lengths[document]),
             )
-            for one in documents[:NAMED].tolist()
+            for document in documents[:NAMED].tolist()
         )
         return Fault(documents=len(documents), tokens=int(files.lengths[documents].sum()), named=named)
 

@@ -105,7 +105,7 @@ def _build(
         expect_closed(options.cluster, [options.cluster.scheduler])
     stages = make_stages(config.stages)
     families = by_stage()
-    links = {one.name: resolve_name(path) for one in stages if (path := families[one.name].link)}
+    links = {stage.name: resolve_name(path) for stage in stages if (path := families[stage.name].link)}
     with compiling(unused_kernels(config, stages)) as work:
         reader = config.reader
         discovery = discover(
@@ -260,7 +260,7 @@ def _count(job: Job, probed: Probed) -> None:
     if job.holding is None:
         return
     plan = _planned(job, probed, (), {})
-    check_splits(job.holding.applied(one, (), {}) for one in plan)
+    check_splits(job.holding.applied(planned_shard, (), {}) for planned_shard in plan)
     if units := job.holding.uncounted(plan, job.progress):
         settings = ScanSettings(state=job.store.root, stages=(), annotators=())
         job.progress.begin("count", len(units), int(units.sizes.sum()))
@@ -356,8 +356,8 @@ def _planned(
     def planned() -> Iterator[PlannedShard]:
         for shard in job.progress.over("plan", job.shards, len(job.shards)):
             found = probed.probe(shard.ordinal), probed.failure(shard.ordinal)
-            one = plan_shard(shard, *found, job.config, stages, identities)
-            yield one if holding is None else holding.applied(one, stages, identities)
+            planned_shard = plan_shard(shard, *found, job.config, stages, identities)
+            yield planned_shard if holding is None else holding.applied(planned_shard, stages, identities)
 
     return Plan(planned(), job.shards, probed.probe, identities, job.store.root)
 
@@ -391,7 +391,7 @@ def _link(job: Job, shards: GatheredShards, surveyed: Survey, *, fresh: bool) ->
         stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=fresh) for stage in stages
     }
     found = run_link_steps({name: job.links[name](context) for name, context in linkings.items()}, linkings)
-    for warning in (line for one in found.values() for line in one.warnings):
+    for warning in (line for link_result in found.values() for line in link_result.warnings):
         job.progress.note(f"warning: {warning}", important=True)
     totals = surveyed.source_totals()
     kept = largest_sources(totals, job.config.max_sources)

@@ -162,7 +162,7 @@ def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> dict[int
     """Annotate and map parts as one batch and write what each gives, all in one pack."""
     wanted = set(_stage_names(parts[0].unit))
     stages = [stage for stage in settings.stages if stage.name in wanted]
-    annotators = load_annotators({one for stage in stages for one in stage.needs}, settings.annotators)
+    annotators = load_annotators({annotation for stage in stages for annotation in stage.needs}, settings.annotators)
     batch = annotators.annotate(join(parts))
     whole = [stage for stage in stages if _is_by_source(stage)]
     own = _mapped_apart(parts, batch, [stage for stage in stages if not _is_by_source(stage)])
@@ -243,13 +243,13 @@ def _mapped_apart(
     assert batch.digests is not None
     found: list[dict[str, dict[str, pa.Table]]] = []
     bounds = _bounds(parts)
-    needs = {one for stage in stages for one in stage.needs}
+    needs = {annotation for stage in stages for annotation in stage.needs}
     for part, (start, stop) in zip(parts, pairwise(bounds), strict=True):
         cut: dict[str, Any] = {}
-        for one in needs:
-            value = batch.get(one)
-            cut[one.name] = value.part(start, stop) if isinstance(value, Divisible) else None
-            if cut[one.name] is None:
+        for annotation in needs:
+            value = batch.get(annotation)
+            cut[annotation.name] = value.part(start, stop) if isinstance(value, Divisible) else None
+            if cut[annotation.name] is None:
                 return None
         own = replace(part.batch, digests=batch.digests[start:stop], annotations=cut)
         found.append({stage.name: dict(merge(stage, [stage.map(own)])) for stage in stages})

@@ -170,7 +170,7 @@ class Reading:
         return packed((*(getattr(self, name) for name in _PLAIN), losses))
 
 
-_PLAIN = tuple(one.name for one in fields(Reading) if one.name != "losses")
+_PLAIN = tuple(item.name for item in fields(Reading) if item.name != "losses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,7 +301,7 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
         )
         for reason, (number, first) in sorted(remarks.items())
     ]
-    one = Reading(
+    reading = Reading(
         records=records,
         bad_records=num_bad,
         fingerprint=hashlib.sha256(smallest.encode()).hexdigest() if columns else None,
@@ -312,8 +312,8 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
         whole = bad_bytes + text_bytes
         place = f"{num_bad} of {records} records, {bad_bytes} of {whole} bytes, limit {max_bad:.12g} of either"
         left = unread(Reason.TOO_MANY_BAD, place, num_bytes)
-        return replace(one, status=left.status, reason=left.reason, losses=(*left.losses, *one.losses))
-    return replace(one, status="partial", reason=losses[0].reason) if num_bad else one
+        return replace(reading, status=left.status, reason=left.reason, losses=(*left.losses, *reading.losses))
+    return replace(reading, status="partial", reason=losses[0].reason) if num_bad else reading
 
 
 def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int, int]]) -> list[Loss]:

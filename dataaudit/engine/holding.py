@@ -128,9 +128,9 @@ def check_splits(shards: Iterable[PlannedShard]) -> None:
     """Refuse a list that leaves nothing of a split: its numbers would be gone without a word."""
     total: Counter[str] = Counter()
     gone: Counter[str] = Counter()
-    for one in shards:
-        total[one.shard.split] += 1
-        gone[one.shard.split] += one.reason == Reason.QUARANTINE_LIST
+    for planned_shard in shards:
+        total[planned_shard.shard.split] += 1
+        gone[planned_shard.shard.split] += planned_shard.reason == Reason.QUARANTINE_LIST
     for split, number in gone.items():
         if number == total[split]:
             raise _vanished(split, plural(number, "shard"))

@@ -189,22 +189,22 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
     for places, stored in located(files, store, progress):
         some = slice(places.start, places.stop)
         names, shards = files.of_name[some].tolist(), files.shards[some].tolist()
-        for place, one, name, shard in zip(places, stored, names, shards, strict=True):
-            size = one.num_bytes() if counts[name] > MOST_FILES and shard >= 0 else SMALL_BYTES
+        for place, item, name, shard in zip(places, stored, names, shards, strict=True):
+            size = item.num_bytes() if counts[name] > MOST_FILES and shard >= 0 else SMALL_BYTES
             if size >= SMALL_BYTES:
                 listing.add(
-                    str(one), shard, int(files.splits[place]), int(files.first_rows[place]), int(numbers[place])
+                    str(item), shard, int(files.splits[place]), int(files.first_rows[place]), int(numbers[place])
                 )
                 continue
             group = held.setdefault(name, [])
             group.append(place)
-            addresses[place] = str(one)
+            addresses[place] = str(item)
             sizes[name] += size
             if len(group) >= max(_GROUP_PARTS, -(-counts[name] // MOST_FILES)) or sizes[name] >= _GROUP_BYTES:
-                listing.add_group(group, [addresses.pop(one) for one in group])
+                listing.add_group(group, [addresses.pop(number) for number in group])
                 del held[name], sizes[name]
     for group in held.values():
-        listing.add_group(group, [addresses.pop(one) for one in group])
+        listing.add_group(group, [addresses.pop(number) for number in group])
     if listing.units:
         run_listed("link-merge", Merging(state=store.root), listing.units, _LISTS, store, runner, progress)
     return listing.table()
@@ -220,8 +220,8 @@ def located(files: KeyedFiles, store: PartialStore, progress: Progress) -> Itera
         for number in np.unique(of_name).tolist():
             own = np.flatnonzero(of_name == number).tolist()
             kind, name = files.names[number]
-            found |= zip(own, store.places(kind, [keys[one] for one in own], name), strict=True)
-        yield places, [found[one] for one in range(len(places))]
+            found |= zip(own, store.places(kind, [keys[item] for item in own], name), strict=True)
+        yield places, [found[item] for item in range(len(places))]
 
 
 class _Listing:

@@ -399,12 +399,12 @@ def _advance(
 def result_tables(found: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
     """Return the tables of all families; those of one name are joined."""
     pieces: dict[str, list[pa.Table]] = {}
-    for one in found.values():
-        for name, table in one.tables.items():
+    for link_result in found.values():
+        for name, table in link_result.tables.items():
             pieces.setdefault(name, []).append(table)
     return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
 
 
 def result_folders(found: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
     """Return what fills the folders of the manifest, by name."""
-    return {name: fill for one in found.values() for name, fill in one.folders.items()}
+    return {name: fill for link_result in found.values() for name, fill in link_result.folders.items()}

@@ -172,7 +172,9 @@ def stored_name(kind: str, key: str, suffix: str = "") -> str:
 def write_pack(folder: Path, items: Iterable[Item]) -> Path:
     """Write a pack; the same entries give the same file."""
     ordered = [item for _, item in sorted({item.name: item for item in items}.items())]
-    kinds, suffixes = (sorted(set(values)) for values in zip(*((one.kind, one.suffix) for one in ordered), strict=True))
+    kinds, suffixes = (
+        sorted(set(values)) for values in zip(*((entry.kind, entry.suffix) for entry in ordered), strict=True)
+    )
     numbers = [{name: at for at, name in enumerate(names)} for names in (kinds, suffixes)]
     pieces: list[bytes] = [_MAGIC]
     position, offsets, lengths = len(_MAGIC), [], []

@@ -141,12 +141,12 @@ def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
         if model.annotation == FINDINGS:
             found |= value
         else:
-            found[model.annotation.name] = [one.decisive() for one in in_order([model.annotation], models)]
+            found[model.annotation.name] = [item.decisive() for item in in_order([model.annotation], models)]
     return found
 
 
 def _looked_at(stage: Stage) -> list[str]:
-    names = [one.name for one in stage.needs if one != FINDINGS]
+    names = [annotation.name for annotation in stage.needs if annotation != FINDINGS]
     return [*names, stage.detector] if stage.detector else names
 
 

@@ -79,27 +79,27 @@ class Plan(OnDemand[PlannedShard]):
         self._places: dict[int, str] = {}
         self._without: dict[int, frozenset[int]] = {}
         rows, parts, number = RowWriter(folder, _SHARD), RowWriter(folder, _PART), 0
-        for place, one in enumerate(planned):
+        for place, planned_shard in enumerate(planned):
             fields = 0
-            for part in one.parts:
+            for part in planned_shard.parts:
                 fields = self._fields.of((part.request.fields, part.request.batch_bytes))
                 parts.append((bytes.fromhex(part.reading_key), place))
                 if part.request.without:
                     self._without[number] = part.request.without
                 number += 1
-            if one.place:
-                self._places[place] = one.place
+            if planned_shard.place:
+                self._places[place] = planned_shard.place
             rows.append(
                 (
-                    one.shard.ordinal,
-                    self._splits.of(one.shard.split),
-                    self._reasons.of(one.reason),
-                    one.shard.skip is not None or one.reason == Reason.QUARANTINE_LIST,
-                    one.probe is not None,
-                    one.shard.format == "datasets",
-                    self._stages.of(one.stages),
+                    planned_shard.shard.ordinal,
+                    self._splits.of(planned_shard.shard.split),
+                    self._reasons.of(planned_shard.reason),
+                    planned_shard.shard.skip is not None or planned_shard.reason == Reason.QUARANTINE_LIST,
+                    planned_shard.probe is not None,
+                    planned_shard.shard.format == "datasets",
+                    self._stages.of(planned_shard.stages),
                     fields,
-                    one.probe.stat.size if one.probe else one.shard.size,
+                    planned_shard.probe.stat.size if planned_shard.probe else planned_shard.shard.size,
                     number,
                 )
             )

@@ -127,7 +127,7 @@ def _answers(client: Any, probe: Path) -> dict[str, Any]:
         with contextlib.suppress(OSError):  # no worker joins in time, or the scheduler is gone
             client.wait_for_workers(1, timeout=_CLIENT_SECONDS)
             answers = client.run(worker_identity, str(probe), on_error="return")
-        if there := {address: one for address, one in answers.items() if not isinstance(one, OSError)}:
+        if there := {address: answer for address, answer in answers.items() if not isinstance(answer, OSError)}:
             return there
     raise ClusterError(
         "no worker of the cluster answers: all have left or died since they joined",

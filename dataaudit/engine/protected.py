@@ -99,10 +99,10 @@ def _unknown(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> Confi
     path = paths[wrong["file"]].lower()
     is_csv = ".csv" in path or ".tsv" in path
     said = f"protected.{name}: no item of {file_name(paths, wrong['file'])} has a column {column!r}"
-    listed = ", ".join(_clipped(one) for one in known[:_SHOWN_COLUMNS])
+    listed = ", ".join(_clipped(item) for item in known[:_SHOWN_COLUMNS])
     hint = f"Its columns are: {listed}{f' and {columns - _SHOWN_COLUMNS:,} more' if columns > _SHOWN_COLUMNS else ''}."
     own = "\t" if ".tsv" in path else ","
-    separator = next((one for one in _SEPARATORS if one != own and one in known[0]), "") if is_csv else ""
+    separator = next((item for item in _SEPARATORS if item != own and item in known[0]), "") if is_csv else ""
     if separator:
         suffix = {",": ".csv", "\t": ".tsv"}.get(separator)
         remedy = f"Rename it to {suffix}." if suffix else f"Write it with commas: {_WRITE.format(separator)}."
@@ -111,7 +111,7 @@ def _unknown(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> Confi
     close = difflib.get_close_matches(column, known, n=1, cutoff=_CLOSE)
     if close:
         said += f" (did you mean `{_clipped(close[0])}`?)"
-    elif is_csv and any(" " in one or len(one) > _SHOWN_NAME for one in known):
+    elif is_csv and any(" " in item or len(item) > _SHOWN_NAME for item in known):
         hint += " Is there a header line? The first line of a .csv or .tsv file names the columns."
     return ConfigError(said, hint)
 
@@ -234,7 +234,7 @@ def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | N
         for shard in held_out
     ]
     if work.holding is not None:
-        planned = [work.holding.applied(one, (), {}) for one in planned]
+        planned = [work.holding.applied(planned_shard, (), {}) for planned_shard in planned]
     sets, pairs = _read_sets(work)
     _store_words(work, planned)
     file, index = _index(work, planned, sets, pairs, stage.max_grams)

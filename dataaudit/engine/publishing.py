@@ -156,7 +156,9 @@ def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
         DetectorRecord(name=model.name, version=model.version, sha256=model.sha256, languages=model.languages)
         for model in models
     ]
-    return tuple(sorted([*records, *job.content.records()], key=lambda one: (one.name, one.version, one.sha256)))
+    return tuple(
+        sorted([*records, *job.content.records()], key=lambda record: (record.name, record.version, record.sha256))
+    )
 
 
 def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Setting) -> dict[str, pa.Table]:

@@ -79,7 +79,7 @@ class KeyedRuns:
         """Write all rows to a file as :func:`dataaudit.scan.link.keyed.write_keyed` does, block by block."""
         self._end_run()
         assert self._file is not None, "a run was written"
-        ordered = sorted(self._blocks, key=lambda one: one[0].first)
+        ordered = sorted(self._blocks, key=lambda item: item[0].first)
         with writing(self._folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path) as file:

@@ -201,9 +201,9 @@ def _read_sample(unit: SampleUnit) -> Outcome:
     for row, text in _documents(unit, before.size):
         spans = [span for at, span in unit.known if at == row]
         spans += _found(text)
-        for number, one in enumerate(unit.wanted):
-            if one.row == row:
-                windows[number] = masked_window(text, one.span, spans, whole=one.whole)
+        for number, wanted in enumerate(unit.wanted):
+            if wanted.row == row:
+                windows[number] = masked_window(text, wanted.span, spans, whole=wanted.whole)
     if stat_file(path) != before:
         raise ShardUnreadable(Reason.CHANGED)
     return Outcome(windows=tuple(windows.get(number) for number in range(len(unit.wanted))))
@@ -211,7 +211,7 @@ def _read_sample(unit: SampleUnit) -> Outcome:
 
 def _documents(unit: SampleUnit, size: int) -> Iterator[tuple[int, bytes]]:
     """Yield row and UTF-8 of the wanted documents."""
-    rows = np.unique(np.array([one.row for one in unit.wanted], dtype=np.int64))
+    rows = np.unique(np.array([wanted.row for wanted in unit.wanted], dtype=np.int64))
     asked = unit.request
     (part,) = plan_parts(asked.path, asked.format, asked.compression, size, _ONE_PART, asked.fields.text_document)
     whole = replace(asked, part=part, only=rows)
@@ -228,7 +228,8 @@ def _found(text: bytes) -> list[Span]:
     """Return what the shipped patterns find: also where a stage was off, or a document had too much to list."""
     registry = shipped_patterns()
     return [
-        Span(one.start, one.end, registry.entities[one.code].name) for one in find_in(registry, memoryview(text))[0]
+        Span(match.start, match.end, registry.entities[match.code].name)
+        for match in find_in(registry, memoryview(text))[0]
     ]
 
 

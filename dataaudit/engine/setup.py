@@ -194,8 +194,8 @@ def _unguarded(line: str, workers: int) -> ConfigError:
 
 def _line() -> str:
     """Return file and line of the statement of the script that is being run."""
-    main = (one for one in inspect.stack(0) if one.frame.f_globals.get("__name__") == "__mp_main__")
-    place = next((one for one in main if one.function == "<module>"), None)
+    main = (item for item in inspect.stack(0) if item.frame.f_globals.get("__name__") == "__mp_main__")
+    place = next((item for item in main if item.function == "<module>"), None)
     return "the script" if place is None else f"{Path(place.filename).name}, line {place.lineno},"
 
 
@@ -252,6 +252,6 @@ def _are_paths(lines: Iterable[bytes], path: str, names: AbstractSet[str]) -> bo
         if text and text not in names:
             if len(text) >= _LONGEST_PATH or "\0" in text:
                 return False
-            if not any(os.path.isfile(one) for one in (text, os.path.join(beside, text))):
+            if not any(os.path.isfile(name) for name in (text, os.path.join(beside, text))):
                 return False
     return True

@@ -89,7 +89,7 @@ class PartialStore:
         """Tell of many entries whether they are there; their content is checked when it is read."""
         found = self.packs.find_all(kind, keys)
         filed = (self.root / "partials" / kind).is_dir()
-        return [one is not None or (filed and self.has(kind, key)) for key, one in zip(keys, found, strict=True)]
+        return [item is not None or (filed and self.has(kind, key)) for key, item in zip(keys, found, strict=True)]
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry; it appears whole or not at all."""

@@ -88,7 +88,7 @@ class TableWriter:
             for place, field in enumerate(self._schema)
         ]
         data = whole.mapped()
-        arrays = [pa.chunked_array([one.array(data) for one in column]) for column in columns]
+        arrays = [pa.chunked_array([joined.array(data) for joined in column]) for column in columns]
         return pa.table(arrays, schema=self._schema)
 
 
@@ -147,7 +147,7 @@ class _File:
         buffers, children = [valid], list[_Joined]()
         if pa.types.is_struct(kind):
             opened = [chunk.flatten() for chunk in chunks]
-            children = [self.join(field.type, [one[place] for one in opened]) for place, field in enumerate(kind)]
+            children = [self.join(field.type, [item[place] for item in opened]) for place, field in enumerate(kind)]
         elif pa.types.is_list(kind):
             buffers.append(self.put(_ends(chunks, pc.list_value_length)))
             children = [self.join(kind.value_type, [list_items(chunk) for chunk in chunks])]
@@ -365,21 +365,27 @@ def run_sums(
     progress: Progress,
 ) -> tuple[pa.Table, Merged]:
     """Sum all shards on the workers."""
-    extra = {f"{stage} {name}": _ByShard.of(table) for stage, one in found.items() for name, table in one.extra.items()}
-    columns = [_ByShard.of(one.columns) for one in found.values() if one.columns is not None]
+    extra = {
+        f"{stage} {name}": _ByShard.of(table)
+        for stage, link_result in found.items()
+        for name, table in link_result.extra.items()
+    }
+    columns = [_ByShard.of(link_result.columns) for link_result in found.values() if link_result.columns is not None]
     names = {stage.name for stage in summing.stages}
     units = []
     starts = range(0, len(shards), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
         key = _name()
-        rows = {one.ordinal: shard_row(one) for one in some}
+        rows = {gathered_shard.ordinal: shard_row(gathered_shard) for gathered_shard in some}
         for more in columns:
             for row in more.between(some[0].ordinal, some[-1].ordinal).to_pylist():
                 rows[row["shard"]] |= row
         tables = {
             _ROWS: pa.Table.from_pylist(list(rows.values()), schema=SHARDS),
-            _PARTIALS: addresses(shards.plan, [one.place for one in some if one.partials], names, store),
+            _PARTIALS: addresses(
+                shards.plan, [gathered_shard.place for gathered_shard in some if gathered_shard.partials], names, store
+            ),
             **{name: table.between(some[0].ordinal, some[-1].ordinal) for name, table in extra.items()},
         }
         store.write(_LISTS, key, {}, tables)

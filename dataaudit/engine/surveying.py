@@ -216,7 +216,7 @@ def survey(
 ) -> tuple[GatheredShards, Survey]:
     """Decide on the workers what became of every shard, and look at the partials of those that were read."""
     families = by_stage()
-    looking = tuple(one for one in stages if families[one.name].by_shard or families[one.name].by_split)
+    looking = tuple(stage for stage in stages if families[stage.name].by_shard or families[stage.name].by_split)
     names = frozenset(stage.name for stage in looking)
     units, starts = [], range(0, len(plan), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):

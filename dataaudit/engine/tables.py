@@ -101,7 +101,7 @@ class Ledger:
 
     def table(self) -> pa.Table:
         """Return every loss."""
-        return pa.table([list(one) for one in zip(*self._losses, strict=True)] or [[]] * len(_LOSSES), schema=_LOSSES)
+        return pa.table([list(item) for item in zip(*self._losses, strict=True)] or [[]] * len(_LOSSES), schema=_LOSSES)
 
     def record(self, documents: int) -> LedgerRecord:
         """Return the counts; each line balances."""
@@ -141,7 +141,7 @@ class Ledger:
     def _held_back(self) -> list[Metric]:
         """Return what the quarantine list held back, in all and by split; no record where that is nothing."""
         found = []
-        groups = [(Scope(), self._whole), *((Scope(split=name), one) for name, one in sorted(self._splits.items()))]
+        groups = [(Scope(), self._whole), *((Scope(split=name), item) for name, item in sorted(self._splits.items()))]
         for scope, counts in groups:
             of = (("shards", counts.listed, counts.shards), ("documents", counts.held_back, counts.records))
             for stat, value, n in of:

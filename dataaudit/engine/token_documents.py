@@ -55,12 +55,12 @@ class Ends:
     @property
     def ends(self) -> frozenset[int]:
         """Tokens that may stand behind a document."""
-        return frozenset(one for one in (self.end,) if one is not None)
+        return frozenset(item for item in (self.end,) if item is not None)
 
     @property
     def begins(self) -> frozenset[int]:
         """Tokens that may stand before a document."""
-        return frozenset(one for one in (self.begin, self.end) if one is not None)
+        return frozenset(item for item in (self.begin, self.end) if item is not None)
 
     def own(self, tokens: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the tokens of a document without begin and end; of a flat file's those between end tokens."""
@@ -115,7 +115,7 @@ class Beginnings:
             for piece, own in enumerate(pieces):
                 for head in {own[:size].tobytes() for size in range(1, min(HEAD, len(own)) + 1)}:
                     shorter = (length for length in wanted.get(head, ()) if length < len(own))
-                    made += [(int(batch.rows[place]), piece, one, token_digest(own[:one])) for one in shorter]
+                    made += [(int(batch.rows[place]), piece, number, token_digest(own[:number])) for number in shorter]
         columns = list(zip(*made, strict=True)) or [(), (), (), ()]
         types = (pa.int64(), pa.int64(), pa.int64(), DIGEST)
         names = ("row", "piece", "length", "tokens")
@@ -237,7 +237,7 @@ def file_side(
     source: Source, heads: Sequence[TokenFileHead], ends: Ends, runner: Runner
 ) -> tuple[Side, list[ProvenFile]]:
     """Read the files, and digest them and their documents."""
-    digests = {path: hash_file(str(path)) for path in {one.path for one in heads}}
+    digests = {path: hash_file(str(path)) for path in {item.path for item in heads}}
     units = [_file_units(head, digests[head.path], ends) for head in heads]
     read = ReadTokens(source.state, ends, source.tokenizer)
     every = [unit for own in units for unit in own]
@@ -410,9 +410,9 @@ def _pair_unequal(
     files, places = anchors.tolist(), found.partner[anchors].tolist()
     chosen = unequal[group]
     copies: dict[int, tuple[list[int], list[int], list[int]]] = defaultdict(lambda: ([], [], []))
-    for one, at in zip(group[chosen].tolist(), order[chosen].tolist(), strict=True):
+    for value, at in zip(group[chosen].tolist(), order[chosen].tolist(), strict=True):
         kind = 0 if at >= size else 2 if held[at] else 1
-        copies[one][kind].append(at - size if at >= size else at)
+        copies[value][kind].append(at - size if at >= size else at)
     for own, wanted, listed in copies.values():
         left = []
         for document in own:

@@ -237,7 +237,7 @@ def _append(
         "row": rows[kept],
         "source": codes[named.indices.to_numpy()][kept],
     }
-    return pa.table([numbers(columns[one.name], one) for one in SCHEMA], schema=SCHEMA)
+    return pa.table([numbers(columns[item.name], item) for item in SCHEMA], schema=SCHEMA)
 
 
 def _lengths(table: pa.Table) -> np.ndarray:
@@ -276,15 +276,15 @@ def tokenized_json(written: Sequence[WrittenFile], manifest: Manifest) -> str:
     """Return what was written as JSON."""
     files = [
         {
-            "path": str(one.path),
-            "split": one.split,
-            "documents": one.documents,
-            "tokens": one.tokens,
-            "held_back": one.held_back,
-            "empty": one.empty,
-            "written": one.written,
+            "path": str(written_file.path),
+            "split": written_file.split,
+            "documents": written_file.documents,
+            "tokens": written_file.tokens,
+            "held_back": written_file.held_back,
+            "empty": written_file.empty,
+            "written": written_file.written,
         }
-        for one in written
+        for written_file in written
     ]
     return t.as_json({"manifest": manifest.id, "files": files})
 
@@ -292,13 +292,16 @@ def tokenized_json(written: Sequence[WrittenFile], manifest: Manifest) -> str:
 def tokenized_text(written: Sequence[WrittenFile], manifest: Manifest) -> str:
     """Return what was written, for a terminal."""
     lines = [f"{manifest.core.dataset.label}: {t.plural(len(written), 'token file')} of {manifest.id}"]
-    for one in written:
+    for written_file in written:
         left_out = [
-            f"{number:,} {why}" for number, why in ((one.held_back, "held back"), (one.empty, "empty")) if number
+            f"{number:,} {why}"
+            for number, why in ((written_file.held_back, "held back"), (written_file.empty, "empty"))
+            if number
         ]
         lines.append(
-            f"  {t.clean(str(one.path))}: {t.plural(one.documents, 'document')}, {t.plural(one.tokens, 'token')}"
+            f"  {t.clean(str(written_file.path))}: {t.plural(written_file.documents, 'document')}, "
+            f"{t.plural(written_file.tokens, 'token')}"
             + (f"; left out: {', '.join(left_out)}" if left_out else "")
-            + ("" if one.written else "; there already")
+            + ("" if written_file.written else "; there already")
         )
     return "\n".join(lines) + "\n"

@@ -137,7 +137,7 @@ class Again:
 def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
     """Join the small packs that some units left; where that cannot be done they stay as they are."""
     with contextlib.suppress(OSError):
-        written = dict.fromkeys(one.pack for one in outcomes if one.pack)
+        written = dict.fromkeys(outcome.pack for outcome in outcomes if outcome.pack)
         join_packs(PartialStore(settings.state).packs.folder, map(Path, written))
 
 
@@ -146,9 +146,9 @@ def _try_twins(function: Callable[[Unit, ScanSettings], Outcome], unit: Unit, se
     for path, stat in unit.twins:
         others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, twins=()))
     last = others.pop()
-    for one in others:
+    for scan_unit in others:
         with contextlib.suppress(OSError):
-            outcome = as_value(bind(function, one, settings))
+            outcome = as_value(bind(function, scan_unit, settings))
             if outcome.reason not in _OF_THE_PATH:
                 return outcome
     return as_value(bind(function, last, settings))
@@ -264,7 +264,7 @@ def part_items(
 def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     wanted = {name for name, _ in unit.stage_keys}
     stages = [stage for stage in settings.stages if stage.name in wanted]
-    annotators = load_annotators({one for stage in stages for one in stage.needs}, settings.annotators)
+    annotators = load_annotators({annotation for stage in stages for annotation in stage.needs}, settings.annotators)
     losses, stats, collected = LossLog(), PartStats(), _Collected(stages)
     unreadable: ShardUnreadable | None = None
     try:
@@ -276,7 +276,7 @@ def _scan(unit: ScanUnit, settings: ScanSettings) -> Outcome:
         raise ShardUnreadable(Reason.CHANGED)
     if unreadable is not None:
         return unread(unit, settings, unreadable, losses, stats)
-    partials = {name: one.result() for name, one in collected.partials.items()}
+    partials = {name: accumulator.result() for name, accumulator in collected.partials.items()}
     items = part_items(unit, stages, partials, collected.emitted, b"".join(collected.rows), losses, stats)
     return Outcome(pack=str(PartialStore(settings.state).write_items(items)))
 
@@ -299,26 +299,26 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
         RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators), store)
         for task, key, _ in unit.tasks
     ]
-    rows = np.unique(np.concatenate([one.rows for one in tasks]))
+    rows = np.unique(np.concatenate([running_task.rows for running_task in tasks]))
     seen = 0
     for raw in read_part(replace(unit.request, only=rows), LossLog(), PartStats()):
         chosen = documents_at(raw, rows)
         if len(chosen):
             seen += len(chosen)
-            for one in tasks:
-                one.see(chosen, lambda texts: _encode(texts, settings))
+            for running_task in tasks:
+                running_task.see(chosen, lambda texts: _encode(texts, settings))
         if len(raw) and raw.rows[-1] >= rows[-1]:
             break
     if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
     assert seen == len(rows), "every wanted document was read before"
-    items = [item for one in tasks for item in one.items()]
+    items = [item for running_task in tasks for item in running_task.items()]
     return Outcome(pack=str(store.write_items(items)))
 
 
 def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
     """Encode texts that are parts of documents; their encoder was checked in the scan."""
-    model = next(one for one in settings.annotators if isinstance(one, Tokens))
+    model = next(annotator for annotator in settings.annotators if isinstance(annotator, Tokens))
     return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 

@@ -181,7 +181,9 @@ def _other_kind(data: bytes, signer: Signer) -> str:
 def _about_manifest(payload: bytes, manifest: Manifest) -> str:
     """Say why a signed statement is not one about exactly this manifest; empty when it is."""
     try:
-        subjects = [(one["name"], one["digest"]) for one in read_statement(payload, ATTESTATION_PREDICATE)["subject"]]
+        subjects = [
+            (item["name"], item["digest"]) for item in read_statement(payload, ATTESTATION_PREDICATE)["subject"]
+        ]
     except BadStatement as error:
         return str(error)
     except (LookupError, TypeError, AttributeError, ValueError, RecursionError):

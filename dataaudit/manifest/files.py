@@ -62,4 +62,4 @@ def files_below(folder: Path) -> Iterator[str]:
     """Yield whatever lies in the folders of a manifest and is no folder itself: ``signatures/0000000.parquet``, ..."""
     for name in FOLDERS:
         for above, _, names in os.walk(folder / name):
-            yield from ((Path(above) / one).relative_to(folder).as_posix() for one in names)
+            yield from ((Path(above) / item).relative_to(folder).as_posix() for item in names)

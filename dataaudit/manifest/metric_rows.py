@@ -29,7 +29,7 @@ LEAVES: dict[str, pa.DataType] = {
     name: kind
     for field in SPEC.schema
     for name, kind in (
-        {f"{field.name}.{one.name}": one.type for one in field.type}
+        {f"{field.name}.{item.name}": item.type for item in field.type}
         if pa.types.is_struct(field.type)
         else {field.name: field.type}
     ).items()
@@ -83,16 +83,16 @@ class Column:
     @classmethod
     def joined(cls, columns: Sequence[Column]) -> Column:
         """Return columns one after another."""
-        distinct = {id(one.values): one.values for one in columns}
+        distinct = {id(column.values): column.values for column in columns}
         if len(distinct) == 1:
-            return cls(np.concatenate([one.codes for one in columns]), columns[0].values)
+            return cls(np.concatenate([column.codes for column in columns]), columns[0].values)
         every = cls.of(pa.concat_arrays(list(distinct.values())))
         ends = np.cumsum([len(values) for values in distinct.values()])
         none = every.codes.dtype.type(-1)
         places = {
             key: np.append(codes, none) for key, codes in zip(distinct, np.split(every.codes, ends[:-1]), strict=True)
         }
-        return cls(np.concatenate([places[id(one.values)][one.codes] for one in columns]), every.values)
+        return cls(np.concatenate([places[id(column.values)][column.codes] for column in columns]), every.values)
 
     def take(self, rows: np.ndarray | slice) -> Column:
         """Return the values of some rows."""
@@ -169,12 +169,12 @@ class MetricRows(Sequence[Metric]):
         held = [cls.of(part) for kind, run in runs for part in (run if kind else [chain.from_iterable(run)])]
         if len(held) < 2:
             return held[0] if held else cls.of([])
-        return cls({}, parts=[part for one in held for part in one.parts or [one]])
+        return cls({}, parts=[part for item in held for part in item.parts or [item]])
 
     @property
     def _columns(self) -> dict[str, Column]:
         if parts := self.parts:  # of two threads that are here at once, each makes all
-            self._held = {name: Column.joined([one.column(name) for one in parts]) for name in LEAVES}
+            self._held = {name: Column.joined([part.column(name) for part in parts]) for name in LEAVES}
             self.parts = ()
         return self._held
 
@@ -438,7 +438,7 @@ def _column(name: str, given: Given, size: int) -> Column:
         return Column(np.full(size, -1 if given is None else 0, np.int8), _constant(given, name))
     if size <= _FEW:
         few = given.tolist()
-        return Column.of_few([None if isnan(one) else rounded(one) for one in few] if name in _FLOATS else few, kind)
+        return Column.of_few([None if isnan(item) else rounded(item) for item in few] if name in _FLOATS else few, kind)
     values, codes = np.unique(given, return_inverse=True)  # NaN, if any, comes last
     if name in _FLOATS:
         known = [rounded(value) for value in values[~np.isnan(values)]]

@@ -90,7 +90,7 @@ class TableReader:
             held = self._kept.get(name)
             if held is None or not set(names) <= set(held.column_names):
                 held = self._in_place(f"table {name}", partial(self._read_checked, name, names, held), checked=True)
-                others = sum(one.nbytes for key, one in self._kept.items() if key != name)
+                others = sum(item.nbytes for key, item in self._kept.items() if key != name)
                 if held.nbytes + others <= MOST_KEPT_BYTES:
                     self._kept[name] = held
         return held if held.column_names == names else held.select(names)
@@ -165,7 +165,7 @@ class TableReader:
         spec = TABLES[name]
         with self._open(name) as (file, state):
             if self._checked.get(name) == state:
-                missing = [one for one in columns if held is None or one not in held.column_names]
+                missing = [item for item in columns if held is None or item not in held.column_names]
                 return _in_order(spec, [file.read(columns=missing), *([] if held is None else [held])])
             self._expect_schema(name, file.schema_arrow)
             column = _Columns(spec, file, columns, self._num_shards())
@@ -214,8 +214,8 @@ class TableReader:
 
     def _lawful(self, name: str, table: pa.Table) -> pa.Table:
         """Return a table whose values keep the laws of :mod:`dataaudit.manifest.laws`."""
-        for one in table.schema:
-            check_column(name, one, table[one.name], self._num_shards())
+        for item in table.schema:
+            check_column(name, item, table[item.name], self._num_shards())
         if name == "metrics":
             check_records(table)
         return table
@@ -242,7 +242,7 @@ class TableReader:
             if names:  # of another table, which the caller refuses, pyarrow would say it by an error of its own
                 schema = pq.read_metadata(handle).schema
                 held = {schema.column(index).path for index in range(len(schema))}
-                names = [one for one in names if one in held]
+                names = [item for item in names if item in held]
             with pq.ParquetFile(handle, page_checksum_verification=True, read_dictionary=names) as file:
                 yield file, state
 
@@ -348,7 +348,7 @@ def _names(name: str, columns: Sequence[str] | None) -> list[str]:
 def _in_order(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
     """Return the columns of tables of the same rows, in the order of the schema; nothing is copied."""
     by_name = {name: table[name] for table in tables for name in table.column_names}
-    schema = pa.schema([one for one in spec.schema if one.name in by_name])
+    schema = pa.schema([item for item in spec.schema if item.name in by_name])
     return pa.table([by_name[name] for name in schema.names], schema=schema)
 
 

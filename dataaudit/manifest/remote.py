@@ -128,7 +128,7 @@ def _read(place: StoredPlace, name: str, most_bytes: int) -> Answer | None:
 def _fetch_files(place: StoredPlace, manifest: Manifest, names: Iterable[str]) -> None:
     """Fetch files that the run of a manifest names, as far as they are not there yet."""
     records = {name: manifest.run.files[name] for name in names if not (manifest.folder / name).exists()}
-    size, free = sum(one.size for one in records.values()), shutil.disk_usage(manifest.folder).free
+    size, free = sum(file_record.size for file_record in records.values()), shutil.disk_usage(manifest.folder).free
     if size > free:
         raise ConfigError(
             f"the manifest {place} has {size:,} bytes to fetch, and {tempfile.gettempdir()} has {free:,} free",
@@ -143,11 +143,11 @@ def _fetch_files(place: StoredPlace, manifest: Manifest, names: Iterable[str]) -
 async def _fetch_all(place: StoredPlace, folder: Path, records: dict[str, FileRecord]) -> None:
     turns = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(name: str, record: FileRecord) -> None:
+    async def fetch_in_turn(name: str, record: FileRecord) -> None:
         async with turns:
             await _fetch(place, folder, name, record)
 
-    await asyncio.gather(*(one(name, record) for name, record in records.items()))
+    await asyncio.gather(*(fetch_in_turn(name, record) for name, record in records.items()))
 
 
 async def _fetch(place: StoredPlace, folder: Path, name: str, record: FileRecord) -> None:
@@ -260,7 +260,7 @@ async def _expect_conditions(place: StoredPlace) -> None:
     name = f"probe-{secrets.token_hex(8)}"
     try:
         known = await _put(place, name, b"", {"IfNoneMatch": "*"}) is not None
-        forbidden = [await _put(place, name, b"", one) for one in ({"IfNoneMatch": "*"}, {"IfMatch": _NO_ETAG})]
+        forbidden = [await _put(place, name, b"", record) for record in ({"IfNoneMatch": "*"}, {"IfMatch": _NO_ETAG})]
     finally:
         with contextlib.suppress(OSError):
             await place.patiently(name, lambda: place.call("delete_object", name))
@@ -295,11 +295,11 @@ async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, 
 async def _put_objects(place: StoredPlace, manifest: Manifest) -> None:
     turns = asyncio.Semaphore(_UPLOADS_AT_ONCE)
 
-    async def one(path: Path, record: FileRecord) -> None:
+    async def put_in_turn(path: Path, record: FileRecord) -> None:
         async with turns:
             await _put_object(place, path, record)
 
-    await asyncio.gather(*(one(manifest.folder / name, record) for name, record in manifest.run.files.items()))
+    await asyncio.gather(*(put_in_turn(manifest.folder / name, record) for name, record in manifest.run.files.items()))
 
 
 async def _put_object(place: StoredPlace, path: Path, record: FileRecord) -> None:

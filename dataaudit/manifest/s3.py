@@ -144,8 +144,8 @@ def failure(what: str, error: OSError) -> DataAuditError:
 
 def _code(error: BaseException) -> str:
     """Return the code that a store answered with."""
-    for one in (error, error.__cause__):
-        answer = getattr(one, "response", None)
+    for item in (error, error.__cause__):
+        answer = getattr(item, "response", None)
         if isinstance(answer, dict):
             return str(answer.get("Error", {}).get("Code", ""))
     return ""

@@ -192,8 +192,8 @@ def parse(data: bytes) -> Envelope:
     fields = _fields(document, "envelope", {"payload": str, "payloadType": str, "signatures": list})
     signatures = []
     for given in fields["signatures"]:
-        one = _fields(given, "signature", {"sig": str}, {"keyid": str})
-        signatures.append((one.get("keyid", ""), _bytes(one["sig"], "sig")))
+        record = _fields(given, "signature", {"sig": str}, {"keyid": str})
+        signatures.append((record.get("keyid", ""), _bytes(record["sig"], "sig")))
     if not signatures:
         raise BadEnvelope("it has no signature")
     return Envelope(

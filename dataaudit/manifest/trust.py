@@ -160,9 +160,9 @@ def _waivers(said: Summary) -> list[Problem]:
     listed = said.facts.get("waivers")
     today = dt.datetime.now(dt.UTC).date().isoformat()
     late = [
-        f"{one.get('fingerprint')} of the rule {one.get('rule')}, {one.get('expires')}"
-        for one in (listed if isinstance(listed, list) else [])
-        if isinstance(one, dict) and one.get("state") == "used" and str(one.get("expires", "")) < today
+        f"{item.get('fingerprint')} of the rule {item.get('rule')}, {item.get('expires')}"
+        for item in (listed if isinstance(listed, list) else [])
+        if isinstance(item, dict) and item.get("state") == "used" and str(item.get("expires", "")) < today
     ]
     return (
         [Problem("waivers", f"it passed by a waiver whose last day has passed: {'; '.join(late[:5])}")] if late else []
@@ -184,14 +184,16 @@ def summary(payload: bytes) -> Summary:
         predicate = document["predicate"]
         policy, verifier = predicate["policy"], predicate["verifier"]
         return Summary(
-            subjects=tuple((_text(one.get("name", "")), _sha256(one)) for one in document["subject"]),
+            subjects=tuple((_text(item.get("name", "")), _sha256(item)) for item in document["subject"]),
             verifier=_text(verifier["id"]),
             versions={_text(name): _text(version) for name, version in verifier.get("version", {}).items()},
             time=_text(predicate.get("timeVerified", "")),
             resource=_text(predicate["resourceUri"]),
             policy=_text(policy["uri"]),
             policy_digest=_sha256(policy),
-            inputs=tuple((_text(one.get("uri", "")), _sha256(one)) for one in predicate.get("inputAttestations", [])),
+            inputs=tuple(
+                (_text(item.get("uri", "")), _sha256(item)) for item in predicate.get("inputAttestations", [])
+            ),
             result=_text(predicate["verificationResult"]),
             facts=dict(predicate.get(EXTENSION, {})),
         )

@@ -269,7 +269,7 @@ def _check_headline(manifest: Manifest) -> list[Problem]:
     for record in manifest.core.headline:
         own = rows.where(metric=record.metric, stat=record.stat, **record.scope).shaped(*record.scope)
         shown = (record.unit, record.value, record.status)
-        found = next(((one.unit, one.value, one.status) for one in own), None)
+        found = next(((metric.unit, metric.value, metric.status) for metric in own), None)
         if shown != found:
             text = f"headline {record.metric}.{record.stat}: the core says {shown}, table metrics {found}"
             problems.append(Problem("headline", text))

@@ -103,11 +103,11 @@ class Meaning:
 def _judges(detectors: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, str]]:
     """Return the models that judge toxicity: their names are the user's choice, so they are those of nobody else."""
     named = {
-        one
+        name
         for metric in METRICS.values()
         if metric.decided_by is not None
         for kind in metric.statistics
-        for one in metric.decided_by(kind.stat)
+        for name in metric.decided_by(kind.stat)
     }
     return {name: held for name, held in detectors.items() if name not in named}
 

@@ -77,7 +77,7 @@ def statistics(metric: str, stats: str, unit: str, shapes: str, **more: Any) -> 
 
 def shapes_of(words: str) -> frozenset[Shape]:
     """Return the sets of fields of ``all, split, split and source``."""
-    return frozenset(frozenset(() if one == "all" else one.split(" and ")) for one in words.split(", "))
+    return frozenset(frozenset(() if part == "all" else part.split(" and ")) for part in words.split(", "))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

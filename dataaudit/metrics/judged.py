@@ -69,7 +69,7 @@ def estimate(record: Metric | None, *, hidden: bool = False) -> Estimate | None:
 
 def judge_of(manifest: Manifest, prefix: str, whole: Records, main: str) -> Judge:
     """Return the judge of a metric."""
-    found = next((one for one in manifest.core.detectors if one.name.startswith(prefix)), None)
+    found = next((detector for detector in manifest.core.detectors if detector.name.startswith(prefix)), None)
     reads, record = whole.get("judge_reads"), whole.get(main)
     reason = "" if record is None or reads is not None else record.reason
     return Judge(
@@ -90,7 +90,7 @@ def rests_on(judge: Judge) -> Line:
     parts = [say("Judged by {}: {}. ", Name(judge.name or "a model", 200), drawn)]
     if judge.languages:
         more = ", ..." if len(judge.languages) > _LISTED else ""
-        read = join(", ", [Name(one) for one in judge.languages[:_LISTED]])
+        read = join(", ", [Name(language) for language in judge.languages[:_LISTED]])
         parts.append(
             say("It reads {}{}: {} of the documents, and the rates are of these.", read, more, share(judge.reads))
         )

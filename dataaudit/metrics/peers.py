@@ -110,7 +110,7 @@ UND = "und"
 
 def with_unusual_languages(shards: pa.Table) -> pa.Table:
     """Return the table of shards with :data:`COLUMN` filled."""
-    values = [None if np.isnan(one) else rounded(one) for one in unusual_language_shares(shards).tolist()]
+    values = [None if np.isnan(share) else rounded(share) for share in unusual_language_shares(shards).tolist()]
     place = shards.schema.get_field_index(COLUMN)
     return shards.set_column(place, shards.schema.field(place), pa.array(values, pa.float64()))
 

@@ -167,8 +167,8 @@ def total(left: Quantity, right: Quantity, sign: int = 1) -> Quantity:
     """Return the sum of two quantities, or the difference for a sign of -1."""
 
     def added(tables: ManifestTables, shape: Shape) -> Numbers:
-        one, other = left(tables, shape), right(tables, shape)
-        return {key: one.get(key, 0) + sign * other.get(key, 0) for key in {**one, **other}}
+        record, other = left(tables, shape), right(tables, shape)
+        return {key: record.get(key, 0) + sign * other.get(key, 0) for key in {**record, **other}}
 
     return added
 
@@ -177,8 +177,8 @@ def quotient(left: Quantity, right: Quantity, scale: float = 1) -> Quantity:
     """Return a share; 0 of nothing is 0."""
 
     def divided(tables: ManifestTables, shape: Shape) -> Numbers:
-        one, other = left(tables, shape), right(tables, shape)
-        return {key: value / other[key] * scale for key, value in one.items() if other.get(key)}
+        record, other = left(tables, shape), right(tables, shape)
+        return {key: value / other[key] * scale for key, value in record.items() if other.get(key)}
 
     return divided
 

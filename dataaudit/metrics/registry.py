@@ -46,10 +46,10 @@ COPIES = frozenset(name for name, metric in METRICS.items() if metric.finds_copi
 PERSONAL = frozenset(name for name, metric in METRICS.items() if metric.personal)
 """Metrics of personal data, whose small counts are not shown; keys and tokens are none."""
 STATISTICS: MappingProxyType[tuple[str, str], Statistic] = MappingProxyType(
-    {(one.metric, one.stat): one for metric in METRICS.values() for one in metric.statistics}
+    {(item.metric, item.stat): item for metric in METRICS.values() for item in metric.statistics}
 )
 """Every statistic, by (metric, stat)."""
-SHARD_STATISTICS: tuple[ShardStatistic, ...] = tuple(one for family in FAMILIES for one in family.shard_statistics)
+SHARD_STATISTICS: tuple[ShardStatistic, ...] = tuple(item for family in FAMILIES for item in family.shard_statistics)
 """The statistics that the table of shards has a column for."""
 FAMILY_OF: MappingProxyType[str, Family] = MappingProxyType(
     {metric.name: family for family in FAMILIES for metric in family.metrics}
@@ -67,7 +67,7 @@ def statistic(metric: str, stat: str) -> Statistic | None:
         return None
     if known.numbered:
         kind = _NUMBER.sub("", stat)
-        found = next((one for one in known.statistics if kind != stat and _NUMBER.sub("", one.stat) == kind), None)
+        found = next((item for item in known.statistics if kind != stat and _NUMBER.sub("", item.stat) == kind), None)
         return None if found is None else replace(found, stat=stat)
     return STATISTICS.get((metric, stat))
 
@@ -75,7 +75,7 @@ def statistic(metric: str, stat: str) -> Statistic | None:
 def stats_of(metric: str, pattern: str = "*") -> tuple[Statistic, ...]:
     """Return the statistics of a metric whose names a shell pattern matches."""
     known = METRICS.get(metric)
-    return () if known is None else tuple(one for one in known.statistics if fnmatchcase(one.stat, pattern))
+    return () if known is None else tuple(item for item in known.statistics if fnmatchcase(item.stat, pattern))
 
 
 def is_of_tokens(metric: str, stat: str, unit: str, rule: str | None) -> bool:

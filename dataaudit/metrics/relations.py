@@ -72,10 +72,10 @@ def _left_over(manifest: Manifest, ran: Collection[str]) -> Iterator[str]:
     for name, stages in sorted(made.items()):
         if stages.isdisjoint(ran) and name in manifest.core.tables and manifest.table(name).num_rows:
             yield f"the table {name} has rows, but the core names no stage {' or '.join(sorted(stages))}"
-    filled = {one.column for family in FAMILIES if _runs(family, ran) for one in family.shard_statistics}
-    for family in (one for one in FAMILIES if not _runs(one, ran)):
+    filled = {statistic.column for family in FAMILIES if _runs(family, ran) for statistic in family.shard_statistics}
+    for family in (item for item in FAMILIES if not _runs(item, ran)):
         shards = manifest.table("shards")
-        for column in sorted({one.column for one in family.shard_statistics} - filled):
+        for column in sorted({statistic.column for statistic in family.shard_statistics} - filled):
             if shards[column].null_count < shards.num_rows:
                 yield f"shards has values of {column}, but the core names no stage {family.stage_name}"
         if family.detector and family.detector in manifest.table("findings")["detector"].unique().to_pylist():

@@ -192,7 +192,7 @@ class Shown:
     @property
     def area(self) -> str:
         """Return the section of the report that says most."""
-        return next((one.area for one in self.parts if one.area), "")
+        return next((part.area for part in self.parts if part.area), "")
 
 
 def listed_shares(shares: Sequence[tuple[Name, float | None]], noun: str) -> Line:

@@ -69,8 +69,8 @@ def _make(kind: type[Any], given: dict[str, Any]) -> Stage | list[str]:
     try:
         stage: Stage = TypeAdapter(kind).validate_json(orjson.dumps(right), strict=True)
     except ValidationError as error:
-        for one in error.errors(include_url=False):
-            place = ".".join(map(str, (kind.name, *one["loc"])))
-            problems.append(f"stages.{place}: {one['msg'].removeprefix('Value error, ')}")
+        for entry in error.errors(include_url=False):
+            place = ".".join(map(str, (kind.name, *entry["loc"])))
+            problems.append(f"stages.{place}: {entry['msg'].removeprefix('Value error, ')}")
         return problems
     return problems or stage

@@ -150,7 +150,7 @@ LENGTHS = TableSpec(
     ),
 )
 TABLES: Final[dict[str, TableSpec]] = {
-    one.name: one for one in (STEPS, STRETCHES, SUMS, VALUES, EVENTS, TOKENS, LENGTHS)
+    table_spec.name: table_spec for table_spec in (STEPS, STRETCHES, SUMS, VALUES, EVENTS, TOKENS, LENGTHS)
 }
 
 

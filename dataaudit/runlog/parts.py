@@ -133,7 +133,7 @@ class PartWriter:
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows: Arrow writes the schema, the part's header, no sooner than a batch."""
-    return pa.record_batch([pa.array([], one.type) for one in schema], schema=schema)
+    return pa.record_batch([pa.array([], item.type) for item in schema], schema=schema)
 
 
 class _Pending(RawIOBase):

@@ -92,7 +92,7 @@ class RunLog:
         tables = [self._read(rank, name)[0] for rank in self.ranks]
         found = pa.concat_tables([empty, *tables])
         ranks = pa.concat_arrays(
-            [pa.repeat(pa.scalar(rank, pa.int32()), len(one)) for rank, one in zip(self.ranks, tables, strict=True)]
+            [pa.repeat(pa.scalar(rank, pa.int32()), len(item)) for rank, item in zip(self.ranks, tables, strict=True)]
             or [pa.array([], pa.int32())]
         )
         return found.add_column(0, pa.field("rank", pa.int32(), nullable=False), ranks)
@@ -136,9 +136,11 @@ class RunLog:
         for rank in self.ranks:
             folder = rank_folder(self.folder, rank)
             headers = [
-                read_header(part_path(folder, name, one)) for name in TABLES for one in _part_numbers(folder, name)
+                read_header(part_path(folder, name, number))
+                for name in TABLES
+                for number in _part_numbers(folder, name)
             ]
-            found[rank] = sorted({(one.attempt, one.first_step) for one in headers if one is not None})
+            found[rank] = sorted({(header.attempt, header.first_step) for header in headers if header is not None})
         return found
 
 

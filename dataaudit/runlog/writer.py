@@ -112,7 +112,7 @@ def summed(stretches: pa.Table, block_rows: int) -> pa.Table:
         "scored": _added(inverse, np.where(known, targets, 0), size),
         "loss_sum": np.bincount(inverse, loss * targets, minlength=size),
     }
-    return pa.table([numbers(values[one.name], one) for one in SUMS.schema], schema=SUMS.schema)
+    return pa.table([numbers(values[item.name], item) for item in SUMS.schema], schema=SUMS.schema)
 
 
 def _added(inverse: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
@@ -284,19 +284,19 @@ class RankWriter:
         part.close()
         del self._parts["stretches"]
         self._open("stretches", self._step + 1)
-        for one in part_numbers(self.folder, "stretches"):
-            if one > number or one in self._thinned:
+        for item in part_numbers(self.folder, "stretches"):
+            if item > number or item in self._thinned:
                 continue
             done = thin_part(
                 self.folder,
-                one,
+                item,
                 block_rows=self._block_rows,
                 before=self._step - self._kept_steps,
                 flagged=self.flagged,
             )
             if not done:
                 break
-            self._thinned.add(one)
+            self._thinned.add(item)
 
 
 def supersede_ranks(folder: Path, ranks: int, first_step: int, block_rows: int) -> None:
@@ -328,7 +328,7 @@ def event(step: int, kind: str, detail: Mapping[str, Any]) -> Columns:
 
 
 def _rows(columns: Columns) -> int:
-    return next(len(one) for one in columns.values() if one is not None)
+    return next(len(column) for column in columns.values() if column is not None)
 
 
 def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:
@@ -337,9 +337,9 @@ def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:
     for column in schema:
         values = [piece[column.name] for piece in pieces]
         if column.type == STRING:
-            arrays.append(pa.array([item for one in values for item in one or ()], STRING))
-        elif all(isinstance(one, list) for one in values):
-            arrays.append(numbers(np.array([item for one in values for item in one or ()]), column))
+            arrays.append(pa.array([item for value in values for item in value or ()], STRING))
+        elif all(isinstance(value, list) for value in values):
+            arrays.append(numbers(np.array([item for value in values for item in value or ()]), column))
         else:
             rows = [_rows(piece) for piece in pieces]
             arrays.append(numbers(_concatenated(values, rows, masked=column.nullable), column))
@@ -348,13 +348,16 @@ def _joined(table: str, pieces: Sequence[Columns]) -> pa.RecordBatch:
 
 def _concatenated(values: Sequence[Any], rows: Sequence[int], *, masked: bool) -> np.ndarray:
     joined = np.concatenate(
-        [np.zeros(number) if one is None else np.ma.getdata(one) for one, number in zip(values, rows, strict=True)]
+        [
+            np.zeros(number) if value is None else np.ma.getdata(value)
+            for value, number in zip(values, rows, strict=True)
+        ]
     )
-    if not masked or all(type(one) is np.ndarray for one in values):
+    if not masked or all(type(value) is np.ndarray for value in values):
         return joined
     masks = [
-        np.full(number, one is None) if one is None or isinstance(one, list) else np.ma.getmaskarray(one)
-        for one, number in zip(values, rows, strict=True)
+        np.full(number, value is None) if value is None or isinstance(value, list) else np.ma.getmaskarray(value)
+        for value, number in zip(values, rows, strict=True)
     ]
     return np.ma.masked_array(joined, mask=np.concatenate(masks))
 

@@ -135,11 +135,11 @@ def in_order(needs: Iterable[Annotation[Any]], models: Sequence[AnnotatorModel])
         if annotation in ordered:
             return
         assert annotation in known, f"what finds {annotation.name} is prepared when a stage needs it"
-        for one in known[annotation].needs:
-            add(one)
+        for need in known[annotation].needs:
+            add(need)
         ordered[annotation] = known[annotation]
 
-    for annotation in sorted(set(needs), key=lambda one: one.name):
+    for annotation in sorted(set(needs), key=lambda need: need.name):
         add(annotation)
     return list(ordered.values())
 

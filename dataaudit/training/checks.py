@@ -113,7 +113,7 @@ def _why(verdict: Verdict) -> str:
         return "nothing was evaluated"
     told = []
     for state, word in ((State.FAILED, "failed"), (State.NOT_EVALUATED, "not evaluated")):
-        names = [t.clean(one.rule.name) for one in verdict.rules if state in one.open_states]
+        names = [t.clean(rule_result.rule.name) for rule_result in verdict.rules if state in rule_result.open_states]
         if names:
             more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             told.append(f"{word}: {', '.join(names[:_NAMED])}{more}")
@@ -312,19 +312,19 @@ def check_files(manifest: Manifest, shards: pa.Table, paths: Sequence[str], chec
     wrong = _wrong(_sizes, files)
     _refuse(wrong, files)
     chosen = {} if check == "size" else files if check == "all" else _sample(manifest, files)
-    digests = dict(zip(*_hashed({one.path for one in chosen.values()}), strict=True))
-    _refuse(_wrong(lambda one: _digest_problem(digests[one.path], one.sha256), chosen), files)
+    digests = dict(zip(*_hashed({file.path for file in chosen.values()}), strict=True))
+    _refuse(_wrong(lambda file: _digest_problem(digests[file.path], file.sha256), chosen), files)
     return _notes(check, files, chosen)
 
 
 def _notes(check: Check, files: Mapping[int, _File], chosen: Mapping[int, _File]) -> list[str]:
     number = t.plural(len(files), "file")
-    size = t.size(sum(one.size for one in chosen.values()))
+    size = t.size(sum(file.size for file in chosen.values()))
     if check == "size":
         return [f"{number}: of the size that the manifest says; no byte was read"]
     if check == "all":
         return [f"{number}, {size}: every byte hashed, as the manifest says"]
-    names = ", ".join(one.name for one in chosen.values())
+    names = ", ".join(file.name for file in chosen.values())
     return [f"{number}: of the size that the manifest says; {len(chosen)}, {size}, hashed: {names or 'none'}"]
 
 
@@ -343,7 +343,7 @@ def _sample(manifest: Manifest, files: Mapping[int, _File]) -> dict[int, _File]:
 def _wrong(look: Callable[[_File], str], files: Mapping[int, _File]) -> list[str]:
     """Return ``name (what is wrong)`` of each file with something wrong."""
     found = _threaded(look, list(files.values()), at_once=_LOOKS)
-    return [f"{one.name} ({problem})" for one, problem in zip(files.values(), found, strict=True) if problem]
+    return [f"{file.name} ({problem})" for file, problem in zip(files.values(), found, strict=True) if problem]
 
 
 def _sizes(one: _File) -> str:
@@ -390,7 +390,7 @@ def _threaded(function: Callable[[_T], _R], items: Sequence[_T], *, at_once: int
     """Return the results of a function, in the items' order; a thread takes so many items at once."""
     parts = [items[start : start + at_once] for start in range(0, len(items), at_once)]
     with ThreadPoolExecutor(_THREADS) as pool:
-        return [one for found in pool.map(lambda part: list(map(function, part)), parts) for one in found]
+        return [r for found in pool.map(lambda part: list(map(function, part)), parts) for r in found]
 
 
 def _refuse(wrong: Sequence[str], files: Mapping[int, _File]) -> None:

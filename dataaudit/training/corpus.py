@@ -167,7 +167,7 @@ def sources_of(shards: pa.Table) -> tuple[str, ...]:
 
 def listed_places(lists: Sequence[pa.Table]) -> np.ndarray:
     """Return the places of the documents that any of some lists names."""
-    found = [places_of(one["shard"].to_numpy(), one["row"].to_numpy()) for one in lists]
+    found = [places_of(part["shard"].to_numpy(), part["row"].to_numpy()) for part in lists]
     return np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *found]))
 
 

@@ -270,7 +270,7 @@ class Documents:
         flat = pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
         ends = pa.Array.from_buffers(pa.int64(), len(offsets), [None, pa.py_buffer(offsets)])
         number = np.concatenate([np.zeros(0, np.int64), *rows]).astype(np.int64)
-        named = pa.chunked_array([one.cast(pa.string()) for one in sources], pa.string()).combine_chunks()
+        named = pa.chunked_array([source.cast(pa.string()) for source in sources], pa.string()).combine_chunks()
         return pa.record_batch(
             {
                 "row": pa.Array.from_buffers(pa.int64(), len(number), [None, pa.py_buffer(number)]),

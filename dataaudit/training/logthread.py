@@ -421,10 +421,10 @@ def step_segments(step: Step) -> Segments | None:
     held = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
     if not held or 2 * _scored(step)[0] < _targets(step)[0]:
         return None
-    columns = {name: np.concatenate([np.asarray(one[name]) for one in held]) for name in Segments._fields}
+    columns = {name: np.concatenate([np.asarray(item[name]) for item in held]) for name in Segments._fields}
     kept = (columns["targets"] > 0) & np.isfinite(columns["loss"])
     kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
-    return Segments(**{name: one[kept].astype(kinds[name]) for name, one in columns.items()})
+    return Segments(**{name: column[kept].astype(kinds[name]) for name, column in columns.items()})
 
 
 def _scored(step: Step) -> tuple[int, float]:

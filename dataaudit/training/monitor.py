@@ -478,7 +478,7 @@ def _ids(labels: Any | None) -> Pending | None:
 
 def _shape(*given: Any) -> tuple[int, int] | None:
     """Return rows and places of a row of a batch; None where nothing says them."""
-    return next(((int(one.shape[0]), int(one.shape[1])) for one in given[::-1] if one is not None), None)
+    return next(((int(item.shape[0]), int(item.shape[1])) for item in given[::-1] if item is not None), None)
 
 
 def _out_of_memory(error: Exception) -> bool:

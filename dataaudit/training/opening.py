@@ -324,10 +324,10 @@ def _notes(manifest: Manifest, shards: pa.Table, held: list[str], selection: Sel
     reasons = shards["reason"].to_pylist()
     if unread := sum(why == UNREAD and by != HELD_BACK for why, by in zip(held, reasons, strict=True)):
         found.append(f"{t.plural(unread, 'shard')} could not be read by the build: held, as nobody audited them")
-    for one in selection.stale[:_NAMED]:
-        name = t.clean(selection.shards[one.shard].name, 200)
+    for item in selection.stale[:_NAMED]:
+        name = t.clean(selection.shards[item.shard].name, 200)
         found.append(
-            f"{name} is listed under another digest ({short_id(one.entry)}): it has changed since, and is not held"
+            f"{name} is listed under another digest ({short_id(item.entry)}): it has changed since, and is not held"
         )
     if len(selection.stale) > _NAMED:
         found.append(f"and {len(selection.stale) - _NAMED:,} more are listed under another digest")

@@ -56,13 +56,13 @@ class OptimizerWatch:
         if self.optimizers:
             from dataaudit.vitals.hooks import Hook
 
-            self._hooks = [one.register_step_pre_hook(Hook(self._before, self._failed)) for one in self.optimizers]
-            self._hooks += [one.register_step_post_hook(Hook(self._after, self._failed)) for one in self.optimizers]
+            self._hooks = [item.register_step_pre_hook(Hook(self._before, self._failed)) for item in self.optimizers]
+            self._hooks += [item.register_step_post_hook(Hook(self._after, self._failed)) for item in self.optimizers]
 
     def close(self) -> None:
         """Take the hooks off."""
-        for one in self._hooks:
-            one.remove()
+        for hook in self._hooks:
+            hook.remove()
         self._hooks = []
 
     def clip_grad_norm_(self, parameters: Any, max_norm: float, **how: Any) -> torch.Tensor:
@@ -80,8 +80,10 @@ class OptimizerWatch:
         self._norm = norm
         self._max_norm = max_norm
         stages = _stages(self._scaler, self.optimizers)
-        if stages and not all(one == "UNSCALED" for one in stages):
-            self._events.append(("clip_before_unscale", {"stage": next(one for one in stages if one != "UNSCALED")}))
+        if stages and not all(stage == "UNSCALED" for stage in stages):
+            self._events.append(
+                ("clip_before_unscale", {"stage": next(stage for stage in stages if stage != "UNSCALED")})
+            )
 
     def end_step(self, step: int, given: Mapping[str, Any]) -> tuple[Numbers, list[tuple[str, dict[str, Any]]]]:
         """Return the numbers of a step and what is wrong with it."""
@@ -152,7 +154,7 @@ class OptimizerWatch:
 
         with Guarded() as call:
             for optimizer in self.optimizers:
-                own = [one for group in optimizer.param_groups for one in group["params"] if not _sharded(one)]
+                own = [item for group in optimizer.param_groups for item in group["params"] if not _sharded(item)]
                 found = state_finite(optimizer, own, step // STATE_EVERY)
                 if found is not None:
                     return Pending(found)
@@ -168,12 +170,12 @@ def _optimizers(given: Any) -> tuple[Any, ...]:
     import torch
 
     found = []
-    for one in given if isinstance(given, list | tuple) else (given,):
-        held = one
+    for item in given if isinstance(given, list | tuple) else (given,):
+        held = item
         while not isinstance(held, torch.optim.Optimizer) or _is_wrapper(held):
             held = getattr(held, "optimizer", None)
             if held is None:
-                raise ConfigError(f"optimizer: expected one of torch's, or a list of them, found {type(one).__name__}")
+                raise ConfigError(f"optimizer: expected one of torch's, or a list of them, found {type(item).__name__}")
         found.append(held)
     return tuple(found)
 
@@ -192,10 +194,10 @@ def _stages(scaler: Any, optimizers: Iterable[Any]) -> list[str]:
     if scaler is None or not scaler.is_enabled():
         return []
     held = getattr(scaler, "_per_optimizer_states", {})
-    stages = [held[id(one)]["stage"] for one in optimizers if id(one) in held]
+    stages = [held[id(optimizer)]["stage"] for optimizer in optimizers if id(optimizer) in held]
     if len(stages) < len(list(optimizers)):
         stages += ["READY"]
-    return [getattr(one, "name", str(one)) for one in stages]
+    return [getattr(stage, "name", str(stage)) for stage in stages]
 
 
 RECENT = 16
@@ -217,7 +219,7 @@ class RateWatch:
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, schedule: int | None = None) -> None:
-        self.rates: list[float] = [] if state is None else [float(one) for one in state["rates"]]
+        self.rates: list[float] = [] if state is None else [float(item) for item in state["rates"]]
         self._before = list(self.rates)
         self._schedule = None if state is None else state["schedule"]
         self._now = schedule

@@ -71,7 +71,7 @@ def window_tags(
             found.append((*place, first - start, first - begin, max(0, last - max(first, counted))))
     if len(found) > stretches:
         rest = found[stretches - 1 :]
-        merged = (MERGED, -1, -1, rest[0][EPOCH], rest[0][START], 0, sum(one[TARGETS] for one in rest))
+        merged = (MERGED, -1, -1, rest[0][EPOCH], rest[0][START], 0, sum(item[TARGETS] for item in rest))
         found[stretches - 1 :] = [merged]
     tags: np.ndarray = empty_tags(1, stretches)[0]
     tags[: len(found)] = found
@@ -182,7 +182,7 @@ class PackedDocuments:
     def window(self, start: int, stop: int) -> np.ndarray:
         """Return tokens of the stream: [stop - start] of the encoder's dtype."""
         first, last = self._met(start, stop)
-        pieces = [self.documents.tokens(int(one)) for one in self.order[first:last]]
+        pieces = [self.documents.tokens(int(item)) for item in self.order[first:last]]
         begin = int(self.ends[first - 1]) if first else 0
         return np.concatenate(pieces)[start - begin : stop - begin]
 

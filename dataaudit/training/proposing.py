@@ -48,7 +48,7 @@ def propose_run(path: Path, log: Path, manifest: Manifest, author: Author) -> Ch
         "run": log.resolve().name,
         "digest": f"sha256:{hashlib.sha256(data).hexdigest()}",
     }
-    requests = [request for one in found.proposals for request in _requests(one, rows, evidence)]
+    requests = [request for proposal in found.proposals for request in _requests(proposal, rows, evidence)]
     return propose(path, requests, author)
 
 

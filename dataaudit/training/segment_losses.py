@@ -105,7 +105,7 @@ def hidden_losses(hidden: Any, head: Any, labels: Any, *, inner: bool) -> Any:
 
 def check_targets(targets: np.ndarray, *possible: np.ndarray) -> None:
     """Hold the targets that tags promise against the labels, or the losses, that there are, row by row."""
-    wrong = np.flatnonzero(np.all([targets != one for one in possible], axis=0))
+    wrong = np.flatnonzero(np.all([targets != values for values in possible], axis=0))
     if len(wrong):
         row = int(wrong[0])
         raise TagsError(
@@ -165,7 +165,7 @@ def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range)
     """Return which label is not the token that its tag names; nothing where all are, or nobody knows the tokens."""
     if labels.ndim != tags.ndim - 1 or len(labels) != len(tags) or "" in corpus.encoders:
         return ""
-    readers = [reader for one in corpus.readers if (reader := one()) is not None]
+    readers = [reader for reference_type in corpus.readers if (reader := reference_type()) is not None]
     for row in rows:
         used = tags[row][tags[row, :, SHARD] != UNUSED]
         stops = np.append(used[1:, START], labels.shape[1])
@@ -182,7 +182,7 @@ def moved_row(corpus: Corpus, tags: np.ndarray, labels: np.ndarray, rows: range)
 
 def _differs(readers: list[Any], tag: list[int], labels: np.ndarray) -> bool:
     """Return whether somebody knows the tokens of a document, and labels are none of them."""
-    known = [tokens for one in readers if (tokens := one.tokens_of(tag[SHARD], tag[ROW])) is not None]
+    known = [tokens for reader in readers if (tokens := reader.tokens_of(tag[SHARD], tag[ROW])) is not None]
     return bool(known) and all(_other(tokens[tag[OFFSET] :], labels) for tokens in known)
 
 

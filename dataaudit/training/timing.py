@@ -209,16 +209,16 @@ def fractions(window: Window) -> dict[tuple[str, str], float]:
 def _intervals(events: Iterable[Any]) -> tuple[Intervals, Intervals]:
     """Return first and last nanosecond of collectives and of what computes; on a device where one was used."""
     found: dict[str, list[tuple[int, int]]] = {"comm": [], "compute": [], "device comm": [], "device compute": []}
-    for one in events:
-        name, start = one.name(), one.start_ns()
-        if one.device_type().name != "CPU":
-            if str(one.activity_type()) in _KERNELS:
+    for event in events:
+        name, start = event.name(), event.start_ns()
+        if event.device_type().name != "CPU":
+            if str(event.activity_type()) in _KERNELS:
                 kind = "device comm" if "nccl" in name.lower() or "rccl" in name.lower() else "device compute"
-                found[kind].append((start, start + one.duration_ns()))
+                found[kind].append((start, start + event.duration_ns()))
         elif name.startswith(_COLLECTIVES):
-            found["comm"].append((start, start + one.duration_ns()))
+            found["comm"].append((start, start + event.duration_ns()))
         elif name.startswith(_OPERATORS):
-            found["compute"].append((start, start + one.duration_ns()))
+            found["compute"].append((start, start + event.duration_ns()))
     device = found["device comm"] or found["device compute"]
     comm = [*found["device comm"], *found["comm"]]
     compute = found["device compute" if device else "compute"]

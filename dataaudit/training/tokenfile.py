@@ -55,7 +55,7 @@ def write_tokens(documents: Documents, path: str | os.PathLike[str]) -> Path:
         "dtype": documents.encoder.dtype.name,
         "tokens": str(int(stops[-1])),
     }
-    table = pa.table([numbers(columns[one.name], one) for one in SCHEMA], schema=SCHEMA)
+    table = pa.table([numbers(columns[item.name], item) for item in SCHEMA], schema=SCHEMA)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         map_path(target).unlink(missing_ok=True)
@@ -243,7 +243,7 @@ class TokenFile:
     def _held_documents(self, corpus: Corpus) -> np.ndarray:
         """bool[documents of the file] that are held back now."""
         shards, rows = self._places[:, 0], self._places[:, 1]
-        whole = np.array([bool(one) for one in corpus.table["held"].to_pylist()], dtype=bool)
+        whole = np.array([bool(row) for row in corpus.table["held"].to_pylist()], dtype=bool)
         held: np.ndarray = whole[shards].copy()
         for shard in np.unique(shards[~held]).tolist():
             mine = shards == shard
@@ -269,4 +269,4 @@ def _check_map(path: Path, table: pa.Table, total: int, corpus: Corpus) -> None:
 
 
 def _stored(pieces: list[np.ndarray]) -> bytes:
-    return b"".join(np.ascontiguousarray(one, dtype=one.dtype.newbyteorder("<")).tobytes() for one in pieces)
+    return b"".join(np.ascontiguousarray(piece, dtype=piece.dtype.newbyteorder("<")).tobytes() for piece in pieces)

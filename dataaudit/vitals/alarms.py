@@ -72,11 +72,11 @@ class Deviations(Arrays):
         column = {key: place for place, key in enumerate(baseline.keys)}
         self._columns = np.array([column.get(key, -1) for key in keys], np.int64)
         limits = [baseline.limits.get(key.metric) for key in keys]
-        fit = np.array([one is not None for one in limits], bool) & (self._columns >= 0)
+        fit = np.array([limit is not None for limit in limits], bool) & (self._columns >= 0)
         fit &= np.array([key.metric not in SHARES for key in keys], bool)
         self._scale = np.where(fit, baseline.scale[self._columns], np.nan)
         none = (math.inf, math.inf)
-        self._limits = np.array([none if one is None else [each.distance for each in one] for one in limits]).T
+        self._limits = np.array([none if limit is None else [each.distance for each in limit] for limit in limits]).T
         self._near = _CALM * self._limits.min(0)
         self._logarithms = np.array([key.metric in LOGARITHMS for key in keys], bool)
         self._calm, self._began = np.zeros((2, number), np.int64)
@@ -128,7 +128,7 @@ class Deviations(Arrays):
             mean = np.clip(self._runs.recent[:, place], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean()
             band["value"] = level + float(mean) * scale
         if self._logarithms[place]:
-            band = {name: math.exp(min(one, 709.0)) for name, one in band.items()}
+            band = {name: math.exp(min(number, 709.0)) for name, number in band.items()}
         return {
             **band,
             "rule": "jump" if limit.over == "each" else "drift",
@@ -254,11 +254,11 @@ class Alarms:
         self.healthy, self.total = healthy, total
         number = len(self.keys)
         self._non_finite = np.array([key.metric == NON_FINITE for key in self.keys], bool)
-        order = sorted(range(number), key=lambda one: self.keys[one])
+        order = sorted(range(number), key=lambda item: self.keys[item])
         self._rank = np.argsort(np.array(order, np.int64))
-        farthest = sorted(THRESHOLDS, key=lambda one: -one.value if one.above else one.value)
-        watched = [Watched(one, self.keys) for one in farthest]
-        self._watched = [one for one in watched if len(one.places)]
+        farthest = sorted(THRESHOLDS, key=lambda threshold: -threshold.value if threshold.above else threshold.value)
+        watched = [Watched(threshold, self.keys) for threshold in farthest]
+        self._watched = [item for item in watched if len(item.places)]
         self._always, self._schedule = Always(self.keys, units or {}), Schedule()
         self.incidents = Incidents()
         self._open = np.zeros(number, bool)
@@ -299,10 +299,10 @@ class Alarms:
         found += self._surprises(step, held, rate, tokens, trials)
         said = np.zeros(len(self.keys), bool)
         warned: list[dict[str, Any]] = []
-        for one in self._watched:
-            warned += one.see(self.keys, held, said, steady=steady, warms=warms)
+        for watched in self._watched:
+            warned += watched.see(self.keys, held, said, steady=steady, warms=warms)
         return [
-            *self._findings(step, "alarm", sorted(found, key=lambda one: one.get("first_step", step))),
+            *self._findings(step, "alarm", sorted(found, key=lambda item: item.get("first_step", step))),
             *self._findings(step, "warning", warned),
             *self._report(step),
         ]
@@ -327,7 +327,7 @@ class Alarms:
             "reported": self._reported,
             "seen": self._seen.tolist(),
             "open": self._open.tolist(),
-            "warned": [one.open.tolist() for one in self._watched],
+            "warned": [watched.open.tolist() for watched in self._watched],
         }
 
     def load(self, state: Mapping[str, Any]) -> Self:
@@ -345,8 +345,8 @@ class Alarms:
             self._first_step, self._last_step = map(int, state["steps"])
             self._largest_rate, self._reported = float(state["largest_rate"]), bool(state["reported"])
             self._seen[:], self._open[:] = state["seen"], state["open"]
-            for one, warned in zip(self._watched, state["warned"], strict=True):
-                one.open[:] = warned
+            for watched, warned in zip(self._watched, state["warned"], strict=True):
+                watched.open[:] = warned
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"this is no state of alarms: {error}") from None
         return self
@@ -382,9 +382,9 @@ class Alarms:
 
     def _why(self, places: Sequence[int], judged: np.ndarray, reasons: Mapping[Key, str]) -> str:
         """Return what would judge the series of a metric that are not judged yet."""
-        rest = [one for one in places if not judged[one]]
+        rest = [place for place in places if not judged[place]]
         if reasons and how_judged(self.keys[rest[0]]) != "share":
-            return "; ".join(sorted({reasons.get(self.keys[one], "") for one in rest} - {""}))
+            return "; ".join(sorted({reasons.get(self.keys[number], "") for number in rest} - {""}))
         values = int(self._seen[rest].min())
         steps = self._last_step - self._first_step + 1
         if not values:
@@ -443,7 +443,7 @@ class Alarms:
         found = {place: bounds for place, *bounds in self._always.see(held, rate)}
         names = ("rule", "low", "high")
         return self._details(
-            np.array(list(found), np.int64), held, lambda one: dict(zip(names, found[one], strict=True))
+            np.array(list(found), np.int64), held, lambda item: dict(zip(names, found[item], strict=True))
         )
 
     def _surprises(
@@ -464,15 +464,15 @@ class Alarms:
     def _details(self, places: Ints, held: Floats, more: Any) -> list[dict[str, Any]]:
         """Return alarms of some series: of each metric and rule the farthest out, and how many others there are."""
         found = []
-        for one in places[np.argsort(self._rank[places])].tolist():
-            band = more(one)
+        for place in places[np.argsort(self._rank[places])].tolist():
+            band = more(place)
             band = {name: finite(at) if isinstance(at, float) else at for name, at in band.items()}
-            found.append({**self.keys[one]._asdict(), "value": finite(float(held[one])), **band})
+            found.append({**self.keys[place]._asdict(), "value": finite(float(held[place])), **band})
         return few(found)
 
     def _findings(self, step: int, kind: Any, details: Sequence[dict[str, Any]]) -> list[Finding]:
         found = []
-        for one in details:
-            detail, opens = self.incidents.join(step, {"first_step": step, **one})
+        for record in details:
+            detail, opens = self.incidents.join(step, {"first_step": step, **record})
             found.append(Finding(kind, {**detail, "opens": opens}))
         return found

@@ -76,7 +76,7 @@ class Schedule:
         goes_on = 0 < (rate - before) / rise <= TIMES if rise else False
         restarts = rate > before and peak / _SAME <= rate <= peak * _SAME and before < peak / TIMES
         explained = restarts or (goes_on and (rate < before or before >= peak))
-        if explained or any(one / _SAME <= ratio <= one * _SAME for one in self._known):
+        if explained or any(number / _SAME <= ratio <= number * _SAME for number in self._known):
             return None
         self._known = [*self._known[-15:], ratio]
         self._rise = 0.0
@@ -89,7 +89,7 @@ class Schedule:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self._before, self._rise, self._peak = (float(state[name]) for name in ("before", "rise", "peak"))
-        self._known = [float(one) for one in state["known"]]
+        self._known = [float(item) for item in state["known"]]
 
 
 class Finding(NamedTuple):
@@ -138,7 +138,7 @@ class Watched:
 
     def __init__(self, threshold: Threshold, keys: Sequence[Key]) -> None:
         self.threshold = threshold
-        self.places = np.array([one for one, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
+        self.places = np.array([number for number, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
         self.open = np.zeros(len(self.places), bool)
 
     def see(
@@ -160,13 +160,13 @@ class Watched:
         self.open = self.open | beyond if warms else (self.open | beyond) & ~over
         found = [
             {
-                **keys[self.places[one]]._asdict(),
-                "value": finite(float(values[one])),
+                **keys[self.places[item]]._asdict(),
+                "value": finite(float(values[item])),
                 "rule": "limit",
                 "threshold": threshold.value,
                 "source": threshold.source,
             }
-            for one in ([] if quiet else raised)
+            for item in ([] if quiet else raised)
         ]
         return few(found, most=1) if warms else few(found)
 
@@ -177,8 +177,8 @@ def few(details: Sequence[dict[str, Any]], most: int = MOST_AT_ONCE) -> list[dic
     The last of a metric and rule says how many others there were.
     """
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for one in details:
-        groups.setdefault((one["metric"], one["rule"]), []).append(one)
+    for detail in details:
+        groups.setdefault((detail["metric"], detail["rule"]), []).append(detail)
     found = []
     for own in groups.values():
         kept = sorted(sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most])
@@ -254,7 +254,7 @@ class Always(Arrays):
                 fine |= chosen & ~np.isnan(held) & ~beyond
         raised = np.flatnonzero(wrong & ~self.open)
         self.open = (self.open | wrong) & ~fine
-        return [(int(one), str(rule[one]), float(low[one]), float(high[one])) for one in raised]
+        return [(int(item), str(rule[item]), float(low[item]), float(high[item])) for item in raised]
 
     def go_back(self) -> None:
         """Forget what came later: the run went back."""

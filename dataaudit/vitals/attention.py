@@ -69,7 +69,7 @@ def attention_rows(
             added = _added(query, key, mask, causal, window, some)
             logits = logits if added is None else logits + added
             chunks.append(_of_logits(logits, None if sinks is None else sinks[:, :, some]))
-        largest, lse, entropy, keys = (torch.cat(one, dim=-1) for one in zip(*chunks, strict=True))
+        largest, lse, entropy, keys = (torch.cat(item, dim=-1) for item in zip(*chunks, strict=True))
         bound = rounding(query[:, :, rows], key, scale, lse)
         return seen_rows(keys, largest, largest, lse, bound, entropy, bound)
 
@@ -118,7 +118,7 @@ def head_statistics(rows: AttentionRows) -> torch.Tensor:
     none = rows.keys == 0
     largest = rows.highest_max.masked_fill(none, ABSENT).amax((0, 2))
     normalised = rows.entropy / rows.keys.clamp_min(2).log()
-    entropies = [_mean(one, rows.keys >= least) for one, least in ((rows.entropy, 1), (normalised, 2))]
+    entropies = [_mean(item, rows.keys >= least) for item, least in ((rows.entropy, 1), (normalised, 2))]
     return torch.stack([largest, *entropies, dead_share(rows)], -1)
 
 
@@ -208,7 +208,7 @@ def seen_rows(
     """Return statistics of rows, NaN where a row sees no key."""
     none = keys == 0
     lowest, highest, lse, lse_bound, entropy, bound = (
-        one.masked_fill(none, torch.nan) for one in (lowest, highest, lse, lse_bound, entropy, bound)
+        item.masked_fill(none, torch.nan) for item in (lowest, highest, lse, lse_bound, entropy, bound)
     )
     return AttentionRows(
         lowest_max=lowest,

@@ -129,7 +129,7 @@ def fused_pass(
         keys = seen if both is None else seen.sum(-1).expand(lse.shape)
     if mask is not None and mask.dtype != torch.bool:
         biased = ((mask != 0) & ~hidden_by(mask)).expand(*query.shape[:3], key.shape[2]).any(-1)
-        lse, entropy, bound = (one.masked_fill(biased, torch.nan) for one in (lse, entropy, bound))
+        lse, entropy, bound = (item.masked_fill(biased, torch.nan) for item in (lse, entropy, bound))
     return seen_rows(keys, lse - keys.clamp_min(1).log(), lse, lse, lse_bound, entropy, bound)
 
 
@@ -154,8 +154,8 @@ def pass_statistics(every: AttentionRows, some: AttentionRows, chosen: torch.Ten
     other numbers are NaN there, as they are where a row's are.
     """
     low, high, lse, slack, entropy, bound = (
-        one[:, :, chosen]
-        for one in (every.lowest_max, every.highest_max, every.lse, every.lse_bound, every.entropy, every.bound)
+        item[:, :, chosen]
+        for item in (every.lowest_max, every.highest_max, every.lse, every.lse_bound, every.entropy, every.bound)
     )
     slack = slack + some.lse_bound
     apart = (lse - some.lse).abs() > slack
@@ -165,9 +165,9 @@ def pass_statistics(every: AttentionRows, some: AttentionRows, chosen: torch.Ten
     none = every.keys == 0
     number = (~none).sum((0, 2))
     lower, upper = (
-        one.masked_fill(none, -math.inf).amax((0, 2))
-        for one in (every.lowest_max - every.lse_bound, every.highest_max + every.lse_bound)
+        item.masked_fill(none, -math.inf).amax((0, 2))
+        for item in (every.lowest_max - every.lse_bound, every.highest_max + every.lse_bound)
     )
-    means = [one.masked_fill(none, 0.0).sum((0, 2)) / number for one in (every.entropy, every.bound)]
+    means = [item.masked_fill(none, 0.0).sum((0, 2)) / number for item in (every.entropy, every.bound)]
     found = torch.stack([lower, upper, *means], -1).masked_fill((off | (number == 0))[:, None], torch.nan)
     return torch.cat([found, off[:, None].float()], -1)

@@ -146,7 +146,7 @@ class Baseline:
         """Return it as JSON; NaN is null."""
         document = {name: getattr(self, name) for name in self.__slots__}
         document["keys"] = [list(key) for key in self.keys]
-        document["limits"] = {metric: [asdict(one) for one in some] for metric, some in self.limits.items()}
+        document["limits"] = {metric: [asdict(limit) for limit in some] for metric, some in self.limits.items()}
         return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS)
 
     @classmethod
@@ -154,7 +154,7 @@ class Baseline:
         """Return the baseline that was stored."""
         try:
             document = orjson.loads(text)
-            keys = tuple(Key(*one) for one in document["keys"])
+            keys = tuple(Key(*item) for item in document["keys"])
             made = cls(
                 **document
                 | {
@@ -174,7 +174,7 @@ class Baseline:
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"this is no stored baseline: {error}") from None
         columns = (made.levels.T, made.scale, made.values, made.effective, made.reasons)
-        if any(len(one) != len(keys) for one in columns) or len(made.at) != len(made.levels):
+        if any(len(column) != len(keys) for column in columns) or len(made.at) != len(made.levels):
             raise ValueError("this is no stored baseline: its columns differ in length")
         return made
 
@@ -265,7 +265,7 @@ def baseline_of_run(
     table = table.filter(pc.and_(pc.greater_equal(table["step"], first), pc.less_equal(table["step"], last)))
     if not len(table):
         raise ValueError(f"{log.folder}: rank {rank} wrote no value from step {first} to {last}")
-    rows = [Key(*one) for one in zip(*(table[name].to_pylist() for name in Key._fields), strict=True)]
+    rows = [Key(*item) for item in zip(*(table[name].to_pylist() for name in Key._fields), strict=True)]
     keys = sorted(set(rows))
     column = {key: place for place, key in enumerate(keys)}
     steps, place = np.unique(table["step"].to_numpy().astype(np.int64), return_inverse=True)
@@ -319,8 +319,8 @@ class Runs:
         """
         new = ~np.isnan(z)
         recent = self.recent
-        for one in range(len(recent) - 1, 0, -1):
-            np.copyto(recent[one], recent[one - 1], where=new)
+        for number in range(len(recent) - 1, 0, -1):
+            np.copyto(recent[number], recent[number - 1], where=new)
         np.copyto(recent[0], z, where=new)
         held = recent[: self.persistence]
         far = np.empty((2, len(z)))
@@ -344,7 +344,7 @@ def _measure(
     known = number > 0
     correlated = np.maximum(correlated, np.median(correlated[known]) if known.any() else 1.0)
     effective = number / correlated
-    reasons = [_reason(*one) for one in zip(number.tolist(), effective.tolist(), strict=True)]
+    reasons = [_reason(*item) for item in zip(number.tolist(), effective.tolist(), strict=True)]
     fit = np.array([not reason for reason in reasons], bool)
     limits = None
     if fit.any():
@@ -392,15 +392,15 @@ def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
         return np.tile(row_medians(values), (len(at), 1))
     part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
-    medians = np.stack([row_medians(values[:, part == one]) for one in range(KNOTS)])
+    medians = np.stack([row_medians(values[:, part == number]) for number in range(KNOTS)])
     return _filled(medians, at)
 
 
 def _filled(medians: Floats, at: Floats) -> Floats:
     """Return medians with those of parts without a value taken from the parts beside them."""
-    for one in np.flatnonzero(np.isnan(medians).any(0) & ~np.isnan(medians).all(0)):
-        known = ~np.isnan(medians[:, one])
-        medians[:, one] = np.interp(at, at[known], medians[known, one])
+    for item in np.flatnonzero(np.isnan(medians).any(0) & ~np.isnan(medians).all(0)):
+        known = ~np.isnan(medians[:, item])
+        medians[:, item] = np.interp(at, at[known], medians[known, item])
     return medians
 
 
@@ -438,15 +438,15 @@ def _calibrated(
     knots = len(_knots(places, trend)) if trend == "trajectory" else 1
     fold = np.arange(len(places)) * _FOLDS * knots // len(places) % _FOLDS
     z = np.empty_like(values)
-    for one in range(_FOLDS):
-        held, kept = fold == one, fold != one
+    for number in range(_FOLDS):
+        held, kept = fold == number, fold != number
         at = _knots(places[kept], trend)
         levels = _levels(values[:, kept], places[kept], at, trend)
         scale = _scales(values[:, kept] - _between(at, levels, places[kept]), floor)
         z[:, held] = (values[:, held] - _between(at, levels, places[held])) / scale[:, None]
     runs = Runs(len(values), persistence)
     z = z[:, ~np.isnan(z).all(0)]
-    far = np.array([runs.see(np.ascontiguousarray(z[:, one])).max(1) for one in range(z.shape[1])])
+    far = np.array([runs.see(np.ascontiguousarray(z[:, number])).max(1) for number in range(z.shape[1])])
     most = tail_index(np.nanmax(np.abs(z), axis=0))
     few = (persistence - 1) * FARTHEST_OF_MEAN / AVERAGED
     drifts = max(light_tail(far[AVERAGED - 1 :, 1], rate), few)

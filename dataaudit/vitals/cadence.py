@@ -88,7 +88,7 @@ def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     slots: list[tuple[int, ...]] = []
     slot: list[int] = []
     for layer, size in enumerate(elements):
-        if slot and sum(elements[one] for one in slot) + size > room:
+        if slot and sum(elements[number] for number in slot) + size > room:
             slots += _slots(slot, elements, room)
             slot = []
         slot.append(layer)
@@ -108,7 +108,11 @@ class Budget:
 
     def __init__(self, preset: Preset, *, sparse: bool = False) -> None:
         bounds = (preset.fastest, preset.every, preset.slowest)
-        if list(bounds) != sorted(bounds) or any(one < 1 or one & (one - 1) for one in bounds) or preset.percent <= 0:
+        if (
+            list(bounds) != sorted(bounds)
+            or any(bound < 1 or bound & (bound - 1) for bound in bounds)
+            or preset.percent <= 0
+        ):
             raise ValueError(f"bounds in order, powers of 2, and a positive budget expected, found {preset}")
         self.preset = preset
         self._first = _FIRST if sparse and preset.every < preset.slowest else 0
@@ -290,8 +294,8 @@ class Cadence:
 
     def closely(self, step: int) -> bool:
         """Return whether a step is one of an escalation: everything is looked at."""
-        one = self._escalation
-        return one is not None and one.first <= step <= one.last
+        item = self._escalation
+        return item is not None and item.first <= step <= item.last
 
     def turn(self, step: int) -> int:
         """Return how many looks there are before a step, to take turns by."""
@@ -376,5 +380,5 @@ def plan(
 
 def _slots(slot: Sequence[int], elements: Sequence[int], room: float) -> list[tuple[int, ...]]:
     """Return a slot, and as many empty ones as bring it down to what may be read in a step."""
-    size = sum(elements[one] for one in slot)
+    size = sum(elements[number] for number in slot)
     return [tuple(slot), *[()] * (math.ceil(size / room * (1 - 1e-12)) - 1)]

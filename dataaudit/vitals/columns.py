@@ -73,15 +73,15 @@ class DeadUnits:
 def tap_columns(taps: Taps) -> list[Column]:
     """Return what :func:`tap_values` returns, number by number."""
     found = []
-    for place, one in enumerate(taps.places):
-        found.append(Column("activation_mean_abs", one.layer, -1, one.part, place))
-    for place, one in enumerate(taps.places):
-        if one.part == "block":
-            found.append(Column("residual_rms", one.layer, -1, "block", place))
-    for place, one in enumerate(taps.places):
-        if one.part == "block":
-            found.append(Column("activation_outlier_rate", one.layer, -1, "block", counted=place))
-    found += [Column("dead_neuron_count", one.index, -1, "units", of=one.units) for one in taps.unit_layers]
+    for place, item in enumerate(taps.places):
+        found.append(Column("activation_mean_abs", item.layer, -1, item.part, place))
+    for place, item in enumerate(taps.places):
+        if item.part == "block":
+            found.append(Column("residual_rms", item.layer, -1, "block", place))
+    for place, item in enumerate(taps.places):
+        if item.part == "block":
+            found.append(Column("activation_outlier_rate", item.layer, -1, "block", counted=place))
+    found += [Column("dead_neuron_count", item.index, -1, "units", of=item.units) for item in taps.unit_layers]
     first = len(taps.places) + len(taps.unit_layers)
     for metric, stat in (
         ("max_attn_logit", "sampled"),
@@ -99,7 +99,7 @@ def tap_columns(taps: Taps) -> list[Column]:
         for layer in taps.head_layers:
             found += [Column(metric, layer.index, head, stat) for head in range(taps.heads.shape[2])]
     found += [Column("attn_entropy", layer.index, -1, OFF, first + at) for at, layer in enumerate(taps.head_layers)]
-    heads = sum(one.attention.heads for one in taps.head_layers if one.attention)
+    heads = sum(item.attention.heads for item in taps.head_layers if item.attention)
     return [*found, Column("dead_head_rate", -1, -1, "share", of=heads)]
 
 
@@ -117,10 +117,10 @@ def tap_values(taps: Taps, units: DeadUnits, *, window_ends: bool) -> torch.Tens
     written = taps.heads != ABSENT
     heads = torch.where(written, taps.heads, 0.0).sum(1) / written.sum(1)
     heads = heads.masked_fill(~written.any(1), ABSENT)
-    lower, upper, off = (taps.heads[..., one].amax(1) for one in (4, 5, 8))
+    lower, upper, off = (taps.heads[..., item].amax(1) for item in (4, 5, 8))
     dead = heads[..., 3]
     share = ((dead > DEAD_SHARE).sum() / dead.isfinite().sum()).masked_fill(dead.isnan().any(), torch.nan)
     parts = [means[:, 0], rms[taps.blocks], means[taps.blocks, 2], dead_units, largest.flatten()]
-    parts += [heads[..., one].flatten() for one in (1, 2, 3)]
+    parts += [heads[..., item].flatten() for item in (1, 2, 3)]
     parts += [lower.flatten(), upper.flatten(), heads[..., 6].flatten(), heads[..., 7].flatten()]
     return torch.cat([*parts, off.amax(1), share[None]])

@@ -82,9 +82,9 @@ class VitalsConfig:
         given = self.measure
         if not isinstance(given, list | tuple | set | frozenset) or not given:
             raise ConfigError(f"vitals: measure: expected a tuple of some of {known}, found {_shown(given)}")
-        if unknown := [one for one in given if one not in FAMILIES]:
+        if unknown := [name for name in given if name not in FAMILIES]:
             raise ConfigError(f"vitals: measure: expected some of {known}, found {_shown(unknown[0])}")
-        self._set("measure", tuple(one for one in FAMILIES if one in given))
+        self._set("measure", tuple(family for family in FAMILIES if family in given))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -106,7 +106,7 @@ def _whole_number(name: str, value: Any, least: int) -> int:
 def _stretch(name: str, value: Any) -> tuple[int, int]:
     """Return a first and a last step."""
     pair = isinstance(value, list | tuple) and len(value) == 2
-    if not pair or not all(isinstance(one, int | np.integer) and one >= 1 for one in value) or value[0] > value[1]:
+    if not pair or not all(isinstance(item, int | np.integer) and item >= 1 for item in value) or value[0] > value[1]:
         raise ConfigError(f"vitals: {name}: expected a first and a last step, found {_shown(value)}")
     return int(value[0]), int(value[1])
 

@@ -30,16 +30,19 @@ def state_finite(
     :data:`STRIDE` looks at it; one that has spread, as it does through a decayed moment's use, at once.
     """
     held = [
-        one.flatten()[step % STRIDE % one.numel() :: STRIDE]
+        item.flatten()[step % STRIDE % item.numel() :: STRIDE]
         for parameter in parameters
-        for name, one in optimizer.state.get(parameter, {}).items()
-        if isinstance(one, torch.Tensor) and one.is_floating_point() and one.shape == parameter.shape and one.numel()
+        for name, item in optimizer.state.get(parameter, {}).items()
+        if isinstance(item, torch.Tensor)
+        and item.is_floating_point()
+        and item.shape == parameter.shape
+        and item.numel()
         if name != "step"  # of a scalar parameter it has the same shape, and may lie on the host
     ]
     if not held:
         return None
     with torch.no_grad():  # a few kernels for all tensors: some for each would be thousands
-        samples = torch.cat(held).split([len(one) for one in held])
+        samples = torch.cat(held).split([len(item) for item in held])
         largest = torch._foreach_norm(samples, math.inf)  # noqa: SLF001 - what clip_grad_norm_ takes norms with
         return torch.stack(largest).isfinite().float().mean()
 
@@ -56,15 +59,15 @@ class GradientsFinite:
     """
 
     def __init__(self, groups: Sequence[Sequence[torch.nn.Parameter]], device: torch.device) -> None:
-        self._parameters = [one for own in groups for one in own]
+        self._parameters = [item for own in groups for item in own]
         self._zeros = torch.zeros(SAMPLED, device=device)
-        ends = [0, *itertools.accumulate(sum(min(one.numel(), SAMPLED) for one in own) for own in groups)]
+        ends = [0, *itertools.accumulate(sum(min(item.numel(), SAMPLED) for item in own) for own in groups)]
         self._ends = torch.tensor(ends, device=device)
 
     def look(self, step: int) -> torch.Tensor:
         """Return whether each layer's gradient has elements that are not finite, bool[layers]."""
         with torch.no_grad():
-            held = torch.cat([self._zeros[:1], *(self._some(one, step) for one in self._parameters)])
+            held = torch.cat([self._zeros[:1], *(self._some(parameter, step) for parameter in self._parameters)])
             return (~held.isfinite()).cumsum(0)[self._ends].diff() > 0
 
     def _some(self, parameter: torch.nn.Parameter, step: int) -> torch.Tensor:
@@ -79,7 +82,7 @@ class GradientsFinite:
 
 def first_bad(columns: Sequence[Column]) -> dict[str, Any] | None:
     """Return which of the numbers that are not finite comes first in the forward pass: the detail of an event."""
-    told = [one for one in columns if one.metric == "activation_mean_abs" or one.stat == _PARTS[0]]
+    told = [column for column in columns if column.metric == "activation_mean_abs" or column.stat == _PARTS[0]]
     if not told:
         return None
 

@@ -79,10 +79,10 @@ class Handover:
         self.parts = _laid_out(values=len(columns), bad=bad, loop=3, passes=most, batches=most, places=places)
         self._reporter, self._taps, self._weights = reporter, taps, weights
         self._alarms, self._config, self._escalate = alarms, config, escalate
-        self._places = np.array([one.place for one in columns], np.int64)
-        self._counted = np.array([one.counted for one in columns], np.int64)
-        self._of = np.array([one.of or math.nan for one in columns])
-        self._off = np.array([one.stat == OFF for one in columns], bool)
+        self._places = np.array([column.place for column in columns], np.int64)
+        self._counted = np.array([column.counted for column in columns], np.int64)
+        self._of = np.array([column.of or math.nan for column in columns])
+        self._off = np.array([column.stat == OFF for column in columns], bool)
         self._spikes = SpikeScore()
         device = taps.activations.device
         self.ring = torch.full((config.interval, self.parts["places"].stop), torch.nan, device=device)
@@ -105,11 +105,11 @@ class Handover:
     def add_numbers(self, step: int, numbers: Mapping[Column, float | torch.Tensor]) -> None:
         """Send the loop's own numbers of a step to the host."""
         values = torch.empty(len(numbers), device=self.ring.device)
-        for slot, one in zip(values, numbers.values(), strict=True):
-            if isinstance(one, torch.Tensor):
-                slot.copy_(one.detach().reshape(()), non_blocking=True)
+        for slot, number in zip(values, numbers.values(), strict=True):
+            if isinstance(number, torch.Tensor):
+                slot.copy_(number.detach().reshape(()), non_blocking=True)
             else:
-                slot.fill_(one)  # a copy from the host would be waited for
+                slot.fill_(number)  # a copy from the host would be waited for
         self._numbers.append((step, list(numbers), Pending(values)))
 
     def finish(self) -> None:

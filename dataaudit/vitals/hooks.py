@@ -54,7 +54,7 @@ def replaced(functions: MutableMapping[str, Function], name: str, see: Function)
     if held is None or functions[name] is not held.new:  # or somebody has registered another one since
         own = functions[name]
         if getattr(own, _SEE, None) is see:  # of a step before, which somebody kept
-            own = inspect.unwrap(own, stop=lambda one: getattr(one, _SEE, None) is not see)
+            own = inspect.unwrap(own, stop=lambda item: getattr(item, _SEE, None) is not see)
         held = _REPLACED[key] = _Replaced(own, _seeing(own, see))
         functions[name] = held.new
     held.users += 1

@@ -89,8 +89,8 @@ def gsnr_adam_proxy(
     steps = step.double()
     decayed = betas[0] ** steps
     share = (1 - betas[0]) * (1 + decayed) / ((1 + betas[0]) * (1 - decayed))
-    m = torch.stack([norm(one) for one in first]).double().square().sum()
-    v = torch.stack([one.sum(dtype=torch.float32) for one in second]).double().sum()
+    m = torch.stack([norm(item) for item in first]).double().square().sum()
+    v = torch.stack([item.sum(dtype=torch.float32) for item in second]).double().sum()
     m, v = m / (1 - decayed) ** 2, v / (1 - betas[1] ** steps)
     later = torch.zeros_like(m) + steps > 1  # steps may lie on the host, and a copy would be waited for
     return torch.where(later, _over(m - share * v, v - m), torch.nan)
@@ -121,8 +121,8 @@ class NoiseScale:
 
     def update(self, g2: torch.Tensor, s: torch.Tensor) -> None:
         """Take in a step's estimates, scalars of :func:`signal_and_noise`; nothing waits for the device."""
-        one = torch.ones_like(g2)
-        seen = torch.stack([one, one * (1 - self.decay), g2, s, g2 * g2, g2 * s, s * s]).to(self._state)
+        item = torch.ones_like(g2)
+        seen = torch.stack([item, item * (1 - self.decay), g2, s, g2 * g2, g2 * s, s * s]).to(self._state)
         moved = self._decays * self._state + (1 - self.decay) * seen
         self._state.copy_(torch.where(seen.isfinite().all(), moved, self._state))
 
@@ -209,7 +209,7 @@ class GradientNorms:
         self.slots = torch.full((len(unique), micro_batches), torch.nan, device=unique[0].device)
         self._micro: int | None = None
         self._fired: dict[int, set[int]] = {}
-        self._handles = [one.register_hook(Hook(self._sees(index), failed)) for index, one in enumerate(unique)]
+        self._handles = [item.register_hook(Hook(self._sees(index), failed)) for index, item in enumerate(unique)]
 
     def begin(self, micro_batch: int) -> None:
         """Write what follows into the slots of a micro-batch, from 0; called before its backward pass."""
@@ -303,19 +303,22 @@ class MicroBatches:
         self._together = torch.zeros(len(parameters), device=parameters[0].device)
         self._failed = failed
         self._handles = [
-            one.register_hook(Hook(self._passes(index), self._spoilt)) for index, one in enumerate(parameters)
+            parameter.register_hook(Hook(self._passes(index), self._spoilt))
+            for index, parameter in enumerate(parameters)
         ]
         self._norms = GradientNorms(
             parameters, most, self._spoilt
         )  # its hooks run after those that say which pass it is
         self._handles += [
-            one.register_post_accumulate_grad_hook(Hook(self._adds(index), self._spoilt))
-            for index, one in enumerate(parameters)
+            parameter.register_post_accumulate_grad_hook(Hook(self._adds(index), self._spoilt))
+            for index, parameter in enumerate(parameters)
         ]
         self._factor: torch.Tensor | None = None
         """What the squared norm of a gradient was multiplied by before the update."""
         self._few = _smallest(parameters, optimizers[0]) if optimizers else {}
-        self._handles += [one.register_step_pre_hook(Hook(self._updates, self._spoilt)) for one in optimizers[:1]]
+        self._handles += [
+            optimizer.register_step_pre_hook(Hook(self._updates, self._spoilt)) for optimizer in optimizers[:1]
+        ]
 
     def start(self, step: int, *, looks: bool) -> None:
         """Begin a step; where steps have one backward pass, most of them are not looked at."""
@@ -340,15 +343,15 @@ class MicroBatches:
         self._on = False
         self._norms.pause()
         number = self._last = len(self._fired)
-        if not 2 <= number <= self._most or any(one != self._fired[0] for one in self._fired):
+        if not 2 <= number <= self._most or any(group != self._fired[0] for group in self._fired):
             return None
         squares = self._norms.totals()[:number]
         mean = self._together.double().sum() / number**2
         if self._factor is not None or not self._few:
             factor = 1.0 if self._factor is None else self._factor
-            self.scale.update(*(one * factor for one in signal_and_noise(squares, mean)))
+            self.scale.update(*(item * factor for item in signal_and_noise(squares, mean)))
         found = (gsnr(squares, mean), direction_consistency(squares, mean), self.scale.b_simple, *self.scale.interval())
-        return torch.stack([one.float() for one in found])
+        return torch.stack([item.float() for item in found])
 
     @property
     def norm(self) -> torch.Tensor | None:
@@ -383,7 +386,7 @@ class MicroBatches:
             return "a step has one backward pass: noise needs two micro-batches or more"
         if self._last > self._most:
             return f"a step has {self._last} backward passes: VitalsConfig(micro_batches={self._last}) makes room"
-        if self._fired and any(one != self._fired[0] for one in self._fired):
+        if self._fired and any(group != self._fired[0] for group in self._fired):
             return "backward passes reach other parameters than each other: they are no micro-batches of one loss"
         return ""
 
@@ -404,7 +407,7 @@ class MicroBatches:
         if not self._adding or self._factor is not None:
             return
         with torch.no_grad():
-            now = torch.stack([_square(one) for one in self._few.values()]).double().sum()
+            now = torch.stack([_square(item) for item in self._few.values()]).double().sum()
             scale = getattr(optimizer, "grad_scale", None)  # fused ones unscale within their step
             if scale is not None:
                 now = now / scale.to(now).square().reshape(())
@@ -443,6 +446,6 @@ def _smallest(
     parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> dict[int, torch.nn.Parameter]:
     """Return the smallest parameters of an optimizer, by their place."""
-    own = {id(one) for group in optimizer.param_groups for one in group["params"]}
-    found = [(place, one) for place, one in enumerate(parameters) if id(one) in own]
-    return dict(sorted(found, key=lambda one: one[1].numel())[:_FEW])
+    own = {id(item) for group in optimizer.param_groups for item in group["params"]}
+    found = [(place, parameter) for place, parameter in enumerate(parameters) if id(parameter) in own]
+    return dict(sorted(found, key=lambda item: item[1].numel())[:_FEW])

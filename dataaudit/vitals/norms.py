@@ -28,18 +28,18 @@ def norm(values: torch.Tensor, order: float = 2) -> torch.Tensor:
     if values.device.type != "cpu" or values.numel() <= _ROW or wide == torch.float64:
         return torch.linalg.vector_norm(values, order, dtype=wide).float()
     flat = as_row(values)
-    found = [_norm(one, order, wide) for [one] in pieces([values if flat is None else flat])]
+    found = [_norm(item, order, wide) for [item] in pieces([values if flat is None else flat])]
     return torch.linalg.vector_norm(torch.stack(found), order).float()
 
 
 def _norm(values: torch.Tensor, order: float, wide: torch.dtype) -> torch.Tensor:
     """Return the norm of a piece, a float64 scalar."""
     if not values.is_contiguous():
-        parts = [torch.linalg.vector_norm(one, order, dim=-1, dtype=wide).flatten() for one in values.split(_ROW, -1)]
+        parts = [torch.linalg.vector_norm(part, order, dim=-1, dtype=wide).flatten() for part in values.split(_ROW, -1)]
         return torch.linalg.vector_norm(torch.cat(parts).double(), order)
     flat = values.view(-1)
     if order == 1:  # twice as fast as a norm of rows
-        return torch.stack([one.abs().sum(dtype=wide) for one in flat.split(_CHUNK)]).sum(dtype=torch.float64)
+        return torch.stack([part.abs().sum(dtype=wide) for part in flat.split(_CHUNK)]).sum(dtype=torch.float64)
     whole = len(flat) // _ROW * _ROW
     rows = torch.linalg.vector_norm(flat[:whole].view(-1, _ROW), order, dim=1, dtype=wide)
     rest = torch.linalg.vector_norm(flat[whole:], order, dtype=wide)
@@ -52,9 +52,9 @@ def pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
         yield list(tensors)
         return
     row = tensors[0][0].numel()
-    for parts in zip(*(one.split(max(1, PIECE // row)) for one in tensors), strict=True):
+    for parts in zip(*(tensor.split(max(1, PIECE // row)) for tensor in tensors), strict=True):
         if row > PIECE:
-            yield from pieces([one[0] for one in parts])
+            yield from pieces([part[0] for part in parts])
         else:
             yield list(parts)
 
@@ -62,14 +62,14 @@ def pieces(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 def as_row(values: torch.Tensor) -> torch.Tensor | None:
     """Return all elements as one dimension, in the order in which they lie in memory; None where gaps lie between."""
     if not values.is_contiguous():
-        values = values.permute(sorted(range(values.dim()), key=lambda one: -values.stride(one)))
+        values = values.permute(sorted(range(values.dim()), key=lambda number: -values.stride(number)))
     return values.view(-1) if values.is_contiguous() else None
 
 
 def std(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the standard deviation of all elements of some tensors together, a float32 scalar."""
-    tensors = [one.detach() for one in tensors]
-    count = sum(one.numel() for one in tensors)
-    total = torch.stack([part.sum(dtype=torch.float64) for one in tensors for [part] in pieces([one])]).sum()
-    square = torch.stack([norm(one) for one in tensors]).double().square().sum()
+    tensors = [tensor.detach() for tensor in tensors]
+    count = sum(tensor.numel() for tensor in tensors)
+    total = torch.stack([part.sum(dtype=torch.float64) for tensor in tensors for [part] in pieces([tensor])]).sum()
+    square = torch.stack([norm(tensor) for tensor in tensors]).double().square().sum()
     return (square / count - (total / count).square()).clamp_min(0.0).sqrt().float()

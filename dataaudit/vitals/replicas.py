@@ -28,7 +28,7 @@ class Tying:
         for prefix, module in model.named_modules():
             for name, parameter in module.named_parameters(recurse=False):
                 places.setdefault(id(parameter), []).append((f"{prefix}.{name}".lstrip("."), module, name))
-        self._shared = [one for one in places.values() if len(one) > 1]
+        self._shared = [place for place in places.values() if len(place) > 1]
         self._broken = _never_tied(model)
 
     def broken(self) -> list[dict[str, Any]]:
@@ -50,9 +50,9 @@ def _never_tied(model: nn.Module) -> list[dict[str, Any]]:
     if getattr(config, "tie_word_embeddings", False) is not True or not all(map(callable, ends)):
         return []
     modules = [end() for end in ends if end is not None]
-    weights = [getattr(one, "weight", None) for one in modules]
-    one, other = weights
-    if one is None or other is None or _same(one, other) or one.shape != other.shape:
+    weights = [getattr(module, "weight", None) for module in modules]
+    item, other = weights
+    if item is None or other is None or _same(item, other) or item.shape != other.shape:
         return []
     return [_detail("the settings say that input and output embeddings share their weights, and they do not")]
 
@@ -80,8 +80,8 @@ def parameter_checksum(parameters: Sequence[torch.Tensor]) -> torch.Tensor:
     changed element always shows; elements that trade places within a parameter do not. Temporaries hold 32 MiB at most.
     """
     found = []
-    for one in parameters:
-        bits = one.detach().reshape(-1).view(_BITS[one.element_size()])
+    for parameter in parameters:
+        bits = parameter.detach().reshape(-1).view(_BITS[parameter.element_size()])
         parts = [part.sum(dtype=torch.int64) for part in bits.split(_CHUNK)]
         found.append(torch.stack(parts).sum())
     return torch.stack(found)

@@ -96,8 +96,8 @@ class RateLaw:
         total = (1 - self.dispersion) / self.dispersion
         alpha, beta, rest = self.mean * total, (1 - self.mean) * total, trials - counts
         found: np.ndarray = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
-        for one, steps in ((alpha, counts), (beta, rest)):
-            found += _rises(np.full_like(counts, one), steps)
+        for number, steps in ((alpha, counts), (beta, rest)):
+            found += _rises(np.full_like(counts, number), steps)
         found -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
         return found
 
@@ -164,11 +164,11 @@ class Shares(Judge):
     ARRAYS = ("_counts", "_trials", "_steps", "values", "_age", "_moved", "_scatter", "_limits", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
-        self.places = np.array([one for one, key in enumerate(keys) if how_judged(key) == "share"], np.int64)
+        self.places = np.array([item for item, key in enumerate(keys) if how_judged(key) == "share"], np.int64)
         number = len(self.places)
         self._place = {int(place): own for own, place in enumerate(self.places)}
-        names = [keys[one].metric + str(keys[one].head >= 0) for one in self.places]
-        self._whole = np.array([keys[one].metric == "dead_neuron_count" for one in self.places], bool)
+        names = [keys[place].metric + str(keys[place].head >= 0) for place in self.places]
+        self._whole = np.array([keys[place].metric == "dead_neuron_count" for place in self.places], bool)
         """Which are counts, not shares."""
         self._alike = np.unique(names, return_inverse=True)[1] if number else np.zeros(0, np.int64)
         super().__init__(rate)
@@ -209,8 +209,8 @@ class Shares(Judge):
         moved = float(np.abs(self.known.x[0] - self.known.x[1:-1]).max())
         stale = moved > self._moved[new] + _STALE
         due = new[((self._age[new] >= _REFIT) | stale) & (self.values[new] >= JUDGED_FROM)]
-        for one in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.places) // _REFIT)].tolist():
-            self._learn(one, moved)
+        for value in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.places) // _REFIT)].tolist():
+            self._learn(value, moved)
         jumps, drifts = self._beyond(new)
         fresh = moved <= self._moved[new] + _STALE
         out = (jumps.all(0) | drifts) & fresh
@@ -229,7 +229,7 @@ class Shares(Judge):
 
     def why(self, places: Sequence[int]) -> str:
         """Return why some series are not judged; empty where they have few values."""
-        values = self.values[[self._place[one] for one in places]]
+        values = self.values[[self._place[place] for place in places]]
         if not values.any():
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
@@ -245,7 +245,7 @@ class Shares(Judge):
 
     def _beyond(self, own: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which of the newest values lie beyond, all on one side, bool[3, own]; and which sums do, bool[own]."""
-        k, n = (self._newest(one, own, AVERAGED).astype(np.float64) for one in (self._counts, self._trials))
+        k, n = (self._newest(values, own, AVERAGED).astype(np.float64) for values in (self._counts, self._trials))
         cut = np.minimum(k, (self._limits[0, own, 1] + 0.5 / self._limits[0, own, 2]) * n)
         found = []
         for (low, high, of), counts, trials in zip(
@@ -263,11 +263,11 @@ class Shares(Judge):
     def _learn(self, own: int, moved: float) -> None:
         """Learn the law of a series, of its values and of their sums."""
         number = min(int(self.values[own]), _RING)
-        rings = (self._newest(one, np.array([own]), number) for one in (self._counts, self._trials))
-        k, n = (one[AVERAGED:, 0].astype(np.float64) for one in rings)
+        rings = (self._newest(values, np.array([own]), number) for values in (self._counts, self._trials))
+        k, n = (ring[AVERAGED:, 0].astype(np.float64) for ring in rings)
         memory, tail = _memory(k / n), of_each(self.rate / 3, self.family) / 2
         times = 1 + (INDEPENDENT - 1) * (1 - memory)
-        sums = [one[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for one in (k, n)]
+        sums = [values[: len(k) // AVERAGED * AVERAGED].reshape(-1, AVERAGED).sum(1) for values in (k, n)]
         ways = ((k, n, tail ** (1 / times), (1 - memory) / (1 + memory)), (*sums, tail, 1.0))
         for way, (counts, trials, alpha, worth) in enumerate(ways):
             if len(counts) < LEAST_STEPS or len(k) * ways[0][-1] < _WORTH:

@@ -57,10 +57,10 @@ class Reporter:
         """Write values of a step, float[columns]."""
         rows: Columns = {
             "step": np.full(len(columns), step),
-            "metric": [one.metric for one in columns],
-            "layer": np.array([one.layer for one in columns]),
-            "head": np.array([one.head for one in columns]),
-            "stat": [one.stat for one in columns],
+            "metric": [column.metric for column in columns],
+            "layer": np.array([column.layer for column in columns]),
+            "head": np.array([column.head for column in columns]),
+            "stat": [column.stat for column in columns],
             "value": values.astype(np.float64),
         }
         for sink in self._sinks:

@@ -117,15 +117,21 @@ def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:
         )
     if mapping is not None and not any(True for _ in stack.children()):
         raise ConfigError(f"vitals: the mapping's layers, {mapping.layers}, has no modules in it")
-    layers = tuple(_layer(index, names[id(one)], one, mapping, names) for index, one in enumerate(stack.children()))
+    layers = tuple(
+        _layer(index, names[id(child)], child, mapping, names) for index, child in enumerate(stack.children())
+    )
     inside = {id(module) for layer in layers for module in layer.module.modules()}
     outside = [(name, module) for name, module in model.named_modules() if id(module) not in inside]
     embeddings = _embeddings(outside, layers[0].name)
     embedding = _chosen(model, None if mapping is None else mapping.embedding, "embedding", embeddings)
     final_norm = _chosen(model, None if mapping is None else mapping.final_norm, "final_norm", _norms(outside))
     known = {id(found[1]) for found in (embedding, final_norm) if found is not None}
-    others = tuple(name for name, one in outside if id(one) not in known and any(True for _ in one.parameters(False)))
-    others += tuple(names[id(one)] for layer in layers for one in layer.module.modules() if _is_another(one, layer))
+    others = tuple(
+        name for name, item in outside if id(item) not in known and any(True for _ in item.parameters(False))
+    )
+    others += tuple(
+        names[id(module)] for layer in layers for module in layer.module.modules() if _is_another(module, layer)
+    )
     return Structure(layers=layers, embedding=embedding, final_norm=final_norm, others=others)
 
 
@@ -148,19 +154,19 @@ def is_norm(module: nn.Module) -> bool:
     """Tell whether a module scales what it gets element by element: its only parameters are vectors."""
     own = list(module.parameters(recurse=False))
     name = type(module).__name__.lower()
-    return bool(own) and all(one.dim() == 1 for one in own) and "norm" in name and not any(module.children())
+    return bool(own) and all(item.dim() == 1 for item in own) and "norm" in name and not any(module.children())
 
 
 def _largest_list(model: nn.Module) -> nn.Module | None:
-    lists = [one for one in model.modules() if isinstance(one, nn.ModuleList | nn.Sequential)]
-    stacks = [one for one in lists if len(one) and all(_is_layer(child) for child in one.children())]
-    return max(stacks, key=lambda one: sum(p.numel() for p in one.parameters()), default=None)
+    lists = [module for module in model.modules() if isinstance(module, nn.ModuleList | nn.Sequential)]
+    stacks = [part for part in lists if len(part) and all(_is_layer(child) for child in part.children())]
+    return max(stacks, key=lambda stack: sum(p.numel() for p in stack.parameters()), default=None)
 
 
 def _is_layer(module: nn.Module) -> bool:
     """Tell whether a module may be a layer: it holds attention, or a norm and a linear map."""
     inner = list(module.modules())[1:]
-    return any(_is_attention(one) for one in inner) or (any(map(is_norm, inner)) and any(map(is_linear, inner)))
+    return any(_is_attention(item) for item in inner) or (any(map(is_norm, inner)) and any(map(is_linear, inner)))
 
 
 def _is_attention(module: nn.Module) -> bool:
@@ -174,9 +180,9 @@ def _kind(kind: Any) -> str | None:
 
 @functools.cache
 def _kind_of(kind: Any) -> str | None:
-    own = [vars(one) for one in kind.__mro__ if not one.__module__.startswith("torch.nn.modules")]
-    functions = [inspect.unwrap(one) for held in own for one in held.values() if inspect.isfunction(one)]
-    used = {name for one in functions for name in _names(one.__code__)}
+    own = [vars(item) for item in kind.__mro__ if not item.__module__.startswith("torch.nn.modules")]
+    functions = [inspect.unwrap(function) for held in own for function in held.values() if inspect.isfunction(function)]
+    used = {name for function in functions for name in _names(function.__code__)}
     found = next((found for name, found in _CALLS.items() if name in used), None)
     if found == "mapped" and used & {"softmax", "Softmax"}:
         found = "either"
@@ -193,9 +199,9 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _innermost(modules: list[nn.Module]) -> list[nn.Module]:
     """Return those that hold none of the others; first those that say most surely that they are attention."""
-    chosen, kinds = {id(one) for one in modules}, [None, "transformers", "mapped", "either", "softmax"]
-    inner = [one for one in modules if not any(id(inner) in chosen for inner in [*one.modules()][1:])]
-    return sorted(inner, key=lambda one: kinds.index(_kind(type(one))))
+    chosen, kinds = {id(module) for module in modules}, [None, "transformers", "mapped", "either", "softmax"]
+    inner = [module for module in modules if not any(id(inner) in chosen for inner in [*module.modules()][1:])]
+    return sorted(inner, key=lambda item: kinds.index(_kind(type(item))))
 
 
 def _heads(module: Any) -> int:
@@ -217,7 +223,7 @@ def _is_another(module: nn.Module, layer: Layer) -> bool:
 def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, names: dict[int, str]) -> Layer:
     why: dict[str, str] = {}
     if mapping is None:
-        attentions = _innermost([one for one in module.modules() if _is_attention(one)])
+        attentions = _innermost([item for item in module.modules() if _is_attention(item)])
     else:
         attentions = [] if mapping.attention is None else [_named(module, mapping.attention, "attention")]
     attention = None
@@ -226,9 +232,9 @@ def _layer(index: int, name: str, module: nn.Module, mapping: Mapping | None, na
     else:
         why["attention"] = _no_attention(name) if mapping is None else "the mapping names none"
     mlp = _mlp(module, attentions, mapping)
-    linears = [one for one in (mlp or nn.Module()).modules() if is_linear(one)]
+    linears = [item for item in (mlp or nn.Module()).modules() if is_linear(item)]
     if mlp is None and mapping is None:  # linear maps are the layer's own, as in nn.TransformerEncoderLayer
-        linears = [one for one in module.children() if is_linear(one)]
+        linears = [child for child in module.children() if is_linear(child)]
     down = linears[-1] if linears and not _has_experts(mlp) else None
     if down is None:
         why["units"] = (
@@ -265,23 +271,23 @@ def function_of(module: Any) -> str:
 def _mlp(module: nn.Module, attentions: list[nn.Module], mapping: Mapping | None) -> nn.Module | None:
     if mapping is not None:
         return None if mapping.mlp is None else _named(module, mapping.mlp, "mlp")
-    taken = {id(one) for one in attentions}
-    return max(_without(module, taken), key=lambda one: sum(p.numel() for p in one.parameters()), default=None)
+    taken = {id(attention) for attention in attentions}
+    return max(_without(module, taken), key=lambda item: sum(p.numel() for p in item.parameters()), default=None)
 
 
 def _without(module: nn.Module, taken: set[int]) -> Iterator[nn.Module]:
     """Return the largest modules that hold linear maps and none of those that are taken."""
-    for one in module.children():
-        if id(one) in taken or is_linear(one):
+    for child in module.children():
+        if id(child) in taken or is_linear(child):
             continue
-        if any(id(inner) in taken for inner in one.modules()):
-            yield from _without(one, taken)
-        elif any(is_linear(inner) for inner in one.modules()) or _has_experts(one):
-            yield one
+        if any(id(inner) in taken for inner in child.modules()):
+            yield from _without(child, taken)
+        elif any(is_linear(inner) for inner in child.modules()) or _has_experts(child):
+            yield child
 
 
 def _has_experts(module: nn.Module | None) -> bool:
-    return module is not None and any(one.dim() == 3 for one in module.parameters())
+    return module is not None and any(parameter.dim() == 3 for parameter in module.parameters())
 
 
 def _width(linear: nn.Module) -> int:
@@ -293,7 +299,7 @@ def _width(linear: nn.Module) -> int:
 
 def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> Iterator[tuple[str, nn.Module]]:
     """Yield embeddings, the largest first; of several that share a weight, the nearest to the layers."""
-    found = [(name, one) for name, one in modules if isinstance(one, nn.Embedding)]
+    found = [(name, module) for name, module in modules if isinstance(module, nn.Embedding)]
 
     def shared(name: str) -> int:
         parts = zip(name.split("."), layer.split("."), strict=False)
@@ -303,7 +309,7 @@ def _embeddings(modules: list[tuple[str, nn.Module]], layer: str) -> Iterator[tu
 
 
 def _norms(modules: list[tuple[str, nn.Module]]) -> Iterator[tuple[str, nn.Module]]:
-    yield from reversed([(name, one) for name, one in modules if is_norm(one)])
+    yield from reversed([(name, module) for name, module in modules if is_norm(module)])
 
 
 def _chosen(
@@ -316,14 +322,15 @@ def _named(module: nn.Module, name: str, what: str) -> nn.Module:
     try:
         return module.get_submodule(name)
     except AttributeError:
-        inner = ", ".join(one for one, _ in module.named_children()) or "nothing"
+        inner = ", ".join(item for item, _ in module.named_children()) or "nothing"
         raise ConfigError(f"vitals: the mapping's {what}, {name}, is not in {type(module).__name__}: {inner}") from None
 
 
 def is_compiled(model: nn.Module) -> bool:
     """Tell whether a model, or a part of it, was compiled already; hooks set later are not seen."""
     return any(
-        hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) is not None for one in model.modules()
+        hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
     )
 
 
@@ -331,11 +338,11 @@ def parameters_of(
     structure: Structure, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer] = ()
 ) -> list[tuple[int, list[nn.Parameter]]]:
     """Return the parameters of each layer, by its index, then of all else as layer -1; each parameter once."""
-    known = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+    known = {id(item) for optimizer in optimizers for group in optimizer.param_groups for item in group["params"]}
     seen: set[int] = set()
     found = []
     for index, module in [*((layer.index, layer.module) for layer in structure.layers), (-1, model)]:
-        own = [one for one in module.parameters() if one.requires_grad and id(one) not in seen]
+        own = [parameter for parameter in module.parameters() if parameter.requires_grad and id(parameter) not in seen]
         seen.update(map(id, own))
-        found.append((index, [one for one in own if not optimizers or id(one) in known]))
+        found.append((index, [item for item in own if not optimizers or id(item) in known]))
     return [(index, own) for index, own in found if own]

@@ -30,15 +30,15 @@ METRICS = frozenset(
 def what_is_found(model: nn.Module, structure: Structure, taps: Taps) -> dict[str, Any]:
     """Return the parts of a model that were found, in words and numbers."""
     layers = structure.layers
-    heads = sorted({one.attention.heads for one in taps.head_layers if one.attention})
-    kinds = sorted({one.attention.kind for one in taps.head_layers if one.attention})
+    heads = sorted({layer.attention.heads for layer in taps.head_layers if layer.attention})
+    kinds = sorted({layer.attention.kind for layer in taps.head_layers if layer.attention})
     of_heads = f", {'/'.join(map(str, heads))} heads, {'/'.join(kinds)}" if heads else ""
     return {
         "model": type(model).__name__,
         "layers": len(layers),
         "where": layers[0].name.rpartition(".")[0] or layers[0].name,
         "attention": f"{len(taps.head_layers)} of {len(layers)} layers{of_heads}",
-        "mlp": f"{sum(one.mlp is not None or one.down is not None for one in layers)} of {len(layers)} layers",
+        "mlp": f"{sum(layer.mlp is not None or layer.down is not None for layer in layers)} of {len(layers)} layers",
         "embedding": structure.embedding[0] if structure.embedding else "none",
         "final_norm": structure.final_norm[0] if structure.final_norm else "none",
         "not_seen": ", ".join(structure.others) or "nothing",
@@ -90,11 +90,11 @@ def what_alarms(config: VitalsConfig) -> str:
 
 def covered(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     """Return how many series are judged, and why others are not, as a sentence or two."""
-    series, judged = (sum(one[name] for one in metrics.values()) for name in ("series", "judged"))
+    series, judged = (sum(record[name] for record in metrics.values()) for name in ("series", "judged"))
     reasons: dict[str, list[str]] = {}
-    for metric, one in metrics.items():
-        if one["judged"] < one["series"] and one["why"]:
-            reasons.setdefault(one["why"], []).append(f"{metric} {one['judged']} of {one['series']}")
+    for metric, record in metrics.items():
+        if record["judged"] < record["series"] and record["why"]:
+            reasons.setdefault(record["why"], []).append(f"{metric} {record['judged']} of {record['series']}")
     rest = "; ".join(f"{', '.join(own)}: {why}" for why, own in reasons.items())
     words = f"{judged:,} of {series:,} series are judged against what is expected of them"
     return f"{words}. The rest: {rest}." if rest else f"{words}."
@@ -136,8 +136,8 @@ def in_words(summary: dict[str, Any]) -> str:
 
 
 def _missing(layers: Sequence[Layer], what: str) -> str:
-    return next((one.why[what] for one in layers if what in one.why), "")
+    return next((layer.why[what] for layer in layers if what in layer.why), "")
 
 
 def _joined(reasons: Sequence[str]) -> str:
-    return "; ".join(dict.fromkeys(one for one in reasons if one)) or "none found"
+    return "; ".join(dict.fromkeys(reason for reason in reasons if reason)) or "none found"

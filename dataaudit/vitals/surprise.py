@@ -115,7 +115,7 @@ class Covariates:
     def see(self, rate: float, tokens: float) -> None:
         """Take a step's learning rate and tokens; NaN: not known."""
         before = self.x.copy()
-        now = [np.log(one) if one > 0 else np.nan for one in (rate, tokens)]
+        now = [np.log(number) if number > 0 else np.nan for number in (rate, tokens)]
         self._origin = [new if np.isnan(old) else old for old, new in zip(self._origin, now, strict=True)]
         if rate > 0:
             self._largest = max(self._largest, rate)
@@ -130,13 +130,13 @@ class Covariates:
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows, in plain types."""
-        origin = [None if np.isnan(one) else float(one) for one in self._origin]
+        origin = [None if np.isnan(number) else float(number) for number in self._origin]
         return {"x": self.x.tolist(), "origin": origin, "sums": [self.clock, self.wandered, self._largest]}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         self.x[:] = state["x"]
-        self._origin = [np.nan if one is None else float(one) for one in state["origin"]]
+        self._origin = [np.nan if item is None else float(item) for item in state["origin"]]
         self.clock, self.wandered, self._largest = map(float, state["sums"])
 
 
@@ -341,7 +341,7 @@ class Surprises(Judge):
         number = len(self.places)
         self._place = np.full(len(keys), -1)
         self._place[self.places] = np.arange(number)
-        updates = np.array([keys[one].metric == "update_to_weight" for one in self.places], bool)
+        updates = np.array([keys[place].metric == "update_to_weight" for place in self.places], bool)
         self.expected = Expected(np.where(updates, 1.0, np.nan))
         super().__init__(rate)
         self.values = self.expected.count

@@ -179,20 +179,20 @@ def _heads(
     if query.shape[1] != (expected := _WATCHES[watch].heads.get(place, query.shape[1])):
         raise UnfitError(f"queries of {query.shape[1]} heads, expected {expected}")
     chosen = _WATCHES[watch].batch_row % query.shape[0]
-    one = slice(chosen, chosen + 1)
+    item = slice(chosen, chosen + 1)
     if mask is not None:
         mask = mask[(None,) * (4 - mask.dim())]
         mask = mask if mask.is_floating_point() else mask.bool()
-        mask = mask[one] if mask.shape[0] > 1 else mask
+        mask = mask[item] if mask.shape[0] > 1 else mask
     own = slots[index, row, : query.shape[1]]
-    query, key = query[one].detach(), key[one].detach()
+    query, key = query[item].detach(), key[item].detach()
     named: dict[str, Any] = {
         "scale": scale,
         "mask": mask,
         "causal": causal,
         "window": window,
         "softcap": softcap,
-        "sinks": None if sinks is None else (sinks[one] if sinks.dim() > 1 and len(sinks) > 1 else sinks).detach(),
+        "sinks": None if sinks is None else (sinks[item] if sinks.dim() > 1 and len(sinks) > 1 else sinks).detach(),
     }
     chosen_rows = sample_rows(query.shape[2], rows, query.device)
     some = attention_rows(query, key, rows=chosen_rows, **named)
@@ -241,14 +241,14 @@ def _projected_heads(
     if held is None or not held.on[place] or _in_backward() or not query.numel():
         return
     chosen = held.batch_row % query.shape[0]
-    one = slice(chosen, chosen + 1)
+    item = slice(chosen, chosen + 1)
     with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
         linear = torch.nn.functional.linear
-        queries = linear(query[one].to(query_weight.dtype), query_weight, query_bias)
-        keys = linear(key[one].to(key_weight.dtype), key_weight, key_bias)
+        queries = linear(query[item].to(query_weight.dtype), query_weight, query_bias)
+        keys = linear(key[item].to(key_weight.dtype), key_weight, key_bias)
         queries, keys = (found.unflatten(-1, (heads, -1)).transpose(1, 2) for found in (queries, keys))
         if mask is not None and mask.shape[0] > 1:
-            mask = mask[one]
+            mask = mask[item]
         scale = queries.shape[-1] ** -0.5
         _heads(queries, keys, mask, None, slots, watch, place, index, rows, scale, causal, None, None)
 
@@ -262,7 +262,7 @@ def _failed(slots: torch.Tensor, watch: int, place: int, index: int, why: str) -
 
 def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
     names = re.findall(r"(\w+)(?=[,)])", schema)
-    slots, watch, place = (names.index(one) for one in ("slots", "watch", "place"))
+    slots, watch, place = (names.index(item) for item in ("slots", "watch", "place"))
     index = names.index("index") if "index" in names else place
 
     def run(*args: Any) -> None:

@@ -77,7 +77,7 @@ class Vitals:
                 "Make Vitals first, then torch.compile(model).",
             )
         optimizers = _optimizers(optimizer)
-        if any(one.is_meta or is_lazy(one) for one in model.parameters()):
+        if any(parameter.is_meta or is_lazy(parameter) for parameter in model.parameters()):
             raise ConfigError(
                 "vitals: the model has parameters without values: on the device meta, or of a lazy module",
                 "Make Vitals after they have values: after model.to_empty(...) and loading, or after a first batch.",
@@ -105,14 +105,14 @@ class Vitals:
         self.columns = self._all_columns()
         """Which number stands where in a step's vector."""
         self.alarms = Alarms(
-            [Key(one.metric, one.layer, one.head, one.stat) for one in self.columns],
+            [Key(column.metric, column.layer, column.head, column.stat) for column in self.columns],
             baseline=self.config.baseline,
             healthy=self.config.healthy,
             total=self.config.total,
-            units={one.index: one.units for one in self._taps.unit_layers},
+            units={layer.index: layer.units for layer in self._taps.unit_layers},
         )
         """What is alarmed of, and why what is not."""
-        elements = [sum(one.numel() for one in own) for _, own in self._weights.groups]
+        elements = [sum(item.numel() for item in own) for _, own in self._weights.groups]
         self._cadence = Cadence(elements or [1], self.config.preset, adapt=self.config.adapt)
         self._laps = Laps(device)
         self._first_weight = len(tap_columns(self._taps))
@@ -308,7 +308,7 @@ class Vitals:
             self._say_what_is_new()
         self._laps.begin()
         looks = self._cadence.looks(number)
-        every = {-1, *(one.index for one in self.structure.layers)} if looks else set()
+        every = {-1, *(layer.index for layer in self.structure.layers)} if looks else set()
         layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
         self._taps.watch.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
@@ -320,14 +320,16 @@ class Vitals:
 
     def _parameters(self) -> dict[int, torch.nn.Parameter]:
         """Return what trains: parameters of the model and of the optimizers, by identity."""
-        given = [one for own in self._optimizers for group in own.param_groups for one in group["params"]]
-        return {id(one): one for one in (*self._model.parameters(), *given) if one.requires_grad}
+        given = [item for own in self._optimizers for group in own.param_groups for item in group["params"]]
+        return {
+            id(parameter): parameter for parameter in (*self._model.parameters(), *given) if parameter.requires_grad
+        }
 
     def _say_what_is_new(self) -> None:
         """Say once that parameters were added, replaced or unfrozen, or moved to another device."""
         now = self._parameters()
         added = len(now.keys() - self._known.keys())
-        moved = any(one.device != self._handover.ring.device for one in self._model.parameters())
+        moved = any(parameter.device != self._handover.ring.device for parameter in self._model.parameters())
         then = "when vitals were made: close these and make new ones"
         for what, why in (
             (added, f"{added} train that were not there, or did not train, {then}"),
@@ -395,14 +397,14 @@ class Vitals:
         for layer in self._weights.frozen():
             where = {"metric": "grad_norm", "layer": layer, "head": -1, "stat": "at_step", "value": 0.0}
             found.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
-        for one in found:
-            self._handover.alarm(number, "alarm", one)
+        for record in found:
+            self._handover.alarm(number, "alarm", record)
         why = "" if self._micro_batches is None else self._micro_batches.why
         if why:
             self._reporter.once(number, "no_value", "gsnr, direction_consistency, grad_noise_scale", why)
 
     def _new_micro_batches(self) -> MicroBatches | None:
-        own = [one for _, group in self._weights.groups for one in group]
+        own = [item for _, group in self._weights.groups for item in group]
         if not own or "weights" not in self.config.measure or micro_batches.why_not() is not None:
             return None
         fails = partial(self._failed, "gradients of micro-batches")
@@ -432,9 +434,9 @@ class Vitals:
 def _optimizers(given: object) -> tuple[torch.optim.Optimizer, ...]:
     """Return the optimizers that were given."""
     found = () if given is None else tuple(given) if isinstance(given, list | tuple) else (given,)
-    for one in found:
-        if not isinstance(one, torch.optim.Optimizer):
-            kind = type(one).__name__
+    for item in found:
+        if not isinstance(item, torch.optim.Optimizer):
+            kind = type(item).__name__
             raise ConfigError(f"vitals: optimizer: expected one of torch's, or a list of them, found {kind}")
     return found
 

@@ -124,7 +124,7 @@ class Taps:
         def empty(*shape: int) -> torch.Tensor:
             return torch.full(shape, torch.nan, device=device)
 
-        blocks = [place for place, one in enumerate(self.places) if one.part == "block"]
+        blocks = [place for place, item in enumerate(self.places) if item.part == "block"]
         self.blocks = torch.tensor(blocks, dtype=torch.int64, device=device)
         """int64[blocks]: their places."""
         self.activations = empty(counts[0], micro_batches, len(ACTIVATION_STATS))
@@ -149,7 +149,7 @@ class Taps:
             self._tap_heads(layer.attention, tap)
         for above in model.modules():  # a compiler guards on the step here, as it does at hooks that stay
             called = id(above) not in self._fast and not isinstance(above, nn.ModuleList)
-            if called and any(id(one) in self._fast for one in above.modules()):
+            if called and any(id(item) in self._fast for item in above.modules()):
                 self._stack.callback(above.register_forward_pre_hook(Hook(nothing, nothing, self.watch)).remove)
 
     def start(self, places: list[int], *, turn: int, closely: bool) -> None:
@@ -176,10 +176,10 @@ class Taps:
 
     def places_of(self, layers: set[int], heads: set[int]) -> list[int]:
         """Return the places of some layers; those of attention of others. Layer -1: of the whole model."""
-        found = [place for place, one in enumerate(self.places) if one.layer in layers]
-        found += [len(self.places) + index for index, one in enumerate(self.unit_layers) if one.index in layers]
+        found = [place for place, item in enumerate(self.places) if item.layer in layers]
+        found += [len(self.places) + index for index, layer in enumerate(self.unit_layers) if layer.index in layers]
         first = len(self.places) + len(self.unit_layers)
-        return found + [first + index for index, one in enumerate(self.head_layers) if one.index in heads]
+        return found + [first + index for index, layer in enumerate(self.head_layers) if layer.index in heads]
 
     def about(self, place: int) -> tuple[str, int]:
         """Return what is measured at a place, in a word, and of which layer."""
@@ -277,8 +277,8 @@ class Taps:
             self._stack.callback(module.register_forward_pre_hook(before).remove)
             self._stack.callback(module.register_forward_hook(after, always_call=True).remove)
             seen = {"mapped": (_SDPA,), "softmax": ("softmax",)}.get(attention.kind, (_SDPA, "softmax"))
-            for one in (nn.functional.__name__, type(module).__module__):
-                self._functions |= {(one, name, _see_running if name == _SDPA else _see_logits) for name in seen}
+            for item in (nn.functional.__name__, type(module).__module__):
+                self._functions |= {(item, name, _see_running if name == _SDPA else _see_logits) for name in seen}
             tap.logits = self._hook(partial(_softmax, tap), tap.slots, tap.place, tap.index)
 
     def _hook(self, see: Callable[..., None], slots: torch.Tensor, place: int, index: int) -> Hook:
@@ -355,7 +355,7 @@ def _transformers(
         mask = position_bias.masked_fill(~mask, -math.inf) if mask.dtype == torch.bool else position_bias + mask
     elif position_bias is not None:
         mask = position_bias
-    sinks = next((one for one in (s_aux, sinks) if one is not None), getattr(module, "sinks", None))
+    sinks = next((item for item in (s_aux, sinks) if item is not None), getattr(module, "sinks", None))
     flash = tap.function in _FLASH
     causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
     if not flash:
@@ -420,14 +420,14 @@ def _multihead_mask(
 ) -> torch.Tensor | None:
     """Return the masks of ``nn.MultiheadAttention`` as numbers that are added; there True hides a key."""
     added = None
-    for one, shape in (
+    for item, shape in (
         (mask, (-1, heads if mask is not None and mask.dim() == 3 else 1, query.shape[1], key.shape[1])),
         (padding, (-1, 1, 1, key.shape[1])),
     ):
-        if one is None:
+        if item is None:
             continue
-        hides = one.dtype == torch.bool
-        numbers = torch.zeros(one.shape, device=one.device).masked_fill(one, -math.inf) if hides else one.detach()
+        hides = item.dtype == torch.bool
+        numbers = torch.zeros(item.shape, device=item.device).masked_fill(item, -math.inf) if hides else item.detach()
         numbers = numbers.float().reshape(shape)
         added = numbers if added is None else added + numbers
     return added

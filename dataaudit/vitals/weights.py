@@ -97,19 +97,19 @@ def norms(optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parame
     A parameter without a gradient was not updated, and counts with its weights alone. A GradScaler leaves it to a fused
     optimizer to skip a step: within the step's hooks, where the optimizer has ``found_inf``, such an update is 0.
     """
-    groups = {id(one): group for group in optimizer.param_groups for one in group["params"]}
-    if any(id(one) not in groups for one in parameters):
+    groups = {id(item): group for group in optimizer.param_groups for item in group["params"]}
+    if any(id(parameter) not in groups for parameter in parameters):
         raise ValueError("norms: a parameter is none of the optimizer's")
     with torch.no_grad():
-        updated = [one for one in parameters if one.grad is not None]
-        updates = [_norm_of_update(optimizer, groups[id(one)], one) for one in updated]
+        updated = [parameter for parameter in parameters if parameter.grad is not None]
+        updates = [_norm_of_update(optimizer, groups[id(item)], item) for item in updated]
         device = parameters[0].device
         update, skipped = _together(updates, device), getattr(optimizer, "found_inf", None)
         if skipped is not None:
             update = torch.where(skipped.to(device).reshape(()) > 0, 0.0, update)
         return Norms(
-            weight=_together([norm(one) for one in parameters], device),
-            gradient=_together([norm(one.grad) for one in updated], device),
+            weight=_together([norm(parameter) for parameter in parameters], device),
+            gradient=_together([norm(item.grad) for item in updated], device),
             update=update,
         )
 
@@ -119,9 +119,13 @@ def norms_from_copies(copies: Sequence[torch.Tensor], parameters: Sequence[torch
     with torch.no_grad():
         device = parameters[0].device
         return Norms(
-            weight=_together([norm(one) for one in parameters], device),
-            gradient=_together([norm(one.grad) for one in parameters if one.grad is not None], device),
-            update=_together([norm(old.sub_(one)) for old, one in zip(copies, parameters, strict=True)], device),
+            weight=_together([norm(parameter) for parameter in parameters], device),
+            gradient=_together(
+                [norm(parameter.grad) for parameter in parameters if parameter.grad is not None], device
+            ),
+            update=_together(
+                [norm(old.sub_(parameter)) for old, parameter in zip(copies, parameters, strict=True)], device
+            ),
         )
 
 
@@ -146,7 +150,7 @@ def _norm_of_update(
     return _together(
         [
             norm(_update(optimizer, group, state.get("step"), dict(zip(held, piece, strict=True))))
-            for piece in pieces([one for one in held.values() if one is not None])
+            for piece in pieces([item for item in held.values() if item is not None])
         ],
         parameter.device,
     )
@@ -205,13 +209,13 @@ class Weights:
         self._optimizers, self._outside = tuple(optimizers), outside
         self._failed, self._spoilt = failed, False
         self._owner: dict[int, int] = {}
-        for number, one in enumerate(optimizers):
-            for parameter in (each for group in one.param_groups for each in group["params"]):
+        for number, optimizer in enumerate(optimizers):
+            for parameter in (each for group in optimizer.param_groups for each in group["params"]):
                 if self._owner.setdefault(id(parameter), number) != number:
                     raise ConfigError("vitals: optimizer: a parameter belongs to two optimizers")
         self._parts: list[list[list[list[nn.Parameter]]]] = []
         """By optimizer, group and kind."""
-        self.mark_zeros([not bool(one.detach().any()) for _, own in self.groups for one in own])
+        self.mark_zeros([not bool(item.detach().any()) for _, own in self.groups for item in own])
         self.updated: set[int] = set()
         """Optimizers that made a step."""
         self.rate: float | torch.Tensor = math.nan
@@ -221,11 +225,12 @@ class Weights:
         self._fed: set[int] = set()
         """Groups of which a parameter had a gradient in this step's update."""
         self._why = [self._why_no_formula(number) for number in range(len(optimizers))]
-        last = set() if structure.final_norm is None else {id(one) for one in structure.final_norm[1].parameters()}
-        self.ends = any(id(one) in last for _, own in self.groups for one in own)
+        last = set() if structure.final_norm is None else {id(item) for item in structure.final_norm[1].parameters()}
+        self.ends = any(id(item) in last for _, own in self.groups for item in own)
         """Whether the last norm's gradient, which comes before those of the layers, is looked at by itself."""
         after = [
-            [one for own in self._owned(number) for one in own if id(one) in last] for number in range(len(optimizers))
+            [item for own in self._owned(number) for item in own if id(optimizer) in last]
+            for number in range(len(optimizers))
         ]
         self._finite = [
             GradientsFinite([*self._owned(number), after[number]], device) for number in range(len(optimizers))
@@ -239,10 +244,10 @@ class Weights:
         self._values = torch.full((len(STATS), len(self.groups)), torch.nan, device=device)
         self._handles = [
             handle
-            for number, one in enumerate(optimizers)
+            for number, optimizer in enumerate(optimizers)
             for handle in (
-                one.register_step_pre_hook(Hook(self._before(number), self._spoil)),
-                one.register_step_post_hook(Hook(self._after(number), self._spoil)),
+                optimizer.register_step_pre_hook(Hook(self._before(number), self._spoil)),
+                optimizer.register_step_post_hook(Hook(self._after(number), self._spoil)),
             )
         ]
 
@@ -250,15 +255,15 @@ class Weights:
         """Say of each parameter, in order, whether it was zero when training began: such matrices count as vectors."""
         self.zeros = list(zeros)
         self._parts = [[[[], []] for _ in self.groups] for _ in self._optimizers]
-        places = [(index, one) for index, (_, own) in enumerate(self.groups) for one in own]
-        for (index, one), zero in zip(places, self.zeros, strict=True):
-            if (number := self._owner.get(id(one))) is not None:
-                self._parts[number][index][one.dim() < 2 or zero].append(one)
+        places = [(index, item) for index, (_, own) in enumerate(self.groups) for item in own]
+        for (index, item), zero in zip(places, self.zeros, strict=True):
+            if (number := self._owner.get(id(item))) is not None:
+                self._parts[number][index][item.dim() < 2 or zero].append(item)
 
     @property
     def estimator(self) -> str:
         """How updates are told, in words."""
-        why = "; ".join(dict.fromkeys(one for one in self._why if one))
+        why = "; ".join(dict.fromkeys(item for item in self._why if item))
         if not why:
             return "the optimizer's state"
         return f"copies of weights ({why})" + (", the others' state" if None in self._why else "")
@@ -294,7 +299,7 @@ class Weights:
         for index in due:
             own = self.groups[index][1]
             weight, gradient, update = torch.linalg.vector_norm(self._norms[:, index], dim=0).T
-            whole = [torch.linalg.vector_norm(one) for one in (weight, gradient, update)]
+            whole = [torch.linalg.vector_norm(item) for item in (weight, gradient, update)]
             apart = ratio(update, weight)
             found = [std(own), whole[1], ratio(whole[2], whole[0]), apart[0], apart[1]]
             found += [ratio(whole[1], whole[0]), *self._of_state(index)]
@@ -343,7 +348,7 @@ class Weights:
 
     def _why_no_formula(self, number: int) -> str | None:
         """Return why weights are copied to tell their updates; None where the optimizer's state says them."""
-        if any(one.itemsize < _WHOLE for own in self._owned(number) for one in own):
+        if any(item.itemsize < _WHOLE for own in self._owned(number) for item in own):
             return "weights below float32 round updates away"
         return why_not(self._optimizers[number])
 
@@ -355,7 +360,7 @@ class Weights:
             if self._open and not self._spoilt and self._why[number] is not None:
                 for index in self._due:
                     for kind, own in enumerate(self._parts[number][index]):
-                        self._copies[number, index, kind] = [one.detach().clone() for one in own]
+                        self._copies[number, index, kind] = [item.detach().clone() for item in own]
 
         return copy
 
@@ -373,7 +378,7 @@ class Weights:
     def _see(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         self.updated.add(number)
         for index, own in enumerate(self._owned(number)):
-            if any(one.grad is not None for one in own):
+            if any(item.grad is not None for item in own):
                 self._fed.add(index)
         bad = self._finite[number].look(self._step)
         skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
@@ -395,13 +400,13 @@ class Weights:
 
 def _proxy(optimizer: torch.optim.Optimizer, own: Sequence[nn.Parameter]) -> torch.Tensor:
     """Return Adam's proxy of some parameters of one optimizer; NaN where their betas differ, or there is no state."""
-    states = [optimizer.state[one] for one in own if "exp_avg" in optimizer.state.get(one, {})]
+    states = [optimizer.state[item] for item in own if "exp_avg" in optimizer.state.get(item, {})]
     betas = {
         group["betas"]
         for group in optimizer.param_groups
-        if any(one is held for held in group["params"] for one in own)
+        if any(item is held for held in group["params"] for item in own)
     }
     if not states or len(betas) != 1:
         return torch.full((), torch.nan, device=own[0].device)
-    first, second = ([one[name] for one in states] for name in ("exp_avg", "exp_avg_sq"))
+    first, second = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
     return gsnr_adam_proxy(first, second, states[0]["step"], betas.pop()).float()

@@ -292,7 +292,7 @@ class Page:
     @property
     def charts(self) -> tuple[Figure, ...]:
         """All figures of the page, in order."""
-        return tuple(block for one in self.sections for block in one.blocks if isinstance(block, Figure))
+        return tuple(block for section in self.sections for block in section.blocks if isinstance(block, Figure))
 
 
 def numbers(*heads: Line) -> tuple[Column, ...]:
@@ -357,14 +357,16 @@ def worst(tones: Iterable[Tone]) -> Tone:
 
 def merged(name: str, title: Line, sections: Sequence[Section]) -> Section:
     """Return sections as one, ``name`` its id, under the leads of those that have something."""
-    measured = [one for one in sections if one.tone != "quiet"]
-    spoken = [one.lead for one in measured if one.lead] or [one.lead for one in sections if one.lead]
+    measured = [section for section in sections if section.tone != "quiet"]
+    spoken = [section.lead for section in measured if section.lead] or [
+        section.lead for section in sections if section.lead
+    ]
     return Section(
         id=name,
         title=title,
         lead=join(" ", spoken) if len(spoken) > 1 else next(iter(spoken), ""),
-        tone=worst(one.tone for one in measured) if measured else "quiet",
-        blocks=tuple(block for one in sections for block in one.blocks),
+        tone=worst(section.tone for section in measured) if measured else "quiet",
+        blocks=tuple(block for section in sections for block in section.blocks),
     )
 
 

@@ -49,10 +49,10 @@ def chart_item(shown: Figure) -> dict[str, Any]:
 
 def _bars(chart: Bars, height: int) -> Any:
     bars = chart.bars
-    number, labels, values = len(bars), [label(one.label) for one in bars], [one.value for one in bars]
-    shown = [spell(one.shown, PERCENT) for one in bars]
-    spans = [(index, one.span) for index, one in enumerate(bars) if one.span is not None]
-    marks = [(index, one.mark) for index, one in enumerate(bars) if one.mark is not None]
+    number, labels, values = len(bars), [label(bar.label) for bar in bars], [bar.value for bar in bars]
+    shown = [spell(bar.shown, PERCENT) for bar in bars]
+    spans = [(index, bar.span) for index, bar in enumerate(bars) if bar.span is not None]
+    marks = [(index, bar.mark) for index, bar in enumerate(bars) if bar.mark is not None]
     least = min(0.0, *values, *(low for _, (low, _) in spans))
     most = max(0.0, *values, *(mark for _, mark in marks), *(high for _, (_, high) in spans))
     room = (most - least or 1.0) * 0.16
@@ -66,12 +66,12 @@ def _bars(chart: Bars, height: int) -> Any:
             "y": list(range(number)),
             "right": values,
             "words": [f"{name}: {value}" for name, value in zip(labels, shown, strict=True)],
-            "fill_color": [ORANGE if one.loud else BLUE for one in bars],
+            "fill_color": [ORANGE if bar.loud else BLUE for bar in bars],
         }
     )
     drawn = plot.hbar(y="y", right="right", left=0, height=0.6, source=source, fill_color="fill_color", line_color=None)
-    ends = [percent(one.value) if chart.percent else said for one, said in zip(bars, shown, strict=True)]
-    tops = [max(one.value, one.span[1]) if one.span else one.value for one in bars]
+    ends = [percent(bar.value) if chart.percent else said for bar, said in zip(bars, shown, strict=True)]
+    tops = [max(bar.value, bar.span[1]) if bar.span else bar.value for bar in bars]
     plot.text(
         x=[top if value >= 0 else value for top, value in zip(tops, values, strict=True)],
         y=list(range(number)),
@@ -178,17 +178,17 @@ def _matrix(chart: Matrix, height: int) -> Any:
         y_range=_range(len(rows) - 0.5, -0.5),
         x_axis_location="above",
     )
-    most = max((one[2] for one in chart.values), default=1.0) or 1.0
-    depth = [0.12 + 0.88 * math.sqrt(one[2] / most) for one in chart.values]
+    most = max((value[2] for value in chart.values), default=1.0) or 1.0
+    depth = [0.12 + 0.88 * math.sqrt(value[2] / most) for value in chart.values]
     source = ColumnDataSource(
         {
-            "x": [one[1] for one in chart.values],
-            "y": [one[0] for one in chart.values],
+            "x": [value[1] for value in chart.values],
+            "y": [value[0] for value in chart.values],
             "alpha": depth,
-            "words": [f"{rows[one[0]]} of {columns[one[1]]}: {one[3]}" for one in chart.values],
-            "text": [f"{one[2]:,.0f}" for one in chart.values],
-            "fill_color": [ORANGE if one[4] else BLUE for one in chart.values],
-            "text_color": [PANEL if one > 0.6 else INK for one in depth],
+            "words": [f"{rows[value[0]]} of {columns[value[1]]}: {value[3]}" for value in chart.values],
+            "text": [f"{value[2]:,.0f}" for value in chart.values],
+            "fill_color": [ORANGE if value[4] else BLUE for value in chart.values],
+            "text_color": [PANEL if number > 0.6 else INK for number in depth],
         }
     )
     cells = plot.rect(
@@ -224,9 +224,13 @@ def _matrix(chart: Matrix, height: int) -> Any:
 
 def _points(chart: Scatter, height: int) -> Any:
     reach = max(
-        [*(abs(one[1]) for one in (*chart.loud, *chart.quiet)), *(abs(one[2] + one[3]) for one in chart.lines), 1.0]
+        [
+            *(abs(item[1]) for item in (*chart.loud, *chart.quiet)),
+            *(abs(line[2] + line[3]) for line in chart.lines),
+            1.0,
+        ]
     )
-    last = max([*(one[1] for one in chart.lines), 0.0])
+    last = max([*(line[1] for line in chart.lines), 0.0])
     plot = _plot(
         height or 260,
         x_range=_range(-max(1.0, last * 0.02), last + max(1.0, last * 0.02)),
@@ -242,12 +246,12 @@ def _points(chart: Scatter, height: int) -> Any:
         most = max(number for *_, number in chart.boxes)
         source = ColumnDataSource(
             {
-                "left": [one[0] for one in chart.boxes],
-                "right": [one[1] for one in chart.boxes],
-                "bottom": [one[2] for one in chart.boxes],
-                "top": [one[3] for one in chart.boxes],
-                "alpha": [round(0.15 + 0.85 * math.log1p(one[4]) / math.log1p(most), 3) for one in chart.boxes],
-                "words": [f"{one[4]:,} shards" for one in chart.boxes],
+                "left": [box[0] for box in chart.boxes],
+                "right": [box[1] for box in chart.boxes],
+                "bottom": [box[2] for box in chart.boxes],
+                "top": [box[3] for box in chart.boxes],
+                "alpha": [round(0.15 + 0.85 * math.log1p(box[4]) / math.log1p(most), 3) for box in chart.boxes],
+                "words": [f"{box[4]:,} shards" for box in chart.boxes],
             }
         )
         hovered.append(
@@ -265,9 +269,9 @@ def _points(chart: Scatter, height: int) -> Any:
     for points, color, size in ((chart.quiet, BLUE, 7), (chart.loud, ORANGE, 10)):
         source = ColumnDataSource(
             {
-                "x": [one[0] for one in points],
-                "y": [one[1] for one in points],
-                "words": [spell(one[2], PERCENT) for one in points],
+                "x": [point[0] for point in points],
+                "y": [point[1] for point in points],
+                "words": [spell(point[2], PERCENT) for point in points],
             }
         )
         marker = "circle" if color == BLUE else "diamond"
@@ -303,9 +307,9 @@ def _curves(chart: Curves, height: int) -> Any:
     if chart.spans:
         source = ColumnDataSource(
             {
-                "left": [one[0] - 0.5 for one in chart.spans],
-                "right": [one[1] + 0.5 for one in chart.spans],
-                "words": [spell(one[2], PERCENT) for one in chart.spans],
+                "left": [span[0] - 0.5 for span in chart.spans],
+                "right": [span[1] + 0.5 for span in chart.spans],
+                "words": [spell(span[2], PERCENT) for span in chart.spans],
             }
         )
         shaded = plot.quad(
@@ -465,13 +469,13 @@ def _hover(plot: Any, renderers: list[Any], *, mode: Literal["mouse", "hline"]) 
 def _renumbered(value: Any, prefix: str, known: dict[str, str]) -> Any:
     """Return the item with ids of its own: Bokeh counts them over the whole process."""
     if isinstance(value, list | tuple):
-        return [_renumbered(one, prefix, known) for one in value]
+        return [_renumbered(item, prefix, known) for item in value]
     if not isinstance(value, dict):
         return value
     found = {}
-    for key, one in value.items():
-        if key in {"id", "root_id"} and isinstance(one, str) and _ID.fullmatch(one):
-            found[key] = known.setdefault(one, f"{prefix}-{len(known)}")
+    for key, item in value.items():
+        if key in {"id", "root_id"} and isinstance(item, str) and _ID.fullmatch(item):
+            found[key] = known.setdefault(item, f"{prefix}-{len(known)}")
         else:
-            found[key] = _renumbered(one, prefix, known)
+            found[key] = _renumbered(item, prefix, known)
     return found

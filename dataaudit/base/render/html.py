@@ -66,14 +66,14 @@ def shard_table(value: Mapping[str, Any], left_out: Sequence[str]) -> ShardTable
         *numbers("shard"),
         *names("split/uri"),
         *words("status"),
-        *numbers(*(one["head"] for one in columns)),
+        *numbers(*(column["head"] for column in columns)),
         *words("why it stands out"),
     )
     rows = []
     for index in range(min(ROWS, value["number"])):
         shard = value["shard"][index] if value["shard"] else index
         tone, why = value["odd"].get(str(shard), ("", ""))
-        cells = [_format(one["values"][index], one["kind"], value["hidden"]) for one in columns]
+        cells = [_format(column["values"][index], column["kind"], value["hidden"]) for column in columns]
         uri = f"{value['splits'][value['split'][index]]}/{value['uri'][index]}"
         rows.append((tone, (t.count(shard), uri, value["statuses"][value["status"][index]], *cells, why)))
     more = ""
@@ -102,7 +102,7 @@ def packed_shards(
     while _size(parts) > budget and value["number"] > 1:
         value = _kept(value, max(1, int(value["number"] * budget / _size(parts) * 0.95)))
         parts = _parts(value)
-    columns = [{name: one for name, one in column.items() if name != "values"} for column in value["columns"]]
+    columns = [{name: item for name, item in column.items() if name != "values"} for column in value["columns"]]
     head = {name: value[name] for name in ("number", "all", "hidden", "splits", "statuses")} | {"columns": columns}
     return {"head": _packed(head), **parts}, value, tuple(left_out)
 
@@ -143,7 +143,7 @@ def _kept(value: Mapping[str, Any], number: int) -> dict[str, Any]:
 def _parts(value: Mapping[str, Any]) -> dict[str, str]:
     """Return what there is one of for each row, packed one by one: so each is known by its size."""
     plain = {name: value[name] for name in ("uri", "split", "status", "shard", "odd")}
-    return {name: _packed(one) for name, one in (plain | {c["key"]: c["values"] for c in value["columns"]}).items()}
+    return {name: _packed(item) for name, item in (plain | {c["key"]: c["values"] for c in value["columns"]}).items()}
 
 
 def _size(parts: Mapping[str, str]) -> int:
@@ -164,7 +164,7 @@ _FOLDS = re.compile(r"(?<=[_/])(?=[^_/])|(?<=\w[.-])(?=[^\W\d])|(?<=[^\W\d][.-])
 _ENDLESS, _RUNS = re.compile(r"\S{25}"), re.compile(r"\s*\S{1,24}|\s+")
 _COMPARED = re.compile(r"([<>=]) (?=[-0-9])")
 """A comparator stays with its number."""
-_ESCAPES = {ord(one): f"\\u{ord(one):04x}" for one in "<>&\u2028\u2029"}
+_ESCAPES = {ord(name): f"\\u{ord(name):04x}" for name in "<>&\u2028\u2029"}
 
 
 def html(line: Line) -> str:
@@ -186,14 +186,14 @@ def render(page: Page) -> str:
     packed, shards = _shards(page)
     body = environment.get_template("page.html.j2").render(
         page=page,
-        titles={one.id: one.title for one in page.sections},
+        titles={section.id: section.title for section in page.sections},
         kind_of=lambda block: type(block).__name__,
-        is_cell=lambda one: isinstance(one, Cell),
+        is_cell=lambda item: isinstance(item, Cell),
         says=says,
         shards=shards,
     )
     data = embedded_json(packed)
-    charts = embedded_json([chart_item(one) for one in page.charts])
+    charts = embedded_json([chart_item(figure) for figure in page.charts])
     scripts = [_asset(name) for name in _SCRIPTS]
     library, library_hash = _bokeh() if page.charts else ("", "")
     nonce = _hash(body + charts + data)[:32]
@@ -240,15 +240,15 @@ def says(figure: Figure) -> str:
     """Return a chart in words."""
     if figure.says or not isinstance(figure.chart, Bars):
         return spell(figure.says, PERCENT)
-    return "; ".join(f"{label(one.label)} {spell(one.shown, PERCENT)}" for one in figure.chart.bars[:_SAID])
+    return "; ".join(f"{label(bar.label)} {spell(bar.shown, PERCENT)}" for bar in figure.chart.bars[:_SAID])
 
 
 def _shards(page: Page) -> tuple[dict[str, str], ShardTable | None]:
     """Return the table of all shards, packed for the script, and its first rows; nothing without one."""
-    found = (one for section in page.sections for one in section.blocks if isinstance(one, Shards))
-    if (block := next(found, None)) is None:
+    found = (block for section in page.sections for block in section.blocks if isinstance(block, Shards))
+    if (shards := next(found, None)) is None:
         return {}, None
-    parts, values, left_out = packed_shards(block.values)
+    parts, values, left_out = packed_shards(shards.values)
     return parts, shard_table(values, left_out)
 
 

@@ -54,7 +54,7 @@ def fold(text: str, width: int) -> list[str]:
         if rest[stop] != " ":
             blank = rest.rfind(" ", 0, stop) + 1
             nice = max(rest.rfind(mark, 0, stop) for mark in _BREAKS) + 1
-            stop = next((one for one in (blank, nice) if one > width // 3), stop)
+            stop = next((number for number in (blank, nice) if number > width // 3), stop)
         pieces.append(rest[:stop].rstrip())
         rest = rest[stop:].lstrip()
     return [*pieces, rest] if rest or not pieces else pieces
@@ -255,7 +255,7 @@ def spell(line: Line, style: Style = PLAIN) -> str:
         case Number(value=value, unit=unit, signed=signed):
             return style.words(_number(value, unit, style, signed=signed))
         case Interval(low=low, high=high, unit=unit, signed=signed):
-            bounds = [_number(one, unit, style, signed=signed) for one in (low, high)]
+            bounds = [_number(item, unit, style, signed=signed) for item in (low, high)]
             return style.words(t.NOTHING if t.NOTHING in bounds else " to ".join(bounds))
         case str():
             return style.words(line)

@@ -35,7 +35,7 @@ def markdown(line: Line) -> str:
 
 def cells(values: Iterable[Line | Cell], *, asides: bool = False) -> str:
     """Return a line of a table; ``asides`` says whether what cells say in small print is in it."""
-    return f"| {' | '.join(cell(one, asides=asides) for one in values)} |"
+    return f"| {' | '.join(cell(value, asides=asides) for value in values)} |"
 
 
 def cell(one: Line | Cell, *, asides: bool = False) -> str:
@@ -83,7 +83,7 @@ def _lines(block: Block, most: int | None, rest: str) -> list[str]:
         case Prose(text=text):
             return [markdown(text)] if text else []
         case Points(items=items):
-            return [f"- {markdown(one.text)}" for one in items]
+            return [f"- {markdown(point.text)}" for point in items]
         case Facts(pairs=pairs):
             return list(map(_fact, pairs))
     return []

@@ -92,7 +92,9 @@ def _html(block: Block) -> str:
         case Prose(text=text):
             return f"<p>{_text(text)}</p>" if text else ""
         case Points(items=items, title=title):
-            points = "".join(f"<li><b{_style(one.tone)}>{_WORDS[one.tone]}</b> {_text(one.text)}</li>" for one in items)
+            points = "".join(
+                f"<li><b{_style(point.tone)}>{_WORDS[point.tone]}</b> {_text(point.text)}</li>" for point in items
+            )
             return f"{_title(title)}<ul>{points}</ul>" if points else ""
         case Facts(pairs=pairs, title=title):
             rows = "".join(f"<tr><th{_aligned('name')}>{_text(name)}</th>{_cell(value)}</tr>" for name, value in pairs)
@@ -111,10 +113,10 @@ def _table(shown: Table) -> str:
     kinds = [column.kind for column in shown.columns]
     heads = "".join(f"<th{_aligned(column.kind)}>{_text(column.head)}</th>" for column in shown.columns)
     body = "".join(
-        f"<tr>{''.join(_cell(one, kind) for one, kind in zip(row, kinds, strict=True))}</tr>" for row in rows
+        f"<tr>{''.join(_cell(item, kind) for item, kind in zip(row, kinds, strict=True))}</tr>" for row in rows
     )
     notes = "".join(
-        f"<p>{_text(one)}</p>" for one in (left_out(shown, len(first(shown.rows, _ROWS))), shown.note) if one
+        f"<p>{_text(item)}</p>" for item in (left_out(shown, len(first(shown.rows, _ROWS))), shown.note) if item
     )
     return f"{_title(shown.title)}<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{notes}"
 

@@ -46,7 +46,7 @@ def render(
 ) -> str:
     """Return a title and blocks as a page."""
     columns = width or terminal_width()
-    parts = [part for one in blocks for part in parts_of(one, columns, most, rest)]
+    parts = [part for block in blocks for part in parts_of(block, columns, most, rest)]
     return page(title, *parts)
 
 
@@ -140,7 +140,7 @@ def _grid(shown: Table, body: Sequence[Row], width: int) -> list[str]:
     padded = [[""] * (depth - len(head)) + head for head in broken]
     right = [kind == "number" for kind in kinds]
     lines = [_line(right, [head[level] for head in padded], widths, gap) for level in range(depth)]
-    lines.append(_INDENT + gap.join("-" * one for one in widths))
+    lines.append(_INDENT + gap.join("-" * number for number in widths))
     for row in rows:
         folded = [fold(cell, widths[index]) if folds[index] else [cell] for index, cell in enumerate(row)]
         depth = max(map(len, folded))
@@ -167,10 +167,10 @@ def _fit(folds: Sequence[bool], natural: Sequence[int], least: Sequence[int], wi
     """Return the widths of the columns and the gap between them."""
     for floor, gap in ((24, 2), (16, 2), (12, 1)):
         widths = list(natural)
-        floors = [max(least[index], min(floor, one)) for index, one in enumerate(natural)]
+        floors = [max(least[index], min(floor, number)) for index, number in enumerate(natural)]
         room = width - gap * (len(widths) - 1)
         while sum(widths) > room:
-            wide = [index for index, one in enumerate(widths) if folds[index] and one > floors[index]]
+            wide = [index for index, number in enumerate(widths) if folds[index] and number > floors[index]]
             if not wide:
                 break
             widths[max(wide, key=lambda index: widths[index])] -= 1
@@ -201,7 +201,7 @@ def plot_lines(
 
     A column stands for as many steps as have to share it: its mean of quiet values, and its largest loud one.
     """
-    points = [one for one in zip(steps, values, loud, strict=True) if math.isfinite(one[1])]
+    points = [item for item in zip(steps, values, loud, strict=True) if math.isfinite(item[1])]
     if not points:
         return []
     low, high = min(value for _, value, _ in points), max(value for _, value, _ in points)

@@ -78,8 +78,8 @@ def render_text(difference: Difference, *, everything: bool = False, width: int 
     columns, extent = width or terminal_width(), _WHOLE if everything else _SHORT
     title = say("{}: {}", words.sides(difference), words.verdict(difference))
     parts = _parts(difference, extent)
-    shown = (lines for one in parts for lines in parts_of(one, columns, extent.rows, "; --all lists them"))
-    why = [line for one in _causes(difference) for line in prose_lines(one.text, columns)]
+    shown = (lines for part in parts for lines in parts_of(part, columns, extent.rows, "; --all lists them"))
+    why = [line for point in _causes(difference) for line in prose_lines(point.text, columns)]
     return page(title, fact_lines(_sides(difference).pairs, columns), section("Why", why), *shown)
 
 
@@ -99,7 +99,7 @@ def difference_blocks(difference: Difference) -> Section:
     """Return what a notebook shows of a difference."""
     title = say("{}: {}", words.sides(difference), words.verdict(difference))
     blocks: tuple[Block, ...] = (Points(items=_causes(difference)), _sides(difference))
-    blocks += tuple(block for one in _parts(difference, _SHORT) for block in one.blocks)
+    blocks += tuple(block for part in _parts(difference, _SHORT) for block in part.blocks)
     return Section(id="changes", title=title, tone=_TONES[difference.proposal.bump], blocks=blocks)
 
 
@@ -124,18 +124,25 @@ def change_section(difference: Difference) -> Section:
         lead = say("{} The least version for it is {}.", lead, Name(proposal.version, 40))
     if warning:
         lead = say("{} But {}.", lead, warning)
-    causes = tuple(one for one in _causes(difference) if one.tone != "bad")
+    causes = tuple(point for point in _causes(difference) if point.tone != "bad")
     blocks: list[Block] = (
-        [Points(title="Why", items=tuple(replace(one, section="changes") for one in causes))] if causes else []
+        [Points(title="Why", items=tuple(replace(point, section="changes") for point in causes))] if causes else []
     )
     for part in _parts(difference, _PAGE):
         for block in part.blocks:
             blocks += _opened(block) if isinstance(block, Table) and block.title == _METRICS else [block]
-    moved = [one for one in difference.drifts if one.kl is not None]
-    top = max(moved, key=lambda one: one.kl or 0.0, default=None)
+    moved = [drift for drift in difference.drifts if drift.kl is not None]
+    top = max(moved, key=lambda item: item.kl or 0.0, default=None)
     if top is not None and top.top:
         tokens = [
-            MovedToken(text_or_id(one.piece, one.token), one.old, one.new, one.kl, one.js) for one in top.top[:_TOKENS]
+            MovedToken(
+                text_or_id(token_shift.piece, token_shift.token),
+                token_shift.old,
+                token_shift.new,
+                token_shift.kl,
+                token_shift.js,
+            )
+            for token_shift in top.top[:_TOKENS]
         ]
         title = say("Tokens that moved most in {}", _place(top))
         blocks.append(tokens_that_moved("chart-changes", title, tokens, "before", "now"))
@@ -156,14 +163,16 @@ def _opened(table: Table) -> list[Block]:
 
 def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
     old, new = difference.old, difference.new
-    sides = (say("{} {} ({})", Name(one.name, name), Name(one.version, name), Name(one.id[:19])) for one in (old, new))
+    sides = (
+        say("{} {} ({})", Name(side.name, name), Name(side.version, name), Name(side.id[:19])) for side in (old, new)
+    )
     lines = [f"## Data: {md.markdown(words.verdict(difference, name))}", ""]
     lines.append(f"From {' to '.join(map(md.markdown, sides))}")
     if difference.equal:
         return lines
     if warning := words.complaint(difference):
         lines += ["", f"**Version: {warning}.**"]
-    lines += ["", *(f"- {md.markdown(one.text)}" for one in _causes(difference) if one.tone != "bad")]
+    lines += ["", *(f"- {md.markdown(point.text)}" for point in _causes(difference) if point.tone != "bad")]
     for part in _parts(difference, _Extent(rows=limit, places=limit, name=name)):
         own = md.lines_of(part.blocks, limit)
         lines += ["", *(own if part.id == "totals" else md.folded(str(part.title), own))] if own else []
@@ -193,8 +202,8 @@ def _causes(difference: Difference) -> tuple[Point, ...]:
     """Return why the bump is due, and before it what is wrong with the versions."""
     warning = words.complaint(difference)
     causes = [
-        Point(text=f"{one.bump}: {one.text}{'' if one.proven else ' (not proven)'}", tone=_TONES[one.bump])
-        for one in difference.proposal.causes
+        Point(text=f"{cause.bump}: {cause.text}{'' if cause.proven else ' (not proven)'}", tone=_TONES[cause.bump])
+        for cause in difference.proposal.causes
     ]
     return (*((Point(text=f"VERSION: {warning}.", tone="bad"),) if warning else ()), *causes)
 
@@ -237,8 +246,8 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         return
     same = difference.unchanged_shards
     counts = tuple(
-        (words.FATES[one.fate], one.old_shards, one.new_shards, one.old_documents, one.new_documents)
-        for one in difference.fates
+        (words.FATES[fate.fate], fate.old_shards, fate.new_shards, fate.old_documents, fate.new_documents)
+        for fate in difference.fates
     )
     yield Table(
         title="Shards, by what became of them",
@@ -259,8 +268,8 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         **rows_of(difference.shards, row, extent.rows),
         noun="shard",
     )
-    for one in difference.recuts[: extent.places]:
-        yield from (Prose(text=text) for text in _recut(one, extent.name))
+    for recut in difference.recuts[: extent.places]:
+        yield from (Prose(text=text) for text in _recut(recut, extent.name))
     if len(difference.recuts) > extent.places:
         yield Prose(text=f"and {t.plural(len(difference.recuts) - extent.places, 'more split')}")
 
@@ -303,12 +312,19 @@ def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
         listed = join(", ", (say("{} {}", Name(metric, name), number) for metric, number in metrics.items()))
         records = t.plural(sum(metrics.values()), "record")
         yield Prose(text=say("{} {}: {}", records, words.apart_words(fate, reason), listed))
-    rest = [one for one in difference.metrics if one.fate not in words.SIGNED]
+    rest = [metric_change for metric_change in difference.metrics if metric_change.fate not in words.SIGNED]
     if extent.listed and rest:
         yield Table(
             title="Records without a difference",
             columns=(*names("metric", "where"), *old_new, *names("why")),
-            **rows_of(rest, lambda one: (*start(one), words.apart_words(one.fate, one.reason)), extent.rows),
+            **rows_of(
+                rest,
+                lambda metric_change: (
+                    *start(metric_change),
+                    words.apart_words(metric_change.fate, metric_change.reason),
+                ),
+                extent.rows,
+            ),
             noun="record",
             folded=True,
         )
@@ -347,7 +363,7 @@ def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
         return split, source, *counts, words.REASONS.get(one.reason, "")
 
     heads = ("tokens, old", "tokens, new", "KL, new to old", "Jensen-Shannon", "KL by chance")
-    floored = any(one.floor for one in difference.drifts[: extent.rows])
+    floored = any(drift.floor for drift in difference.drifts[: extent.rows])
     note = (
         "KL by chance, >=: with tokens drawn one by one. Documents repeat their words, so chance gives several"
         " times as much; a build with `reference` set to the old manifest measures it."
@@ -359,15 +375,15 @@ def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
         noun="place",
         note=note if floored else "",
     )
-    numbered = [one for one in difference.drifts if one.kl is not None]
-    sources = [one for one in numbered if one.source is not None]
-    for one in numbered if extent == _WHOLE else (sources or numbered)[: min(extent.places, 2)]:
+    numbered = [drift for drift in difference.drifts if drift.kl is not None]
+    sources = [drift for drift in numbered if drift.source is not None]
+    for drift in numbered if extent == _WHOLE else (sources or numbered)[: min(extent.places, 2)]:
         tokens = (
             say("{} ({})", Name(text_or_id(shift.piece, shift.token), 24), "+" if shift.kl > 0 else "-")
-            for shift in one.top[:_SAID]
+            for shift in drift.top[:_SAID]
         )
         text = "tokens that moved most in {} (+ more often, - less): {}"
-        yield Prose(text=say(text, _place(one), join(", ", tokens)))
+        yield Prose(text=say(text, _place(drift), join(", ", tokens)))
 
 
 def _place(drift: Drift) -> Line:
@@ -384,7 +400,12 @@ def _settings(difference: Difference, extent: _Extent) -> Table:
         columns=(*word_columns("in"), *names("setting", "old", "new")),
         **rows_of(
             difference.settings,
-            lambda one: (one.area, Name(one.name, extent.name), _value(one.old, cut), _value(one.new, cut)),
+            lambda setting: (
+                setting.area,
+                Name(setting.name, extent.name),
+                _value(setting.old, cut),
+                _value(setting.new, cut),
+            ),
             extent.rows,
         ),
         noun="setting",

@@ -182,7 +182,7 @@ def compare(old: Manifest, new: Manifest, *, hidden: Hidden) -> Difference:
     gone = _splits(tables[0], [pair.old for pair in pairs if pair.kind in _OLD_GONE])
     come = _splits(tables[1], [pair.new for pair in pairs if pair.kind in _NEW_COME])
     recut = recuts(old, new, gone & come, meaning)
-    pairs = _with_recuts(pairs, tables, {one.split for one in recut if one.consistent})
+    pairs = _with_recuts(pairs, tables, {item.split for item in recut if item.consistent})
     tallies = [_tally(pair, tables) for pair in pairs if pair.kind is not None and len(pair.old)]
     roles = {split.name: split.held_out for split in old.core.splits}
     changed_roles = sum(roles.get(split.name, split.held_out) != split.held_out for split in new.core.splits)
@@ -231,15 +231,15 @@ def _with_recuts(pairs: list[Pairs], tables: Sequence[pa.Table], splits: set[str
         kept.append(Pairs(kind=pair.kind, old=pair.old[~explained], new=pair.new[~explained]))
         moved.append((pair.old[explained], pair.new[explained]))
     if moved:
-        old, new = (np.concatenate([one[side] for one in moved]) for side in (0, 1))
+        old, new = (np.concatenate([item[side] for item in moved]) for side in (0, 1))
         kept.append(Pairs(kind=ShardChangeKind.RECUT, old=old, new=new))
     return sorted(kept, key=lambda pair: -1 if pair.kind is None else _ORDER[pair.kind])
 
 
 def _less(recut: Sequence[Recut], gone: set[str]) -> bool:
     """Return whether it is shown that documents of removed and changed shards are not all there any more."""
-    explained = {one.split for one in recut if one.consistent}
-    doubtful = {one.split for one in recut if not one.fell}
+    explained = {item.split for item in recut if item.consistent}
+    doubtful = {item.split for item in recut if not item.fell}
     return bool(gone - doubtful) or not gone - explained
 
 
@@ -324,11 +324,11 @@ def _side(manifest: Manifest) -> Side:
 
 def settings(old: Manifest, new: Manifest) -> tuple[Setting, ...]:
     """Return every setting that differs, sorted by area and name."""
-    one, other = dict(_settings(old)), dict(_settings(new))
+    record, other = dict(_settings(old)), dict(_settings(new))
     found = [
-        Setting(area=area, name=name, old=_text(one, (area, name)), new=_text(other, (area, name)))
-        for area, name in one.keys() | other.keys()
-        if one.get((area, name), _ABSENT) != other.get((area, name), _ABSENT)
+        Setting(area=area, name=name, old=_text(record, (area, name)), new=_text(other, (area, name)))
+        for area, name in record.keys() | other.keys()
+        if record.get((area, name), _ABSENT) != other.get((area, name), _ABSENT)
     ]
     return tuple(sorted(found, key=lambda setting: (setting.area, setting.name)))
 
@@ -376,5 +376,5 @@ def no_mismatch() -> Iterator[None]:
 def load_pair(old: Path | Manifest, new: Path | Manifest, *, hidden: Hidden) -> Difference:
     """Load two manifests, as far as they are not loaded yet, and compare them."""
     with no_mismatch():
-        sides = [load_manifest(one) if isinstance(one, Path) else one for one in (old, new)]
+        sides = [load_manifest(path) if isinstance(path, Path) else path for path in (old, new)]
         return compare(sides[0], sides[1], hidden=hidden)

@@ -367,7 +367,7 @@ def _plain(value: Any) -> Any:
     elif isinstance(value, Mapping):
         plain = {name: _plain(value[name]) for name in sorted(value)}
     else:
-        plain = [_plain(one) for one in value]
+        plain = [_plain(item) for item in value]
     return plain
 
 
@@ -377,7 +377,7 @@ def _schema(kind: Any, definitions: Json) -> Json:
     if kind in _SIMPLE:
         schema: Json = {"type": _SIMPLE[kind]}
     elif origin in {Union, UnionType}:
-        schema = {"anyOf": [_schema(one, definitions) for one in inner]}
+        schema = {"anyOf": [_schema(item, definitions) for item in inner]}
     elif origin is Literal:
         schema = {"enum": list(inner)}
     elif origin is tuple:
@@ -385,7 +385,7 @@ def _schema(kind: Any, definitions: Json) -> Json:
     elif origin is Mapping:
         schema = {"type": "object", "additionalProperties": _schema(inner[1], definitions)}
     elif isinstance(kind, type) and issubclass(kind, StrEnum):
-        schema = {"enum": [str(one) for one in kind]}
+        schema = {"enum": [str(member) for member in kind]}
     else:
         schema = _defined(kind, definitions)
     return schema
@@ -398,7 +398,7 @@ def _defined(kind: Any, definitions: Json) -> Json:
         definitions[name] = {}  # a class may hold itself
         properties = {key: _schema(hint, definitions) for key, hint in get_type_hints(kind).items()}
         if kind is Scope:
-            properties = {key: one["anyOf"][0] for key, one in properties.items()}
+            properties = {key: property_["anyOf"][0] for key, property_ in properties.items()}
         definitions[name] = {
             "type": "object",
             "properties": properties,

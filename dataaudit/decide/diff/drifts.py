@@ -104,15 +104,15 @@ def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[
         return [_without((None, None), OTHER_TOKENIZER, old.core.totals.tokens, new.core.totals.tokens)], 0
     if _same_table(old, new, "histogram") and _same_table(old, new, "sources"):
         return [], len(_places(old))
-    one, other = Histogram(old), Histogram(new)
-    if one.empty or other.empty:
-        if one.empty and other.empty and not old.core.totals.tokens and not new.core.totals.tokens:
+    histogram, other = Histogram(old), Histogram(new)
+    if histogram.empty or other.empty:
+        if histogram.empty and other.empty and not old.core.totals.tokens and not new.core.totals.tokens:
             return [], 0
         return [_without((None, None), NO_HISTOGRAM, old.core.totals.tokens, new.core.totals.tokens)], 0
     biases = _biases(new) if old.id in new.core.parents and len(new.core.parents) == 1 else {}
     pieces = _pieces(old) | _pieces(new)
-    places = sorted(one.places | other.places, key=lambda at: (at[0] or "", at[1] or ""))
-    made = (_drift(place, one, other, biases, pieces) for place in places)
+    places = sorted(histogram.places | other.places, key=lambda at: (at[0] or "", at[1] or ""))
+    made = (_drift(place, histogram, other, biases, pieces) for place in places)
     found = sorted((drift for drift in made if drift is not None), key=_order)
     return found, len(places) - len(found)
 
@@ -192,8 +192,8 @@ def _places(manifest: Manifest) -> set[_Place]:
 
 
 def _same_table(old: Manifest, new: Manifest, name: str) -> bool:
-    one, other = old.core.tables.get(name), new.core.tables.get(name)
-    return one is not None and other is not None and one.digest == other.digest
+    item, other = old.core.tables.get(name), new.core.tables.get(name)
+    return item is not None and other is not None and item.digest == other.digest
 
 
 def _pieces(manifest: Manifest) -> dict[int, str]:
@@ -287,9 +287,9 @@ def _further(old: Manifest, new: Manifest, split: str, meaning: Meaning, histogr
     if not meaning.same_tokenizer:
         checks += [(TOKENS, None, "other tokenizer"), (LENGTHS, None, "other tokenizer")]
     else:
-        one, other = histograms()
-        counted = not one.empty and not other.empty
-        checks.append((TOKENS, one.same(other, split), "") if counted else (TOKENS, None, "not counted in both"))
+        histogram, other = histograms()
+        counted = not histogram.empty and not other.empty
+        checks.append((TOKENS, histogram.same(other, split), "") if counted else (TOKENS, None, "not counted in both"))
         checks.append((LENGTHS, _same_rows(old, new, "lengths", split), ""))
     if meaning.same_languages():
         checks.append((LANGUAGES, _same_rows(old, new, "languages", split), ""))
@@ -313,18 +313,18 @@ def _fell(old: Manifest, new: Manifest, split: str, meaning: Meaning, histograms
         return True
     if not meaning.same_tokenizer:
         return False
-    one, other = histograms()
-    return not one.empty and not other.empty and one.exceeds(other, split)
+    histogram, other = histograms()
+    return not histogram.empty and not other.empty and histogram.exceeds(other, split)
 
 
 def _same_rows(old: Manifest, new: Manifest, name: str, split: str, columns: list[str] | None = None) -> bool:
     """Return whether a table has the same rows of a split in both."""
     if columns is None and _digest(old, name) == _digest(new, name):
         return True
-    one, other = (_rows(manifest, name, split) for manifest in (old, new))
+    item, other = (_rows(manifest, name, split) for manifest in (old, new))
     if columns is not None:
-        one, other = one.select(columns), other.select(columns)
-    return bool(one.equals(other))
+        item, other = item.select(columns), other.select(columns)
+    return bool(item.equals(other))
 
 
 def _rows(manifest: Manifest, name: str, split: str) -> pa.Table:
@@ -343,8 +343,8 @@ def _same_records(
     """Return whether records of a split have the same values, and why that is not known."""
     held = []
     for manifest in (old, new):
-        chosen = ((one, one.scope) for one in manifest.metrics(metric, stat) if one.scope.split == split)
-        values = {(scope.source, scope.rule, one.version): one.value for one, scope in chosen}
+        chosen = ((item, item.scope) for item in manifest.metrics(metric, stat) if item.scope.split == split)
+        values = {(scope.source, scope.rule, item.version): item.value for item, scope in chosen}
         held.append({key: value for key, value in values.items() if sources or key[0] is None})
     if not held[0] or not held[1]:
         return None, "not counted in both"

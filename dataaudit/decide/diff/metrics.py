@@ -75,20 +75,20 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
     documents are never taken for moved, as they all hold the same, nor for changed: one that lost all its documents is
     removed, and an empty one added.
     """
-    one, other = _sides(old, new)
-    same = _pair(one, other, one.place, other.place, one.content, other.content)
-    moved = _pair(one, other, one.split, other.split, one.content, other.content, holding=True)
+    item, other = _sides(old, new)
+    same = _pair(item, other, item.place, other.place, item.content, other.content)
+    moved = _pair(item, other, item.split, other.split, item.content, other.content, holding=True)
     repacked = [_stored_otherwise(old, new, pairs) for pairs in (same, moved)]
     yield Pairs(kind=None, old=same[0][~repacked[0]], new=same[1][~repacked[0]])
     yield Pairs(kind=ShardChangeKind.MOVED, old=moved[0][~repacked[1]], new=moved[1][~repacked[1]])
     both = [np.concatenate([same[side][repacked[0]], moved[side][repacked[1]]]) for side in (0, 1)]
     yield Pairs(kind=ShardChangeKind.REPACKED, old=both[0], new=both[1])
-    nothing = np.zeros_like(one.split), np.zeros_like(other.split)
-    moved = _pair(one, other, *nothing, one.content, other.content, holding=True)
+    nothing = np.zeros_like(item.split), np.zeros_like(other.split)
+    moved = _pair(item, other, *nothing, item.content, other.content, holding=True)
     yield Pairs(kind=ShardChangeKind.MOVED_SPLIT, old=moved[0], new=moved[1])
-    named = np.zeros_like(one.place), np.zeros_like(other.place)
-    left, right = _pair(one, other, one.place, other.place, *named, holding=True)
-    was, is_now = one.read[left], other.read[right]
+    named = np.zeros_like(item.place), np.zeros_like(other.place)
+    left, right = _pair(item, other, item.place, other.place, *named, holding=True)
+    was, is_now = item.read[left], other.read[right]
     for kind, chosen in (
         (ShardChangeKind.CHANGED, was & is_now),
         (ShardChangeKind.LOST, was & ~is_now),
@@ -96,7 +96,7 @@ def match(old: pa.Table, new: pa.Table) -> Iterator[Pairs]:
         (ShardChangeKind.UNKNOWN, ~was & ~is_now),
     ):
         yield Pairs(kind=kind, old=left[chosen], new=right[chosen])
-    gone, come = np.flatnonzero(one.left), np.flatnonzero(other.left)
+    gone, come = np.flatnonzero(item.left), np.flatnonzero(other.left)
     yield Pairs(kind=ShardChangeKind.REMOVED, old=gone, new=np.full_like(gone, -1))
     yield Pairs(kind=ShardChangeKind.ADDED, old=np.full_like(come, -1), new=come)
 
@@ -239,8 +239,8 @@ def _differ(tables: tuple[pa.Table, pa.Table], left: np.ndarray, right: np.ndarr
     """bool[n]: whether anything that is shown differs between two records of one name, of which one has a value."""
     found = np.zeros(len(left), dtype=bool)
     for name in _SHOWN:
-        one, other = codes(*(table[name] for table in tables))
-        found |= one[left] != other[right]
+        values, other = codes(*(table[name] for table in tables))
+        found |= values[left] != other[right]
     valued = [table["value"].is_valid().to_numpy() for table in tables]
     return np.asarray(found & (valued[0][left] | valued[1][right]))
 
@@ -366,7 +366,7 @@ def ordered(changes: Sequence[MetricChange]) -> list[MetricChange]:
     for key, change in held:
         kind = (key[0], change.metric)
         again = [(*kind, *same) for same in _sayings(change)]
-        if any(one in said for one in again):
+        if any(item in said for item in again):
             turn = len(changes)
         else:
             counted[kind] = counted.get(kind, 0) + 1
@@ -387,7 +387,9 @@ def _order(change: MetricChange) -> tuple[Any, ...]:
 
 def _is_mixture(metric: str) -> bool:
     """Return whether a metric says which share of the corpus its parts are."""
-    return metric in METRICS and any(one.is_amount and one.unit == "ratio" for one in METRICS[metric].statistics)
+    return metric in METRICS and any(
+        statistic.is_amount and statistic.unit == "ratio" for statistic in METRICS[metric].statistics
+    )
 
 
 def _strength(change: MetricChange) -> tuple[int, float]:

@@ -73,7 +73,7 @@ def verdict(difference: Difference, name: int = NAME) -> Line:
 def sides(difference: Difference) -> Line:
     """Return names and versions of both manifests."""
     both = (difference.old, difference.new)
-    return join(" -> ", (say("{} {}", Name(one.name, NAME), Name(one.version, NAME)) for one in both))
+    return join(" -> ", (say("{} {}", Name(side.name, NAME), Name(side.version, NAME)) for side in both))
 
 
 def complaint(difference: Difference) -> str:

@@ -61,7 +61,7 @@ def _drawn(called: str, metric: str, stat: str, unit: str = "ratio", *, at_least
 _SOURCE = {"per": "source"}
 _SIMILAR = {"per": ["set", "entity"], "rule": "similar"}
 DRAWN: tuple[Rule, ...] = (
-    *(_drawn(one, one, "count", one, at_least=True) for one in ("documents", "bytes", "tokens")),
+    *(_drawn(item, item, "count", item, at_least=True) for item in ("documents", "bytes", "tokens")),
     _drawn("exact-duplicates", "exact_dup_rate", "rate", scope=_SOURCE),
     _drawn("near-duplicates", "near_dup_rate", "rate", scope=_SOURCE),
     _drawn("near-duplicates-recall", "near_dup_rate", "recall", at_least=True, severity="warn", required=False),
@@ -105,7 +105,7 @@ def draft(manifest: Manifest) -> str:
 def draft_of(facts: Facts) -> str:
     """Return the policy of what is known of a manifest: see :func:`draft`."""
     bounds, changes = candidates()
-    results = {one.rule.name: one for one in evaluate(_asked(), facts, on=_NO_DAY).rules}
+    results = {rule_result.rule.name: rule_result for rule_result in evaluate(_asked(), facts, on=_NO_DAY).rules}
     absent: list[RuleResult] = []
     held = [_bound(results[rule.name], facts) for rule in bounds]
     limits = [_limit(results[rule.name], bounds) for rule in DRAWN]
@@ -136,11 +136,11 @@ Block = str | RuleResult
 
 
 def _texts(found: Iterable[Block | None], absent: list[RuleResult]) -> Iterator[str]:
-    for one in found:
-        if isinstance(one, str):
-            yield one
-        elif one is not None:
-            absent.append(one)
+    for item in found:
+        if isinstance(item, str):
+            yield item
+        elif item is not None:
+            absent.append(item)
 
 
 def _head(facts: Facts, detectors: Mapping[str, str]) -> str:
@@ -159,7 +159,11 @@ def _head(facts: Facts, detectors: Mapping[str, str]) -> str:
         " this file, holds back:"
     )
     key = [*_comment(listed, ""), "# quarantine_list: quarantine.jsonl"] if facts.core.quarantine else []
-    demand = [*_comment(_DEMAND, ""), "detectors:", *(f"  {_scalar(one)}: {found}" for one, found in detectors.items())]
+    demand = [
+        *_comment(_DEMAND, ""),
+        "detectors:",
+        *(f"  {_scalar(detector)}: {found}" for detector, found in detectors.items()),
+    ]
     return "\n".join([*_comment(text, ""), *about, *key, *(demand if detectors else []), "", "rules:"])
 
 
@@ -238,7 +242,10 @@ def _change(result: RuleResult) -> Block:
 
 def _left_out(absent: list[RuleResult]) -> Iterator[str]:
     if absent:
-        lines = [f"#   {one.rule.name}, {one.rule.metric}.{one.rule.stat}: {_why(one.cases[0])}" for one in absent]
+        lines = [
+            f"#   {result.rule.name}, {result.rule.metric}.{result.rule.stat}: {_why(result.cases[0])}"
+            for result in absent
+        ]
         yield "\n".join(["# Not drafted, for want of a number:", *lines])
 
 
@@ -258,7 +265,7 @@ def _measured(rule: Rule, case: Case) -> str:
 
 
 def _of_parts(rule: Rule, count: int, *, at_least: bool) -> str:
-    fields = [_PARTS.get(one, one) for one in rule.scope.per]
+    fields = [_PARTS.get(item, item) for item in rule.scope.per]
     if "*" in rule.stat:
         fields.append("statistics")
     return f", the {'lowest' if at_least else 'highest'} of {count} ({' and '.join(fields)})" if count > 1 else ""

@@ -75,7 +75,8 @@ def evaluate(
             *(() if baseline is None else _remarks(now, baseline)),
         ),
         waivers=tuple(
-            WaiverResult(waiver=one, state=_waiver_state(one, on, cases.get(one.fingerprint))) for one in policy.waivers
+            WaiverResult(waiver=waiver, state=_waiver_state(waiver, on, cases.get(waiver.fingerprint)))
+            for waiver in policy.waivers
         ),
     )
 
@@ -98,7 +99,7 @@ def _unconfirmed(policy: Policy, now: Facts) -> Iterator[str]:
     """Say how many secrets are not confirmed, where the policy asks for those alone that are."""
     stats = {rule.stat for rule in policy.rules if rule.metric == _SECRETS}
     found = [now.find(_SECRETS, stat, Scope()) for stat in (_HITS, _VALIDATED)]
-    hits, validated = (0 if one is None or one.value is None else int(one.value) for one in found)
+    hits, validated = (0 if item is None or item.value is None else int(item.value) for item in found)
     if stats == {_VALIDATED} and hits > validated:
         yield (
             f"Beside {t.plural(validated, 'validated secret')} there are {hits - validated:,} hits that nothing"
@@ -117,11 +118,11 @@ def _wordless(now: Facts) -> Iterator[str]:
 
 def _remarks(now: Facts, baseline: Facts) -> Iterator[str]:
     """Say what makes a comparison empty, and which sets are others: of leaks into less there are fewer."""
-    one, other = now.subject, baseline.subject
-    if other.id == one.id:
+    subject, other = now.subject, baseline.subject
+    if other.id == subject.id:
         yield "The baseline is this manifest itself: no rule of change can fail."
-    elif other.name != one.name:
-        yield f"The baseline is of another dataset: {other.name}, this one is {one.name}."
+    elif other.name != subject.name:
+        yield f"The baseline is of another dataset: {other.name}, this one is {subject.name}."
     were = {item.name: item for item in baseline.core.protected}
     for item in now.core.protected:
         was = were.get(item.name, item)
@@ -176,7 +177,7 @@ class _Cases:
 
     def none_passes(self) -> None:
         """Have none pass: of which of them something is wrong is not known."""
-        self.cases = [one for one in self.cases if one.state != State.PASSED]
+        self.cases = [case for case in self.cases if case.state != State.PASSED]
         self.counts[State.NOT_EVALUATED] += self.counts.pop(State.PASSED, 1)
 
 
@@ -231,19 +232,19 @@ def _cases(rule: Rule, sides: _Sides) -> _Cases:
 
 def _shard_cases(rule: Rule, now: Facts) -> _Cases:
     found = _Cases()
-    for one in shard_statistics(rule):
-        known = statistic(one.metric, one.stat)
+    for item in shard_statistics(rule):
+        known = statistic(item.metric, item.stat)
         whole = None if known is None else why_not_at_all(known, now, Scope())
         if whole is None:
-            cases, counts = judge_shards(rule, one, now.shards, now.held_out)
+            cases, counts = judge_shards(rule, item, now.shards, now.held_out)
             found.cases += cases
             found.counts.update(counts)
-            if found.counts[State.PASSED] and now.is_at_least(one.metric, one.stat, Scope()):
+            if found.counts[State.PASSED] and now.is_at_least(item.metric, item.stat, Scope()):
                 found.none_passes()
-                found.cases.append(case_of(rule, one.stat, Scope(), None, _NOT_SEARCHED))
+                found.cases.append(case_of(rule, item.stat, Scope(), None, _NOT_SEARCHED))
         else:
             missed = judge(rule, whole)
-            found.cases.append(case_of(rule, one.stat, Scope(), whole, missed))
+            found.cases.append(case_of(rule, item.stat, Scope(), whole, missed))
             found.counts[missed.state] += 1
     return found
 

@@ -54,9 +54,11 @@ def evidence_columns(rules: Sequence[Rule]) -> set[str]:
     """Return the columns of the table of shards that evidence for some rules needs."""
     evidence = (METRICS[rule.metric].evidence for rule in rules)
     named = (
-        (one.column, *filter(None, [one.but])) if isinstance(one, ShardColumn) else one.columns
-        for one in evidence
-        if one is not None
+        (shard_column.column, *filter(None, [shard_column.but]))
+        if isinstance(shard_column, ShardColumn)
+        else shard_column.columns
+        for shard_column in evidence
+        if shard_column is not None
     )
     found = {column for columns in named for column in columns}
     found |= {f"{name}s" for name in PARTS for rule in rules if name in rule.scope.fields}
@@ -247,7 +249,7 @@ def _equals(shard: int, clues: Clues) -> Counts:
     contents = clues.contents()
     twins = np.flatnonzero(contents == contents[shard])
     documents = clues.facts.shards["documents"].to_numpy()
-    return "documents, the same ones", {int(one): int(documents[one]) for one in twins if one != shard}
+    return "documents, the same ones", {int(twin): int(documents[twin]) for twin in twins if twin != shard}
 
 
 def _contents(shards: pa.Table) -> np.ndarray:
@@ -298,7 +300,7 @@ def _names(shards: pa.Table) -> list[str]:
 NO_ROWS, NO_NUMBER = "no_rows", "no_number"
 BEYOND = "beyond_the_limit"
 _FOUND = LISTED.append(pa.field("certain", pa.bool_()))
-_NOUNS = {(one.metric, one.stat): one.noun for one in SHARD_STATISTICS}
+_NOUNS = {(item.metric, item.stat): item.noun for item in SHARD_STATISTICS}
 _WHOLE = -1
 """Row of a line about a whole shard."""
 _BATCH = 1 << 16
@@ -343,8 +345,11 @@ def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = No
     if verdict.passed:
         return
     every = [
-        (one, [case for case in one.cases if effect_of_case(verdict, one.rule, case) in STOPPING])
-        for one in verdict.rules
+        (
+            rule_result,
+            [case for case in rule_result.cases if effect_of_case(verdict, rule_result.rule, case) in STOPPING],
+        )
+        for rule_result in verdict.rules
     ]
     stopped = [(result, cases) for result, cases in every if cases]
     columns = evidence_columns([result.rule for result, _ in stopped]) | {"sources", "languages"}
@@ -358,9 +363,9 @@ def failing(verdict: Verdict, manifest: Manifest, baseline: Manifest | None = No
 def json_lines(found: Iterable[Failing]) -> Iterator[bytes]:
     """Yield them as JSON, one a line; the same ones give the same bytes."""
     held = bytearray()
-    for one in found:
-        line = one._asdict()
-        if not one.why:
+    for item in found:
+        line = item._asdict()
+        if not item.why:
             del line["why"]
         held += orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
         if len(held) >= _AT_ONCE:
@@ -389,7 +394,7 @@ class _Shards:
         """Return the sources, or the languages, of each shard."""
         if name not in self._parts:
             column = self._table[f"{name}s"].to_pylist()
-            self._parts[name] = [[one[name] for one in held or ()] for held in column]
+            self._parts[name] = [[item[name] for item in held or ()] for held in column]
         return self._parts[name]
 
     def of(self, scopes: Collection[Scope]) -> tuple[np.ndarray, np.ndarray]:
@@ -407,7 +412,7 @@ class _Shards:
         chosen, certain = np.zeros(number, dtype=bool), np.zeros(number, dtype=bool)
         for shard, (split, *parts) in enumerate(zip(self.splits, *held, strict=True)):
             found = [
-                not wanted.isdisjoint(product((split, None), *((one, None) for one in ones)))
+                not wanted.isdisjoint(product((split, None), *((item, None) for item in ones)))
                 for ones in product(*parts)
             ]
             chosen[shard], certain[shard] = any(found), all(found) and bool(found)
@@ -419,9 +424,9 @@ def _of_rule(rule: Rule, cases: Sequence[Case], clues: Clues, shards: _Shards) -
     found = _listed(rule, broken, clues, shards)
     for (shard, row), group in groupby(_rows(found), itemgetter(0, 1)):
         same = list(group)
-        kind = ", ".join(dict.fromkeys(one[2] for one in same))
+        kind = ", ".join(dict.fromkeys(item[2] for item in same))
         place = shards.splits[shard], shards.uris[shard], None if row == _WHOLE else row
-        yield Failing(rule.name, rule.metric, *place, kind, any(one[3] for one in same))
+        yield Failing(rule.name, rule.metric, *place, kind, any(item[3] for item in same))
     if broken and not found.num_rows:
         yield _none(rule, NO_ROWS, "no table of the manifest holds rows or shards of it")
     if without := next((case for case in cases if not is_broken(case)), None):

@@ -152,7 +152,7 @@ class Facts:
         """Return unread bytes by shard as :meth:`without_tolerated` counts them."""
         if rule.max_bad_records is None:
             return counts
-        own = {one.shard: one.size if one.share > rule.max_bad_records else 0 for one in self.partial}
+        own = {item.shard: item.size if item.share > rule.max_bad_records else 0 for item in self.partial}
         return {shard: number for shard, number in {**counts, **own}.items() if number}
 
     def is_of_unknown_size(self, metric: str, scope: Scope) -> bool:
@@ -202,17 +202,20 @@ def read_facts(
         ),
         core=core,
         held_out={split.name: split.held_out for split in core.splits},
-        sources={split: frozenset(one for (one,) in found) for split, found in sources.items()},
+        sources={split: frozenset(name for (name,) in found) for split, found in sources.items()},
         languages=_by_split(manifest.table("languages"), "source", "language"),
-        protected=tuple(one.name for one in core.protected),
+        protected=tuple(record.name for record in core.protected),
         entities={
             name: frozenset(
-                entity for one in core.detectors if one.name == metric.searches_with for entity in one.entities
+                entity
+                for detector in core.detectors
+                if detector.name == metric.searches_with
+                for entity in detector.entities
             )
             for name, metric in METRICS.items()
             if metric.searches_with
         },
-        detectable=frozenset({"und", *(code for one in core.detectors for code in one.languages)}),
+        detectable=frozenset({"und", *(code for detector in core.detectors for code in detector.languages)}),
         stages=frozenset(stage.name for stage in core.stages),
         held_out_rows={split.name: _rows(manifest, split.name) for split in core.splits if split.held_out},
         partial=_partial(manifest) if partial else (),
@@ -227,7 +230,7 @@ def read_facts(
 def _rows(manifest: Manifest, split: str) -> str:
     table = manifest.table("shards", ["split", "rows_digest"])
     digests = table.filter(pc.equal(table["split"], split))["rows_digest"].to_pylist()
-    return digest_json(sorted(one or "" for one in digests))
+    return digest_json(sorted(digest or "" for digest in digests))
 
 
 def _wordless(manifest: Manifest) -> Wordless:
@@ -322,7 +325,9 @@ def _no_amount(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
     if not records or unknown or unnamed or scope.source is scope.language is None or _is_listed(facts, scope):
         return None
     fields = scope.as_dict().keys()
-    near = (one for place, one in records.items() if place.split == scope.split and place.as_dict().keys() == fields)
+    near = (
+        metric for place, metric in records.items() if place.split == scope.split and place.as_dict().keys() == fields
+    )
     whole = facts.find(stat.metric, stat.stat, Scope(split=scope.split)) or next(near, None)
     return _zero(stat, scope, whole)
 
@@ -390,7 +395,7 @@ def compared_with(
         return Compared(reason=f"baseline_{AT_LEAST}")
     if other.value is None:
         return Compared(reason=f"baseline_{other.reason}" if other.status == "not_evaluated" else other.reason)
-    was, now = (Meant(one.unit, one.version) for one in (other, record or other))
+    was, now = (Meant(metric.unit, metric.version) for metric in (other, record or other))
     if why_not := meaning.between(was, now, stat.metric, stat.stat, scope.as_dict()):
         return Compared(reason=why_not)
     return Compared(value=other.value, denominator=other.denominator)

@@ -79,7 +79,7 @@ def judged_at_least(rule: Rule, record: Metric, found: Judgement, compared: Comp
         return found
     turns = rule.limit if rule.limit_kind == "budget" else found.baseline or 0.0
     larger = (replace(record, value=value) for value in (max(turns, record.value), _LARGEST))
-    same = {judge(rule, one, compared).state for one in larger} == {found.state}
+    same = {judge(rule, metric, compared).state for metric in larger} == {found.state}
     return replace(found, state=found.state if same else State.NOT_EVALUATED, reason=AT_LEAST)
 
 
@@ -171,7 +171,7 @@ def _distance(rule: Rule, record: Metric, compared: Compared) -> float:
     chosen = names if rule.bound == "against" else (rule.bound,)
     sign = {"up": 1.0, "down": -1.0}.get(rule.direction)
     differences = [float(now[name] or 0.0) - compared.value for name in chosen]
-    far = max(abs(one) if sign is None else max(0.0, sign * one) for one in differences)
+    far = max(abs(difference) if sign is None else max(0.0, sign * difference) for difference in differences)
     if rule.limit_kind == "change":
         return far
     scale = abs(compared.value) if rule.limit_kind == "relative_change" else compared.spread

@@ -50,7 +50,7 @@ def check_detectors(policy: Policy, where: str) -> None:
 def demandable(rules: Iterable[Rule], facts: Facts) -> dict[str, str]:
     """Return the digests of the manifest's detectors that some rules rest on, by name."""
     used = {name for rule in rules for name in _deciding(rule.metric)}
-    return {one.name: one.sha256 for one in facts.core.detectors if _is_among(one.name, used)}
+    return {detector.name: detector.sha256 for detector in facts.core.detectors if _is_among(detector.name, used)}
 
 
 def with_search(policy: Policy, rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Case:
@@ -112,11 +112,11 @@ def less_than_before(rule: Rule, case: Case, now: Facts, baseline: Facts | None)
 
 def _others(policy: Policy, now: Facts) -> Iterator[tuple[str, str, str, str]]:
     """Yield of each detector that is not the demanded one: name, digest demanded, digest and version found."""
-    found = {one.name: one for one in now.core.detectors}
+    found = {detector.name: detector for detector in now.core.detectors}
     for name, wanted in (policy.detectors or {}).items():
-        one = found.get(name)
-        if one is None or one.sha256 not in wanted:
-            yield name, wanted[0], one.sha256 if one else "", one.version if one else ""
+        item = found.get(name)
+        if item is None or item.sha256 not in wanted:
+            yield name, wanted[0], item.sha256 if item else "", item.version if item else ""
 
 
 def _deciding(metric: str) -> frozenset[str]:
@@ -124,7 +124,7 @@ def _deciding(metric: str) -> frozenset[str]:
     known = METRICS.get(metric)
     if known is None or known.decided_by is None:
         return frozenset()
-    return frozenset(name for one in known.statistics for name in known.decided_by(one.stat)) - {LANGUAGE_DETECTION}
+    return frozenset(name for item in known.statistics for name in known.decided_by(item.stat)) - {LANGUAGE_DETECTION}
 
 
 def _is_among(name: str, used: frozenset[str] | set[str]) -> bool:
@@ -132,7 +132,7 @@ def _is_among(name: str, used: frozenset[str] | set[str]) -> bool:
 
 
 def _digest(facts: Facts, detector: str) -> list[str]:
-    return [one.sha256 for one in facts.core.detectors if one.name == detector]
+    return [record.sha256 for record in facts.core.detectors if record.name == detector]
 
 
 def _short(digest: str) -> str:

@@ -142,8 +142,8 @@ def discreet(rule: Rule, case: Case) -> Case:
     if judged is not None:
         of_value = rule.limit_kind == "budget"
         judged = _rounded(case, judged, case.denominator) if of_value else two_digits(judged)
-    counts = [(one, shown_count(rule, one.count, one.noun)) for one in case.evidence]
-    kept = tuple(replace(one, count=count) for one, count in counts if count)
+    counts = [(evidence, shown_count(rule, evidence.count, evidence.noun)) for evidence in case.evidence]
+    kept = tuple(replace(evidence, count=count) for evidence, count in counts if count)
     return replace(
         case,
         value=value,
@@ -163,13 +163,13 @@ def discreet_ceiling(rule: Rule, case: Case) -> float:
     it is that of the fewest hits or documents that are shown.
     """
     unit = case.unit.lower()
-    one = 1.0 if unit in {"hits", "documents"} else (1e6 if "million" in unit else 1.0) / max(1, case.denominator)
+    item = 1.0 if unit in {"hits", "documents"} else (1e6 if "million" in unit else 1.0) / max(1, case.denominator)
     shown = discreet(rule, case).judged
     if shown == 0:
         return 0.0
     if shown is None:
-        return _fewest(unit) * one
-    return shown * _ROUNDED_AWAY + _FEWEST_STEP * one
+        return _fewest(unit) * item
+    return shown * _ROUNDED_AWAY + _FEWEST_STEP * item
 
 
 def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:

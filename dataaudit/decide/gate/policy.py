@@ -381,10 +381,10 @@ LATER_KEYS = frozenset(
 
 def _without_absent(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_absent(one) for one in value]
+        return [_without_absent(item) for item in value]
     if not isinstance(value, dict):
         return value
-    return {key: _without_absent(one) for key, one in value.items() if one is not None or key not in LATER_KEYS}
+    return {key: _without_absent(item) for key, item in value.items() if item is not None or key not in LATER_KEYS}
 
 
 def _problems(names: Sequence[str], rules: Sequence[Rule], waivers: Sequence[Waiver]) -> Iterator[str]:
@@ -476,14 +476,14 @@ def _by_name(line: str, rules: Sequence[Any], waivers: Sequence[Any]) -> str:
         return line.removeprefix("(top level): ")
     of_waiver = place[1] == "waivers"
     among = waivers if of_waiver else rules
-    one = among[int(place[2])] if int(place[2]) < len(among) else None
-    name = one.get("rule" if of_waiver else "name") if isinstance(one, dict) else None
-    if one is None or not isinstance(name, str) or not name:
+    record = among[int(place[2])] if int(place[2]) < len(among) else None
+    name = record.get("rule" if of_waiver else "name") if isinstance(record, dict) else None
+    if record is None or not isinstance(name, str) or not name:
         return line
     rest = line[place.end() :].removeprefix(": ")
     if rest.startswith(f"rule `{name}`"):
         return rest
-    whose = f"the waiver {clean(str(one.get('fingerprint')), 16)} of the " if of_waiver else ""
+    whose = f"the waiver {clean(str(record.get('fingerprint')), 16)} of the " if of_waiver else ""
     return f"{whose}rule `{clean(name, 100)}`: {rest}"
 
 

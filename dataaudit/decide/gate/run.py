@@ -47,7 +47,7 @@ def _problem(proof: TokenProof, manifest: Manifest, lists: Sequence[ListSeen], r
     trained = {split.name for split in manifest.core.splits if not split.held_out}
     if absent := sorted(trained - set(proof.splits)):
         return f"says nothing of the split {clean(absent[0])}"
-    if lists and proof.quarantine not in {one.digest for one in lists}:
+    if lists and proof.quarantine not in {list_seen.digest for list_seen in lists}:
         return f"was made with another quarantine list: {proof.quarantine or 'none'}"
     return "" if proof.proves else _differences(proof, refuses)
 
@@ -84,7 +84,7 @@ def judge(
     lists: Sequence[ListSeen] = (),
 ) -> Verdict:
     """Judge a manifest, with evidence."""
-    if policy.require_signature and not all(one.signed_by for one in (manifest, baseline) if one is not None):
+    if policy.require_signature and not all(item.signed_by for item in (manifest, baseline) if item is not None):
         raise ConfigError(
             f"the policy {policy.policy} asks for signed manifests, and nobody said whose signature counts",
             "Name a key, --public-key FILE, or an identity, --identity WHO with --issuer URL.",
@@ -123,7 +123,7 @@ def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Fac
     """Read the facts that a policy asks for; those of shards only where asked for."""
     rules = policy.complete_rules
     hold_together(manifest, {rule.metric for rule in rules})
-    kept = [one for rule in rules for one in shard_statistics(rule)]
-    columns = evidence_columns(rules) | {name for one in kept for name in (one.column, one.of)}
+    kept = [statistic for rule in rules for statistic in shard_statistics(rule)]
+    columns = evidence_columns(rules) | {name for statistic in kept for name in (statistic.column, statistic.of)}
     partial = any(rule.max_bad_records is not None for rule in rules)
     return read_facts(manifest, {rule.metric for rule in rules}, shards=columns if shards else (), partial=partial)

@@ -39,7 +39,7 @@ _RATE_FLOOR = 0.02
 
 def shard_statistics(rule: Rule) -> tuple[ShardStatistic, ...]:
     """Return the statistics kept per shard that a rule speaks of."""
-    return tuple(one for one in SHARD_STATISTICS if one.metric == rule.metric and fnmatchcase(one.stat, rule.stat))
+    return tuple(item for item in SHARD_STATISTICS if item.metric == rule.metric and fnmatchcase(item.stat, rule.stat))
 
 
 def judge_shards(
@@ -189,9 +189,9 @@ def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: st
     problems = []
     for rule in policy.rules:
         metric = METRICS[rule.metric]
-        if not metric.entities or not all(is_of_patterns(metric, one.stat) for one in chosen_statistics(rule)):
+        if not metric.entities or not all(is_of_patterns(metric, item.stat) for item in chosen_statistics(rule)):
             continue
-        looked_for = (one.entities.get(rule.metric, frozenset()) for one in (now, baseline) if one is not None)
+        looked_for = (item.entities.get(rule.metric, frozenset()) for item in (now, baseline) if item is not None)
         known = metric.entities.union(*looked_for)
         problems += [
             f"  rule `{rule.name}`: no entity of `{rule.metric}` is named `{name}`{nearest(name, sorted(known))}"
@@ -215,19 +215,19 @@ def rule_problems(rule: Rule) -> Iterator[str]:
         return
     chosen = chosen_statistics(rule)
     if not chosen:
-        yield f"`{rule.metric}` has no stat `{rule.stat}`{nearest(rule.stat, [one.stat for one in known])}"
+        yield f"`{rule.metric}` has no stat `{rule.stat}`{nearest(rule.stat, [item.stat for item in known])}"
         return
-    units = sorted({one.unit for one in chosen})
+    units = sorted({item.unit for item in chosen})
     if units != [rule.unit]:
         yield f"`{rule.metric}.{rule.stat}` is in {' and '.join(units)}, the rule's unit is `{rule.unit}`"
     yield from _limit_problems(rule)
     if "shard" in rule.scope.per:
         yield from _shard_problems(rule)
         return
-    for one in chosen:
-        if rule.scope.fields not in one.shapes:
-            kept = ", ".join(map(_words, sorted(one.shapes, key=lambda shape: (len(shape), _words(shape)))))
-            yield f"`{one.metric}.{one.stat}` is not kept per {_words(rule.scope.fields)}, but for: {kept}"
+    for item in chosen:
+        if rule.scope.fields not in item.shapes:
+            kept = ", ".join(map(_words, sorted(item.shapes, key=lambda shape: (len(shape), _words(shape)))))
+            yield f"`{item.metric}.{item.stat}` is not kept per {_words(rule.scope.fields)}, but for: {kept}"
 
 
 def _limit_problems(rule: Rule) -> Iterator[str]:
@@ -253,7 +253,7 @@ def _shard_problems(rule: Rule) -> Iterator[str]:
     if rule.scope.fields - {"shard", "split"}:
         yield "`per: shard` goes with `split` alone"
     if not shard_statistics(rule):
-        kept = ", ".join(f"{one.metric}.{one.stat}" for one in SHARD_STATISTICS)
+        kept = ", ".join(f"{item.metric}.{item.stat}" for item in SHARD_STATISTICS)
         yield f"`{rule.metric}.{rule.stat}` is not kept per shard; these are: {kept}"
     if rule.needs_baseline:
         yield "shards are not compared with those of a baseline; `robust_sd` compares them with each other"
@@ -322,14 +322,14 @@ def _parts(rule: Rule, stat: Statistic, facts: Facts) -> list[dict[str, Any]]:
     names: list[str] = [name for name in ("set", "entity", "rule") if name in rule.scope.fields]
     if "set" not in names or names == ["set"] or {"entity", "rule"} & set(names) <= fixed.keys():
         values = [fixed.get(name) or _values(name, stat, facts) for name in names]
-        return [dict(zip(names, one, strict=True)) for one in product(*values)]
+        return [dict(zip(names, item, strict=True)) for item in product(*values)]
     held = {
         tuple((name, str(getattr(scope, name))) for name in names)
         for scope in facts.records.get((stat.metric, stat.stat), {})
         if all(getattr(scope, name) is not None for name in names)
     }
     parts = [
-        dict(one) for one in held if all(dict(one)[name] in named for name, named in fixed.items() if name in names)
+        dict(item) for item in held if all(dict(item)[name] in named for name, named in fixed.items() if name in names)
     ]
     known = {part["set"] for part in parts}
     sets = fixed.get("set") or _values("set", stat, facts)

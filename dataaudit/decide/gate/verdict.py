@@ -217,7 +217,10 @@ class Verdict(Result):
             found.add(ExitCode.BUDGET_EXCEEDED)
         if any(waiver.state == WaiverState.EXPIRED for waiver in self.waivers):
             found.add(ExitCode.BUDGET_EXCEEDED)
-        if any(State.NOT_EVALUATED in one.open_states and (one.is_required or strict) for one in self.rules):
+        if any(
+            State.NOT_EVALUATED in rule_result.open_states and (rule_result.is_required or strict)
+            for rule_result in self.rules
+        ):
             found.add(ExitCode.NOT_EVALUATED)
         return tuple(sorted(found)) or (ExitCode.PASS,)
 

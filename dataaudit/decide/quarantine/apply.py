@@ -163,19 +163,19 @@ Located_ = Mapping[str, Sequence[Located]]
 
 def _path_lists(located: Located_) -> Files:
     """Return ``<split>.txt``."""
-    found = _paths("list", located, lambda one: one.path, _breaks)
+    found = _paths("list", located, lambda item: item.path, _breaks)
     return {f"{split}.txt": _lines(paths) for split, paths in found.items()}
 
 
 def _datatrove_lists(located: Located_) -> Files:
     """Return ``<split>.paths.txt``; datatrove strips each line and puts its ``data_folder`` before it."""
-    found = _paths("datatrove", located, lambda one: one.relative, lambda path: path.strip() != path or _breaks(path))
+    found = _paths("datatrove", located, lambda item: item.relative, lambda path: path.strip() != path or _breaks(path))
     return {f"{split}.paths.txt": _lines(paths) for split, paths in found.items()}
 
 
 def _hugging_face_files(located: Located_) -> Files:
     """Return ``data_files.json``; ``datasets`` takes every entry for a glob, and ``::`` for a chain of addresses."""
-    found = _paths("hf", located, lambda one: one.path, lambda path: "::" in path)
+    found = _paths("hf", located, lambda item: item.path, lambda path: "::" in path)
     escaped = {split: [_escape(path) for path in paths] for split, paths in found.items()}
     return {"data_files.json": (json.dumps(escaped, indent=1, ensure_ascii=True) + "\n").encode()}
 
@@ -205,7 +205,7 @@ def _paths(
     form: str, located: Located_, path_of: Callable[[Located], str], wrong: Callable[[str], bool]
 ) -> dict[str, list[str]]:
     """Return the paths of each split; names that a format cannot hold would be lost in silence, or become others."""
-    found = {split: [path_of(one) for one in files] for split, files in located.items()}
+    found = {split: [path_of(file) for file in files] for split, files in located.items()}
     if bad := [path for paths in found.values() for path in paths if wrong(path)]:
         lines = [f"  - {path}" for path in bad[:_NAMED]]
         more = [f"  - and {len(bad) - _NAMED} more"] if len(bad) > _NAMED else []
@@ -231,15 +231,15 @@ def _excluded(shard: Shard) -> dict[str, Any]:
 def _wrong_files(located: Located_) -> list[str]:
     """Return the kept files on this machine that are absent or of another size than the manifest says."""
     wrong = []
-    for one in (one for files in located.values() for one in files):
-        if "://" in one.root or not os.path.isdir(one.root):
+    for item in (file for files in located.values() for file in files):
+        if "://" in item.root or not os.path.isdir(item.root):
             continue
         try:
-            size = os.stat(one.path).st_size
+            size = os.stat(item.path).st_size
         except (OSError, ValueError):
             size = -1
-        if size != one.shard.row["size"]:
-            wrong.append(one.shard.name)
+        if size != item.shard.row["size"]:
+            wrong.append(item.shard.name)
     return wrong
 
 
@@ -301,7 +301,7 @@ def apply(request: Request) -> Applied:
         files |= lists
     names = sorted([*files, RECORD, *([] if drops is None else [DOCUMENTS]), *([_ROWS] if request.rows else [])])
     elsewhere = {entry.id for entry in selection.unmatched}
-    single = [one for one in quarantine.entries if one.target is not None and one.target.kind == "document"]
+    single = [entry for entry in quarantine.entries if entry.target is not None and entry.target.kind == "document"]
     applied = Applied(
         request=request,
         quarantine=quarantine,
@@ -309,7 +309,7 @@ def apply(request: Request) -> Applied:
         selection=selection,
         drops=drops,
         waiting=len(select(manifest, proposed, keep_unread=True).excluded),
-        documents_unlisted=0 if drops is not None else sum(one.id not in elsewhere for one in single),
+        documents_unlisted=0 if drops is not None else sum(entry.id not in elsewhere for entry in single),
         streamed=sum(roots[shard.row["split"]].startswith(STREAMED) for shard in selection.kept),
         wrong_files=tuple(_wrong_files(located)),
         files=tuple(names),

@@ -123,8 +123,14 @@ def add(path: Path, requests: Iterable[AddRequest], author: Author, until: dt.da
         held: dict[object, list[Entry]] = {}
         for entry in draft.folded.standing(Standing.HELD):
             held.setdefault(entry.content, []).append(entry)
-        for one in requests:
-            entry = draft.make(Action.ADD, target=one.target, reason=one.reason, evidence=one.evidence, until=last)
+        for add_request in requests:
+            entry = draft.make(
+                Action.ADD,
+                target=add_request.target,
+                reason=add_request.reason,
+                evidence=add_request.evidence,
+                until=last,
+            )
             same = held.setdefault(entry.content, [])
             covering = [other for other in same if (other.until or _FOREVER) >= (last or _FOREVER)]
             if covering:
@@ -154,10 +160,12 @@ def propose(path: Path, requests: Iterable[AddRequest], author: Author) -> Chang
                 open_[_about(entry)] = entry
             elif record.standing != Standing.EXPIRED and (record.by is None or record.by.id not in over):
                 seen[_about(entry), (entry.evidence or NO_EVIDENCE).finding()] = entry
-        for one in requests:
-            entry = draft.make(Action.PROPOSE, target=one.target, reason=one.reason, evidence=one.evidence)
+        for add_request in requests:
+            entry = draft.make(
+                Action.PROPOSE, target=add_request.target, reason=add_request.reason, evidence=add_request.evidence
+            )
             key = _about(entry)
-            known = open_.get(key) or seen.get((key, one.evidence.finding()))
+            known = open_.get(key) or seen.get((key, add_request.evidence.finding()))
             if known is not None:
                 draft.known.append(known)
             else:
@@ -173,16 +181,16 @@ def accept(path: Path, names: Sequence[str] | None, author: Author, until: dt.da
 
     def decide(draft: _Draft) -> None:
         for record in draft.folded.records if names is None else find_records(names, draft.folded):
-            one = record.entry
+            entry = record.entry
             if record.standing == Standing.PROPOSED:
-                fields = {"target": one.target, "reason": one.reason, "evidence": one.evidence}
-                draft.added.append(draft.make(Action.ADD, accepts=one.id, until=last, **fields))
+                fields = {"target": entry.target, "reason": entry.reason, "evidence": entry.evidence}
+                draft.added.append(draft.make(Action.ADD, accepts=entry.id, until=last, **fields))
             elif names is not None:
                 if record.standing != Standing.ACCEPTED:
                     raise QuarantineError(
-                        f"{short_id(one)} is {record.standing}, no open proposal", "`quarantine list --all` shows it."
+                        f"{short_id(entry)} is {record.standing}, no open proposal", "`quarantine list --all` shows it."
                     )
-                draft.known.append(record.by or one)
+                draft.known.append(record.by or entry)
 
     return _change(path, author, decide, create=False)
 
@@ -201,7 +209,7 @@ def lift(path: Path, names: Sequence[str], reason: str, author: Author) -> Chang
             if ids and len({*ids, *starting(name, (record.entry.id for record in draft.folded.records))}) > 1:
                 raise QuarantineError(f"`{name}` is the beginning of several lines", "Give more of its digits.")
         found = find_records([name for name in names if not lines[name]], draft.folded)
-        lifted = dict.fromkeys(one for ids in lines.values() for one in ids if one in bad)
+        lifted = dict.fromkeys(id_ for ids in lines.values() for id_ in ids if id_ in bad)
         lifted |= dict.fromkeys(record.entry.id for record in found if record.standing in OPEN)
         draft.known += [record.entry for record in found if record.standing not in OPEN]
         if lifted:
@@ -458,11 +466,11 @@ def propose_shards(path: Path, verdict: Verdict, folder: Path) -> str:
         lines.append("  no rule about single shards (`scope: {per: shard}`) fails")
     if change.added:
         lines.append(f"  nothing is left out yet: dataaudit quarantine accept {path} ...")
-    if any(one.state == State.FAILED and one.rule.metric in _LEAKS for one in verdict.rules):
+    if any(rule_result.state == State.FAILED and rule_result.rule.metric in _LEAKS for rule_result in verdict.rules):
         command = f"dataaudit quarantine apply {path} --manifest {folder} --out DIR --documents"
         lines.append(f"  documents that leak: {command}")
     for why, words in _PASSED_OVER.items():
-        if names := sorted({one.name for one in found.passed_over if one.why == why}):
+        if names := sorted({item.name for item in found.passed_over if item.why == why}):
             more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
             lines.append(f"  not proposed, {words}: {', '.join(names[:_NAMED])}{more}")
     if change.bad:

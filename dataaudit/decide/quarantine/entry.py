@@ -332,10 +332,10 @@ class Contents:
         targets = [entry.target for entry in self.entries if entry.target is not None]
         named = {(name, target.row) for target in targets for name in (target.sha256, target.rows_digest) if name}
         gone = [
-            f"  of {one.sha256 or one.rows_digest}" + ("" if row is None else f", row {row:,}")
-            for one in manifest.core.quarantine
-            for row in ((None,) if one.rows is None else one.rows)
-            if named.isdisjoint({(one.sha256, row), (one.rows_digest, row)})
+            f"  of {held_back.sha256 or held_back.rows_digest}" + ("" if row is None else f", row {row:,}")
+            for held_back in manifest.core.quarantine
+            for row in ((None,) if held_back.rows is None else held_back.rows)
+            if named.isdisjoint({(held_back.sha256, row), (held_back.rows_digest, row)})
         ]
         if gone:
             raise QuarantineDamaged(_listed(f"{where}: {len(gone)} line(s) are lost that {what} names", gone), _RESTORE)

@@ -302,7 +302,7 @@ def find_records(names: Sequence[str], folded: Folded) -> list[Record]:
 def starting(name: str, ids: Iterable[str]) -> list[str]:
     """Return the ids that begin as a name does, with or without ``sha256:``."""
     match = _ID.fullmatch(name)
-    return [] if match is None else [one for one in dict.fromkeys(ids) if one[7:].startswith(match[1])]
+    return [] if match is None else [id_ for id_ in dict.fromkeys(ids) if id_[7:].startswith(match[1])]
 
 
 def _find(name: str, folded: Folded) -> list[Record]:

@@ -61,9 +61,9 @@ def held_against(
     if lists:
         entries = tuple(entry for _, contents, _ in lists for entry in contents.entries)
         together = replace(lists[0][1], entries=entries)
-        for one, what in ((manifest, "the manifest"), (baseline, "the baseline")):
-            if one is not None:
-                together.check_seen(one, " and ".join(map(str, paths.values())), what)
+        for item, what in ((manifest, "the manifest"), (baseline, "the baseline")):
+            if item is not None:
+                together.check_seen(item, " and ".join(map(str, paths.values())), what)
     for path, contents, folded in lists:
         listed = in_force(folded.standing(Standing.HELD), digest=contents.digest, on=folded.on)
         shards, documents = released(manifest, listed)
@@ -83,7 +83,7 @@ def pinned_lists(said: Summary) -> tuple[ListSeen, ...]:
     """Return what a signed verdict pins of lists."""
     lists = said.facts.get(LISTS, ())
     try:
-        return tuple(ListSeen(digest=str(one["digest"]), lines=tuple(map(str, one["lines"]))) for one in lists)
+        return tuple(ListSeen(digest=str(part["digest"]), lines=tuple(map(str, part["lines"]))) for part in lists)
     except (KeyError, TypeError):
         raise QuarantineError(
             "the signed verdict pins its quarantine lists in another form", "Judge and sign again: `export verdict`."
@@ -114,5 +114,9 @@ def check_verdict(contents: Contents, verdict: Path, where: Path) -> None:
 def check_judged(contents: Contents, lists: Sequence[ListSeen], where: str, what: str) -> None:
     """Refuse a list that lacks lines which a verdict pins; of several lists it means the one that has most of them."""
     known = set(contents.lines)
-    meant = max((one.lines for one in lists if one.lines), key=lambda lines: len(known.intersection(lines)), default=())
+    meant = max(
+        (list_seen.lines for list_seen in lists if list_seen.lines),
+        key=lambda lines: len(known.intersection(lines)),
+        default=(),
+    )
     contents.check_lines(meant, where, what)

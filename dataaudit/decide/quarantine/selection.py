@@ -275,10 +275,10 @@ def drop_list(manifest: Manifest, selection: Selection, quarantine: Quarantine, 
 def rows_left_out(manifest: Manifest) -> Mapping[str, set[int]]:
     """Return the rows that a build left out by its quarantine list, by either digest of their shard."""
     found: dict[str, set[int]] = {}
-    for one in manifest.core.quarantine:
-        for digest in (one.sha256, one.rows_digest):
+    for held_back in manifest.core.quarantine:
+        for digest in (held_back.sha256, held_back.rows_digest):
             if digest is not None:
-                found.setdefault(digest, set()).update(one.rows or ())
+                found.setdefault(digest, set()).update(held_back.rows or ())
     return found
 
 
@@ -319,9 +319,9 @@ def _leaks(work: _Work, manifest: Manifest, selection: Selection) -> list[str]:
     exact = pc.not_equal(found["rule"], "ngram").to_numpy()
     for is_document, prefix, name in ((True, "held_out", "held_out_copies"), (False, "benchmark", "contaminated")):
         mine = (documents == is_document) & open_
-        for one in pc.unique(found["set"].filter(pa.array(mine))).to_pylist():
-            of_set = mine & pc.equal(found["set"], one).to_numpy()
-            work.drop(f"{prefix}:{one}", _with_copies(work, copies, keys[of_set]))
+        for row in pc.unique(found["set"].filter(pa.array(mine))).to_pylist():
+            of_set = mine & pc.equal(found["set"], row).to_numpy()
+            work.drop(f"{prefix}:{row}", _with_copies(work, copies, keys[of_set]))
         listed[name] = _with_copies(work, copies, keys[mine & exact])
     return _unlisted(work, manifest, selection, listed) + cut
 

@@ -46,8 +46,12 @@ def list_view(
                 "repeated": folded.repeated,
                 "idle": _idle(contents, folded),
                 "entries": [
-                    {"state": one.standing.value, "by": one.by and one.by.id, "entry": plain_entry(one.entry)}
-                    for one in shown
+                    {
+                        "state": record.standing.value,
+                        "by": record.by and record.by.id,
+                        "entry": plain_entry(record.entry),
+                    }
+                    for record in shown
                 ],
                 "bad_lines": _bad_json(contents.bad),
                 "lifted_lines": _bad_json(contents.passed_over),
@@ -108,7 +112,16 @@ def _bad_lines(lines: Sequence[BadLine]) -> Facts:
 
 
 def _bad_json(lines: Sequence[BadLine]) -> list[dict[str, Any]]:
-    return [{"line": one.number, "code": one.code, "says": one.says, "id": one.id, "bytes": one.size} for one in lines]
+    return [
+        {
+            "line": bad_line.number,
+            "code": bad_line.code,
+            "says": bad_line.says,
+            "id": bad_line.id,
+            "bytes": bad_line.size,
+        }
+        for bad_line in lines
+    ]
 
 
 def _idle(contents: Contents, folded: Folded) -> int:
@@ -173,7 +186,7 @@ def _path(path: Path) -> Name:
 
 
 def _filled(blocks: Iterable[Block]) -> list[Block]:
-    return [one for one in blocks if not isinstance(one, Facts) or one.pairs]
+    return [block for block in blocks if not isinstance(block, Facts) or block.pairs]
 
 
 def apply_view(out: Path, applied: Applied, *, as_json: bool) -> str:
@@ -185,10 +198,10 @@ def _warnings(applied: Applied) -> list[str]:
     """Return what nobody should overlook, a sentence each."""
     selection, drops = applied.selection, applied.drops
     found = []
-    for one in selection.stale[:_LISTED]:
-        shard = selection.shards[one.shard]
+    for item in selection.stale[:_LISTED]:
+        shard = selection.shards[item.shard]
         so = "left out" if not shard.kept else "NOT left out: it has changed since"
-        found.append(f"{shard.name} is listed under another digest ({short_id(one.entry)}, {one.entry.reason}); {so}")
+        found.append(f"{shard.name} is listed under another digest ({short_id(item.entry)}, {item.entry.reason}); {so}")
     if len(selection.stale) > _LISTED:
         found.append(f"and {len(selection.stale) - _LISTED:,} more are listed under another digest")
     entries = t.plural(applied.documents_unlisted, "entry").replace("entrys", "entries")
@@ -227,8 +240,8 @@ def _text(out: Path, applied: Applied) -> str:
             title="Left out",
             columns=names("shard", "why"),
             rows=tuple(
-                (Name(one.name, _NAME), Name(f"{one.why}: {', '.join(one.reasons)}", _LONG))
-                for one in selection.excluded[:_LISTED]
+                (Name(shard.name, _NAME), Name(f"{shard.why}: {', '.join(shard.reasons)}", _LONG))
+                for shard in selection.excluded[:_LISTED]
             ),
             number=len(selection.excluded),
             noun="shard",
@@ -250,7 +263,7 @@ def _by_split(applied: Applied) -> list[tuple[str, list[int]]]:
         documents, tokens = shard.row["documents"], shard.row["tokens"]
         more = (1, 0, documents, tokens, 0) if shard.kept else (0, 1, 0, 0, tokens)
         before = sums.get(shard.row["split"], [0] * 5)
-        sums[shard.row["split"]] = [one + other for one, other in zip(before, more, strict=True)]
+        sums[shard.row["split"]] = [number + other for number, other in zip(before, more, strict=True)]
     return sorted(sums.items())
 
 
@@ -298,7 +311,7 @@ def _json(out: Path, applied: Applied) -> str:
             "splits": {name: dict(zip(names, numbers, strict=True)) for name, numbers in _by_split(applied)},
             "left_out_by": dict(sorted(Counter(shard.why for shard in selection.excluded).items())),
             "listed_under_another_digest": [
-                {"shard": selection.shards[one.shard].name, "entry": one.entry.id} for one in selection.stale
+                {"shard": selection.shards[item.shard].name, "entry": item.entry.id} for item in selection.stale
             ],
             "entries_without_a_shard": len(selection.unmatched),
             "proposed_and_kept": applied.waiting,

@@ -100,7 +100,7 @@ def _checks() -> Iterator[Check]:
 
 
 def _items(tables: ManifestTables, shape: Shape) -> Numbers:
-    items = {(one.name,): one.items for one in tables.manifest.core.protected}
+    items = {(record.name,): record.items for record in tables.manifest.core.protected}
     return {key: items.get(key, 0) for key in recorded(METRIC, "items")(tables, shape)}
 
 
@@ -227,10 +227,10 @@ def set_leaks(manifest: Manifest) -> list[SetLeak]:
 def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
     """Return of each set the part of which most was found."""
     worst: dict[str, SetLeak] = {}
-    for one in sets:
-        held = worst.get(one.set)
-        if held is None or (one.verbatim or 0, one.similar or 0) > (held.verbatim or 0, held.similar or 0):
-            worst[one.set] = one
+    for set_leak in sets:
+        held = worst.get(set_leak.set)
+        if held is None or (set_leak.verbatim or 0, set_leak.similar or 0) > (held.verbatim or 0, held.similar or 0):
+            worst[set_leak.set] = set_leak
     return list(worst.values())
 
 
@@ -253,19 +253,20 @@ def section(found: Sequence[SetLeak]) -> Section:
     title = "Evaluation sets"
     if not found:
         return Section(id="contamination", title=title, lead="There is no evaluation set.", tone="quiet")
-    leaking = [one for one in _worst_parts(found) if one.similar or one.verbatim]
+    leaking = [set_leak for set_leak in _worst_parts(found) if set_leak.similar or set_leak.verbatim]
     lead: Line = "Nothing of an evaluation set was found in training."
     if leaking:
         others = f", and of {plural(len(leaking) - 1, 'other set')}" if len(leaking) > 1 else ""
         lead = say("{}{}.", _found_in_training(leaking[0]), others)
-    reasons = [(one, one.why) for one in found if one.why]
+    reasons = [(set_leak, set_leak.why) for set_leak in found if set_leak.why]
     absent = (
-        Prose(text=say("{}, {}: - because {}.", Name(one.set), one.part, why), tone="quiet") for one, why in reasons
+        Prose(text=say("{}, {}: - because {}.", Name(set_leak.set), set_leak.part, why), tone="quiet")
+        for set_leak, why in reasons
     )
     made = [
-        Bar(say("{}: {}", Name(one.set, 16, ends=True), what), value, share(value), loud=value > 0)
-        for one in _worst_parts(found)
-        for what, value in (("word for word", one.verbatim), ("similar", one.similar))
+        Bar(say("{}: {}", Name(set_leak.set, 16, ends=True), what), value, share(value), loud=value > 0)
+        for set_leak in _worst_parts(found)
+        for what, value in (("word for word", set_leak.verbatim), ("similar", set_leak.similar))
         if value is not None
     ]
     table = _table(found)
@@ -286,10 +287,10 @@ def section(found: Sequence[SetLeak]) -> Section:
 
 def _not_counted(found: Sequence[SetLeak]) -> Iterator[Prose]:
     """Yield how many questions of a set no share speaks of, and how many of these were found nevertheless."""
-    for one in found:
-        if one.context:
+    for set_leak in found:
+        if set_leak.context:
             text = "{}: {} found only beside the answer, or alone between line breaks, and in no share; {} so."
-            yield Prose(text=say(text, Name(one.set), _are(one.context), _found_so(one)), tone="quiet")
+            yield Prose(text=say(text, Name(set_leak.set), _are(set_leak.context), _found_so(set_leak)), tone="quiet")
 
 
 def _are(count: int) -> str:
@@ -325,11 +326,11 @@ def _table(found: Sequence[SetLeak]) -> Table:
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
-    for one in _worst_parts(set_leaks(manifest)):
-        if one.similar or one.verbatim:
-            verbatim, similar = _counts(one)
+    for set_leak in _worst_parts(set_leaks(manifest)):
+        if set_leak.similar or set_leak.verbatim:
+            verbatim, similar = _counts(set_leak)
             kind = Kind.LEAKED if verbatim else Kind.SIMILAR
-            yield standout(manifest, kind, similar, _found_in_training(one), one.set)
+            yield standout(manifest, kind, similar, _found_in_training(set_leak), set_leak.set)
 
 
 def _blocks(manifest: Manifest) -> list[Section | Block]:
@@ -339,17 +340,17 @@ def _blocks(manifest: Manifest) -> list[Section | Block]:
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    for one in set_leaks(manifest):
-        which = say("the evaluation set {} ({})", Name(one.set, LONG), one.part)
-        if one.verbatim is None:
-            yield say("Items of {} were not evaluated: {}.", which, Name(one.why, LONG))
+    for set_leak in set_leaks(manifest):
+        which = say("the evaluation set {} ({})", Name(set_leak.set, LONG), set_leak.part)
+        if set_leak.verbatim is None:
+            yield say("Items of {} were not evaluated: {}.", which, Name(set_leak.why, LONG))
             continue
-        also = "" if one.similar is None else say(", {} with small changes", share(one.similar))
+        also = "" if set_leak.similar is None else say(", {} with small changes", share(set_leak.similar))
         text = "{} of {} of {} are in training data word for word{}."
-        yield say(text, share(one.verbatim), plural(one.findable, "item"), which, also)
-        if one.context:
+        yield say(text, share(set_leak.verbatim), plural(set_leak.findable, "item"), which, also)
+        if set_leak.context:
             text = "{} more of {} found only beside the answer, or alone between line breaks, and in no share; {} so."
-            yield say(text, _are(one.context), which, _found_so(one))
+            yield say(text, _are(set_leak.context), which, _found_so(set_leak))
 
 
 SHOWN = Shown(

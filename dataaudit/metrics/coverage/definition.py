@@ -102,9 +102,9 @@ FAMILY = Family(
         MetricDefinition(
             name=HELD,
             statistics=tuple(
-                one
+                statistic
                 for stat in ("shards", "documents")
-                for one in statistics(HELD, stat, stat, "all, split", zero_version="1")
+                for statistic in statistics(HELD, stat, stat, "all, split", zero_version="1")
             ),
             evidence=Counted(count=_held_back),
             area="coverage",
@@ -141,9 +141,9 @@ def _section(view: Overview) -> Section:
     asked = planned - len(view.held_back)
     leads: list[Line] = [f"All {t.plural(asked, 'planned shard')} were read."]
     if view.unread:
-        one, number = view.unread[0], len(view.unread)
+        lost_shard, number = view.unread[0], len(view.unread)
         verb = "was" if number == 1 else "were"
-        whole = [code for code, records in one.reasons.items() if records < 0]
+        whole = [code for code, records in lost_shard.reasons.items() if records < 0]
         meaning = f" ({reason_text(whole[0])})" if len(whole) == 1 else ""
         leads = [
             say(
@@ -152,8 +152,8 @@ def _section(view: Overview) -> Section:
                 t.plural(planned, "shard"),
                 verb,
                 size(unread),
-                Name(f"{one.split}/{one.uri}", 80),
-                why_lost(one),
+                Name(f"{lost_shard.split}/{lost_shard.uri}", 80),
+                why_lost(lost_shard),
                 meaning,
                 f", and {t.count(number - 1)} more" if number > 1 else "",
             )
@@ -162,7 +162,7 @@ def _section(view: Overview) -> Section:
         leads.append(f"The quarantine list holds back {held}: in no number, and not counted as unread.")
     if bad_records:
         partial = t.plural(len(view.partial), "shard")
-        lost = t.size(sum(one.bad_bytes for one in view.partial))
+        lost = t.size(sum(lost_shard.bad_bytes for lost_shard in view.partial))
         leads.append(f"Left out of every number: {t.plural(bad_records, 'bad record')} in {partial}, {lost}.")
     if view.remarked:
         where = t.plural(view.remarked, "shard")
@@ -178,7 +178,7 @@ def _section(view: Overview) -> Section:
     blocks += [_lost(view.unread, "Not read")] if view.unread else []
     blocks += [_lost(view.held_back, "Held back by the quarantine list")] if view.held_back else []
     blocks += [_lost(view.partial, "Read without their bad records")] if view.partial else []
-    if codes := sorted({code for one in (*view.unread, *view.partial) for code in one.reasons})[:_CODES]:
+    if codes := sorted({code for lost_shard in (*view.unread, *view.partial) for code in lost_shard.reasons})[:_CODES]:
         pairs = tuple((Name(code), reason_text(code)) for code in codes)
         blocks.append(Facts(title="What the codes mean", pairs=pairs))
     tone: Tone = "bad" if view.unread or nothing else "warn" if bad_records else "good"
@@ -238,7 +238,10 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         whole = sorted(code for code, records in lost.reasons.items() if records < 0) or sorted(lost.reasons)
         groups.setdefault(whole[0] if whole else lost.status, []).append(lost)
     for code, shards in groups.items():
-        unread, largest = sum(one.size for one in shards), max(shards, key=lambda one: (one.size, -one.shard))
+        unread, largest = (
+            sum(lost_shard.size for lost_shard in shards),
+            max(shards, key=lambda shard: (shard.size, -shard.shard)),
+        )
         number = f"{t.count(len(shards))} of {t.plural(planned, 'shard')}"
         yield Standout(
             kind=Kind.UNREAD,
@@ -251,8 +254,8 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         )
     bad_records = view.ledger["documents"]["bad"]
     if bad_records and view.partial:
-        size_of = t.size(sum(one.bad_bytes for one in view.partial))
-        most = max(view.partial, key=lambda one: (sum(one.reasons.values()), -one.shard))
+        size_of = t.size(sum(lost_shard.bad_bytes for lost_shard in view.partial))
+        most = max(view.partial, key=lambda item: (sum(item.reasons.values()), -item.shard))
         yield Standout(
             kind=Kind.BAD_RECORDS,
             part="coverage",

@@ -186,7 +186,7 @@ def drifts(manifest: Manifest) -> list[Drift]:
 
 def _why_no_drift(found: Sequence[Drift]) -> str:
     """Return in words why nothing was measured; empty when something was."""
-    reasons = {one.reason for one in found}
+    reasons = {drift.reason for drift in found}
     if len(reasons) != 1 or reasons == {""}:
         return ""
     (reason,) = reasons
@@ -199,10 +199,10 @@ def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
     if not found:
         none = "There is no reference manifest, so drift was not measured."
         return Section(id="drift", title=title, lead=none, tone="quiet")
-    if all(one.reason for one in found):
+    if all(drift.reason for drift in found):
         return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(found[:1])}.")
-    worst = max((one for one in found if one.kl is not None), key=lambda one: one.kl or 0.0)
-    alarms = sorted((one for one in found if _mark(one) in _LOUD), key=lambda one: -(one.kl or 0.0))
+    worst = max((drift for drift in found if drift.kl is not None), key=lambda item: item.kl or 0.0)
+    alarms = sorted((drift for drift in found if _mark(drift) in _LOUD), key=lambda item: -(item.kl or 0.0))
     told = "The largest divergence from the reference is {} nats, in {}: {}."
     lead: Line = say(told, nats(worst.kl), place(worst), _SAYS[_mark(worst)])
     if alarms and _mark(worst) not in _LOUD:
@@ -221,15 +221,25 @@ def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], befo
     """Return a chart of the tokens that make most of a divergence, with its table; ``name`` is its id."""
     made = (
         Bar(
-            Name(one.text),
-            one.kl,
-            say("{} nats, {} {}, {} {}", nats(one.kl, signed=True), one.old, before, one.new, now),
+            Name(moved_token.text),
+            moved_token.kl,
+            say(
+                "{} nats, {} {}, {} {}",
+                nats(moved_token.kl, signed=True),
+                moved_token.old,
+                before,
+                moved_token.new,
+                now,
+            ),
         )
-        for one in tokens
+        for moved_token in tokens
     )
-    with_js = any(one.js is not None for one in tokens)
+    with_js = any(moved_token.js is not None for moved_token in tokens)
     more = ("part of JS, nats",) if with_js else ()
-    often = (say("{} {} often", Name(one.text, 26), "more" if one.kl > 0 else "less") for one in tokens[:_SAID])
+    often = (
+        say("{} {} often", Name(moved_token.text, 26), "more" if moved_token.kl > 0 else "less")
+        for moved_token in tokens[:_SAID]
+    )
     return Figure(
         id=name,
         title=title,
@@ -240,13 +250,13 @@ def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], befo
             columns=(*names("token"), *numbers(before, now, "part of KL, nats", *more)),
             rows=tuple(
                 (
-                    Name(one.text, 40),
-                    one.old,
-                    one.new,
-                    nats(one.kl, signed=True),
-                    *((nats(one.js),) if with_js else ()),
+                    Name(moved_token.text, 40),
+                    moved_token.old,
+                    moved_token.new,
+                    nats(moved_token.kl, signed=True),
+                    *((nats(moved_token.js),) if with_js else ()),
                 )
-                for one in tokens
+                for moved_token in tokens
             ),
             folded=True,
         ),
@@ -255,8 +265,10 @@ def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], befo
 
 
 def _table(found: Sequence[Drift]) -> Table:
-    splits = [one for one in found if not one.source]
-    sources = sorted((one for one in found if one.source), key=lambda one: (-(one.kl or -1.0), one.split, one.source))
+    splits = [drift for drift in found if not drift.source]
+    sources = sorted(
+        (drift for drift in found if drift.source), key=lambda item: (-(item.kl or -1.0), item.split, item.source)
+    )
 
     def row(one: Drift) -> Row:
         source: Line = Name(one.source) if one.source else "(all)"
@@ -267,7 +279,7 @@ def _table(found: Sequence[Drift]) -> Table:
         f"Above {ALARM_NATS}: KL itself. Beyond chance: the interval of kl_excess lies above 0, which is"
         " more than two samples of the same text give."
     )
-    if any(_mark(one) == _PERHAPS for one in found):
+    if any(_mark(drift) == _PERHAPS for drift in found):
         note += (
             " As chance could give: documents are few, or repeat each other so much that chance alone could give it:"
             " look at the tokens, and at the duplicates."
@@ -315,9 +327,9 @@ def _mark(one: Drift) -> str:
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
     found = drifts(manifest)
-    marked = [one for one in found if _mark(one) in _LOUD] or [one for one in found if _mark(one) == _PERHAPS]
+    marked = [drift for drift in found if _mark(drift) in _LOUD] or [item for item in found if _mark(item) == _PERHAPS]
     if marked:
-        most = min(marked, key=lambda one: (-(one.kl or 0.0), one.split, one.source))
+        most = min(marked, key=lambda item: (-(item.kl or 0.0), item.split, item.source))
         least = f"above {ALARM_NATS}, at least {t.ratio(most.excess_low)} of it beyond chance"
         mark = least if _mark(most) == _ALARM else _mark(most)
         yield Standout(

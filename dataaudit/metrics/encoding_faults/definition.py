@@ -72,9 +72,11 @@ FAMILY = Family(
         MetricDefinition(
             name=METRIC,
             statistics=tuple(
-                one
+                statistic
                 for stat, of in FAULTS.items()
-                for one in statistics(METRIC, stat, "ratio", SOURCES, draws="documents" if of == "documents" else "")
+                for statistic in statistics(
+                    METRIC, stat, "ratio", SOURCES, draws="documents" if of == "documents" else ""
+                )
             ),
             reading=8,
             evidence=Counted(count=_counted, columns=tuple(FAULTS)),
@@ -139,8 +141,8 @@ def _section(manifest: Manifest) -> Section:
     if not found:
         none = "Encoding faults were not counted in this build."
         return Section(id="encoding", title=title, lead=none, tone="quiet")
-    most = sorted((one for one in found if one.documents), key=lambda one: -(one.documents or 0))[:_NAMED]
-    parts = [say("{} in {}", TITLES[one.kind], share(one.documents)) for one in most]
+    most = sorted((fault for fault in found if fault.documents), key=lambda item: -(item.documents or 0))[:_NAMED]
+    parts = [say("{} in {}", TITLES[fault.kind], share(fault.documents)) for fault in most]
     lead = say("Of the documents: {}.", join(", ", parts)) if parts else "No document holds a fault of encoding."
 
     def row(one: Fault) -> Row:
@@ -158,9 +160,11 @@ def _section(manifest: Manifest) -> Section:
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    shown = [one for one in encoding_faults(manifest) if one.kind in _ALWAYS_FAULTS and one.documents is not None]
+    shown = [
+        fault for fault in encoding_faults(manifest) if fault.kind in _ALWAYS_FAULTS and fault.documents is not None
+    ]
     if shown:
-        parts = [say("{} in {}", TITLES[one.kind], share(one.documents)) for one in shown]
+        parts = [say("{} in {}", TITLES[fault.kind], share(fault.documents)) for fault in shown]
         yield say("Documents with damaged characters: {}.", join(", ", parts))
 
 

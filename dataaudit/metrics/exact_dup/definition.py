@@ -111,7 +111,13 @@ def _table(manifest: Manifest) -> list[Table]:
         title="Shards with the highest exact-duplicate rate",
         columns=(*numbers("shard"), *names("split/uri"), *numbers("documents", "dups overall")),
         rows=tuple(
-            (one.shard, Name(f"{one.split}/{one.uri}"), one.documents, share(one.exact_dup_rate)) for one in found
+            (
+                duplicated.shard,
+                Name(f"{duplicated.split}/{duplicated.uri}"),
+                duplicated.documents,
+                share(duplicated.exact_dup_rate),
+            )
+            for duplicated in found
         ),
         noun="shard",
     )

@@ -149,7 +149,7 @@ class Languages:
 def languages(manifest: Manifest) -> Languages | None:
     """Return the languages, or None when they were not looked for."""
     core = manifest.core
-    detectors = [one for one in core.detectors if one.name in _LANGUAGE_DETECTORS]
+    detectors = [detector for detector in core.detectors if detector.name in _LANGUAGE_DETECTORS]
     if not detectors:
         return None
     trained = [split.name for split in core.splits if not split.held_out]
@@ -170,7 +170,9 @@ def languages(manifest: Manifest) -> Languages | None:
     agreement = manifest.metrics("language_share", "detector_agreement", Scope())
     return Languages(
         parts=tuple(parts),
-        detectors=tuple(f"{one.name} {one.version}" for one in sorted(detectors, key=_decides(core.config))),
+        detectors=tuple(
+            f"{detector.name} {detector.version}" for detector in sorted(detectors, key=_decides(core.config))
+        ),
         agreement=agreement[0] if agreement and agreement[0].status == "ok" else None,
         trained=bool(trained),
     )
@@ -204,8 +206,8 @@ def section(found: Languages | None) -> Section:
     def row(one: LanguagePart) -> Row:
         return Name(one.language), one.documents, size(one.bytes), one.tokens, share(one.share)
 
-    und = [one for one in found.parts if one.language == UND]
-    chosen = [one for one in found.parts if one.language != UND]
+    und = [language_part for language_part in found.parts if language_part.language == UND]
+    chosen = [language_part for language_part in found.parts if language_part.language != UND]
     table = Table(
         title=f"Languages, by share of {kind} tokens",
         columns=(*names("language"), *numbers("documents", "text", "tokens", "share of tokens")),
@@ -219,7 +221,10 @@ def section(found: Languages | None) -> Section:
         title="Languages",
         chart=bars(
             f"share of {kind} tokens",
-            (Bar(Name(one.language), one.share or 0.0, share(one.share)) for one in found.parts[:_BARS]),
+            (
+                Bar(Name(language_part.language), language_part.share or 0.0, share(language_part.share))
+                for language_part in found.parts[:_BARS]
+            ),
             percent=True,
         ),
         table=table,
@@ -277,7 +282,10 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
         yield say(
             "Languages by share of the {}: {}; decided by {}, und where it is not sure.",
             "training tokens" if found.trained else "tokens",
-            listed_shares([(Name(one.language, LONG), one.share) for one in found.parts], "further language"),
+            listed_shares(
+                [(Name(language_part.language, LONG), language_part.share) for language_part in found.parts],
+                "further language",
+            ),
             Name(found.detectors[0], LONG),
         )
 

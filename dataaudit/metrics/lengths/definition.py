@@ -155,12 +155,12 @@ def _distribution(manifest: Manifest, splits: Sequence[str]) -> Steps | None:
     table = manifest.table("lengths", ["split", "low", "high", "documents"])
     held = table.group_by(["split", "low", "high"]).aggregate([("documents", "sum")]).to_pylist()
     bins: dict[str, dict[int, int]] = {}
-    for one in held:
-        middle = max(1.0, math.sqrt(max(1, one["low"]) * max(1, one["high"])))
+    for item in held:
+        middle = max(1.0, math.sqrt(max(1, item["low"]) * max(1, item["high"])))
         index = math.floor(math.log2(middle) * _BINS_PER_OCTAVE)
-        own = bins.setdefault(one["split"], {})
-        own[index] = own.get(index, 0) + one["documents_sum"]
-    known = [one for one in splits if sum(bins.get(one, {}).values())][:_SERIES]
+        own = bins.setdefault(item["split"], {})
+        own[index] = own.get(index, 0) + item["documents_sum"]
+    known = [name for name in splits if sum(bins.get(name, {}).values())][:_SERIES]
     used = [index for own in bins.values() for index in own]
     if not known:
         return None

@@ -139,8 +139,13 @@ def near_facts(manifest: Manifest) -> Near | None:
     rows = manifest.table("near_sources").to_pylist()
     return Near(
         scopes=tuple(_scope(scopes, components, scope) for scope in (*splits, Scope())),
-        sources=tuple(sorted((one for one in found if one.documents), key=lambda one: (-one.documents, one.name))),
-        losing=tuple(one for one in found if one.rate is not None and one.rate > MUCH),
+        sources=tuple(
+            sorted(
+                (near_scope for near_scope in found if near_scope.documents),
+                key=lambda item: (-item.documents, item.name),
+            )
+        ),
+        losing=tuple(near_scope for near_scope in found if near_scope.rate is not None and near_scope.rate > MUCH),
         leaking=dict(sorted(leaks.items())),
         counts={name: int(whole[name].value or 0) for name in _COUNTS if name in whole},
         weakest_link=whole["weakest_link"].value if "weakest_link" in whole else None,
@@ -202,19 +207,29 @@ def section(near: Near | None, exact: float | None = None) -> Section:
     blocks += [_flows(near.flows)] if near.flows else []
     if sizes := {label: number for label, number in near.clusters_by_size.items() if number}:
         blocks.append(_sizes_figure(near, sizes))
-    heavy = any(_rate(one) > HEAVY for one in near.sources)
+    heavy = any(_rate(near_scope) > HEAVY for near_scope in near.sources)
     return Section(
         id="duplicates", title="Duplicates", lead=lead, tone="warn" if heavy else "", blocks=(*blocks, _chances(near))
     )
 
 
 def _rates(near: Near) -> Table:
-    scopes = [*((one, "split") for one in near.scopes[:-1]), *((one, "source") for one in near.sources)]
+    scopes = [
+        *((near_scope, "split") for near_scope in near.scopes[:-1]),
+        *((source, "source") for source in near.sources),
+    ]
 
     def row(pair: tuple[NearScope, str]) -> Row:
-        one, kind = pair
-        rate = toned(share(one.rate), when=kind == "source" and _rate(one) > HEAVY)
-        return Name(one.name) if one.name else "(all)", one.of, one.documents, rate, share(one.component_rate), kind
+        near_scope, kind = pair
+        rate = toned(share(near_scope.rate), when=kind == "source" and _rate(near_scope) > HEAVY)
+        return (
+            Name(near_scope.name) if near_scope.name else "(all)",
+            near_scope.of,
+            near_scope.documents,
+            rate,
+            share(near_scope.component_rate),
+            kind,
+        )
 
     return Table(
         title="Near-duplicates of an earlier document",
@@ -236,10 +251,10 @@ def _warnings(near: Near) -> list[Block]:
         for name, value in near.leaking.items()
     )
     losing = (
-        say("warning: source {} would lose {} of its documents.", Name(one.name), share(one.rate))
-        for one in near.losing
+        say("warning: source {} would lose {} of its documents.", Name(near_scope.name), share(near_scope.rate))
+        for near_scope in near.losing
     )
-    return [Prose(text=one) for one in (*leaking, *losing)]
+    return [Prose(text=text) for text in (*leaking, *losing)]
 
 
 def _how(near: Near) -> Line:
@@ -250,13 +265,13 @@ def _how(near: Near) -> Line:
         f"{pairs} compared exactly, {t.count(counts.get('verified_pairs', 0))} near",
         f"{clusters}, the largest of {_largest_in_words(near)}",
     ]
-    for name, measured, one, many in (
+    for name, measured, item, many in (
         ("recall", near.recall, "drawn near-duplicate", "drawn near-duplicates"),
         ("precision", near.precision, "reported pair", "reported pairs"),
         ("in the reference", near.in_reference, "document, by signatures", "documents, by signatures"),
     ):
         if measured is not None:
-            noun, bounds = one if measured.tried == 1 else many, Interval(measured.low, measured.high)
+            noun, bounds = item if measured.tried == 1 else many, Interval(measured.low, measured.high)
             parts.append(say("{} {} on {} {} ({})", name, share(measured.value), measured.tried, noun, bounds))
     if counts.get("truncated_pairs"):
         left_out = f"{t.plural(counts['truncated_pairs'], 'pair')} left out"
@@ -273,11 +288,11 @@ def _largest_in_words(near: Near) -> str:
 
 def _flows(flows: Sequence[Flow]) -> Figure:
     """Return who copies whom: a row for the copy's source, a column for that of the earlier document."""
-    sides = [(f"{one.split}/{one.source}", f"{one.earlier_split}/{one.earlier_source}", one) for one in flows]
+    sides = [(f"{flow.split}/{flow.source}", f"{flow.earlier_split}/{flow.earlier_source}", flow) for flow in flows]
     sums: dict[str, int] = {}
-    for left, right, one in sides:
+    for left, right, flow in sides:
         for place in {left, right}:
-            sums[place] = sums.get(place, 0) + one.documents
+            sums[place] = sums.get(place, 0) + flow.documents
     order = sorted(sums, key=lambda place: (-sums[place], place))[:_CELLS]
     copies = [place for place in order if any(left == place for left, _, _ in sides)]
     earlier = [place for place in order if any(right == place for _, right, _ in sides)]
@@ -285,11 +300,11 @@ def _flows(flows: Sequence[Flow]) -> Figure:
         (
             copies.index(left),
             earlier.index(right),
-            float(one.documents),
-            t.plural(one.documents, "document"),
-            one.split != one.earlier_split,
+            float(flow.documents),
+            t.plural(flow.documents, "document"),
+            flow.split != flow.earlier_split,
         )
-        for left, right, one in sides
+        for left, right, flow in sides
         if left in copies and right in earlier
     )
     table = Table(
@@ -297,16 +312,16 @@ def _flows(flows: Sequence[Flow]) -> Figure:
         columns=(*names("near-duplicates in", "of an earlier document in"), *numbers("documents")),
         **rows_of(
             sides,
-            lambda one: (
-                Name(one[0]),
-                Name(one[1]),
-                toned(one[2].documents, when=one[2].split != one[2].earlier_split),
+            lambda side: (
+                Name(side[0]),
+                Name(side[1]),
+                toned(side[2].documents, when=side[2].split != side[2].earlier_split),
             ),
         ),
         noun="pair",
-        note="Marked: across splits." if any(one.split != one.earlier_split for *_, one in sides) else "",
+        note="Marked: across splits." if any(flow.split != flow.earlier_split for *_, flow in sides) else "",
     )
-    note = "Orange: from one split to another." if any(one[4] for one in values) else ""
+    note = "Orange: from one split to another." if any(value[4] for value in values) else ""
     if len(sums) > len(order):
         note = f"The {_CELLS} largest; the table has more. {note}".rstrip()
     left, right, top = sides[0]
@@ -331,7 +346,9 @@ def _sizes_figure(near: Near, sizes: Mapping[str, int]) -> Figure:
     return Figure(
         id="chart-sizes",
         title="Clusters of near-duplicates by size",
-        chart=bars("clusters", (Bar(f"{one} documents", float(n), t.plural(n, "cluster")) for one, n in sizes.items())),
+        chart=bars(
+            "clusters", (Bar(f"{size} documents", float(n), t.plural(n, "cluster")) for size, n in sizes.items())
+        ),
         says=says,
         table=Table(
             title="Clusters by size",

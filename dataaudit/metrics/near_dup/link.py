@@ -215,7 +215,7 @@ class _Search:
     def verify(self, joined: Sequence[JoinedParts], result: SecondPassResult, bits: int) -> pa.Table:
         """Return the candidates with the sizes of intersection and union."""
         rows = ROWS_PER_PARTITION << min(bits, 8)
-        files = [*(file for one in joined for file in one.files("candidates")), *result.files("sets")]
+        files = [*(file for joined_parts in joined for file in joined_parts.files("candidates")), *result.files("sets")]
         return self._join("verify", VerifyJoin(bits=bits), files, rows, bits, {}).table("verified", VERIFIED)
 
     def found(self, counts: NearCounts, clusters: NearClusters, recall: Recall) -> LinkResult:

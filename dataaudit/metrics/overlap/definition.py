@@ -317,31 +317,41 @@ def shared_text(one: HeldOutLeak) -> Sign | None:
 def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequence[LeakPlace]) -> Section:
     """Return what of each held-out split was found, in the shards of ``places``."""
     title = "Held-out splits"
-    said = {one.split for one in exact}
-    leads = [_whole(one, places) for one in exact]
+    said = {leak.split for leak in exact}
+    leads = [_whole(leak, places) for leak in exact]
     leads += [
-        say("{}{}.", sign.text, _where(one.split, places))
-        for one in found
-        if one.split not in said and (sign := shared_text(one))
+        say("{}{}.", sign.text, _where(held_out_leak.split, places))
+        for held_out_leak in found
+        if held_out_leak.split not in said and (sign := shared_text(held_out_leak))
     ]
     if not found and not exact:
         return Section(id="overlap", title=title, lead="There is no held-out split.", tone="quiet")
     blocks: list[Block] = []
     if found:
         blocks.append(_figure(found))
-    for one in (one for one in found if one.bounds):
+    for held_out_leak in (held_out_leak for held_out_leak in found if held_out_leak.bounds):
         intervals = join(
-            "; ", (say("{} {}", _LABELS[name], Interval(*one.bounds[name])) for name in sorted(one.bounds))
+            "; ",
+            (
+                say("{} {}", _LABELS[name], Interval(*held_out_leak.bounds[name]))
+                for name in sorted(held_out_leak.bounds)
+            ),
         )
         blocks.append(
-            Prose(text=say("{}, from a sample, 95 % intervals: {}.", Name(one.split), intervals), tone="quiet")
+            Prose(
+                text=say("{}, from a sample, 95 % intervals: {}.", Name(held_out_leak.split), intervals), tone="quiet"
+            )
         )
-    blocks += [Prose(text=say("{}: - because {}.", Name(one.split), one.why), tone="quiet") for one in found if one.why]
+    blocks += [
+        Prose(text=say("{}: - because {}.", Name(held_out_leak.split), held_out_leak.why), tone="quiet")
+        for held_out_leak in found
+        if held_out_leak.why
+    ]
     if len(leads) > _LEADS:
         leads = [*leads[:_LEADS], f"And {t.plural(len(leads) - _LEADS, 'other split')}."]
     tone: Tone = "bad"
     if not leads:
-        unknown = all(one.why for one in found)
+        unknown = all(held_out_leak.why for held_out_leak in found)
         tone = "quiet" if unknown else "good"
         leads = [_UNKNOWN if unknown else _NOTICES if any(map(_has_common, found)) else _NOTHING]
     return Section(id="overlap", title=title, lead=join(" ", leads), tone=tone, blocks=tuple(blocks))
@@ -378,13 +388,13 @@ def _whole(one: Leak, places: Sequence[LeakPlace]) -> Line:
 def _where(which: str, places: Sequence[LeakPlace]) -> Line:
     """Name the shards that hold most of a set."""
     shown = []
-    for one in (one for one in places if one.set == which):
+    for leak_place in (leak_place for leak_place in places if leak_place.set == which):
         what = (
-            f"passages of {t.plural(one.copied, 'document')}"
-            if one.copied
-            else f"parts of {t.plural(one.items, 'document')}"
+            f"passages of {t.plural(leak_place.copied, 'document')}"
+            if leak_place.copied
+            else f"parts of {t.plural(leak_place.items, 'document')}"
         )
-        shown.append(say("{} holds {} of it", Name(one.name, 80), what))
+        shown.append(say("{} holds {} of it", Name(leak_place.name, 80), what))
     return _most(shown)
 
 
@@ -422,15 +432,15 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
     )
     made = [
         Bar(
-            say("{}: {}", Name(one.split, 16, ends=True), _LABELS[stat]),
+            say("{}: {}", Name(held_out_leak.split, 16, ends=True), _LABELS[stat]),
             value,
             share(value),
-            span=one.bounds.get(stat),
+            span=held_out_leak.bounds.get(stat),
             loud=value > 0,
         )
-        for one in found
+        for held_out_leak in found
         for stat in ("near_dup", "ngram_without_common", "span_without_common", "edited_without_common")
-        if (value := getattr(one, stat)) is not None
+        if (value := getattr(held_out_leak, stat)) is not None
     ]
     if not made:
         return table
@@ -440,11 +450,11 @@ def _figure(found: Sequence[HeldOutLeak]) -> Block:
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
     exact = leaks(manifest)
-    for one in exact:
-        name, part = Name(one.split, SHORT, ends=True), share(one.documents / one.of)
-        text = say("{} of {} of {} in training ({})", one.documents, t.plural(one.of, "document"), name, part)
-        yield standout(manifest, Kind.LEAKED, one.documents, text, one.split)
-    said = {one.split for one in exact}
+    for leak in exact:
+        name, part = Name(leak.split, SHORT, ends=True), share(leak.documents / leak.of)
+        text = say("{} of {} of {} in training ({})", leak.documents, t.plural(leak.of, "document"), name, part)
+        yield standout(manifest, Kind.LEAKED, leak.documents, text, leak.split)
+    said = {leak.split for leak in exact}
     for other in held_out_leaks(manifest):
         if other.split not in said and (sign := shared_text(other)):
             kind = Kind.LEAKED if sign.stat == "span_without_common" else Kind.SIMILAR
@@ -485,13 +495,13 @@ def _held(place: LeakPlace) -> Line:
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    for one in held_out_leaks(manifest):
-        split = say("the held-out split {}", Name(one.split, LONG))
+    for held_out_leak in held_out_leaks(manifest):
+        split = say("the held-out split {}", Name(held_out_leak.split, LONG))
         for stat, meaning in _RATES.items():
-            if (value := getattr(one, stat)) is not None:
+            if (value := getattr(held_out_leak, stat)) is not None:
                 yield say("{} of the documents of {} {}.", share(value), split, meaning)
-        if one.why:
-            yield say("Leakage of {} was not evaluated: {}.", split, Name(one.why, LONG))
+        if held_out_leak.why:
+            yield say("Leakage of {} was not evaluated: {}.", split, Name(held_out_leak.why, LONG))
 
 
 SHOWN = Shown(

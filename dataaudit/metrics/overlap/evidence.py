@@ -185,7 +185,7 @@ class LeakPlace:
 def leak_places(manifest: Manifest) -> list[LeakPlace]:
     """Return every pair of a set and a shard, by set, most copied items first; common text is left out."""
     held_out = {split.name for split in manifest.core.splits if split.held_out}
-    sets = {one.name for one in manifest.core.protected}
+    sets = {record.name for record in manifest.core.protected}
     table = manifest.table("overlap", ["set", "item", "rule", "shard", "row", "score_without_common"])
     table = table.filter(pc.greater(table["score_without_common"], 0))
     equal = _equal(manifest, held_out - sets)
@@ -214,10 +214,18 @@ def leak_places(manifest: Manifest) -> list[LeakPlace]:
                 is_worst=False,
             )
         )
-    made.sort(key=lambda one: (one.set, -one.whole, -one.copied, -one.items, one.shard))
+    made.sort(
+        key=lambda leak_place: (
+            leak_place.set,
+            -leak_place.whole,
+            -leak_place.copied,
+            -leak_place.items,
+            leak_place.shard,
+        )
+    )
     return [
-        replace(one, is_worst=_leads(one, made[index - 1 : index] + made[index + 1 : index + 2]))
-        for index, one in enumerate(made)
+        replace(leak_place, is_worst=_leads(leak_place, made[index - 1 : index] + made[index + 1 : index + 2]))
+        for index, leak_place in enumerate(made)
     ]
 
 
@@ -235,8 +243,8 @@ def _leads(one: LeakPlace, neighbours: list[LeakPlace]) -> bool:
 def _counted(table: pa.Table) -> _Found:
     found: _Found = {}
     pairs = table.group_by(["set", "shard"], use_threads=False).aggregate([("item", "distinct"), ("row", "distinct")])
-    for one in pairs.to_pylist():
-        found[one["set"], one["shard"]] = set(one["item_distinct"]), set(one["row_distinct"])
+    for pair in pairs.to_pylist():
+        found[pair["set"], pair["shard"]] = set(pair["item_distinct"]), set(pair["row_distinct"])
     return found
 
 
@@ -251,21 +259,21 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
     own = clusters.filter(outside)
     trained = clusters.filter(pc.and_(pc.invert(outside), pc.is_in(clusters["cluster"], own["cluster"].unique())))
     protected: dict[int, list[tuple[str, tuple[int, int]]]] = {}
-    for one in own.to_pylist():
-        item = splits[one["shard"]].as_py(), (one["shard"], one["row"])
-        protected.setdefault(one["cluster"], []).append(item)
+    for row in own.to_pylist():
+        item = splits[row["shard"]].as_py(), (row["shard"], row["row"])
+        protected.setdefault(row["cluster"], []).append(item)
     found: _Found = {}
-    for one in trained.to_pylist():
-        for name, document in protected[one["cluster"]]:
-            items, rows = found.setdefault((name, one["shard"]), (set(), set()))
+    for row in trained.to_pylist():
+        for name, document in protected[row["cluster"]]:
+            items, rows = found.setdefault((name, row["shard"]), (set(), set()))
             items.add(document)
-            rows.add(one["row"])
+            rows.add(row["row"])
     return found
 
 
 def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
     """Return that a set is in training data, and the shard that holds most of it."""
-    own = [one for one in leak_places(manifest) if one.set == which]
+    own = [leak_place for leak_place in leak_places(manifest) if leak_place.set == which]
     where = Where(link=first_of(len(own), "most"))
     if own:
         where |= {"place": own[0].name, "shard": own[0].shard}

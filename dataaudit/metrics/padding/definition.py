@@ -22,9 +22,9 @@ FAMILY = Family(
         MetricDefinition(
             name=METRIC,
             statistics=tuple(
-                one
+                statistic
                 for way, shapes in _WAYS.items()
-                for one in statistics(
+                for statistic in statistics(
                     METRIC,
                     " ".join(f"{way}_{length}" for length in CONTEXTS),
                     "ratio",

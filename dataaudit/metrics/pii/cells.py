@@ -179,7 +179,7 @@ def _shards(manifest: Manifest) -> tuple[dict[int, dict[tuple[str, str], _Cell]]
     for row in manifest.table("shards", names).to_pylist():
         if row["pii"] is None:
             continue
-        held = {(one["entity"], one["tier"]): (one["documents"], one["hits"]) for one in row["pii"]}
+        held = {(item["entity"], item["tier"]): (item["documents"], item["hits"]) for item in row["pii"]}
         totals[row["shard"]] = (row["pii_documents"] or 0, sum(hits for _, hits in held.values()))
         shards[row["shard"]] = held | {("", ""): totals[row["shard"]]}
     return shards, totals

@@ -199,8 +199,8 @@ def personal_data(manifest: Manifest) -> Pii | None:
     counts = [*cells.entities.values(), *cells.tiers.values(), *cells.sources.values()]
     return Pii(
         total=PiiEntity(entity="", found=cells.total, tiers=cells.total_by_tier, reserved=count_of(whole, "reserved")),
-        entities=tuple(sorted(entities, key=lambda one: (*_most(one.found), one.entity))),
-        sources=tuple(sorted(sources, key=lambda one: (*_most(one.found), one.source))),
+        entities=tuple(sorted(entities, key=lambda entity: (*_most(entity.found), entity.entity))),
+        sources=tuple(sorted(sources, key=lambda source: (*_most(source.found), source.source))),
         truncated=count_of(whole, "truncated"),
         judge=judge_of(manifest, "presidio", whole, "analyzer_documents") if asked else None,
         sample=_sample(wide, hidden),
@@ -258,12 +258,18 @@ def _entities(found: Pii) -> Block:
         " hits that are examples or test values, in no other number.",
         empty="None was found.",
     )
-    chosen = [one for one in found.entities if not one.found.suppressed and one.found.per_million][:_BARS]
+    chosen = [
+        pii_entity for pii_entity in found.entities if not pii_entity.found.suppressed and pii_entity.found.per_million
+    ][:_BARS]
     if not chosen:
         return table
     made = (
-        Bar(Name(one.entity), one.found.per_million or 0, say("{} per million tokens", rate(one.found.per_million)))
-        for one in chosen
+        Bar(
+            Name(pii_entity.entity),
+            pii_entity.found.per_million or 0,
+            say("{} per million tokens", rate(pii_entity.found.per_million)),
+        )
+        for pii_entity in chosen
     )
     return Figure(
         id="chart-privacy",
@@ -274,7 +280,7 @@ def _entities(found: Pii) -> Block:
 
 
 def _sources(found: Pii) -> list[Block]:
-    holding = [one for one in found.sources if one.found.suppressed or one.found.documents]
+    holding = [pii_source for pii_source in found.sources if pii_source.found.suppressed or pii_source.found.documents]
     if len(found.sources) < 2 or not holding:
         return []
 
@@ -309,14 +315,18 @@ def _judged(found: Pii, judge: Judge) -> list[Block]:
             number(one.confirmed),
         )
 
-    seen = [one for one in found.sample if not one.entity or (one.documents and one.documents.value)]
-    few = sum(one.documents is not None and one.documents.suppressed for one in found.sample)
+    seen = [
+        pii_sample
+        for pii_sample in found.sample
+        if not pii_sample.entity or (pii_sample.documents and pii_sample.documents.value)
+    ]
+    few = sum(pii_sample.documents is not None and pii_sample.documents.suppressed for pii_sample in found.sample)
     absent = len(found.sample) - len(seen) - few
     notes = [
         f"In fewer than {FEW} sampled documents, or hidden above: {t.plural(few, 'further kind')}." if few else "",
         f"Not in the sample: {t.plural(absent, 'further kind')}." if absent else "",
         "confirmed: of what the patterns alone are not sure of, the share that presidio confirms."
-        if any(one.confirmed for one in seen)
+        if any(pii_sample.confirmed for pii_sample in seen)
         else "",
     ]
     heads = ("share of documents", "95 % interval", "hits per 1M tokens", "95 % interval", "confirmed")
@@ -343,7 +353,9 @@ def _sample(wide: Mapping[str, Records], hidden: Collection[str]) -> tuple[PiiSa
         for name, records in wide.items()
         if {"analyzer_documents", "confirmed"} & records.keys() and (name or "judge_reads" in records)
     ]
-    return tuple(sorted(found, key=lambda one: (bool(one.entity), -(number(one.documents).value or 0.0), one.entity)))
+    return tuple(
+        sorted(found, key=lambda item: (bool(item.entity), -(number(item.documents).value or 0.0), item.entity))
+    )
 
 
 def _most(found: Count) -> tuple[bool, int]:
@@ -356,8 +368,18 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         return
     total = found.total.found
     if not total.suppressed and (total.share or 0.0) > MANY:
-        kinds = [one for one in found.entities if one.found.documents and not one.found.suppressed][:_KINDS]
-        named = join(", ", (say("{} {}", Name(one.entity, SHORT, ends=True), one.found.documents) for one in kinds))
+        kinds = [
+            pii_entity
+            for pii_entity in found.entities
+            if pii_entity.found.documents and not pii_entity.found.suppressed
+        ][:_KINDS]
+        named = join(
+            ", ",
+            (
+                say("{} {}", Name(pii_entity.entity, SHORT, ends=True), pii_entity.found.documents)
+                for pii_entity in kinds
+            ),
+        )
         listed = say(": {}", named) if kinds else ""
         text = say("{} of documents hold personal data{}", share(total.share), listed)
         yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
@@ -373,12 +395,14 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
     if found is None or not found.entities:
         yield "Personal data was not searched for." if found is None else "Patterns for personal data found none."
         return
-    held = [one for one in found.entities if not one.found.suppressed and one.found.documents]
-    for one in held[:NAMED]:
-        part = "" if one.found.share is None else say(", {} of all", share(one.found.share))
-        documents = t.plural(one.found.documents or 0, "document")
-        yield say("{}: in {}{}, as patterns find it.", Name(one.entity, LONG), documents, part)
-    if few := sum(one.found.suppressed for one in found.entities):
+    held = [
+        pii_entity for pii_entity in found.entities if not pii_entity.found.suppressed and pii_entity.found.documents
+    ]
+    for pii_entity in held[:NAMED]:
+        part = "" if pii_entity.found.share is None else say(", {} of all", share(pii_entity.found.share))
+        documents = t.plural(pii_entity.found.documents or 0, "document")
+        yield say("{}: in {}{}, as patterns find it.", Name(pii_entity.entity, LONG), documents, part)
+    if few := sum(pii_entity.found.suppressed for pii_entity in found.entities):
         yield f"{t.plural(few, 'further kind')} of personal data: in so few documents that no number is given."
     if len(held) > NAMED:
         yield f"{t.plural(len(held) - NAMED, 'further kind')} of personal data."

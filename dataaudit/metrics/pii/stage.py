@@ -84,15 +84,15 @@ class Pii(StageDefaults):
         groups = Groups.of(totals, context.scope, self.version)
         documents, tokens, truncated = (groups.sums(totals, name) for name in ("documents", "tokens", "truncated"))
         metrics = [groups.counts(METRIC, "truncated", truncated, documents, "documents")]
-        for one in findings.by_tier(partial, groups):
-            prefix = f"{one.tier}_" if one.tier else ""
-            held = documents[one.places]
+        for tiered in findings.by_tier(partial, groups):
+            prefix = f"{tiered.tier}_" if tiered.tier else ""
+            held = documents[tiered.places]
             metrics += [
-                one.groups.per_million(METRIC, f"{prefix}hits", one.sums["hits"], tokens[one.places]),
-                one.groups.ratios(METRIC, f"{prefix}documents", one.sums["documents"], held),
+                tiered.groups.per_million(METRIC, f"{prefix}hits", tiered.sums["hits"], tokens[tiered.places]),
+                tiered.groups.ratios(METRIC, f"{prefix}documents", tiered.sums["documents"], held),
             ]
-            if not one.tier:
-                metrics.append(one.groups.counts(METRIC, "reserved", one.sums["reserved"], held, "hits"))
+            if not tiered.tier:
+                metrics.append(tiered.groups.counts(METRIC, "reserved", tiered.sums["reserved"], held, "hits"))
         return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:

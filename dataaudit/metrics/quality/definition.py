@@ -118,8 +118,8 @@ def _section(manifest: Manifest) -> Section:
         return Section(id="quality", title=title, lead=none, tone="quiet")
     splits = [split.name for split in manifest.core.splits]
     whole = "" if "" in found[0].rates else splits[0]
-    sets = [one for one in found if one.rule and "." not in one.rule]
-    parts = [say("{} would reject {}", Name(one.rule, 40), share(one.rates.get(whole))) for one in sets[:_SAID]]
+    sets = [rule for rule in found if rule.rule and "." not in rule.rule]
+    parts = [say("{} would reject {}", Name(rule.rule, 40), share(rule.rates.get(whole))) for rule in sets[:_SAID]]
     lead = say("No document was removed. {}.", join("; ", parts))
     blocks = (_figure(found, [*splits, ""] if len(splits) > 1 else splits, whole), *_upstream(manifest))
     return Section(id="quality", title=title, lead=lead, blocks=blocks)
@@ -140,20 +140,20 @@ def _figure(found: Sequence[Rule], splits: Sequence[str], whole: str) -> Block:
         folded=True,
     )
     by_rate = sorted(
-        (one for one in found if "." in one.rule), key=lambda one: (-(one.rates.get(whole) or 0), one.rule)
+        (rule for rule in found if "." in rule.rule), key=lambda item: (-(item.rates.get(whole) or 0), item.rule)
     )
-    chosen = [(one, value) for one in by_rate if (value := one.rates.get(whole))][:_BARS]
+    chosen = [(rule, value) for rule in by_rate if (value := rule.rates.get(whole))][:_BARS]
     if not chosen:
         return table
     made = (
-        Bar(Name(one.rule.partition(".")[2]), value, say("{}: {}", Name(one.rule), share(value)))
-        for one, value in chosen
+        Bar(Name(rule.rule.partition(".")[2]), value, say("{}: {}", Name(rule.rule), share(value)))
+        for rule, value in chosen
     )
     return Figure(
         id="chart-quality",
         title="The rules that would reject most",
         chart=bars("share of documents", made, percent=True),
-        says=join("; ", (say("{} {}", Name(one.rule, 60), share(value)) for one, value in chosen[:_SAID])),
+        says=join("; ", (say("{} {}", Name(rule.rule, 60), share(value)) for rule, value in chosen[:_SAID])),
         table=table,
         note=f"The first {len(chosen)} of {len(by_rate)} rules.",
     )
@@ -171,12 +171,12 @@ def _upstream(manifest: Manifest) -> list[Block]:
             columns=columns,
             **rows_of(
                 declared,
-                lambda one: (
-                    Name(one.name),
-                    Name(one.version, 40),
-                    one.documents_in,
-                    one.documents_out,
-                    share(1 - one.documents_out / one.documents_in if one.documents_in else None),
+                lambda record: (
+                    Name(record.name),
+                    Name(record.version, 40),
+                    record.documents_in,
+                    record.documents_out,
+                    share(1 - record.documents_out / record.documents_in if record.documents_in else None),
                 ),
             ),
             noun="filter",

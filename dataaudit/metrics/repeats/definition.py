@@ -52,9 +52,9 @@ FAMILY = Family(
             in_words=True,
             statistics=(
                 *(
-                    one
+                    statistic
                     for unit in ("hotspots", "documents", "occurrences", "tokens")
-                    for one in statistics(METRIC, unit, unit, SOURCES, **_TRAINING)
+                    for statistic in statistics(METRIC, unit, unit, SOURCES, **_TRAINING)
                 ),
                 *statistics(METRIC, "token_share", "ratio", SOURCES, over_tokens=True, **_TRAINING),
                 *statistics(METRIC, "largest_share", "ratio", SOURCES, **_TRAINING),

@@ -53,8 +53,8 @@ def extents(reaches: pa.Table, num_seeds: int, floor: int) -> list[tuple[int, in
         left, right, documents, occurrences = (column[low:high].tolist() for column in columns[1:])
         need = (max(floor, -(-sum(documents) * kept // of)), -(-sum(occurrences) * kept // of))
         rows = list(zip(right, left, documents, occurrences, strict=True))
-        most_right = _most([(one[0], *one[2:]) for one in rows], need)
-        found.append((_most([one[1:] for one in rows if one[0] >= most_right], need), most_right))
+        most_right = _most([(row[0], *row[2:]) for row in rows], need)
+        found.append((_most([row[1:] for row in rows if row[0] >= most_right], need), most_right))
     return found
 
 

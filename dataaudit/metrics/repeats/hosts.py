@@ -188,19 +188,19 @@ def make_round(hosts: Hosts, todo: Open) -> Round:
         if run not in todo or run in taken:
             continue
         first, last = hosts.reach(run)
-        held = [one for one in range(first, last + 1) if one in todo and one not in taken]
+        held = [number for number in range(first, last + 1) if number in todo and number not in taken]
         taken.update(held)
         places = {(run, todo[run][0][0])}
         end = place = -1
-        for one in held:
-            for low, high in todo[one]:
+        for number in held:
+            for low, high in todo[number]:
                 if low != end:
                     place = low
                 while place < high:
-                    places.add((one, place))
+                    places.add((number, place))
                     place += SPAN
                 end = high
-        seeds += [(offset + one - first, one, place) for one, place in places]
+        seeds += [(offset + item - first, item, place) for item, place in places]
         pieces.append((first, last))
         offset += last - first + 1
     return Round(_paths(hosts, pieces), _seeds(hosts, seeds))

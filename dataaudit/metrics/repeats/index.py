@@ -159,7 +159,9 @@ def _opened(manifest: Manifest, name: str) -> _File:
     groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
     limits = [group.column(0).statistics for group in groups]
     assert all(group.num_rows for group in groups)
-    return _File(file, *(np.array([getattr(one, name) for one in limits], dtype=np.uint64) for name in ("min", "max")))
+    return _File(
+        file, *(np.array([getattr(limit, name) for limit in limits], dtype=np.uint64) for name in ("min", "max"))
+    )
 
 
 def _stored(values: np.ndarray) -> np.ndarray:
@@ -179,10 +181,10 @@ def _joined(found: pa.Table, wanted: np.ndarray, places: np.ndarray) -> list[Sha
     shift = found["word"].to_numpy()[row].astype(np.int64) - place
     order = np.lexsort((place, shift, record, shard))
     shared: list[Shared] = []
-    for one in order.tolist():
+    for value in order.tolist():
         last = shared[-1] if shared else None
-        start = int(place[one])
-        where = (int(shard[one]), int(record[one]), start + int(shift[one]))
+        start = int(place[value])
+        where = (int(shard[value]), int(record[value]), start + int(shift[value]))
         joins = (
             last is not None
             and (last.shard, last.row) == where[:2]
@@ -202,4 +204,4 @@ def _joined(found: pa.Table, wanted: np.ndarray, places: np.ndarray) -> list[Sha
             shared[-1] = span
         else:
             shared.append(span)
-    return sorted(shared, key=lambda one: (one.shard, one.row, one.start, one.document_start))
+    return sorted(shared, key=lambda item: (item.shard, item.row, item.start, item.document_start))

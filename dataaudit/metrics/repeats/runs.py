@@ -208,7 +208,7 @@ def hosted(runs: pa.Table) -> pa.Table:
 def is_first(runs: pa.Table) -> np.ndarray:
     """bool[n]: the windows of the run stand here first."""
     pairs = (("document", "first_document"), ("start", "first_start"))
-    same: np.ndarray = np.logical_and.reduce([runs[one].to_numpy() == runs[two].to_numpy() for one, two in pairs])
+    same: np.ndarray = np.logical_and.reduce([runs[pair].to_numpy() == runs[two].to_numpy() for pair, two in pairs])
     return same
 
 

@@ -181,11 +181,11 @@ def secrets(manifest: Manifest) -> Secrets | None:
         for row in manifest.table("shards", names).to_pylist()
         if row["secret_hits"]
     ]
-    places.sort(key=lambda one: (-one.validated, -one.hits, one.shard))
+    places.sort(key=lambda secret_place: (-secret_place.validated, -secret_place.hits, secret_place.shard))
     return Secrets(
         total=_secret("", whole),
-        entities=tuple(sorted(entities, key=lambda one: (-one.validated, -_hits(one), one.entity))),
-        sources=tuple(sorted(sources, key=lambda one: (-one.validated, -one.hits, one.source))),
+        entities=tuple(sorted(entities, key=lambda entity: (-entity.validated, -_hits(entity), entity.entity))),
+        sources=tuple(sorted(sources, key=lambda source: (-source.validated, -source.hits, source.source))),
         places=tuple(places[:_PLACES]),
         shards=len(places),
         truncated=number(whole, "truncated"),
@@ -196,7 +196,7 @@ def warning(found: Secrets | None) -> Line:
     """Return what stands above everything else when secrets are confirmed; empty otherwise."""
     if found is None or not found.total.validated:
         return ""
-    confirmed = [say("{} {}", Name(one.entity), one.validated) for one in found.entities if one.validated]
+    confirmed = [say("{} {}", Name(secret.entity), secret.validated) for secret in found.entities if secret.validated]
     more = f", {len(confirmed) - _NAMED} more kinds" if len(confirmed) > _NAMED else ""
     least = "at least " if found.truncated else ""
     what = "secret, confirmed by its structure" if found.total.validated == 1 else "secrets, confirmed by structure"
@@ -252,7 +252,15 @@ def _sources(found: Secrets) -> Table:
     return Table(
         title="Secrets by source",
         columns=(*names("source"), *numbers("validated", "hits", "documents")),
-        **rows_of(found.sources, lambda one: (Name(one.source), one.validated, one.hits, one.documents)),
+        **rows_of(
+            found.sources,
+            lambda secret_source: (
+                Name(secret_source.source),
+                secret_source.validated,
+                secret_source.hits,
+                secret_source.documents,
+            ),
+        ),
         noun="source",
     )
 
@@ -261,7 +269,10 @@ def _places(found: Secrets) -> Table:
     return Table(
         title="Shards with most of them",
         columns=(*numbers("shard"), *names("split/uri"), *numbers("validated", "hits")),
-        rows=tuple((one.shard, Name(_place(one)), one.validated, one.hits) for one in found.places),
+        rows=tuple(
+            (secret_place.shard, Name(_place(secret_place)), secret_place.validated, secret_place.hits)
+            for secret_place in found.places
+        ),
         number=found.shards,
         noun="shard",
         rest="with some",

@@ -52,12 +52,12 @@ class Secrets(StageDefaults):
         groups = Groups.of(totals, context.scope, self.version)
         documents = groups.sums(totals, "documents")
         metrics = [groups.counts(METRIC, "truncated", groups.sums(totals, "truncated"), documents, "documents")]
-        for one in findings.by_tier(partial, groups):
-            prefix = f"{one.tier}_" if one.tier else ""
+        for tiered in findings.by_tier(partial, groups):
+            prefix = f"{tiered.tier}_" if tiered.tier else ""
             named = [(f"{prefix}hits", "hits", "hits"), (f"{prefix}documents", "documents", "documents")]
-            named += [] if one.tier else [("reserved", "reserved", "hits")]
+            named += [] if tiered.tier else [("reserved", "reserved", "hits")]
             metrics += [
-                one.groups.counts(METRIC, stat, one.sums[name], documents[one.places], unit)
+                tiered.groups.counts(METRIC, stat, tiered.sums[name], documents[tiered.places], unit)
                 for stat, name, unit in named
             ]
         return MetricRows.joined(metrics)

@@ -253,11 +253,11 @@ def _screened(found: Toxic, *, judged: bool) -> Table:
 
 def _charted(found: Toxic, table: Table, *, judged: bool) -> Block:
     """Return a table with the chart of its estimates; the table alone where there is none."""
-    chosen = [(one, _chosen(one, judged=judged)) for one in (*found.sources, found.total)]
+    chosen = [(toxic_scope, _chosen(toxic_scope, judged=judged)) for toxic_scope in (*found.sources, found.total)]
     note = "Judged in a sample; lines are 95 % intervals." if judged else f"By the screen alone; {NO_INTERVAL}."
     made = [
-        Bar(Name(one.name) if one.name else "(all)", own.value, estimated(own), span=_span(own))
-        for one, own in chosen
+        Bar(Name(toxic_scope.name) if toxic_scope.name else "(all)", own.value, estimated(own), span=_span(own))
+        for toxic_scope, own in chosen
         if own is not None and own.value is not None
     ]
     if not made:
@@ -285,13 +285,15 @@ def _judged(found: Toxic) -> list[Block]:
         title, folded = f"Toxic documents by {kind}, judged in a sample", not foot
         return Table(title=title, columns=columns, **rows_of(rates, row), foot=foot, noun=kind, folded=folded)
 
-    sources = [one for one in found.sources if one.rate is not None]
+    sources = [toxic_scope for toxic_scope in found.sources if toxic_scope.rate is not None]
     by_source = table("source", sources if len(sources) > 1 else (), (row(found.total),))
     blocks: list[Block] = [_charted(found, by_source, judged=True)]
     blocks += [table("language", found.languages)] if len(found.languages) > 1 else []
     blocks += [table("class", found.classes)] if len(found.classes) > 1 else []
     if found.at:
-        parts = join(", ", (say("{} at {}", number(one.rate), Name(one.name)) for one in found.at))
+        parts = join(
+            ", ", (say("{} at {}", number(toxic_class.rate), Name(toxic_class.name)) for toxic_class in found.at)
+        )
         text = say("A document is toxic when the judge's probability is 0.5 or more; with other bounds: {}.", parts)
         blocks.append(Prose(text=text, tone="quiet"))
     return [*blocks, Prose(text=rests_on(found.judge), tone="quiet")]
@@ -319,11 +321,11 @@ def _of_screen(found: Estimate | None) -> Estimate | None:
 
 def _rates(pairs: Any) -> tuple[ToxicClass, ...]:
     found = [ToxicClass(name=name, rate=rate) for name, record in pairs if (rate := estimate(record))]
-    return tuple(sorted(found, key=lambda one: (-(one.rate.value or 0.0), one.name)))
+    return tuple(sorted(found, key=lambda item: (-(item.rate.value or 0.0), item.name)))
 
 
 def _sorted(found: Sequence[ToxicScope]) -> tuple[ToxicScope, ...]:
-    return tuple(sorted(found, key=lambda one: (-one.documents, one.name)))
+    return tuple(sorted(found, key=lambda item: (-item.documents, item.name)))
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
@@ -331,9 +333,9 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     if found is None:
         return
     judged = not found.judge.reason
-    scopes = [one for one in (*found.sources, found.total) if _least(one, judged=judged) > MANY]
+    scopes = [toxic_scope for toxic_scope in (*found.sources, found.total) if _least(toxic_scope, judged=judged) > MANY]
     if scopes:
-        most = max(scopes, key=lambda one: (_least(one, judged=judged), one.documents))
+        most = max(scopes, key=lambda scope: (_least(scope, judged=judged), scope.documents))
         rate, reads = _chosen(most, judged=judged), found.judge.reads if judged else most.screened
         bounds = say(" ({})", interval(rate) if judged else NO_INTERVAL)
         who = "judged" if judged else "screened"

@@ -250,9 +250,9 @@ def source_volumes(manifest: Manifest, split: str, limit: int | None = None) -> 
     chosen = rows[:limit]
     metrics = manifest.metric_rows().where(split=split).of_sources([row["source"] for row in chosen])
     found = {
-        (one.metric, one.stat, one.scope.source): one.value
+        (item.metric, item.stat, item.scope.source): item.value
         for metric, stat in dict.fromkeys(_STATS.values())
-        for one in metrics.where(metric=metric, stat=stat)
+        for item in metrics.where(metric=metric, stat=stat)
     }
     volumes = [
         Volume(
@@ -291,7 +291,7 @@ def identity(view: Overview, *, here: bool = True) -> Facts:
 
 def splits_table(view: Overview) -> Table:
     """Return a row for each split, and one for all."""
-    held_out = [Name(one.name) for one in view.splits if one.held_out]
+    held_out = [Name(volume.name) for volume in view.splits if volume.held_out]
 
     def row(one: Volume) -> Row:
         return (
@@ -333,16 +333,16 @@ def mixture(view: Overview) -> Section:
     """Return the largest sources: found share of the training tokens beside the declared one."""
     shares = view.sources
     kind = "training" if any(not split.held_out for split in view.splits) else "held-out"
-    declared = any(one.declared is not None for one in shares)
-    off = sorted((one for one in shares if _is_off(one)), key=lambda one: -abs(_off_by(one)))
+    declared = any(item.declared is not None for item in shares)
+    off = sorted((item for item in shares if _is_off(item)), key=lambda item: -abs(_off_by(item)))
     points = f"{OFF_SHARE * 100:.0f} percentage points"
     lead: Line = f"{t.plural(len(shares), 'source')} of {kind} tokens."
     if off:
         away = join(
             "; ",
             (
-                say("{} {} instead of {}", Name(one.source, 40), share(one.share), share(one.declared))
-                for one in first(off, _SAID)
+                say("{} {} instead of {}", Name(item.source, 40), share(item.share), share(item.declared))
+                for item in first(off, _SAID)
             ),
         )
         many = f"{t.count(len(off))} of {t.plural(len(shares), 'source')} {'is' if len(off) == 1 else 'are'}"
@@ -379,8 +379,8 @@ def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
     chart = bars(
         f"share of {kind} tokens",
         (
-            Bar(Name(one.source), one.share or 0.0, shown(one), mark=one.declared, loud=_is_off(one))
-            for one in shares[:_BARS]
+            Bar(Name(item.source), item.share or 0.0, shown(item), mark=item.declared, loud=_is_off(item))
+            for item in shares[:_BARS]
         ),
         percent=True,
     )
@@ -412,7 +412,7 @@ def _by_split(manifest: Manifest) -> dict[tuple[str, str, str | None], float | N
     """Return the values that speak of the dataset or of a whole split, by (metric, stat, split)."""
     rows = manifest.metric_rows()
     held = MetricRows.joined([rows.shaped(), rows.shaped("split")])
-    return {(one.metric, one.stat, one.scope.split): one.value for one in held}
+    return {(metric.metric, metric.stat, metric.scope.split): metric.value for metric in held}
 
 
 def _stats(values: dict[tuple[str, str, str | None], float | None], name: str | None) -> dict[str, Any]:
@@ -451,7 +451,10 @@ def _shares(manifest: Manifest) -> tuple[Share, ...]:
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
     view = overview(manifest)
-    off = sorted((one for one in view.sources if _is_off(one)), key=lambda one: (-abs(_off_by(one)), one.source))
+    off = sorted(
+        (source for source in view.sources if _is_off(source)),
+        key=lambda source: (-abs(_off_by(source)), source.source),
+    )
     if off:
         number = f"{t.count(len(off))} of {t.plural(len(view.sources), 'source')} off the declared share"
         yield Standout(
@@ -472,18 +475,20 @@ def _sources_by_split(manifest: Manifest) -> dict[str, list[dict[str, Any]]]:
     left_out = ("held_out", "shards", "exact_dup_rate_within_split")
     rows = {split.name: source_volumes(manifest, split.name)[0] for split in overview(manifest).splits}
     return {
-        split: [{name: value for name, value in asdict(one).items() if name not in left_out} for one in found]
+        split: [{name: value for name, value in asdict(volume).items() if name not in left_out} for volume in found]
         for split, found in rows.items()
     }
 
 
 def _declared(manifest: Manifest) -> list[Section]:
     view = overview(manifest)
-    return [mixture(view)] if any(one.declared is not None for one in view.sources) else []
+    return [mixture(view)] if any(source.declared is not None for source in view.sources) else []
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    held = [(Name(one.source, LONG), one.share) for one in overview(manifest).sources if one.share is not None]
+    held = [
+        (Name(source.source, LONG), source.share) for source in overview(manifest).sources if source.share is not None
+    ]
     if held:
         yield say("Sources by share of the training tokens: {}.", listed_shares(held, "further source"))
 

@@ -49,12 +49,12 @@ def filters(manifest: Manifest, write: Spell = spell) -> list[str]:
     said: list[Line] = [
         say(
             "Filter {}{}, as declared: {} in, {} out.",
-            Name(one.name, LONG),
-            say(" {}", Name(one.version, LONG)) if one.version else "",
-            t.plural(one.documents_in, "document"),
-            one.documents_out,
+            Name(filter_.name, LONG),
+            say(" {}", Name(filter_.version, LONG)) if filter_.version else "",
+            t.plural(filter_.documents_in, "document"),
+            filter_.documents_out,
         )
-        for one in manifest.core.upstream_filters
+        for filter_ in manifest.core.upstream_filters
     ]
     said = said or ["No filter before the audit is declared."]
     return [*map(write, said), "The audit itself removed and changed nothing."]
@@ -129,7 +129,7 @@ def metadata(manifest: Manifest) -> str:
     codes = [part.language for part in parts if _LANGUAGE.match(part.language) and (part.share or 0) >= _LEAST_SHARE]
     documents = manifest.core.totals.documents
     data = {
-        "language": [one for one in codes if one != "und"],
+        "language": [name for name in codes if name != "und"],
         "size_categories": [next((name for limit, name in _SIZES if documents < limit), "n>1T")],
         "pretty_name": t.clean(manifest.core.dataset.name),
     }
@@ -154,7 +154,7 @@ def section(manifest: Manifest, view: Overview) -> str:
         ["### Personal data and secrets"],
         _said(manifest, "privacy", "secrets"),
         ["### Filters before the audit"],
-        [f"- {one}" for one in filters(manifest, markdown)],
+        [f"- {filter_}" for filter_ in filters(manifest, markdown)],
         ["### Coverage"],
         _said(manifest, "coverage"),
         [END],
@@ -177,7 +177,7 @@ def _languages(manifest: Manifest) -> list[str]:
 
 
 def _said(manifest: Manifest, *areas: str) -> list[str]:
-    return [f"- {one}" for one in sentences(manifest, *areas, write=markdown)]
+    return [f"- {sentence}" for sentence in sentences(manifest, *areas, write=markdown)]
 
 
 def _titled(title: str, lines: list[str]) -> list[list[str]]:

@@ -70,7 +70,7 @@ def export_croissant(folder: Path, out: Path, metadata: Path | None, given: Mapp
     data = as_json_ld(document)
     write_file(out, data, folder)
     files, sets = (
-        sum(one["@type"] == f"cr:{kind}" for one in document["distribution"]) for kind in ("FileObject", "FileSet")
+        sum(item["@type"] == f"cr:{kind}" for item in document["distribution"]) for kind in ("FileObject", "FileSet")
     )
     record_sets = len(document["recordSet"]) - 1
     words = (
@@ -108,8 +108,8 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
         "version": core.dataset.version,
         "license": list(about.license),
         "url": about.url,
-        "creator": [_agent(one) for one in about.creator],
-        "publisher": [_agent(one) for one in about.publisher],
+        "creator": [_agent(agent) for agent in about.creator],
+        "publisher": [_agent(agent) for agent in about.publisher],
         "datePublished": about.date_published,
         "keywords": list(about.keywords),
         "inLanguage": _languages(manifest),
@@ -143,7 +143,8 @@ def _languages(manifest: Manifest) -> list[str]:
 def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
     """Return the fields of responsible AI: what people say, then what the manifest knows."""
     tools = [
-        f"{t.clean(one.name)} {t.clean(one.version)}, sha256 {t.clean(one.sha256)}" for one in manifest.core.detectors
+        f"{t.clean(detector.name)} {t.clean(detector.version)}, sha256 {t.clean(detector.sha256)}"
+        for detector in manifest.core.detectors
     ]
     known: dict[str, list[str]] = {
         "dataLimitations": sentences(manifest, "coverage", "duplicates", "leakage", "toxicity"),
@@ -164,8 +165,8 @@ def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
 def _provenance(manifest: Manifest, about: About) -> dict[str, Any]:
     origins = [*about.derived_from, *(manifest_uri(parent) for parent in manifest.core.parents)]
     activities = [
-        {"@type": "prov:Activity", "prov:label": t.clean(f"filter {one.name} {one.version}".strip())}
-        for one in manifest.core.upstream_filters
+        {"@type": "prov:Activity", "prov:label": t.clean(f"filter {filter_.name} {filter_.version}".strip())}
+        for filter_ in manifest.core.upstream_filters
     ]
     return {
         "prov:wasDerivedFrom": [{"@id": origin} for origin in origins],
@@ -191,7 +192,7 @@ def _with_provenance(files: list[dict[str, Any]], manifest: Manifest) -> list[di
         "prov:wasDerivedFrom": [{"@id": manifest_uri(parent)} for parent in manifest.core.parents],
     }
     extra = {name: value for name, value in made.items() if value}
-    return [{**one, **extra} if one["@id"] == "manifest/manifest.json" else one for one in files]
+    return [{**file, **extra} if file["@id"] == "manifest/manifest.json" else file for file in files]
 
 
 __all__ = ["croissant", "export_croissant"]

@@ -352,7 +352,7 @@ def _globs(group: Group, every: Sequence[str]) -> list[str]:
 def _head(paths: Sequence[str], suffix: str) -> str:
     """Return what all paths begin with, their suffix left out; of sorted ones the first and the last differ most."""
     first, last = (path[: len(path) - len(suffix)] for path in (paths[0], paths[-1]))
-    same = (index for index, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    same = (index for index, (name, other) in enumerate(zip(first, last, strict=False)) if name != other)
     return first[: next(same, min(len(first), len(last)))]
 
 

@@ -109,7 +109,7 @@ def _run_facets(manifest: Manifest, checks: Sequence[Check]) -> dict[str, Any]:
         ),
     }
     if checks:
-        tests = [test_run.TestExecution(**one) for one in checks]
+        tests = [test_run.TestExecution(**check) for check in checks]
         facets["test"] = test_run.TestRunFacet(tests=tests, producer=PRODUCER)
     return facets
 
@@ -134,7 +134,10 @@ def _inputs(manifest: Manifest, checks: Sequence[Check], namespace: str) -> list
     return [
         corpus(core.totals, core.ledger.bytes.read),
         *(corpus(split, sizes.get(split.name, 0), split.name) for split in core.splits),
-        *(InputDataset(namespace=namespace, name=manifest_uri(one), facets=_version(one)) for one in core.parents),
+        *(
+            InputDataset(namespace=namespace, name=manifest_uri(parent), facets=_version(parent))
+            for parent in core.parents
+        ),
     ]
 
 
@@ -175,10 +178,10 @@ def _dataset_facets(manifest: Manifest, split: str | None) -> dict[str, Any]:
     config = manifest.core.config.get("splits", {})
     chosen = config.values() if split is None else [config.get(split, {})]
     named: dict[str, str] = {}
-    for one in chosen:
-        source = one.get("source") if isinstance(one, dict) else None
-        if isinstance(one, dict) and one.get("text"):
-            named.setdefault(one["text"], "The text that was audited.")
+    for item in chosen:
+        source = item.get("source") if isinstance(item, dict) else None
+        if isinstance(item, dict) and item.get("text"):
+            named.setdefault(item["text"], "The text that was audited.")
         if isinstance(source, dict) and source.get("column"):
             named.setdefault(source["column"], "Where a document comes from.")
     fields = [
@@ -217,8 +220,12 @@ def _metrics(manifest: Manifest, scope: Scope, counts: Any) -> dict[str, Any]:
     """Return lengths in tokens, sources and languages as metrics of the columns `tokens`, `source` and `language`."""
     from openlineage.client.facet_v2 import data_quality_metrics_input_dataset as facet
 
-    lengths = {one.stat: one.value for one in manifest.metrics("seq_len_p50_p95", None, scope) if one.value is not None}
-    tokens = [one.value for one in manifest.metrics("tokens", "count", scope)]
+    lengths = {
+        metric.stat: metric.value
+        for metric in manifest.metrics("seq_len_p50_p95", None, scope)
+        if metric.value is not None
+    }
+    tokens = [metric.value for metric in manifest.metrics("tokens", "count", scope)]
     columns = {
         "tokens": facet.ColumnMetrics(
             count=float(counts.documents),
@@ -249,12 +256,12 @@ def _assertions(checks: Sequence[Check]) -> dict[str, Any]:
 
     made = [
         facet.Assertion(
-            assertion=one["type"],
-            success=one["status"] == "pass",
-            **{name: value for name, value in one.items() if name not in {"type", "status"}},
+            assertion=check["type"],
+            success=check["status"] == "pass",
+            **{name: value for name, value in check.items() if name not in {"type", "status"}},
         )
-        for one in checks
-        if one["status"] != "skip"
+        for check in checks
+        if check["status"] != "skip"
     ]
     if not made:
         return {}
@@ -279,7 +286,7 @@ def read_checks(path: Path, identity: str) -> tuple[Check, ...]:
     verdict = read_verdict(path)
     if verdict.subject.id != identity:
         raise ConfigError(f"{path} is the verdict of {verdict.subject.id}, the manifest is {identity}")
-    return tuple({**one, "params": {**one["params"], "checked": False}} for one in checks_of(verdict))
+    return tuple({**record, "params": {**record["params"], "checked": False}} for record in checks_of(verdict))
 
 
 def checks_of(verdict: Verdict) -> tuple[Check, ...]:

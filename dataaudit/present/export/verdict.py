@@ -98,9 +98,9 @@ def statement(verdict: Verdict, manifest: Manifest, baseline: Manifest | None, a
             "digest": {"sha256": digest_of(verdict.policy_digest)},
         },
         "inputAttestations": [
-            {"uri": manifest_uri(one.id), "digest": {"sha256": one.pointer_sha256}}
-            for one in (manifest, baseline)
-            if one is not None
+            {"uri": manifest_uri(item.id), "digest": {"sha256": item.pointer_sha256}}
+            for item in (manifest, baseline)
+            if item is not None
         ],
         "verificationResult": PASSED if verdict.passed else FAILED,
         "verifiedLevels": [LEVEL if verdict.passed else FAILED],
@@ -129,7 +129,9 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "policy": {"name": verdict.policy, "version": verdict.policy_version},
         "failOn": verdict.fail_on,
         "waiversHeldAgainst": verdict.on,
-        VERDICT_LISTS: [{"digest": one.digest, "lines": list(one.lines)} for one in verdict.quarantine_lists],
+        VERDICT_LISTS: [
+            {"digest": list_seen.digest, "lines": list(list_seen.lines)} for list_seen in verdict.quarantine_lists
+        ],
         "dataset": _dataset(verdict.subject),
         "baseline": None if verdict.baseline is None else _dataset(verdict.baseline),
         "rules": {state.value: verdict.count(state) for state in State},
@@ -138,14 +140,14 @@ def _facts(verdict: Verdict) -> dict[str, Any]:
         "waiting": list(verdict.waiting),
         "waivers": [
             {
-                "fingerprint": one.waiver.fingerprint,
-                "rule": one.waiver.rule,
-                "owner": one.waiver.owner,
-                "expires": one.waiver.expires.isoformat(),
-                "state": one.state.value,
+                "fingerprint": waiver_result.waiver.fingerprint,
+                "rule": waiver_result.waiver.rule,
+                "owner": waiver_result.waiver.owner,
+                "expires": waiver_result.waiver.expires.isoformat(),
+                "state": waiver_result.state.value,
             }
-            for one in verdict.waivers
-            if one.state != WaiverState.UNUSED
+            for waiver_result in verdict.waivers
+            if waiver_result.state != WaiverState.UNUSED
         ],
     }
 

@@ -39,7 +39,7 @@ def inspect_place(folder: Path, place: str, *, as_json: bool) -> str:
         "id": manifest.id,
         "shard": facts,
         "medians_of_others": medians_of_others(manifest, facts),
-        "outliers": [asdict(one) for one in outliers(manifest) if one.shard == found.shard],
+        "outliers": [asdict(outlier) for outlier in outliers(manifest) if outlier.shard == found.shard],
         "rules": _rules(manifest, facts),
         "judged": shard_judged(manifest, found.shard),
         "duplicates": _duplicates(manifest, found.shard, names),
@@ -78,16 +78,16 @@ def _rules(manifest: Manifest, shard: dict[str, Any]) -> list[dict[str, Any]] | 
     other = pc.and_(pc.equal(table["split"], shard["split"]), pc.not_equal(table["shard"], shard["shard"]))
     rates: dict[str, list[float]] = {}
     for row in table.filter(pc.and_(other, pc.greater(table["documents"], 0))).to_pylist():
-        for one in row["filters"] or ():
-            rates.setdefault(one["rule"], []).append(one["documents"] / row["documents"])
+        for item in row["filters"] or ():
+            rates.setdefault(item["rule"], []).append(item["documents"] / row["documents"])
     return [
         {
-            "rule": one["rule"],
-            "documents": one["documents"],
-            "rate": one["documents"] / shard["documents"],
-            "median_of_others": statistics.median(rates[one["rule"]]) if one["rule"] in rates else None,
+            "rule": item["rule"],
+            "documents": item["documents"],
+            "rate": item["documents"] / shard["documents"],
+            "median_of_others": statistics.median(rates[item["rule"]]) if item["rule"] in rates else None,
         }
-        for one in sorted(shard["filters"], key=lambda one: (-one["documents"], one["rule"]))
+        for item in sorted(shard["filters"], key=lambda item: (-item["documents"], item["rule"]))
     ]
 
 
@@ -154,8 +154,8 @@ def _groups(manifest: Manifest, shard: int, row: int, names: ShardNames) -> list
     for own in table.filter(here).to_pylist():
         same = pc.and_(pc.equal(table["kind"], own["kind"]), pc.equal(table["cluster"], own["cluster"]))
         members = table.filter(same).to_pylist()
-        others = [one for one in members if (one["shard"], one["row"]) != (shard, row)]
-        kept = next(one for one in members if one["kept"])
+        others = [member for member in members if (member["shard"], member["row"]) != (shard, row)]
+        kept = next(member for member in members if member["kept"])
         groups.append(
             {
                 "kind": own["kind"],
@@ -163,7 +163,7 @@ def _groups(manifest: Manifest, shard: int, row: int, names: ShardNames) -> list
                 "documents": len(members),
                 "this_one_is_kept": own["kept"],
                 "kept": _document(kept, names),
-                "others": [_document(one, names) for one in others[:OTHERS]],
+                "others": [_document(other, names) for other in others[:OTHERS]],
                 "others_not_listed": max(0, len(others) - OTHERS),
             }
         )

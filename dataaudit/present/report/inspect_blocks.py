@@ -38,7 +38,7 @@ def render_shard(value: Known, folder: str) -> str:
     blocks: list[Block] = [Facts(pairs=tuple(_identity(shard)))]
     if shard["documents"]:
         blocks.append(Facts(title="Contents", pairs=tuple(_contents(shard, value["medians_of_others"]))))
-    blocks.append(outlier_table([Outlier(**one) for one in value["outliers"]], named=False))
+    blocks.append(outlier_table([Outlier(**item) for item in value["outliers"]], named=False))
     blocks += [_parts("source", shard["sources"], shard["tokens"])]
     blocks += [_parts("language", shard["languages"] or [], shard["tokens"])]
     blocks += [_rules(value["rules"]), *_content(value), Facts(title="Drift from the reference", pairs=_drift(shard))]
@@ -58,7 +58,7 @@ def render_row(value: Known) -> str:
         kept = group["kept"]
         own = "this one" if group["this_one_is_kept"] else _place(kept)
         members = plural(group["documents"], "document")
-        rows = ((_place(one), Name(one["name"]), "kept" if one == kept else "") for one in group["others"])
+        rows = ((_place(item), Name(item["name"]), "kept" if item == kept else "") for item in group["others"])
         blocks.append(
             Table(
                 title=f"Group of {group['kind']} duplicates, number {group['cluster']}",
@@ -75,7 +75,7 @@ def render_row(value: Known) -> str:
 
 
 def _filled(blocks: Iterable[Block]) -> list[Block]:
-    return [one for one in blocks if not isinstance(one, Facts) or one.pairs]
+    return [block for block in blocks if not isinstance(block, Facts) or block.pairs]
 
 
 def _title(shard: Known) -> Line:
@@ -149,13 +149,13 @@ def _parts(kind: str, parts: list[Known], tokens: int) -> Table:
 
 def _rules(rules: list[Known] | None) -> Table:
     """Return the rules that would reject documents; nothing when none was looked at."""
-    hit = [one for one in rules or () if one["documents"]]
+    hit = [rule for rule in rules or () if rule["documents"]]
     return Table(
         title="Quality rules",
         columns=(*names("rule"), *numbers("documents", "share", "median of the others")),
         rows=tuple(
-            (Name(one["rule"], _NAME), one["documents"], share(one["rate"]), share(one["median_of_others"]))
-            for one in hit
+            (Name(record["rule"], _NAME), record["documents"], share(record["rate"]), share(record["median_of_others"]))
+            for record in hit
         ),
         noun="rule",
         note="share of documents that each rule would reject, here and in the split's other shards; nothing was"
@@ -172,19 +172,19 @@ def _content(value: Known) -> Iterable[Block]:
         if not shard["pii_suppressed"]:
             documents, hits = plural(shard["pii_documents"] or 0, "document"), per_million(shard["pii_hits"])
             notes.insert(0, f"In all: {documents}, {hits} hits per million tokens.")
-        hidden = shard["pii_suppressed"] or any(one.get("suppressed") for one in shard["pii"])
+        hidden = shard["pii_suppressed"] or any(item.get("suppressed") for item in shard["pii"])
         notes += [SHARED] if hidden else []
         yield _by_tier("Personal data: hits by kind and tier", shard["pii"], _hidden, " ".join(notes))
     if shard["secrets"] is not None:
-        yield _by_tier("Secrets: hits by kind and tier", shard["secrets"], lambda one: one["hits"], "")
+        yield _by_tier("Secrets: hits by kind and tier", shard["secrets"], lambda record: record["hits"], "")
     judged = value["judged"]
-    of_people = any(one["judge"] == JUDGE_OF_PII for one in judged)
+    of_people = any(item["judge"] == JUDGE_OF_PII for item in judged)
     yield Table(
         title="Found by a judge in the sampled documents",
         columns=(*names("judge", "what"), *numbers("documents", "findings")),
         rows=tuple(
-            (Name(one["judge"], _NAME), Name(one["class"], _NAME), _hidden(one, "documents"), _hidden(one))
-            for one in judged
+            (Name(item["judge"], _NAME), Name(item["class"], _NAME), _hidden(item, "documents"), _hidden(item))
+            for item in judged
         ),
         note=f"Of personal data: numbers {ROUNDED}; {SHARED}" if of_people else "",
     )
@@ -192,8 +192,8 @@ def _content(value: Known) -> Iterable[Block]:
 
 def _by_tier(title: str, found: Sequence[Known], shown: Callable[[Known], Line], note: str) -> Table:
     by_entity: dict[str, dict[str, Line]] = {}
-    for one in found:
-        by_entity.setdefault(one["entity"], {})[one["tier"]] = shown(one)
+    for record in found:
+        by_entity.setdefault(record["entity"], {})[record["tier"]] = shown(record)
     return Table(
         title=title,
         columns=(*names("kind"), *numbers(*TIERS)),
@@ -252,9 +252,9 @@ def _duplicates(kind: str, found: Known) -> list[Block]:
     title = f"Duplicates ({kind})"
     if not found["documents_in_groups"]:
         return [Table(title=title, columns=(), rows=(), empty="none")]
-    kept = {one["shard"]: one["count"] for one in found["kept_in"]["top"]}
-    shared = {one["shard"]: one["count"] for one in found["shares_groups_with"]["top"]}
-    named = {one["shard"]: one["name"] for key in ("kept_in", "shares_groups_with") for one in found[key]["top"]}
+    kept = {item["shard"]: item["count"] for item in found["kept_in"]["top"]}
+    shared = {item["shard"]: item["count"] for item in found["shares_groups_with"]["top"]}
+    named = {item["shard"]: item["name"] for key in ("kept_in", "shares_groups_with") for item in found[key]["top"]}
     order = sorted(named, key=lambda shard: (-kept.get(shard, 0), -shared.get(shard, 0), shard))
     members, drops = plural(found["documents_in_groups"], "document"), count(found["documents_to_drop"])
     return [
@@ -270,10 +270,10 @@ def _duplicates(kind: str, found: Known) -> list[Block]:
 
 def _found(title: str, columns: tuple[Column, ...], cells: Callable[[Known], Row], found: Known) -> Table:
     note = ""
-    if any(one.get("reserved") for one in found["first"]):
+    if any(item.get("reserved") for item in found["first"]):
         note = "reserved: an example, a test value or an allowed one; in no number"
     rows = tuple(map(cells, found["first"]))
-    rest = "in the table `findings`" if any("detector" in one for one in found["first"]) else ""
+    rest = "in the table `findings`" if any("detector" in item for item in found["first"]) else ""
     return Table(title=title, columns=columns, rows=rows, number=found["count"], noun="", rest=rest, note=note)
 
 
@@ -283,57 +283,62 @@ _FOUND: tuple[tuple[str, str, tuple[Column, ...], Callable[[Known], Row]], ...] 
         "findings",
         "Found in its text",
         (*words("by"), *names("what"), *words("tier"), *_SPAN, *numbers("score"), *words("")),
-        lambda one: (
-            Name(one["detector"], _NAME),
-            Name(one["class"], _NAME),
-            one["tier"],
-            one["start"],
-            one["end"],
-            f"{one['score']:.2f}",
-            "reserved" if one["reserved"] else "",
+        lambda record: (
+            Name(record["detector"], _NAME),
+            Name(record["class"], _NAME),
+            record["tier"],
+            record["start"],
+            record["end"],
+            f"{record['score']:.2f}",
+            "reserved" if record["reserved"] else "",
         ),
     ),
     (
         "neighbours",
         "Near-duplicates of it, most alike first",
         (*words("shard:row"), *names("split/uri"), *numbers("Jaccard"), *words("")),
-        lambda one: (_place(one), Name(one["name"]), share(one["jaccard"]), "kept" if one["kept"] else ""),
+        lambda record: (
+            _place(record),
+            Name(record["name"]),
+            share(record["jaccard"]),
+            "kept" if record["kept"] else "",
+        ),
     ),
     (
         "overlap",
         "Held-out documents and evaluation items in it",
         (*names("set", "item"), *words("part", "tier", "rule"), *_SPAN, *numbers("score", "less common")),
-        lambda one: (
-            Name(one["set"], _NAME),
-            Name(one["item"], _NAME),
-            one["part"],
-            one["tier"],
-            one["rule"],
-            one["start"],
-            one["end"],
-            share(one["score"]),
-            share(one["score_without_common"]),
+        lambda record: (
+            Name(record["set"], _NAME),
+            Name(record["item"], _NAME),
+            record["part"],
+            record["tier"],
+            record["rule"],
+            record["start"],
+            record["end"],
+            share(record["score"]),
+            share(record["score_without_common"]),
         ),
     ),
     (
         "copied_by",
         "Training documents that hold a piece of it",
         (*words("shard:row"), *names("split/uri"), *words("rule"), *_SPAN, *numbers("score", "less common")),
-        lambda one: (
-            _place(one),
-            Name(one["name"]),
-            one["rule"],
-            one["start"],
-            one["end"],
-            share(one["score"]),
-            share(one["score_without_common"]),
+        lambda record: (
+            _place(record),
+            Name(record["name"]),
+            record["rule"],
+            record["start"],
+            record["end"],
+            share(record["score"]),
+            share(record["score_without_common"]),
         ),
     ),
     (
         "hotspots",
         "Hotspots in it: spans that many training documents hold",
         (*numbers("hotspot", "words", "documents", "occurrences"), *_SPAN),
-        lambda one: tuple(one[name] for name in ("hotspot", "words", "documents", "occurrences", "start", "end")),
+        lambda record: tuple(record[name] for name in ("hotspot", "words", "documents", "occurrences", "start", "end")),
     ),
 )
 """What the tables say of a document: name of the facts, title, columns, cells of a row."""
@@ -344,9 +349,9 @@ def _not_listed(row: Known) -> str:
     if not row["in_metrics"]:
         return ""
     found, kinds = row["found"], {group["kind"] for group in row["groups"]}
-    parts = {one["part"] == "document" for one in found["overlap"]["first"]}
+    parts = {item["part"] == "document" for item in found["overlap"]["first"]}
     every = not found["overlap"]["not_listed"]
-    detectors = {one["detector"] for one in found["findings"]["first"]}
+    detectors = {item["detector"] for item in found["findings"]["first"]}
     unlisted = bool(found["findings"]["not_listed"])
     has = {
         "exact": "exact" in kinds,

@@ -16,9 +16,9 @@ from dataaudit.metrics.registry import SHARD_STATISTICS
 
 LISTED = 10
 """Rows of each kind that are listed; the rest is counted."""
-COMPARED = tuple(one.column for one in SHARD_STATISTICS if one.compared)
+COMPARED = tuple(statistic.column for statistic in SHARD_STATISTICS if statistic.compared)
 """Columns of the shards that are set beside those of the split's other shards."""
-COUNTED = frozenset(one.column for one in SHARD_STATISTICS if one.compared and one.per_document)
+COUNTED = frozenset(statistic.column for statistic in SHARD_STATISTICS if statistic.compared and statistic.per_document)
 """Those of them that count documents: compared as shares of a shard's documents."""
 
 JUDGE_OF_PII = "presidio"
@@ -80,9 +80,9 @@ def _neighbours(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]
     near = clusters.filter(pc.equal(clusters["kind"], "near"))
     own_clusters = _at(near, shard, row)["cluster"]
     keepers = near.filter(pc.and_(near["kept"], pc.is_in(near["cluster"], own_clusters))).to_pylist()
-    kept = {(one["shard"], one["row"]) for one in keepers}
-    found.sort(key=lambda one: (-one["jaccard"], one["shard"], one["row"]))
-    return [one | {"kept": (one["shard"], one["row"]) in kept} for one in found]
+    kept = {(keeper["shard"], keeper["row"]) for keeper in keepers}
+    found.sort(key=lambda record: (-record["jaccard"], record["shard"], record["row"]))
+    return [record | {"kept": (record["shard"], record["row"]) in kept} for record in found]
 
 
 def _in_it(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
@@ -106,9 +106,9 @@ def _hotspots(manifest: Manifest, shard: int, row: int) -> list[dict[str, Any]]:
     """Return the repeated spans in the document, the most widely held first."""
     members = _at(manifest.table("hotspot_members"), shard, row).to_pylist()
     spots = manifest.table("hotspots", ["hotspot", "words", "documents", "occurrences"])
-    wanted = pa.array([one["hotspot"] for one in members], pa.int64())
+    wanted = pa.array([member["hotspot"] for member in members], pa.int64())
     by_number = {spot["hotspot"]: spot for spot in spots.filter(pc.is_in(spots["hotspot"], wanted)).to_pylist()}
-    return [by_number[one["hotspot"]] | {"start": one["start"], "end": one["end"]} for one in members]
+    return [by_number[member["hotspot"]] | {"start": member["start"], "end": member["end"]} for member in members]
 
 
 def _looked_for(manifest: Manifest, shard: dict[str, Any]) -> list[str]:
@@ -181,7 +181,7 @@ def document_findings(manifest: Manifest, shard: int, row: int) -> list[dict[str
     )
     found: list[dict[str, Any]] = _at(table, shard, row).drop_columns(["shard", "row"]).to_pylist()
     return sorted(
-        found, key=lambda one: (one["tier"] == JUDGED, one["start"], one["end"], one["detector"], one["class"])
+        found, key=lambda item: (item["tier"] == JUDGED, item["start"], item["end"], item["detector"], item["class"])
     )
 
 

@@ -34,7 +34,11 @@ def overlays(old: Manifest, new: Manifest) -> tuple[Block, ...]:
 
 def _lengths(old: Manifest, new: Manifest) -> Iterator[Figure]:
     before, now = _lengths_of(old), _lengths_of(new)
-    both = [one.name for one in new.core.splits if before.get(one.name) and now.get(one.name)]
+    both = [
+        split_record.name
+        for split_record in new.core.splits
+        if before.get(split_record.name) and now.get(split_record.name)
+    ]
     for number, split in enumerate(both[:_SPLITS]):
         title = say("Tokens of a document in {}, before and now", Name(split, 60))
         note = "Share of the documents by length; the axis is logarithmic. Dashed: before."
@@ -44,10 +48,10 @@ def _lengths(old: Manifest, new: Manifest) -> Iterator[Figure]:
 def _lengths_of(manifest: Manifest) -> dict[str, dict[int, float]]:
     table = manifest.table("lengths", ["split", "low", "high", "documents"])
     found: dict[str, dict[int, float]] = {}
-    for one in table.group_by(["split", "low", "high"]).aggregate([("documents", "sum")]).to_pylist():
-        number = _bin(math.sqrt(max(1, one["low"]) * max(1, one["high"])))
-        own = found.setdefault(one["split"], {})
-        own[number] = own.get(number, 0) + one["documents_sum"]
+    for row in table.group_by(["split", "low", "high"]).aggregate([("documents", "sum")]).to_pylist():
+        number = _bin(math.sqrt(max(1, row["low"]) * max(1, row["high"])))
+        own = found.setdefault(row["split"], {})
+        own[number] = own.get(number, 0) + row["documents_sum"]
     return found
 
 
@@ -114,11 +118,11 @@ def _figure(name: str, title: Line, before: Bins, now: Bins, what: str, note: st
     edges = tuple(unit * 2.0 ** (number / _PER_OCTAVE) for number in (*span, span[-1] + 1))
     words = [f"{edges[at]:.3g} to {edges[at + 1]:.3g}" for at in range(len(span))]
     most = max(range(len(span)), key=lambda at: abs(shares[1][at] - shares[0][at]))
-    moved = sum(abs(one - other) for one, other in zip(*shares, strict=True)) / 2
+    moved = sum(abs(item - other) for item, other in zip(*shares, strict=True)) / 2
     says = say("{} lie in other bins than before", share(moved))
     if moved:
         says = say(
-            "{}; most changed is {}: {} before, {} now", says, words[most], *(share(one[most]) for one in shares)
+            "{}; most changed is {}: {} before, {} now", says, words[most], *(share(item[most]) for item in shares)
         )
     return Figure(
         id=name,

@@ -77,15 +77,15 @@ def page_of(
     found = _findings(manifest, (changes, shards))
     tones = {} if verdict is None else area_tones(verdict)
     if verdict is not None:
-        soft = [one.tone == "bad" and tones.get(one.section) != "bad" for one in found]
-        found = [replace(one, tone="warn") if is_soft else one for one, is_soft in zip(found, soft, strict=True)]
+        soft = [point.tone == "bad" and tones.get(point.section) != "bad" for point in found]
+        found = [replace(point, tone="warn") if is_soft else point for point, is_soft in zip(found, soft, strict=True)]
     chief, others = (found, []) if verdict is None else ([], found)
     made = areas(manifest, _TITLES)
-    order = (*_FIRST, *(one for one in made if one not in {*_FIRST, "coverage"}), "coverage")
-    sections = (changes, *(made[one] for one in order), shards)
+    order = (*_FIRST, *(name for name in made if name not in {*_FIRST, "coverage"}), "coverage")
+    sections = (changes, *(made[name] for name in order), shards)
     if verdict is not None:
         rules, chief = verdict_section(verdict)
-        sections = (rules, *(_judged(one, tones.get(one.id, "")) for one in sections))
+        sections = (rules, *(_judged(section, tones.get(section.id, "")) for section in sections))
     headline, tone, subline = _headline(verdict, found, unchecked=unchecked)
     built = view.built.replace("T", " ").replace("+00:00", " UTC")
     return Page(
@@ -106,12 +106,13 @@ def page_of(
 def _findings(manifest: Manifest, own: Sequence[Section]) -> list[Point]:
     """Return what stands out, worst first, and what sections say that no part of a manifest does."""
     found = [
-        Point(tone=one.kind.tone, text=say("{}.", one.sentence()), section=one.area) for one in standouts(manifest)
+        Point(tone=standout.kind.tone, text=say("{}.", standout.sentence()), section=standout.area)
+        for standout in standouts(manifest)
     ]
-    said = {one.section for one in found}
-    loud = [one for one in own if one.tone in {"bad", "warn"} and one.id not in said]
-    found += [Point(tone=one.tone, text=one.lead, section=one.id) for one in loud]
-    return sorted(found, key=lambda one: one.tone != "bad")
+    said = {point.section for point in found}
+    loud = [section for section in own if section.tone in {"bad", "warn"} and section.id not in said]
+    found += [Point(tone=section.tone, text=section.lead, section=section.id) for section in loud]
+    return sorted(found, key=lambda item: item.tone != "bad")
 
 
 def _judged(section: Section, held: Tone) -> Section:
@@ -137,7 +138,7 @@ def _headline(verdict: Verdict | None, findings: Sequence[Point], *, unchecked: 
     hint = "No policy was given, so nothing is passed or stopped: --policy POLICY.yaml has it judged."
     if not findings:
         return "Nothing stands out", "good", hint
-    return f"{t.plural(len(findings), 'thing')} to look at", worst(one.tone for one in findings), hint
+    return f"{t.plural(len(findings), 'thing')} to look at", worst(point.tone for point in findings), hint
 
 
 def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
@@ -145,7 +146,7 @@ def _figures(view: Overview, lost: Tone) -> tuple[KeyFigure, ...]:
     unread = view.ledger["unread_bytes"]
     listed = view.ledger["listed_shards"]
     held_back = f", {t.count(listed)} held back by the list" if listed else ""
-    held_out = sum(one.documents for one in view.splits if one.held_out)
+    held_out = sum(volume.documents for volume in view.splits if volume.held_out)
     return (
         KeyFigure(label="documents", value=whole.documents, detail=f"{t.count(held_out)} held out"),
         KeyFigure(label="tokens", value=whole.tokens, detail=f"{t.size(whole.bytes)} of text"),
@@ -213,7 +214,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
     )
     data = render(page).encode("utf-8")
     write_file(out, data)
-    findings = tuple(spell(one.text, PERCENT).replace("\xa0", " ") for one in page.findings)
+    findings = tuple(spell(point.text, PERCENT).replace("\xa0", " ") for point in page.findings)
     return Written(num_bytes=len(data), headline=page.headline, findings=findings)
 
 
@@ -286,8 +287,8 @@ def quarantined_shards(manifest: Manifest, path: Path | None) -> dict[int, Line]
         if not (digests := digests_of(row)):
             continue
         if entries := held.shard_entries(**digests):
-            codes = join(", ", (Name(code, 60) for code in sorted({str(one.reason) for one in entries})))
-            until = max((str(one.until) for one in entries if one.until), default="")
+            codes = join(", ", (Name(code, 60) for code in sorted({str(entry.reason) for entry in entries})))
+            until = max((str(entry.until) for entry in entries if entry.until), default="")
             found[row["shard"]] = say("on the quarantine list: {}{}", codes, f", until {until}" if until else "")
         elif rows := held.rows(**row_digests_of(row)):
             found[row["shard"]] = f"{t.plural(len(rows), 'document')} of it on the quarantine list"

@@ -48,7 +48,7 @@ _ACROSS, _UP = 120, 40
 def shard_section(manifest: Manifest, every: Sequence[Odd]) -> Section:
     """Return the shards, and what stands out of them; what most of them share is said once, and marks none."""
     number = manifest.core.ledger.shards.planned
-    found = [one for one in every if one.tone != "quiet"]
+    found = [odd for odd in every if odd.tone != "quiet"]
     lead: Line = f"None of the {t.plural(number, 'shard')} stands out."
     if found:
         verb = "stands" if len(found) == 1 else "stand"
@@ -67,8 +67,8 @@ def _shared(manifest: Manifest) -> list[Block]:
     number = t.plural(manifest.core.ledger.shards.planned, "shard")
     rest = "It is no mark of a shard: marked is only who has far more of it than the others."
     return [
-        Prose(text=say("In {} of {}: {}. {}", t.count(one.shards), number, one.text, rest), tone="quiet")
-        for one in common(manifest)
+        Prose(text=say("In {} of {}: {}. {}", t.count(item.shards), number, item.text, rest), tone="quiet")
+        for item in common(manifest)
     ]
 
 
@@ -76,7 +76,7 @@ def _odd(found: Sequence[Odd]) -> Table:
     return Table(
         title="Shards that stand out, worst first",
         columns=(*numbers("shard"), *names("split/uri"), *texts("why")),
-        **rows_of(found, lambda one: (one.shard, toned(Name(one.name), one.tone), join("; ", one.reasons)), _ROWS),
+        **rows_of(found, lambda odd: (odd.shard, toned(Name(odd.name), odd.tone), join("; ", odd.reasons)), _ROWS),
         noun="shard",
         note='"dataaudit inspect DIR SHARD" says all that the manifest knows of one.',
     )
@@ -90,8 +90,8 @@ def _distances(manifest: Manifest) -> Figure | None:
     number = manifest.core.ledger.shards.planned
     best = np.full(number, np.nan)
     column = np.full(number, -1)
-    for index, one in enumerate(measured):
-        shards, own = one.shards, one.deviations
+    for index, item in enumerate(measured):
+        shards, own = item.shards, item.deviations
         farther = ~(np.abs(best[shards]) >= np.abs(own))
         best[shards[farther]], column[shards[farther]] = own[farther], index
     known = np.flatnonzero(np.isfinite(best))
@@ -109,15 +109,15 @@ def _distances(manifest: Manifest) -> Figure | None:
     chart = Scatter(
         unit="robust sd",
         order="shard, in the manifest's order",
-        quiet=tuple(point(one) for one in quiet.tolist()) if len(quiet) <= _POINTS else (),
-        loud=tuple(point(one) for one in loud.tolist()),
+        quiet=tuple(point(value) for value in quiet.tolist()) if len(quiet) <= _POINTS else (),
+        loud=tuple(point(value) for value in loud.tolist()),
         boxes=() if len(quiet) <= _POINTS else _boxes(quiet, best[quiet], number),
         lines=((0.0, float(number - 1), 0.0, LIMIT_SD),),
     )
     table = Table(
         title="Shards beyond the limits",
         columns=(*numbers("shard", "robust sd"), *names("in")),
-        **rows_of(loud.tolist(), lambda one: (one, f"{best[one]:+.1f}", measured[column[one]].of.text), _ROWS),
+        **rows_of(loud.tolist(), lambda value: (value, f"{best[value]:+.1f}", measured[column[value]].of.text), _ROWS),
         noun="shard",
         folded=True,
         empty="None.",
@@ -152,19 +152,27 @@ EXACT_UP_TO = 20_000
 """Shards up to which counts keep all their digits."""
 _DIGITS, _DIGITS_OF_SHARE = 4, 3
 _URI_LIMIT, _WHY_LIMIT = 200, 400
-_COLUMNS = tuple(one for one in SHARD_STATISTICS if one.head)
+_COLUMNS = tuple(statistic for statistic in SHARD_STATISTICS if statistic.head)
 
 
 def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
     """Return the table as plain values: columns of equal length, whole numbers exact where shards are not too many."""
-    table = manifest.table("shards", ["split", "uri", "status", *(one.column for one in _COLUMNS)])
+    table = manifest.table("shards", ["split", "uri", "status", *(statistic.column for statistic in _COLUMNS)])
     exact = table.num_rows <= EXACT_UP_TO
     columns = []
-    for one in _COLUMNS:
-        kind, digits = one.shown_as, _digits(one.shown_as, exact=exact)
-        values = _few(manifest) if kind == "few" else _values(table[one.column], digits)
+    for statistic in _COLUMNS:
+        kind, digits = statistic.shown_as, _digits(statistic.shown_as, exact=exact)
+        values = _few(manifest) if kind == "few" else _values(table[statistic.column], digits)
         if any(value is not None for value in values):
-            columns.append({"key": one.column, "head": one.head, "kind": kind, "spare": one.spare, "values": values})
+            columns.append(
+                {
+                    "key": statistic.column,
+                    "head": statistic.head,
+                    "kind": kind,
+                    "spare": statistic.spare,
+                    "values": values,
+                }
+            )
     splits, statuses = (table[key].combine_chunks().dictionary_encode() for key in ("split", "status"))
     return {
         "number": table.num_rows,
@@ -172,13 +180,13 @@ def shard_values(manifest: Manifest, odd: Sequence[Odd]) -> dict[str, Any]:
         "rounded": not exact,
         "hidden": [BELOW, WITHHELD],
         "shard": None,
-        "splits": [clean(one, NAME_LIMIT) for one in splits.dictionary.to_pylist()],
+        "splits": [clean(row, NAME_LIMIT) for row in splits.dictionary.to_pylist()],
         "split": splits.indices.to_pylist(),
         "statuses": statuses.dictionary.to_pylist(),
         "status": statuses.indices.to_pylist(),
-        "uri": [clean(one, _URI_LIMIT) for one in table["uri"].to_pylist()],
+        "uri": [clean(row, _URI_LIMIT) for row in table["uri"].to_pylist()],
         "columns": columns,
-        "odd": {str(one.shard): [one.tone, spell(join("; ", one.reasons), PERCENT)[:_WHY_LIMIT]] for one in odd},
+        "odd": {str(item.shard): [item.tone, spell(join("; ", item.reasons), PERCENT)[:_WHY_LIMIT]] for item in odd},
     }
 
 
@@ -198,7 +206,7 @@ def _values(column: pa.ChunkedArray, digits: int) -> list[float | int | None]:
     some = np.isfinite(held) & (held != 0)
     scale = np.ones(len(held))
     scale[some] = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(held[some]))))
-    return [_short(one, digits) for one in (np.round(held * scale) / scale).tolist()]
+    return [_short(value, digits) for value in (np.round(held * scale) / scale).tolist()]
 
 
 def _short(value: float, digits: int) -> float | int | None:

@@ -75,7 +75,7 @@ SECTIONS = (*dict.fromkeys(part.name for part in _PARTS if part.name and part.na
 def blocks_of(name: str, manifest: Manifest) -> list[Section | Block]:
     """Return the blocks of a part, without sections that only say that nothing was looked for."""
     found = [block for part in _PARTS if part.name == name for block in part.blocks(manifest)]
-    return [one for one in found if not (isinstance(one, Section) and one.tone == "quiet" and not one.blocks)]
+    return [item for item in found if not (isinstance(item, Section) and item.tone == "quiet" and not item.blocks)]
 
 
 def areas(manifest: Manifest, titles: dict[str, str]) -> dict[str, Section]:
@@ -88,8 +88,8 @@ def areas(manifest: Manifest, titles: dict[str, str]) -> dict[str, Section]:
 
 
 def _area(area: str, blocks: list[Section | Block], titles: dict[str, str]) -> Section:
-    sections = [one for one in blocks if isinstance(one, Section)]
-    beside = tuple(one for one in blocks if not isinstance(one, Section))
+    sections = [block for block in blocks if isinstance(block, Section)]
+    beside = tuple(block for block in blocks if not isinstance(block, Section))
     title = titles.get(area) or sections[0].title
     return merged(area, title, [*sections, Section(id="", title="", tone="quiet", blocks=beside)])
 
@@ -104,7 +104,7 @@ def facts_of(manifest: Manifest, *, whole: bool = False) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    return [_plain(one) for one in value] if isinstance(value, list) else value
+    return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
 LINES = 24
@@ -151,12 +151,12 @@ def _identity(view: Overview, width: int) -> list[str]:
 def _splits(view: Overview, width: int) -> list[str]:
     """Return the splits, as many as fit on a line."""
     parts = [
-        f"{shortened(one.name, _NAME)} {t.plural(one.documents, 'document')}, {t.plural(one.tokens, 'token')}"
+        f"{shortened(volume.name, _NAME)} {t.plural(volume.documents, 'document')}, {t.plural(volume.tokens, 'token')}"
         if not index
-        else f"{shortened(one.name, _NAME)} {t.count(one.documents)}, {t.count(one.tokens)}"
-        for index, one in enumerate(view.splits)
+        else f"{shortened(volume.name, _NAME)} {t.count(volume.documents)}, {t.count(volume.tokens)}"
+        for index, volume in enumerate(view.splits)
     ]
-    parts = [part + (" (held out)" if one.held_out else "") for part, one in zip(parts, view.splits, strict=True)]
+    parts = [part + (" (held out)" if volume.held_out else "") for part, volume in zip(parts, view.splits, strict=True)]
     for number in range(min(len(parts), width // _LEAST), 0, -1):
         left = len(parts) - number
         line = "; ".join([*parts[:number], *([f"and {t.plural(left, 'more split')}"] if left else [])])
@@ -167,7 +167,7 @@ def _splits(view: Overview, width: int) -> list[str]:
 
 def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
     """Return as many as there is room for, and how many are left out."""
-    label = max(cells(one.part) for one in found) + 2
+    label = max(cells(standout.part) for standout in found) + 2
     chosen: list[tuple[int, list[str]]] = []
     used = 0
     for index in by_turns(found):
@@ -179,7 +179,7 @@ def _listed(found: Sequence[Standout], width: int, room: int) -> list[str]:
     chosen.sort(key=lambda pair: pair[0])
     kept = [line for _, lines in chosen for line in lines]
     listed = {index for index, _ in chosen}
-    left = Counter(one.part for index, one in enumerate(found) if index not in listed)
+    left = Counter(standout.part for index, standout in enumerate(found) if index not in listed)
     return kept + (_left_out(left, width) if left else [])
 
 
@@ -217,18 +217,25 @@ def _row(part: str, text: str, label: int) -> str:
 
 def not_looked_for(manifest: Manifest) -> str:
     """Say which stages did not run: what they would have found cannot stand out. Empty when all did."""
-    ran = {one.name for one in manifest.core.stages}
-    absent = [one for one in FAMILIES if one.looked_for and one.stage_name not in ran]
+    ran = {stage_record.name for stage_record in manifest.core.stages}
+    absent = [family for family in FAMILIES if family.looked_for and family.stage_name not in ran]
     held_out = any(split.held_out for split in manifest.core.splits)
-    idle = [one for one in absent if not held_out and any(metric.sets == "held_out" for metric in one.metrics)]
-    groups = (("no split is held out", idle), ("the stages are off", [one for one in absent if one not in idle]))
-    told = [f"as {why}: {', '.join(one.stage_name for one in ones)}" for why, ones in groups if ones]
+    idle = [family for family in absent if not held_out and any(metric.sets == "held_out" for metric in family.metrics)]
+    groups = (
+        ("no split is held out", idle),
+        ("the stages are off", [family for family in absent if family not in idle]),
+    )
+    told = [f"as {why}: {', '.join(family.stage_name for family in ones)}" for why, ones in groups if ones]
     return f"Not looked for, {'; '.join(told)}" if told else ""
 
 
 def _commands(view: Overview, found: Sequence[Standout], width: int) -> list[str]:
     """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
-    shards = [*(lost.shard for lost in view.unread[:1]), *(one.shard for one in found if one.shard is not None), 0]
+    shards = [
+        *(lost.shard for lost in view.unread[:1]),
+        *(standout.shard for standout in found if standout.shard is not None),
+        0,
+    ]
     told = "why this shard was not read" if view.unread else "what is known of one shard"
     for folder in (t.clean(shlex.quote(view.manifest)), "DIR"):
         pairs = [
@@ -289,7 +296,7 @@ def manifest_blocks(manifest: Manifest) -> Section:
         title=say("{}: {}", title, things if found else "nothing stands out"),
         tone=found[0].kind.tone if found else "good",
         blocks=(
-            Points(items=tuple(Point(tone=one.kind.tone, text=one.sentence()) for one in chosen)),
+            Points(items=tuple(Point(tone=standout.kind.tone, text=standout.sentence()) for standout in chosen)),
             Prose(text=left + not_looked_for(manifest)),
             splits_table(view),
             Facts(pairs=(read, *identity(view).pairs)),
@@ -330,7 +337,7 @@ def show_manifest(
 
 
 def _text(part: str, manifest: Manifest, width: int) -> list[list[str]]:
-    return [lines for one in blocks_of(part, manifest) for lines in parts_of(one, width, ROWS, "; --json lists all")]
+    return [lines for item in blocks_of(part, manifest) for lines in parts_of(item, width, ROWS, "; --json lists all")]
 
 
 def _warning(manifest: Manifest, width: int) -> list[str]:
@@ -346,7 +353,7 @@ def _facts(manifest: Manifest) -> str:
         {
             **asdict(overview(manifest)),
             **facts_of(manifest, whole=True),
-            "outliers": [asdict(one) for one in outliers(manifest)],
+            "outliers": [asdict(outlier) for outlier in outliers(manifest)],
             "metrics": metric_names(manifest),
             "stands_out": standout_facts(manifest),
         }

@@ -28,7 +28,7 @@ from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues,
 LIMIT_SD = 6.0
 _FAR_MORE = 3.0
 """Times the median of what most shards have that stand out all the same: 2 where others have 1 is nothing."""
-_DECIMALS = frozenset(one.column for one in SHARD_STATISTICS if one.shown_as == "number")
+_DECIMALS = frozenset(statistic.column for statistic in SHARD_STATISTICS if statistic.shown_as == "number")
 """Numbers that are no share of something."""
 
 
@@ -80,13 +80,22 @@ def distances(manifest: Manifest) -> list[Distances]:
     table = manifest.table("shards", list(COLUMNS))
     peers, found = Peers.of(table), []
     splits = table["split"].to_pylist()
-    for one in (one for shown in all_shown() if shown.shard_values is not None for one in shown.shard_values(manifest)):
-        medians, spreads = peers.usual(np.where(np.isfinite(one.values), one.values, np.nan), one.documents)
-        spreads = np.maximum(spreads, one.least_sd)
-        for own in peers.of_each(np.isfinite(one.values) & (spreads > 0)):
+    for shard_values in (
+        shard_values
+        for shown in all_shown()
+        if shown.shard_values is not None
+        for shard_values in shown.shard_values(manifest)
+    ):
+        medians, spreads = peers.usual(
+            np.where(np.isfinite(shard_values.values), shard_values.values, np.nan), shard_values.documents
+        )
+        spreads = np.maximum(spreads, shard_values.least_sd)
+        for own in peers.of_each(np.isfinite(shard_values.values) & (spreads > 0)):
             median, spread, split = float(medians[own[0]]), spreads[own], splits[int(own[0])]
-            values = one.values[own]
-            found.append(Distances(split=split, of=one, shards=own, values=values, median=median, robust_sd=spread))
+            values = shard_values.values[own]
+            found.append(
+                Distances(split=split, of=shard_values, shards=own, values=values, median=median, robust_sd=spread)
+            )
     return found
 
 
@@ -95,24 +104,24 @@ def outliers(manifest: Manifest) -> list[Outlier]:
     """Return shards outside median +- 6 robust sd of their peers, farthest first."""
     uris = manifest.table("shards", ["uri"])["uri"]
     chosen = []
-    for one in distances(manifest):
-        away = one.values - one.median
-        beyond = np.flatnonzero((away if one.of.only_above else np.abs(away)) > LIMIT_SD * one.robust_sd)
+    for distance in distances(manifest):
+        away = distance.values - distance.median
+        beyond = np.flatnonzero((away if distance.of.only_above else np.abs(away)) > LIMIT_SD * distance.robust_sd)
         for index in beyond.tolist():
-            shard, value = int(one.shards[index]), float(one.values[index])
+            shard, value = int(distance.shards[index]), float(distance.values[index])
             chosen.append(
                 Outlier(
                     shard=shard,
-                    split=one.split,
+                    split=distance.split,
                     uri=uris[shard].as_py(),
-                    column=one.of.column,
+                    column=distance.of.column,
                     value=value,
-                    median=one.median,
-                    robust_sd=float(one.robust_sd[index]),
-                    deviations=round((value - one.median) / float(one.robust_sd[index]), 3),
+                    median=distance.median,
+                    robust_sd=float(distance.robust_sd[index]),
+                    deviations=round((value - distance.median) / float(distance.robust_sd[index]), 3),
                 )
             )
-    return sorted(chosen, key=lambda one: (-abs(one.deviations), one.shard, one.column))
+    return sorted(chosen, key=lambda item: (-abs(item.deviations), item.shard, item.column))
 
 
 def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
@@ -134,7 +143,7 @@ def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
         ),
         **rows_of(found, row),
         noun="shard",
-        note=_PEERS * named + _SETS * any(one.column not in _DECIMALS for one in found),
+        note=_PEERS * named + _SETS * any(outlier.column not in _DECIMALS for outlier in found),
     )
 
 
@@ -145,8 +154,8 @@ def _number(one: Outlier, value: float) -> Number:
 def far_shards(manifest: Manifest) -> list[Standout]:
     """Return of each number the farthest shard, and how many there are."""
     columns: dict[str, list[Outlier]] = {}
-    for one in outliers(manifest):
-        columns.setdefault(one.column, []).append(one)
+    for outlier in outliers(manifest):
+        columns.setdefault(outlier.column, []).append(outlier)
     texts = _texts(manifest)
     return [
         Standout(
@@ -191,23 +200,25 @@ class Common:
 def common(manifest: Manifest) -> tuple[Common, ...]:
     """Return what more than half of the shards have, the most frequent first; of fewer than five shards, nothing."""
     groups: dict[str, dict[int, OddShard]] = {}
-    for one in _reasons(manifest):
-        if one.shared:
-            groups.setdefault(spell(one.shared, PLAIN), {})[one.shard] = one
+    for odd_shard in _reasons(manifest):
+        if odd_shard.shared:
+            groups.setdefault(spell(odd_shard.shared, PLAIN), {})[odd_shard.shard] = odd_shard
     number = manifest.core.ledger.shards.planned
     found = []
     for held in groups.values():
         if number >= LEAST_PEERS and 2 * len(held) > number:
-            median, spread = robust([one.size for one in held.values()])
+            median, spread = robust([odd_shard.size for odd_shard in held.values()])
             text = next(iter(held.values())).shared
             limit = max(median + LIMIT_SD * spread, _FAR_MORE * median)
             found.append(Common(text=text, shards=len(held), median=median, limit=limit))
-    return tuple(sorted(found, key=lambda one: -one.shards))
+    return tuple(sorted(found, key=lambda item: -item.shards))
 
 
 def _reasons(manifest: Manifest) -> list[OddShard]:
     """Return what families say of shards."""
-    return [one for shown in all_shown() if shown.odd_shards is not None for one in shown.odd_shards(manifest)]
+    return [
+        odd_shard for shown in all_shown() if shown.odd_shards is not None for odd_shard in shown.odd_shards(manifest)
+    ]
 
 
 def odd_shards(manifest: Manifest, quarantined: Mapping[int, Line]) -> tuple[Odd, ...]:
@@ -215,17 +226,22 @@ def odd_shards(manifest: Manifest, quarantined: Mapping[int, Line]) -> tuple[Odd
     texts = _texts(manifest)
     found = _reasons(manifest)
     found += [OddShard(shard=shard, kind=Oddity.LISTED, size=0, text=text) for shard, text in quarantined.items()]
-    for one in outliers(manifest):
-        parts = (texts[one.column], _number(one, one.value), _number(one, one.median), f"{one.deviations:+.1f}")
+    for outlier in outliers(manifest):
+        parts = (
+            texts[outlier.column],
+            _number(outlier, outlier.value),
+            _number(outlier, outlier.median),
+            f"{outlier.deviations:+.1f}",
+        )
         text = say("{} {}, median {} ({} robust sd)", *parts)
-        found.append(OddShard(shard=one.shard, kind=Oddity.FAR, size=abs(one.deviations), text=text))
-    limits = {spell(one.text, PLAIN): one.limit for one in common(manifest)}
+        found.append(OddShard(shard=outlier.shard, kind=Oddity.FAR, size=abs(outlier.deviations), text=text))
+    limits = {spell(item.text, PLAIN): item.limit for item in common(manifest)}
 
     def is_common(one: OddShard) -> bool:
         return one.size <= limits.get(spell(one.shared, PLAIN), -1.0)
 
     reasons: dict[int, list[OddShard]] = {}
-    for reason in sorted(found, key=lambda one: (is_common(one), one.kind, -one.size, one.shard)):
+    for reason in sorted(found, key=lambda item: (is_common(item), item.kind, -item.size, item.shard)):
         reasons.setdefault(reason.shard, []).append(reason)
     names = ShardNames(manifest)
 
@@ -235,42 +251,42 @@ def odd_shards(manifest: Manifest, quarantined: Mapping[int, Line]) -> tuple[Odd
         return "bad" if gravest.kind <= Oddity.SECRET else "warn"
 
     return tuple(
-        Odd(shard=shard, name=names.of(shard), tone=tone(own[0]), reasons=tuple(one.text for one in own))
+        Odd(shard=shard, name=names.of(shard), tone=tone(own[0]), reasons=tuple(odd_shard.text for odd_shard in own))
         for shard, own in reasons.items()
     )
 
 
 def _texts(manifest: Manifest) -> dict[str, Line]:
     """Return the numbers in words, by name."""
-    return {one.of.column: one.of.text for one in distances(manifest)}
+    return {distance.of.column: distance.of.text for distance in distances(manifest)}
 
 
 @once
 def standouts(manifest: Manifest) -> list[Standout]:
     """Return what stands out of a manifest, worst first."""
     found = [
-        one if one.area else replace(one, area=shown.area)
+        standout if standout.area else replace(standout, area=shown.area)
         for shown in all_shown()
         if shown.standouts is not None
-        for one in shown.standouts(manifest)
+        for standout in shown.standouts(manifest)
     ]
     found += far_shards(manifest)
-    return sorted(found, key=lambda one: (one.kind, -one.size, one.part, one.place, spell(one.text)))
+    return sorted(found, key=lambda item: (item.kind, -item.size, item.part, item.place, spell(item.text)))
 
 
 def standout_facts(manifest: Manifest) -> list[dict[str, Any]]:
     """Return the same as plain JSON values, worst first; ``text`` is the whole sentence."""
     return [
         {
-            "kind": one.kind.name.lower(),
-            "grave": one.kind.grave,
-            "section": one.part,
-            "text": spell(one.sentence()),
-            "place": one.place,
-            "shard": one.shard,
-            "size": one.size,
+            "kind": standout.kind.name.lower(),
+            "grave": standout.kind.grave,
+            "section": standout.part,
+            "text": spell(standout.sentence()),
+            "place": standout.place,
+            "shard": standout.shard,
+            "size": standout.size,
         }
-        for one in standouts(manifest)
+        for standout in standouts(manifest)
     ]
 
 
@@ -281,7 +297,7 @@ def by_turns(found: Sequence[Standout]) -> list[int]:
     """
     seen: Counter[Kind] = Counter()
     ranked = []
-    for index, one in enumerate(found):
-        ranked.append((seen[one.kind] // (2 if one.kind.grave else 1), index))
-        seen[one.kind] += 1
+    for index, standout in enumerate(found):
+        ranked.append((seen[standout.kind] // (2 if standout.kind.grave else 1), index))
+        seen[standout.kind] += 1
     return [index for _, index in sorted(ranked)]

@@ -30,7 +30,7 @@ def proof_json(proof: TokenProof) -> str:
 def proof_text(proof: TokenProof, record: Path) -> str:
     """Return the record for a terminal."""
     width = terminal_width()
-    names = ", ".join(t.clean(one.name, 200) for one in proof.files[:_SHOWN])
+    names = ", ".join(t.clean(proven_file.name, 200) for proven_file in proof.files[:_SHOWN])
     names += f" and {len(proof.files) - _SHOWN:,} more" if len(proof.files) > _SHOWN else ""
     proven, held_out = proof.result == "proven", proof.faults.held_out.documents
     found = "what was audited, and nothing else" if proven else "not what was audited"
@@ -46,13 +46,13 @@ def proof_text(proof: TokenProof, record: Path) -> str:
         pairs.append(("", "none is the same: the files are of another corpus, tokenizer, type or end token"))
     pairs += [("end token", said) for file in proof.files if (said := _ends(file, proof.end_token))][:_SHOWN]
     if proof.unread_splits and proof.faults.extra.documents:
-        absent = ", ".join(t.clean(one, 100) for one in proof.unread_splits)
+        absent = ", ".join(t.clean(split, 100) for split in proof.unread_splits)
         pairs.append(("not looked for", f"documents of {absent}: the shards cannot be read here; say --root"))
     faults = [(name, getattr(proof.faults, name)) for name in _TOLD]
     told = []
     for name, fault in faults:
         if fault.documents:
-            shown = "; ".join(_case(one) for one in fault.named[:_SHOWN])
+            shown = "; ".join(_case(item) for item in fault.named[:_SHOWN])
             more = f"; and {fault.documents - _SHOWN:,} more" if fault.documents > _SHOWN else ""
             told.append((_TOLD[name], f"{t.plural(fault.documents, 'document')}: {shown}{more}"))
     return page(

@@ -181,7 +181,7 @@ def expand(
     if not files:
         message = f"{where}: {wanted.format(ascii(pattern))} (in {encode_path(start)})"
         raise ConfigError(message, _suggest(full))
-    return [one.path for one in files], sorted(lister.left_out)
+    return [file.path for file in files], sorted(lister.left_out)
 
 
 def _local(pattern: str) -> str:

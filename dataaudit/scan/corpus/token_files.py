@@ -76,7 +76,7 @@ def write_index(file: BinaryIO, dtype: np.dtype[Any], lengths: Sequence[np.ndarr
         file.write((stops - piece.astype(np.int64) * dtype.itemsize).astype("<i8").tobytes())
         at = int(stops[-1]) if len(stops) else at
     borders = range(0, total + 1, _BLOCK)
-    file.writelines(np.arange(one, min(one + _BLOCK, total + 1), dtype="<i8").tobytes() for one in borders)
+    file.writelines(np.arange(border, min(border + _BLOCK, total + 1), dtype="<i8").tobytes() for border in borders)
 
 
 def read_index(path: Path, size: int) -> Index:

@@ -40,7 +40,7 @@ class ContentModels:
     def notes(self) -> list[str]:
         """What the user should be told: judges that were asked for and cannot be had."""
         found = (self.judge, self.analyzer)
-        return [f"{one.message}: {one.hint}" for one in found if isinstance(one, Unavailable)]
+        return [f"{item.message}: {item.hint}" for item in found if isinstance(item, Unavailable)]
 
     def records(self) -> list[DetectorRecord]:
         """Return what the manifest says of each detector and judge."""

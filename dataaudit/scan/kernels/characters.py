@@ -279,7 +279,7 @@ def documents_with(offsets: Offsets, data: Bytes, bits: Bytes) -> Mask:
 
 @compiled(f"void({READ_OFFSETS}, {READ_BYTES}, {READ_BYTES}, boolean, boolean[::1])")
 def _search(offsets: Offsets, data: Bytes, bits: Bytes, in_ascii: bool, found: Mask) -> None:
-    one, eight = np.uintp(1), np.uintp(8)  # unsigned: no index wraps around
+    item, eight = np.uintp(1), np.uintp(8)  # unsigned: no index wraps around
     for document in range(len(offsets) - 1):
         place, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
         while place < stop:
@@ -292,7 +292,7 @@ def _search(offsets: Offsets, data: Bytes, bits: Bytes, in_ascii: bool, found: M
                         break
                     place += eight
                 while place < stop and data[place] < 0x80:
-                    place += one
+                    place += item
                 if place == stop:
                     break
             first = data[place]

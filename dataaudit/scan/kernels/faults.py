@@ -186,9 +186,9 @@ def _count(
 @helper
 def _passed_over(data: np.ndarray, pos: Integer, last: Integer, here: np.ndarray, behind: np.ndarray) -> Integer:
     """Return the first byte from ``pos`` on that may begin something, or ``last``."""
-    at, stop, one = np.uintp(pos), np.uintp(last), np.uintp(1)  # unsigned: no index wraps around
-    while at < stop and here[data[at]] & behind[data[at + one]] == 0:
-        at += one
+    at, stop, item = np.uintp(pos), np.uintp(last), np.uintp(1)  # unsigned: no index wraps around
+    while at < stop and here[data[at]] & behind[data[at + item]] == 0:
+        at += item
     return np.int64(at)
 
 

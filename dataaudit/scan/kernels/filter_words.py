@@ -198,9 +198,9 @@ def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndar
         if mark == 0:
             continue
         front = high - letters - mark
-        one, two = np.int64(data[high - letters]), np.int64(data[high - 1])
+        item, two = np.int64(data[high - letters]), np.int64(data[high - 1])
         if letters == 2:
-            known = (one == 108 and two == 108) or (one in (114, 118) and two == 101)
+            known = (item == 108 and two == 108) or (item in (114, 118) and two == 101)
             return letters + mark if known and front > low else 0
         if two in (115, 83):
             return letters + mark

@@ -158,7 +158,7 @@ def _step(word: np.uint64, size: Integer, slots: Integer, room: np.ndarray, carr
     blocks = (size + _BITS - 1) // _BITS
     number = np.int64(room[slots + _slot(word, slots, room)])
     masks = 2 * slots + 2 * blocks + (number - 1) * blocks
-    one, top = np.uint64(1), np.uint64(63)
+    item, top = np.uint64(1), np.uint64(63)
     for block in range(blocks):
         at = 2 * slots + block
         up, down = room[at], room[at + blocks]
@@ -166,15 +166,15 @@ def _step(word: np.uint64, size: Integer, slots: Integer, room: np.ndarray, carr
         last = np.uint64((size - 1) % _BITS) if block == blocks - 1 else top
         across = equal | down
         if carry < 0:
-            equal |= one
+            equal |= item
         along = (((equal & up) + up) ^ up) | equal
         more, less = down | ~(along | up), up & along
-        entering, carry = carry, np.int64((more >> last) & one) - np.int64((less >> last) & one)
-        more, less = more << one, less << one
+        entering, carry = carry, np.int64((more >> last) & item) - np.int64((less >> last) & item)
+        more, less = more << item, less << item
         if entering < 0:
-            less |= one
+            less |= item
         elif entering > 0:
-            more |= one
+            more |= item
         room[at] = less | ~(across | more)
         room[at + blocks] = more & across
     return carry

@@ -210,7 +210,7 @@ def all_kernels() -> tuple[Kernel[Any, Any], ...]:
     """Return every compiled kernel of this package, those of most code first."""
     modules = (importlib.import_module(f"dataaudit.scan.kernels.{name}") for name in sorted(_modules()))
     found = (value for module in modules for value in vars(module).values())
-    kernels = dict.fromkeys(one for one in found if isinstance(one, Kernel) and one.signature is not None)
+    kernels = dict.fromkeys(item for item in found if isinstance(item, Kernel) and item.signature is not None)
     return tuple(sorted(kernels, key=lambda kernel: -_size(kernel)))
 
 
@@ -224,8 +224,8 @@ def _size(kernel: Kernel[Any, Any]) -> int:
     found, new = set[Kernel[Any, Any]](), {kernel}
     while new:
         found |= new
-        named = (one.function.__globals__.get(name) for one in new for name in one.function.__code__.co_names)
-        new = {one for one in named if isinstance(one, Kernel)} - found
+        named = (item.function.__globals__.get(name) for item in new for name in item.function.__code__.co_names)
+        new = {item for item in named if isinstance(item, Kernel)} - found
     return sum(len(part.function.__code__.co_code) for part in found)
 
 

@@ -125,8 +125,8 @@ def plain_word(word: np.uint64, wild_numbers: bool) -> np.uint64:
 
 @helper
 def _three_bits(key: np.uint64) -> np.uint64:
-    one, low = np.uint64(1), np.uint64(63)
-    return one << (key & low) | one << (key >> np.uint64(6) & low) | one << (key >> np.uint64(12) & low)
+    item, low = np.uint64(1), np.uint64(63)
+    return item << (key & low) | item << (key >> np.uint64(6) & low) | item << (key >> np.uint64(12) & low)
 
 
 @helper
@@ -366,9 +366,9 @@ def extend_matches(
         int64[m] and int64[m].
     """
     left, right = np.zeros(len(ids), dtype=np.int64), np.zeros(len(ids), dtype=np.int64)
-    one = (document.owners, document.starts, document.sizes, document.ids)
+    item = (document.owners, document.starts, document.sizes, document.ids)
     two = (path.owners, path.starts, path.sizes, path.ids)
-    _extend(*one, document_runs, *two, path_runs, ids, left, right)
+    _extend(*item, document_runs, *two, path_runs, ids, left, right)
     return left, right
 
 

@@ -88,7 +88,7 @@ def build_suspects() -> Bytes:
 @compiled(f"void({READ_OFFSETS}, {READ_BYTES}, {READ_BYTES}, int64[::1], uint8[::1], boolean[::1])")
 def _collapse(offsets: Offsets, data: Bytes, suspects: Bytes, out_offsets: Offsets, out: Bytes, suspect: Mask) -> None:
     written = np.uintp(0)
-    one, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)  # unsigned: no index wraps around
+    item, two, three, four = np.uintp(1), np.uintp(2), np.uintp(3), np.uintp(4)  # unsigned: no index wraps around
     for document in range(len(offsets) - 1):
         begun = written
         place, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
@@ -98,9 +98,9 @@ def _collapse(offsets: Offsets, data: Bytes, suspects: Bytes, out_offsets: Offse
             first = data[place]
             if first <= 0x20 and (first == 0x20 or 0x09 <= first <= 0x0D or 0x1C <= first <= 0x1F):
                 gap = True
-                place += one
+                place += item
                 continue
-            size = one
+            size = item
             if first >= 0x80:
                 if first < 0xE0:
                     size, code = two, np.uint32(first & 0x1F)
@@ -108,7 +108,7 @@ def _collapse(offsets: Offsets, data: Bytes, suspects: Bytes, out_offsets: Offse
                     size, code = three, np.uint32(first & 0x0F)
                 else:
                     size, code = four, np.uint32(first & 0x07)
-                for step in range(one, size):
+                for step in range(item, size):
                     code = np.uint32(code << 6) | np.uint32(data[place + step] & 0x3F)
                 if (
                     0x2000 <= code <= 0x200A
@@ -121,16 +121,16 @@ def _collapse(offsets: Offsets, data: Bytes, suspects: Bytes, out_offsets: Offse
                 found |= (suspects[np.uintp(code >> 3)] >> np.uint8(code & 7)) & 1 != 0
             if gap and written > begun:
                 out[written] = 0x20
-                written += one
+                written += item
             gap = False
             for _ in range(size):
                 out[written] = data[place]
-                written += one
-                place += one
+                written += item
+                place += item
             while place < stop and 0x20 < data[place] < 0x80:
                 out[written] = data[place]
-                written += one
-                place += one
+                written += item
+                place += item
         suspect[document] = found
         out_offsets[document + 1] = written
 

@@ -128,7 +128,7 @@ def _score(
     recent_at: np.ndarray,
     scores: np.ndarray,
 ) -> None:
-    zero, one, eight = np.uint64(0), np.uintp(1), np.uint64(8)
+    zero, item, eight = np.uint64(0), np.uintp(1), np.uint64(8)
     word_shift, pair_shift, gram_shift = np.uint64(64), np.uint64(64), np.uint64(64)
     while 1 << (np.uint64(64) - word_shift) < len(word_weights):
         word_shift -= np.uint64(1)
@@ -186,7 +186,7 @@ def _score(
                     found = masked_weight(data, first, end_of_document, keys, disguised)
                 elif stretched:
                     found = stretched_weight(data, first, stop, keys, disguised)
-                elif stop - first == one and word + 1 < last_word and starts[word + 1] - ends[word] == 1:
+                elif stop - first == item and word + 1 < last_word and starts[word + 1] - ends[word] == 1:
                     found = spaced_weight(data, begun, word, last_word, starts, ends, keys, disguised)
                 if found != 0:
                     score = found

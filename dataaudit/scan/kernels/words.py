@@ -178,7 +178,7 @@ def _split(
     starts: np.ndarray,
     ends: np.ndarray,
 ) -> None:
-    one, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
+    item, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
     zero, three, eight_bytes, total = np.uint64(0), np.uint64(3), np.uintp(8), np.uintp(len(data))
     count = np.uintp(0)
     for document in range(len(offsets) - 1):
@@ -187,7 +187,7 @@ def _split(
         while place < stop:
             folded = ascii_bytes[data[place]]
             if folded == 0 and data[place] < 0x80:
-                place += one
+                place += item
                 continue
             # Most words are of ASCII alone, and are hashed here; what is open after that goes on below.
             first = place
@@ -211,13 +211,13 @@ def _split(
                     if shift == full:
                         value = _absorb(value, chunk)
                         chunk, shift = zero, zero
-                    place += one
+                    place += item
                     folded = ascii_bytes[data[place]] if place < stop else np.uint8(0)
             end = place
             if not _may_go_on(data, place, first, stop, ascii_bytes):
                 hashes[count] = _finished(value, chunk, zero, wordy)
                 starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
-                count += one
+                count += item
                 place += gap
                 continue
             place, count = _go_on(
@@ -264,10 +264,10 @@ def _go_on(
 
     The bytes from ``first`` to ``place`` are those of an open word of ASCII, if there are any.
     """
-    one, zero = np.uintp(1), np.uint64(0)
+    item, zero = np.uintp(1), np.uint64(0)
     letters, accents = np.uint64(place - first), zero
     is_open, lone = place > first, False
-    digit = place > first and data[place - one] <= 57
+    digit = place > first and data[place - item] <= 57
     end = place
     while place < stop:
         code, size = _code_at(data, place)
@@ -283,7 +283,7 @@ def _go_on(
         if is_open and (kind in (SEPARATOR, ALONE) or (lone and kind in (LETTER, DIGITS))):
             hashes[count] = _finished(value, chunk, accents, wordy)
             starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
-            count += one
+            count += item
             is_open = False
         if kind == SEPARATOR:
             place = after
@@ -298,7 +298,7 @@ def _go_on(
             if payload & np.uint32(SEVERAL):
                 index = np.uintp(payload & np.uint32(SEVERAL - 1))
                 for step in range(expansions[index]):
-                    part = expansions[index + np.uintp(step) + one]
+                    part = expansions[index + np.uintp(step) + item]
                     value, chunk, shift, accents, letters, wordy, digit = _push(
                         value,
                         chunk,
@@ -319,7 +319,7 @@ def _go_on(
     if is_open:
         hashes[count] = _finished(value, chunk, accents, wordy)
         starts[count], ends[count] = np.uint32(first - begun), np.uint32(end - begun)
-        count += one
+        count += item
     return place, count
 
 

@@ -93,9 +93,9 @@ class KeyedFiles(OnDemand[KeyedFile]):
         for key, *numbers in parts:
             keys += bytes.fromhex(key)
             rows.extend((0, *numbers))
-        one = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4)
-        every = np.tile(one, (len(names), 1))
-        every[:, 0] = np.repeat(np.arange(len(names)), len(one))
+        values = np.frombuffer(rows, dtype=np.int64).reshape(-1, 4)
+        every = np.tile(values, (len(names), 1))
+        every[:, 0] = np.repeat(np.arange(len(names)), len(values))
         return cls._of_rows(tuple((kind, name) for name in names), keys * len(names), every)
 
     @classmethod

@@ -116,7 +116,7 @@ def _frame(table: pa.Table, most: int, named: pa.Array | None) -> tuple[Frame, n
     sources, languages = _largest(rows, "source"), _largest(rows, "language")
     if named is not None:
         known = set(named.to_pylist())
-        sources = [one for one in sources if one in known]
+        sources = [source for source in sources if source in known]
     for names in _MOST_NAMES:
         found = _frame_of(rows, tuple(sorted(sources[:names])), tuple(sorted(languages[:names])))
         if 2 * len(found[0].strata) <= most:
@@ -145,8 +145,8 @@ def _largest(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     for row in rows:
         totals[row[name]] = totals.get(row[name], 0) + row["documents"]
     least = _LEAST_SHARE * sum(totals.values())
-    ordered = sorted(totals, key=lambda one: (-totals[one], one))
-    return [one for one in ordered if totals[one] >= least and one != OTHER]
+    ordered = sorted(totals, key=lambda total: (-totals[total], total))
+    return [item for item in ordered if totals[item] >= least and item != OTHER]
 
 
 OTHER = "other"
@@ -172,7 +172,7 @@ class Frame:
         codes = self._code(splits.astype(np.int64), source, language, table["level"].to_numpy())
         by_source = {name: code for code, name in enumerate((*self.sources, OTHER))}
         by_language = {name: code for code, name in enumerate((*self.languages, OTHER))}
-        rows = [(split, by_source[one], by_language[two], level) for split, one, two, level in self.strata]
+        rows = [(split, by_source[name], by_language[two], level) for split, name, two, level in self.strata]
         known = self._code(*np.array(rows, dtype=np.int64).reshape(-1, 4).T)
         order = np.argsort(known)
         places = np.minimum(np.searchsorted(known[order], codes), max(0, len(known) - 1))

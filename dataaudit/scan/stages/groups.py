@@ -103,7 +103,7 @@ class Groups:
         known, value = n > 0, bounds[0]
         sure = np.zeros(len(n), dtype=bool) if exact is None else exact
         low, high, confident = (
-            np.where(known & ~sure, one, np.nan) for one in (*bounds[1:], np.full(len(n), confidence))
+            np.where(known & ~sure, bound, np.nan) for bound in (*bounds[1:], np.full(len(n), confidence))
         )
         return metric_rows(
             metric,

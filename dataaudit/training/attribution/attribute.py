@@ -120,15 +120,15 @@ class Tables:
         """Return every table, documents of some stretches alone."""
         rows = self.data.log.run.block_rows
         shards, blocks = self._sorted(self.stretches.units(0)), self._sorted(self.stretches.units(rows))
-        documents = [one for one in self._sorted(np.where(chosen, self.stretches.units(1), -1)) if one >= 0]
+        documents = [item for item in self._sorted(np.where(chosen, self.stretches.units(1), -1)) if item >= 0]
         return {
-            "num_shards": sum(one >= 0 for one in shards),
-            "num_blocks": sum(one >= 0 for one in blocks),
+            "num_shards": sum(shard >= 0 for shard in shards),
+            "num_blocks": sum(block >= 0 for block in blocks),
             "num_documents": len(documents),
-            "shards": tuple(self.unit(Unit(number=one, rows=0)) for one in shards[:LISTED]),
-            "blocks": tuple(self.unit(Unit(number=one, rows=rows)) for one in blocks[:LISTED]),
+            "shards": tuple(self.unit(Unit(number=shard, rows=0)) for shard in shards[:LISTED]),
+            "blocks": tuple(self.unit(Unit(number=block, rows=rows)) for block in blocks[:LISTED]),
             "sources": self._sources(),
-            "documents": tuple(self._document(Unit(number=one, rows=1)) for one in documents[:LISTED]),
+            "documents": tuple(self._document(Unit(number=document, rows=1)) for document in documents[:LISTED]),
         }
 
     def unit(self, unit: Unit) -> Share:
@@ -148,7 +148,7 @@ class Tables:
         held = self.stretches.take(np.flatnonzero(mask)[:_PLACES])
         names = ("step", "rank", "micro_batch", "batch_row", "start", "targets", "offset")
         columns = zip(*(getattr(held, name).tolist() for name in names), strict=True)
-        places = tuple(Place(**dict(zip(names, one, strict=True))) for one in columns)
+        places = tuple(Place(**dict(zip(names, column, strict=True))) for column in columns)
         return Document(**self._named(unit), **self._sums(mask), places=places)
 
     def _named(self, unit: Unit) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Tables:
             "shard": shard,
             "first_row": first,
             "last_row": last,
-            "twins": tuple(one for one in twins if one != shard),
+            "twins": tuple(twin for twin in twins if twin != shard),
         }
 
     def _sorted(self, numbers: Ints) -> list[int]:
@@ -203,7 +203,7 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
         spread = max(spread, 0.0 if name in _UNBOUNDED else _RATE_FLOOR)
         away = number((float(values[shard]) - median) / spread) if spread > 0 else None
         found.append(ShardMetric(metric=name, value=round(float(values[shard]), 12), median=median, deviations=away))
-    return tuple(sorted(found, key=lambda one: -abs(one.deviations or 0.0)))
+    return tuple(sorted(found, key=lambda item: -abs(item.deviations or 0.0)))
 
 
 def span_of(steps: Ints, one: Flagged) -> Span:
@@ -416,7 +416,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
     """Say of each episode of a run which block or shard held the excess, or why that cannot be told."""
     curve, judged = data.curve, data.judged
     norms = judge(*series_of(data.log.table("values"), GRADIENT), log=True)
-    all_episodes = [episode_of(data, one) for one in judged.spikes]
+    all_episodes = [episode_of(data, flagged) for flagged in judged.spikes]
     missing, shown = data.missing, all_episodes
     lacking = missing.number > MISSING_LIMIT * missing.among
     if step is not None:
@@ -426,7 +426,7 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
             if missing.number:
                 there += f", and {plural(missing.number, 'step')} of {missing.among:,} are missing"
             raise ConfigError(f"no step {step:,} in {data.log.folder}: {there}")
-        shown = [one for one in all_episodes if one.first_step <= step <= one.last_step]
+        shown = [episode for episode in all_episodes if episode.first_step <= step <= episode.last_step]
     episodes = tuple(shown)
     cut_off = step is None and data.open_ranks > 0
     asked = np.ones(len(curve.step), dtype=bool) if step is None else curve.step == step
@@ -450,8 +450,8 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
         detector=detector_of(judged),
         episodes=episodes,
         behind=behind_of(episodes),
-        dips=tuple(span_of(judged.step, one) for one in judged.dips),
-        gradients=tuple(span_of(norms.step, one) for one in norms.spikes),
+        dips=tuple(span_of(judged.step, flagged) for flagged in judged.dips),
+        gradients=tuple(span_of(norms.step, flagged) for flagged in norms.spikes),
         changes=run_changes(data.curve, data.log.table("values")),
         event_test=event_test_of(data, all_episodes),
         residual_tests=residual_tests_of(data),
@@ -465,7 +465,9 @@ def attribute(data: Data, step: int | None = None) -> Attribution:
 
 def detector_of(judged: Judged) -> Detector:
     """Return how a detector judged, for the record."""
-    above, below = (None, None) if judged.rates is None else (AlarmRate(**asdict(one)) for one in judged.rates)
+    above, below = (
+        (None, None) if judged.rates is None else (AlarmRate(**asdict(alarm_rate)) for alarm_rate in judged.rates)
+    )
     return Detector(
         window=WINDOW,
         k=judged.last_k,

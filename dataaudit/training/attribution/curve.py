@@ -218,14 +218,14 @@ class Judged:
 
     def last_shift(self, step: int) -> int:
         """Return the last step of the newest change of level before a step; 0 when there is none."""
-        ends = [int(self.step[one.last]) for one in (*self.spikes, *self.dips) if one.kind == "level_shift"]
+        ends = [int(self.step[flagged.last]) for flagged in (*self.spikes, *self.dips) if flagged.kind == "level_shift"]
         return max((end for end in ends if end < step), default=0)
 
     def healthy(self) -> Mask:
         """Return which steps have a line and are in no episode."""
         out: Mask = np.isfinite(self.level)
-        for one in (*self.spikes, *self.dips):
-            out[one.first : one.last + 1] = False
+        for flagged in (*self.spikes, *self.dips):
+            out[flagged.first : flagged.last + 1] = False
         return out
 
 
@@ -235,7 +235,7 @@ def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
     The first steps, for which it is quiet, get the line that is fitted to them.
     """
     detector = SpikeDetector(log=log)
-    verdicts = [detector.see(one, held) for one, held in zip(step.tolist(), value.tolist(), strict=True)]
+    verdicts = [detector.see(item, held) for item, held in zip(step.tolist(), value.tolist(), strict=True)]
     return _judged(step, verdicts, detector)
 
 
@@ -248,10 +248,10 @@ def judge_run(log: RunLog, curve: Curve) -> Judged:
     detector = StepDetector(len(log.run.sources))
     segments = _segments_of(log, curve)
     verdicts = [
-        detector.see(one, held, segments.get(one))
-        for one, held in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
+        detector.see(value, held, segments.get(value))
+        for value, held in zip(curve.step.tolist(), curve.value.tolist(), strict=True)
     ]
-    return _judged(curve.step, verdicts, detector if any(one.limits for one in verdicts) else detector.band)
+    return _judged(curve.step, verdicts, detector if any(verdict.limits for verdict in verdicts) else detector.band)
 
 
 def _segments_of(log: RunLog, curve: Curve) -> dict[int, Segments]:
@@ -271,8 +271,8 @@ def _segments_of(log: RunLog, curve: Curve) -> dict[int, Segments]:
     known = (curve.step[place] == step) & (2 * scored >= curve.targets[place]) & ~np.isin(step, again)
     bounds = np.append(first, len(order)).tolist()
     return {
-        one: Segments._make(column[bounds[at] : bounds[at + 1]] for column in found)
-        for at, (one, held) in enumerate(zip(step.tolist(), known.tolist(), strict=True))
+        item: Segments._make(column[bounds[at] : bounds[at + 1]] for column in found)
+        for at, (item, held) in enumerate(zip(step.tolist(), known.tolist(), strict=True))
         if held
     }
 
@@ -280,20 +280,21 @@ def _segments_of(log: RunLog, curve: Curve) -> dict[int, Segments]:
 def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepDetector) -> Judged:
     """Return a curve with what a detector said of each step."""
     expected, limit, k = (
-        np.array([getattr(one, name) for one in verdicts], dtype=np.float64) for name in ("expected", "limit", "k")
+        np.array([getattr(verdict, name) for verdict in verdicts], dtype=np.float64)
+        for name in ("expected", "limit", "k")
     )
-    level = np.array([one.level if one.limits else one.expected for one in verdicts], dtype=np.float64)
-    begun = next((place for place, one in enumerate(verdicts) if np.isfinite(one.expected)), len(verdicts))
+    level = np.array([verdict.level if verdict.limits else verdict.expected for verdict in verdicts], dtype=np.float64)
+    begun = next((place for place, verdict in enumerate(verdicts) if np.isfinite(verdict.expected)), len(verdicts))
     if begun < len(verdicts):
-        level[:begun] = [verdicts[begun].line_at(one) for one in step[:begun].tolist()]
+        level[:begun] = [verdicts[begun].line_at(value) for value in step[:begun].tolist()]
         expected[:begun], limit[:begun], k[:begun] = level[:begun], limit[begun], k[begun]
     above, below = np.zeros(len(verdicts), dtype=bool), np.zeros(len(verdicts), dtype=bool)
-    for place, one in enumerate(verdicts):
-        if one.flagged:
-            first = int(np.searchsorted(step, one.since)) if one.since else place
-            (below if _below(one) else above)[first : place + 1] = True
-            limit[first : place + 1] = one.limit
-    limits = [one.limits for one in verdicts if one.limits]
+    for place, verdict in enumerate(verdicts):
+        if verdict.flagged:
+            first = int(np.searchsorted(step, verdict.since)) if verdict.since else place
+            (below if _below(verdict) else above)[first : place + 1] = True
+            limit[first : place + 1] = verdict.limit
+    limits = [verdict.limits for verdict in verdicts if verdict.limits]
     if limits:
         visible = tuple(np.median(np.array(limits), axis=0).tolist())
     else:
@@ -307,7 +308,7 @@ def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepD
         last_k=detector.k,
         past=detector.past,
         rates=detector.alarm_rates(),
-        judged=np.array([one.kind != "quiet" for one in verdicts], dtype=bool),
+        judged=np.array([verdict.kind != "quiet" for verdict in verdicts], dtype=bool),
         spikes=_joined(step, verdicts, above),
         dips=_joined(step, verdicts, below),
         composed=len(limits),
@@ -326,7 +327,7 @@ def _joined(step: Ints, verdicts: list[Verdict], chosen: Mask) -> tuple[Flagged,
         return ()
     ends = np.array([verdicts[place].kind == "level_shift" for place in places.tolist()])
     cut = (np.diff(step[places]) > GAP + 1) | ends[:-1]
-    return tuple(Flagged(one, _kind(one, verdicts)) for one in np.split(places, np.flatnonzero(cut) + 1))
+    return tuple(Flagged(part, _kind(part, verdicts)) for part in np.split(places, np.flatnonzero(cut) + 1))
 
 
 def _kind(places: Ints, verdicts: list[Verdict]) -> str:

@@ -96,9 +96,9 @@ def exposure_of(
         return None
     first, number = chosen
     inside = (columns["step"] >= first) & (columns["step"] < first + number) & (columns["targets"] > 0)
-    columns = {name: one[inside] for name, one in columns.items()}
+    columns = {name: column[inside] for name, column in columns.items()}
     order = np.lexsort(tuple(columns[name] for name in ("start", "batch_row", "rank", "micro_batch", "step")))
-    columns = {name: one[order] for name, one in columns.items()}
+    columns = {name: column[order] for name, column in columns.items()}
     shard = np.append(twins, -1)[columns["shard"]]
     step = columns["step"] - first
     row = ("step", "micro_batch", "rank", "batch_row")
@@ -180,20 +180,20 @@ def event_test(
     else:
         offsets = _offsets(_phases(exposure.steps, phases), onsets, orders, random)
         draws = (
-            _together(exposure.held_by(np.flatnonzero(_inside(exposure, one))) for one in windows)
+            _together(exposure.held_by(np.flatnonzero(_inside(exposure, window))) for window in windows)
             for windows in _shifted(exposure.steps, onsets, phases, offsets, lag)
         )
         apart = read_without_a_gap(exposure, lag)
-    counts = [_without(one, apart) for one in draws]
+    counts = [_without(draw, apart) for draw in draws]
     tested, alpha = len(exposure.units) - len(apart), alpha_of_look(look)
     units = tuple(
-        Followed(**named(int(exposure.units[one])), episodes=count, expected=round(expected, 6), p=round(p, 12))
-        for one, count, expected, p in _followed(exposure, counts, len(onsets))
+        Followed(**named(int(exposure.units[item])), episodes=count, expected=round(expected, 6), p=round(p, 12))
+        for item, count, expected, p in _followed(exposure, counts, len(onsets))
     )
     reason: Literal["", "own_data", "not_identifiable"] = (
         "not_identifiable" if not tested else "" if len(onsets) else "own_data"
     )
-    follows = any(one.p <= alpha for one in units)
+    follows = any(followed.p <= alpha for followed in units)
     return EventTestFound(
         outcome="not_evaluated" if reason else "follows" if follows else "no_more_than_chance",
         reason=reason,
@@ -235,10 +235,10 @@ def _redrawn(
     sizes = np.bincount(exposure.piece_item, exposure.piece_room, minlength=len(exposure)).astype(np.int64)
     room = np.concatenate([[0], np.cumsum(exposure.room_of(free))])
     windows = [(max(0, at - lag), at - 1) for at in onsets.tolist() if at]
-    stay = [np.flatnonzero(fixed & _inside(exposure, [one])) for one in windows]
+    stay = [np.flatnonzero(fixed & _inside(exposure, [window])) for window in windows]
     begin = np.array([room[first] for first, _ in windows], dtype=np.int64)
     end = np.array([room[last + 1] for _, last in windows], dtype=np.int64)
-    passes = [np.flatnonzero(exposure.item_epoch[free] == one) for one in np.unique(exposure.item_epoch[free])]
+    passes = [np.flatnonzero(exposure.item_epoch[free] == item) for item in np.unique(exposure.item_epoch[free])]
     for order in range(orders + 1):
         met = free.copy()
         for places in passes if order else ():
@@ -247,8 +247,8 @@ def _redrawn(
         first = np.searchsorted(stops, begin, "right")
         last = np.searchsorted(stops, end, "left") + 1
         yield _together(
-            exposure.held_by(np.concatenate([met[one:other], others]))
-            for one, other, others in zip(first, last, stay, strict=True)
+            exposure.held_by(np.concatenate([met[item:other], others]))
+            for item, other, others in zip(first, last, stay, strict=True)
         )
 
 
@@ -268,7 +268,7 @@ def _together(found: Iterable[Ints]) -> Counts:
 
 def _phases(steps: int, phases: Sequence[int]) -> Ints:
     """Return where phases begin, and the end: int64[phases + 1]."""
-    inner = [one for one in phases if 0 < one < steps]
+    inner = [phase for phase in phases if 0 < phase < steps]
     return np.unique(np.array([0, *inner, steps], dtype=np.int64))
 
 
@@ -293,8 +293,8 @@ def _shifted(steps: int, onsets: Ints, phases: Sequence[int], offsets: Ints, lag
     borders = _phases(steps, phases)
     phase = np.searchsorted(borders, onsets, "right") - 1
     begin, size = borders[phase], np.diff(borders)[phase]
-    for one in offsets:
-        at = begin + (onsets - begin + one[phase]) % size
+    for offset in offsets:
+        at = begin + (onsets - begin + offset[phase]) % size
         windows: Windows = []
         for place, low, length in zip(at.tolist(), begin.tolist(), size.tolist(), strict=True):
             start = place - min(lag, length - 1)
@@ -324,9 +324,9 @@ def _without(counts: Counts, units: Ints) -> Counts:
 def _followed(exposure: Exposure, counts: list[Counts], episodes: int) -> Iterator[tuple[int, int, float, float]]:
     """Yield the places of units with the smallest p, episodes that followed upon them and by chance would, and p."""
     number = len(counts)
-    unit = np.concatenate([one[0] for one in counts])
-    count = np.concatenate([one[1] for one in counts])
-    order = np.repeat(np.arange(number), [len(one[0]) for one in counts])
+    unit = np.concatenate([item[0] for item in counts])
+    count = np.concatenate([item[1] for item in counts])
+    order = np.repeat(np.arange(number), [len(item[0]) for item in counts])
     mean = np.bincount(unit, count, minlength=len(exposure.units)) / number
     statistic = _tail(count, mean[unit] / max(1, episodes), episodes)
     mine = order == 0

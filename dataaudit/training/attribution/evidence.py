@@ -129,8 +129,8 @@ def source_losses(curves: SourceCurves, names: Sequence[str]) -> SourceLosses:
                 newest_loss=number(float(newest.losses[0, place])),
                 newest_tax=number(float(newest.taxes[0, place])),
                 moved=_moved(curves, taxes[:, place], curves.targets[:, place]),
-                losses=tuple(number(one) for one in losses[:, place].tolist()),
-                taxes=tuple(number(one) for one in taxes[:, place].tolist()),
+                losses=tuple(number(loss) for loss in losses[:, place].tolist()),
+                taxes=tuple(number(tax) for tax in taxes[:, place].tolist()),
             )
             for place in met
         ),
@@ -189,9 +189,9 @@ def event_test_of(data: Data, episodes: Sequence[Episode]) -> EventTestFound:
     if exposure is None:
         return untested.model_copy(update={"reason": "no_stretches"})
     first, last = exposure.first_step, exposure.first_step + exposure.steps - 1
-    counted = [True] * len(judged.spikes) if run.order else [one.reason == "state" for one in episodes]
-    onsets = np.array([int(curve.step[one.first]) for one in judged.spikes], dtype=np.int64) - first
-    flagged = np.concatenate([curve.step[one.places] for one in judged.spikes]).astype(np.int64) - first
+    counted = [True] * len(judged.spikes) if run.order else [episode.reason == "state" for episode in episodes]
+    onsets = np.array([int(curve.step[spike.first]) for spike in judged.spikes], dtype=np.int64) - first
+    flagged = np.concatenate([curve.step[spike.places] for spike in judged.spikes]).astype(np.int64) - first
     inside = (onsets >= 0) & (onsets < exposure.steps)
     if not inside.any():
         return untested.model_copy(update={"reason": "no_episode", "first_step": first, "last_step": last})

@@ -389,15 +389,15 @@ class Attribution(Model):
 
 def behind_of(episodes: tuple[Episode, ...]) -> tuple[Behind, ...]:
     """Return which shards account for the excess of how many episodes."""
-    found = [one.found for one in episodes if one.found is not None]
-    held = Counter((one.name, one.shard) for one in found if one.shard is not None and one.shard >= 0)
-    ordered = sorted(held.items(), key=lambda one: (-one[1], one[0][1]))
+    found = [episode.found for episode in episodes if episode.found is not None]
+    held = Counter((item.name, item.shard) for item in found if item.shard is not None and item.shard >= 0)
+    ordered = sorted(held.items(), key=lambda item: (-item[1], item[0][1]))
     return tuple(Behind(name=name, shard=shard, episodes=number) for (name, shard), number in ordered)
 
 
 def exit_code_of(episodes: tuple[Episode, ...], *, judged: bool, missing: bool) -> int:
     """Return the exit code."""
-    if any(one.outcome == "found" for one in episodes):
+    if any(episode.outcome == "found" for episode in episodes):
         return int(ExitCode.BUDGET_EXCEEDED)
     if episodes or (judged and missing):
         return int(ExitCode.NOT_EVALUATED)

@@ -56,7 +56,7 @@ class Stretches:
 
     def take(self, chosen: Any) -> Stretches:
         """Return some of them: a mask, a slice or places."""
-        return Stretches(**{one.name: getattr(self, one.name)[chosen] for one in fields(self)})
+        return Stretches(**{field.name: getattr(self, field.name)[chosen] for field in fields(self)})
 
     def units(self, block_rows: int = 0) -> Ints:
         """Return what each belongs to, as one number: its block of so many rows, or its shard for 0."""
@@ -172,7 +172,9 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
             rest = own - offsets[place][code]
     spread, common, variance, blocks = _noise(healthy, rest, block_rows)
     lately = healthy.step >= np.median(np.unique(healthy.step))
-    past, newer = (np.bincount(one, minlength=sizes[0]).astype(np.float64) for one in (codes[0], codes[0][lately]))
+    past, newer = (
+        np.bincount(values, minlength=sizes[0]).astype(np.float64) for values in (codes[0], codes[0][lately])
+    )
     return Expectation(
         mean=mean,
         sources=offsets[0],

@@ -72,7 +72,7 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
     except pa.ArrowException as error:
         raise ConfigError(f"{path} is no Parquet: {str(error).splitlines()[0]}") from None
     records = table.records
-    names = list(dict.fromkeys([*table.header, *(name for one in records if one is not None for name in one)]))
+    names = list(dict.fromkeys([*table.header, *(name for record in records if record is not None for name in record)]))
     of_step, of_loss = _chosen(path, names, step, STEP, "step"), _chosen(path, names, loss, LOSS, "loss")
     of_rate = next((name for name in names if str(name).strip().lower() in RATE), None)
     for name, number in Counter(table.header).items():
@@ -80,13 +80,13 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
             raise ConfigError(f"{path} has {number} columns `{name}`: which one is it?", "Give each a name of its own.")
     found: dict[int, tuple[float, float]] = {}
     unread = repeated = 0
-    for one in records:
-        at, value = _number((one or {}).get(of_step)), _number((one or {}).get(of_loss))
+    for record in records:
+        at, value = _number((record or {}).get(of_step)), _number((record or {}).get(of_loss))
         if at is None or value is None or not at.is_integer() or not 0 <= at < _MOST_STEPS:
             unread += 1
             continue
         repeated += int(at) in found
-        rate = None if of_rate is None else _number((one or {}).get(of_rate))
+        rate = None if of_rate is None else _number((record or {}).get(of_rate))
         found[int(at)] = (value, np.nan if rate is None else rate)
     if not found:
         why = f"; {len(table.damaged):,} have more fields than names, or are cut" if table.damaged else ""
@@ -94,8 +94,8 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
     steps = sorted(found)
     return Losses(
         step=np.array(steps, dtype=np.int64),
-        loss=np.array([found[one][0] for one in steps]),
-        rate=np.array([found[one][1] for one in steps]),
+        loss=np.array([found[item][0] for item in steps]),
+        rate=np.array([found[item][1] for item in steps]),
         unread=unread,
         repeated=repeated,
         damaged=len(table.damaged),
@@ -119,7 +119,7 @@ class _Table:
 def _of_parquet(path: Path) -> _Table:
     with open(path, "rb", opener=open_regular) as file:
         table = pq.read_table(file)
-    return _Table(table.column_names, [dict(_flat(one)) for one in table.to_pylist()], [])
+    return _Table(table.column_names, [dict(_flat(row)) for row in table.to_pylist()], [])
 
 
 def _of_lines(lines: list[str], suffix: str) -> _Table:
@@ -127,7 +127,7 @@ def _of_lines(lines: list[str], suffix: str) -> _Table:
     head = lines[first].strip("\r\n") if first < len(lines) else ""
     if head.lstrip().startswith("{"):
         there = [(place, _parsed(line)) for place, line in enumerate(lines, 1) if line.strip()]
-        return _Table([], [one for _, one in there], [place for place, one in there if one is None])
+        return _Table([], [item for _, item in there], [place for place, item in there if item is None])
     delimiter = "\t" if suffix == ".tsv" else max(_DELIMITERS, key=head.count)
     names = [name.strip() for name in _fields([head], delimiter) or [head]]
     records: list[Record] = []
@@ -139,7 +139,7 @@ def _of_lines(lines: list[str], suffix: str) -> _Table:
             damaged.append(place + 1)
             records.append(None)
         elif fields:
-            decimals = [one.replace(",", ".") for one in fields] if delimiter == ";" else fields
+            decimals = [field.replace(",", ".") for field in fields] if delimiter == ";" else fields
             records.append(dict(zip(names, decimals, strict=False)))
         place += size
     return _Table(names, records, damaged)

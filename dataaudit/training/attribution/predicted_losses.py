@@ -89,7 +89,7 @@ def predicted_away(held: Stretches, epoch: Ints, blocks: Ints, units: Ints) -> P
     if far.any():
         rest, weight, common, unknown = _swept(held, codes, moved, far, units)
     steps = int(step.max(initial=-1)) + 1
-    total, kept = (np.bincount(step, one, minlength=steps) for one in (weight, weight * ~far))
+    total, kept = (np.bincount(step, values, minlength=steps) for values in (weight, weight * ~far))
     silent = (kept < LEAST_LEFT * total) | _up(common)
     others = _of_others(step, held.shard, far, steps)
     return Predicted(
@@ -105,10 +105,10 @@ def precisions(loss: Floats, targets: Ints) -> Floats:
     """Return 1 / variance of a stretch by how many targets it has: a robust one by powers of two, never rising."""
     bins = np.minimum(np.log2(np.maximum(targets, 1)).astype(np.int64), _BINS - 1)
     variance = np.full(_BINS, np.nan)
-    for one in np.unique(bins).tolist():
-        inside = loss[bins == one]
+    for bin_ in np.unique(bins).tolist():
+        inside = loss[bins == bin_]
         if len(inside) >= 20:
-            variance[one] = max(spread(inside, sigma=EXACT_SIGMA) ** 2, 1e-12)
+            variance[bin_] = max(spread(inside, sigma=EXACT_SIGMA) ** 2, 1e-12)
     known = np.flatnonzero(np.isfinite(variance))
     filled = np.interp(np.arange(_BINS), known, variance[known]) if len(known) else np.ones(_BINS)
     found: Floats = 1 / np.minimum.accumulate(filled)[bins]
@@ -150,9 +150,9 @@ def _movement(window: Ints, moved: Ints, values: Floats, weight: Floats) -> Floa
     mean, precision = group_means(np.searchsorted(code, moved), values, weight, len(code))
     at = window[first]
     found = np.zeros(int(window.max(initial=0)) + 1)
-    for one in np.unique(at).tolist():
-        near = (np.abs(at - one) <= 1) & (precision > 0)
-        found[one] = variance_between(mean[near], precision[near])
+    for value in np.unique(at).tolist():
+        near = (np.abs(at - value) <= 1) & (precision > 0)
+        found[value] = variance_between(mean[near], precision[near])
     return found[window]
 
 
@@ -167,7 +167,7 @@ def _by_others(code: Ints, units: Ints, values: Floats, weight: Floats, shrink: 
     _, unit = np.unique(units, return_inverse=True)
     _, pair = np.unique(code * (int(unit.max(initial=0)) + 1) + unit.ravel(), return_inverse=True)
     pair = pair.ravel()
-    sums, totals = (np.bincount(code, one, minlength=size)[code] for one in (weight * values, weight))
+    sums, totals = (np.bincount(code, item, minlength=size)[code] for item in (weight * values, weight))
     sums = sums - np.bincount(pair, weight * values)[pair]
     number: Floats = np.maximum(totals - np.bincount(pair, weight)[pair], 0.0)
     number = np.where(number < 1e-9 * totals, 0.0, number)
@@ -354,7 +354,7 @@ class Composition:
         mean = float(self._total.sum() / self._weight.sum())
         sums = [(self._total - self._weight * mean).sum(axis) for axis in axes]
         pairs = {(0, 1): self._weight.sum(2), (0, 2): self._weight.sum(1), (1, 2): self._weight.sum(0)}
-        offsets = [np.zeros_like(one) for one in totals]
+        offsets = [np.zeros_like(total) for total in totals]
         for _ in range(_SWEEPS_OF_STEPS):
             for axis, number in enumerate(numbers):
                 rest = sums[axis].copy()
@@ -363,7 +363,7 @@ class Composition:
                     rest -= both @ offsets[other]
                 offsets[axis] = _ratio(rest, totals[axis]) * number / (number + SHRINK)
         self._mean, self._offsets, self._segments = mean, offsets, numbers[0]
-        added = sum(float(one @ total) for one, total in zip(offsets, totals, strict=True))
+        added = sum(float(offset @ total) for offset, total in zip(offsets, totals, strict=True))
         self.usual = mean + added / float(totals[0].sum())
 
     def state(self) -> dict[str, Any]:
@@ -373,10 +373,10 @@ class Composition:
         return {
             "steps": self.steps,
             "places": places.tolist(),
-            "sums": [one.tolist() for one in sums],
+            "sums": [total.tolist() for total in sums],
             "usual": self.usual,
             "mean": self._mean,
-            "offsets": [one.tolist() for one in self._offsets],
+            "offsets": [offset.tolist() for offset in self._offsets],
             "segments": self._segments.tolist(),
             "factor": self._factor.tolist(),
             "lengths": self._lengths.tolist(),
@@ -395,7 +395,7 @@ class Composition:
         made._factor, made._lengths = np.array(state["factor"]), np.array(state["lengths"])
         made._variance, made._documents = np.array(state["variance"]), np.array(state["documents"])
         made.usual = float(state["usual"])
-        made._mean, made._offsets = float(state["mean"]), [np.array(one) for one in state["offsets"]]
+        made._mean, made._offsets = float(state["mean"]), [np.array(item) for item in state["offsets"]]
         return made
 
 

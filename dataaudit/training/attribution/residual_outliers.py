@@ -147,16 +147,16 @@ def residual_test(
         left_out=documents.left_out,
         units=tuple(
             Odd(
-                **named(int(units[tested][one])),
-                documents=int(sizes[tested][one]),
-                mean=round(float(average[one]), 9),
-                distance=round(float(distance[one]), 6),
-                p=float(p[one]),
-                fitted=bool(fitted[one]),
-                overlap=round(float(overlap[one]), 6),
-                outlier=bool(discovered[one]),
+                **named(int(units[tested][value])),
+                documents=int(sizes[tested][value]),
+                mean=round(float(average[value]), 9),
+                distance=round(float(distance[value]), 6),
+                p=float(p[value]),
+                fitted=bool(fitted[value]),
+                overlap=round(float(overlap[value]), 6),
+                outlier=bool(discovered[value]),
             )
-            for one in shown.tolist()
+            for value in shown.tolist()
         ),
     )
 
@@ -164,9 +164,9 @@ def residual_test(
 def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> Floats:
     """Return what is usual of each source: the weighted median of its units, which a few odd ones do not move."""
     found = usual.copy()
-    for one in np.unique(source).tolist():
-        inside = source == one
-        found[one] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
+    for value in np.unique(source).tolist():
+        inside = source == value
+        found[value] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
     return found
 
 
@@ -244,9 +244,9 @@ def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tupl
 def _effects(average: Floats, weight: Floats, source: Ints) -> Floats:
     """Return the variance of units of each source."""
     found = np.zeros(int(source.max(initial=0)) + 1)
-    for one in np.unique(source).tolist():
-        inside = source == one
-        found[one] = variance_between(average[inside], weight[inside])
+    for value in np.unique(source).tolist():
+        inside = source == value
+        found[value] = variance_between(average[inside], weight[inside])
     return found
 
 
@@ -266,14 +266,14 @@ def _dealt(
 ) -> tuple[Floats, Floats]:
     """Return means of units whose documents were dealt anew within each source, and variances: [rounds, units]."""
     rounds = int(np.clip(DEALT // max(1, units), 20, 1_000))
-    held = [np.flatnonzero(source == one) for one in np.unique(source)]
+    held = [np.flatnonzero(source == item) for item in np.unique(source)]
     found, chance = np.empty((rounds, units)), np.empty((rounds, units))
-    for one in range(rounds):
+    for number in range(rounds):
         to = np.empty_like(member)
         for places in held:
             to[places] = random.permutation(places)
-        found[one], weight = group_means(member, mean[to], precision[to], units)
-        chance[one] = 1 / np.maximum(weight, 1e-300)
+        found[number], weight = group_means(member, mean[to], precision[to], units)
+        chance[number] = 1 / np.maximum(weight, 1e-300)
     return found, chance
 
 
@@ -285,16 +285,16 @@ def _p_values(
     for freedom, narrower in FREEDOMS:
         own = random.standard_normal(dealt.shape) if freedom == math.inf else random.standard_t(freedom, dealt.shape)
         null = np.abs(dealt + np.sqrt(narrower * effect) * own) / np.sqrt(effect + chance)
-        drawn = {one: np.sort(null[:, stratum == one].ravel()) for one in np.unique(stratum).tolist()}
-        for one, ascending in drawn.items():
-            inside = stratum == one
+        drawn = {value: np.sort(null[:, stratum == value].ravel()) for value in np.unique(stratum).tolist()}
+        for item, ascending in drawn.items():
+            inside = stratum == item
             as_far = len(ascending) - np.searchsorted(ascending, distance[inside], "left")
             p[inside] = (1 + as_far) / (1 + len(ascending))
         if not len(p) or (p <= TAIL).mean() <= TAIL + math.sqrt(TAIL * (1 - TAIL) / len(p)):
             break
     fitted = np.zeros(len(p), dtype=bool)
-    for one, ascending in drawn.items():
-        rare = np.flatnonzero((stratum == one) & (p * (1 + len(ascending)) < 11))
+    for item, ascending in drawn.items():
+        rare = np.flatnonzero((stratum == item) & (p * (1 + len(ascending)) < 11))
         if len(rare) and (tail := fit_tail(ascending, random)) is not None:
             p[rare], fitted[rare] = tail.beyond(distance[rare]), True
     return p, fitted

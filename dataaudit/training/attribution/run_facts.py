@@ -157,8 +157,8 @@ def ema(step: Ints, value: Floats, at: Ints) -> Floats:
     place = 0
     for number_, asked in enumerate(at.tolist()):
         stop = int(np.searchsorted(step, asked, "right"))
-        for one in value[place:stop].tolist():
-            total, weight = BETA * total + one, BETA * weight + 1
+        for item in value[place:stop].tolist():
+            total, weight = BETA * total + item, BETA * weight + 1
         place = max(place, stop)
         found[number_] = total / weight if weight else np.nan
     return found
@@ -240,7 +240,7 @@ def _straggler(series: Series, step: Ints, ranks: int) -> Straggler | None:
         return None
     whole, number_ = np.unique(at, return_counts=True)
     kept = np.isin(at, whole[number_ == len(names)])
-    medians = [float(np.median(seconds[kept & (rank == one)])) for one in names] if kept.any() else []
+    medians = [float(np.median(seconds[kept & (rank == name)])) for name in names] if kept.any() else []
     middle = float(np.median(medians)) if medians else 0.0
     if middle <= 0:
         return None
@@ -285,13 +285,15 @@ _LEAST_BEFORE = 50
 def run_changes(curve: Curve, values: pa.Table) -> tuple[Change, ...]:
     """Return what changed in a run, by step."""
     found = [*_rates(values), *_batches(curve), *_changes_of_clipping(values), *_skipped(values)]
-    return tuple(sorted(found, key=lambda one: (one.first_step, one.kind)))
+    return tuple(sorted(found, key=lambda item: (item.first_step, item.kind)))
 
 
 def beside(changes: tuple[Change, ...], episode: Episode | Span) -> tuple[Change, ...]:
     """Return the changes that some steps meet: up to ten steps before them, or during them."""
     return tuple(
-        one for one in changes if one.first_step <= episode.last_step and one.last_step >= episode.first_step - GAP
+        change
+        for change in changes
+        if change.first_step <= episode.last_step and change.last_step >= episode.first_step - GAP
     )
 
 
@@ -318,11 +320,11 @@ def _rates(values: pa.Table) -> Iterator[Change]:
 def _batches(curve: Curve) -> Iterator[Change]:
     """Yield steps with many more targets than those before, or many fewer."""
     judged = judge(curve.step, curve.targets.astype(np.float64), log=True)
-    for one in sorted((*judged.spikes, *judged.dips), key=lambda flagged: flagged.first):
-        before = float(np.exp(judged.level[one.first]))
-        after = float(np.median(curve.targets[one.places]))
+    for spike in sorted((*judged.spikes, *judged.dips), key=lambda flagged: flagged.first):
+        before = float(np.exp(judged.level[spike.first]))
+        after = float(np.median(curve.targets[spike.places]))
         if before > 0 and max(after / before, before / max(after, 1.0)) >= LEAST_BATCH:
-            first, last = int(curve.step[one.first]), int(curve.step[one.last])
+            first, last = int(curve.step[spike.first]), int(curve.step[spike.last])
             yield Change(kind="batch", first_step=first, last_step=last, before=round(before), after=round(after))
 
 

@@ -138,7 +138,7 @@ class StepDetector:
         if not young and max(above, below) > self.k:
             up = above > below
             place = int(np.argmax(sums if up else -sums))
-            since = [step, *(one for one, _ in reversed(self._sums))][SCALES[place] - 1]
+            since = [step, *(number for number, _ in reversed(self._sums))][SCALES[place] - 1]
             kind = self._flag(step, residual, since, above=up)
             return Verdict(kind=kind, limit=float(limits[place]), since=since, **shown)
         self._line.append((step, residual, distance))
@@ -174,7 +174,7 @@ class StepDetector:
 
     def _summed(self, standard: float) -> Floats:
         """Return sums over the newest steps, over the square roots of their number; 0 where steps lack."""
-        values = np.cumsum([standard, *(one for _, one in reversed(self._sums))])
+        values = np.cumsum([standard, *(number for _, number in reversed(self._sums))])
         sums = [values[number - 1] if number <= len(values) else 0.0 for number in SCALES]
         found: Floats = np.array(sums) / np.sqrt(_NUMBERS)
         return found
@@ -205,7 +205,7 @@ class StepDetector:
 
     def _calibrate(self) -> None:
         """Take the variance of healthy sums: where neighbours are alike it is more than that of their steps."""
-        distances = np.array([one[1] for one in self._past])[-max(_SUMS, len(self._past) // 2) :]
+        distances = np.array([item[1] for item in self._past])[-max(_SUMS, len(self._past) // 2) :]
         total = np.concatenate([[0.0], np.cumsum(distances)])
         for place, number in enumerate(SCALES):
             if number < len(total):
@@ -218,7 +218,7 @@ class StepDetector:
         if not self._past:
             return None
         steps, _, above, below, bands = np.array(self._past).T
-        up, down = (tail_of(steps, one, bands, gap=GAP, shape=_SUM_SHAPE, least=AGAIN) for one in (above, below))
+        up, down = (tail_of(steps, item, bands, gap=GAP, shape=_SUM_SHAPE, least=AGAIN) for item in (above, below))
         return None if up is None or down is None else (up, down)
 
     def _go_back(self, step: int) -> None:
@@ -242,13 +242,13 @@ class StepDetector:
             "band": self.band.state(),
             "composition": self.composition.state(),
             "k": self.k,
-            "line": [list(one) for one in self._line],
-            "sums": [list(one) for one in self._sums],
-            "past": [list(one) for one in self._past],
+            "line": [list(item) for item in self._line],
+            "sums": [list(total) for total in self._sums],
+            "past": [list(item) for item in self._past],
             "seen": self._seen,
             "variances": self._variances.tolist(),
             "believed": self._believed.tolist(),
-            "out": [list(one) for one in self._out],
+            "out": [list(item) for item in self._out],
             "above": self._above,
         }
 
@@ -262,7 +262,7 @@ class StepDetector:
         made._variances, made._believed = np.array(state["variances"]), np.array(state["believed"])
         for name in ("line", "sums", "past", "out"):
             rows: Any = getattr(made, f"_{name}")
-            rows.extend((int(step), *(float(one) for one in rest)) for step, *rest in state[name])
+            rows.extend((int(step), *(float(item) for item in rest)) for step, *rest in state[name])
         return made
 
 

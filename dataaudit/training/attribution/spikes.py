@@ -166,10 +166,10 @@ class SpikeDetector:
             "rate": self.rate,
             "level_after": self.level_after,
             "log": self.log,
-            "healthy": [list(one) for one in self._healthy],
-            "out": [list(one) for one in self._out],
+            "healthy": [list(item) for item in self._healthy],
+            "out": [list(item) for item in self._out],
             "above": self._above,
-            "past": [list(one) for one in self._past],
+            "past": [list(item) for item in self._past],
             "seen": self._seen,
         }
 

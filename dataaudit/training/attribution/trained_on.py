@@ -163,7 +163,7 @@ def _sources(data: Trained) -> tuple[SourceTrained, ...]:
                 over=most is not None and passes is not None and passes > OVER * most,
             )
         )
-    return tuple(sorted(found, key=lambda one: (-one.tokens, one.source)))
+    return tuple(sorted(found, key=lambda item: (-item.tokens, item.source)))
 
 
 def _outside(value: float | None, low: float | None, high: float | None) -> bool:
@@ -194,9 +194,9 @@ def _of_sources(opened: pa.Table) -> tuple[dict[str, int], dict[str, int]]:
     documents: dict[str, int] = {}
     tokens: dict[str, int] = {}
     for row in opened["sources"].to_pylist():
-        for one in row or ():
-            documents[one["source"]] = documents.get(one["source"], 0) + one["documents"]
-            tokens[one["source"]] = tokens.get(one["source"], 0) + one["tokens"]
+        for item in row or ():
+            documents[item["source"]] = documents.get(item["source"], 0) + item["documents"]
+            tokens[item["source"]] = tokens.get(item["source"], 0) + item["tokens"]
     return documents, tokens
 
 
@@ -245,7 +245,7 @@ def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], An
         if place < 0 or not now.any() or (names[place] == OTHER and histogram.folded):
             continue
         own = [histogram.counts((split, names[place]), size) for split in splits]
-        held = [one for one in own if one is not None]
+        held = [item for item in own if item is not None]
         own_reference = _without(sum(held[1:], held[0]), special) if held else reference[:0]
         if own_reference.any():
             found.append(_drift(names[place], now, half, own_reference))
@@ -272,7 +272,7 @@ def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints,
 def _without(counts: Ints, special: tuple[int, ...]) -> Ints:
     """Return counts without those of special tokens."""
     held = counts.copy()
-    held[[one for one in special if one < len(held)]] = 0
+    held[[item for item in special if item < len(held)]] = 0
     return held
 
 
@@ -313,16 +313,16 @@ def _languages(data: Trained) -> tuple[tuple[LanguageTrained, ...], float | None
         return (), None
     ordinals = np.array(sorted(rows), np.int64)
     trained = np.bincount(shard[shard >= 0], targets[shard >= 0], minlength=int(ordinals.max()) + 1)[ordinals]
-    names = sorted({one["language"] for row in rows.values() for one in row})
+    names = sorted({item["language"] for row in rows.values() for item in row})
     table = np.zeros((len(ordinals), len(names)))
     for place, ordinal in enumerate(ordinals.tolist()):
-        for one in rows[ordinal]:
-            table[place, names.index(one["language"])] = one["tokens"]
+        for item in rows[ordinal]:
+            table[place, names.index(item["language"])] = item["tokens"]
     tokens = table.sum(axis=1)
     kept = (trained > 0) & (tokens > 0)
     if not kept.any():
         return (), None
-    documents = np.array([sum(one["documents"] for one in rows[ordinal]) for ordinal in ordinals.tolist()])
+    documents = np.array([sum(row["documents"] for row in rows[ordinal]) for ordinal in ordinals.tolist()])
     share, error = language_shares(
         trained[kept], tokens[kept], documents[kept], table[kept], spread=_spread(data), sampled=data.same_tokens
     )
@@ -338,7 +338,7 @@ def _languages(data: Trained) -> tuple[tuple[LanguageTrained, ...], float | None
         for place, name in enumerate(names)
     ]
     part = float(trained[kept].sum() / targets.sum())
-    return tuple(sorted(found, key=lambda one: (-one.share, one.language))), round(part, 9)
+    return tuple(sorted(found, key=lambda item: (-item.share, item.language))), round(part, 9)
 
 
 def language_shares(

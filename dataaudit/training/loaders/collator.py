@@ -58,13 +58,15 @@ class TaggedCollator:
         import torch
 
         if records and TAGS in records[0]:
-            tags = np.stack([np.asarray(one[TAGS], dtype=np.int64) for one in records])
-            batch = self._collated([{name: one[name] for name in one if name != TAGS} for one in records])
+            tags = np.stack([np.asarray(record[TAGS], dtype=np.int64) for record in records])
+            batch = self._collated([{name: record[name] for name in record if name != TAGS} for record in records])
             _check_rows(batch, records)
         else:
-            given = [_array(one["input_ids"]) for one in records]
-            columns = [columns_of(one, len(ids)) for one, ids in zip(records, given, strict=True)]
-            batch = self._collated([{name: one[name] for name in one if name not in COLUMNS} for one in records])
+            given = [_array(record["input_ids"]) for record in records]
+            columns = [columns_of(record, len(ids)) for record, ids in zip(records, given, strict=True)]
+            batch = self._collated(
+                [{name: record[name] for name in record if name not in COLUMNS} for record in records]
+            )
             tags = self._tags(batch, given, columns)
         batch[TAGS] = torch.from_numpy(tags)
         return batch
@@ -76,21 +78,24 @@ class TaggedCollator:
             TagsError: Without ``collate``, rows are of several lengths.
         """
         dropped = {TAGS, *COLUMNS}
-        return self._collated([{name: one[name] for name in one if name not in dropped} for one in records])
+        return self._collated([{name: record[name] for name in record if name not in dropped} for record in records])
 
     def _collated(self, records: list[dict[str, Any]]) -> Any:
         if self.collate is not None:
             return self.collate(records)
         import torch
 
-        lengths = {len(one["input_ids"]) for one in records}
+        lengths = {len(record["input_ids"]) for record in records}
         if len(lengths) > 1:
             raise TagsError(
                 f"rows of {min(lengths):,} to {max(lengths):,} tokens cannot be stacked", "Give a collator that pads."
             )
-        ids = torch.from_numpy(np.stack([_array(one["input_ids"]) for one in records]))
+        ids = torch.from_numpy(np.stack([_array(record["input_ids"]) for record in records]))
         if "labels" in records[0]:
-            return {"input_ids": ids, "labels": torch.from_numpy(np.stack([_array(one["labels"]) for one in records]))}
+            return {
+                "input_ids": ids,
+                "labels": torch.from_numpy(np.stack([_array(record["labels"]) for record in records])),
+            }
         return (
             {"input_ids": ids, "labels": ids.clone()}
             if self.shift == "inner"
@@ -100,7 +105,7 @@ class TaggedCollator:
     def _tags(self, batch: Any, given: list[np.ndarray], columns: list[Columns]) -> np.ndarray:
         outer = self.shift == "outer"
         if outer:
-            given, columns = [one[1:] for one in given], [(one[1:], two[1:]) for one, two in columns]
+            given, columns = [values[1:] for values in given], [(column[1:], two[1:]) for column, two in columns]
         ids = _array(batch["labels" if outer else "input_ids"])
         if ids.ndim != _MATRIX:
             raise TagsError(f"input_ids: expected [B, T], found {list(ids.shape)}")
@@ -126,15 +131,15 @@ def _layout(
 ) -> tuple[list[int], list[np.ndarray], list[Columns]]:
     """Find the records' tokens in a batch: where they begin in each row, and tokens and columns by row."""
     length = ids.shape[1]
-    if len(ids) == len(given) and all(len(one) <= length for one in given):
-        sides = [[0] * len(given), [length - len(one) for one in given]]
+    if len(ids) == len(given) and all(len(values) <= length for values in given):
+        sides = [[0] * len(given), [length - len(values) for values in given]]
         found = [begins for begins in sides if _stand(ids, begins, given)]
         if not found:
             raise _moved()
         return max(found, key=lambda begins: int((targets & _within(ids, begins, given)).sum())), given, columns
     flat = np.concatenate(given)
     if len(ids) == 1 and len(flat) <= length and np.array_equal(ids[0, : len(flat)], flat):
-        joined = (np.concatenate([one for one, _ in columns]), np.concatenate([two for _, two in columns]))
+        joined = (np.concatenate([column for column, _ in columns]), np.concatenate([two for _, two in columns]))
         return [0], [flat], [joined]
     raise _moved()
 
@@ -146,7 +151,7 @@ def _check_rows(batch: Any, records: Sequence[Mapping[str, Any]]) -> None:
     for name in ("input_ids", "labels"):
         if name not in records[0] or (name != "input_ids" and name not in batch):
             continue
-        given, found = [_array(one[name]) for one in records], _array(batch[name])
+        given, found = [_array(record[name]) for record in records], _array(batch[name])
         if found.ndim != _MATRIX or len(found) != len(given):
             raise _moved()
         if name == "labels":  # those that a collator masks are no targets
@@ -163,15 +168,15 @@ def _check_labels(labels: np.ndarray, ids: np.ndarray, begins: list[int], given:
 
 def _padded(given: list[np.ndarray], length: int) -> np.ndarray:
     found = np.full((len(given), length), IGNORED)
-    for row, one in zip(found, given, strict=True):
-        row[: len(one)] = one[:length]
+    for row, values in zip(found, given, strict=True):
+        row[: len(values)] = values[:length]
     return found
 
 
 def _stand(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> bool:
     """Return whether each row holds its record's tokens from there on."""
     each = zip(ids, begins, given, strict=True)
-    return all(np.array_equal(row[begin : begin + len(one)], one) for row, begin, one in each)
+    return all(np.array_equal(row[begin : begin + len(values)], values) for row, begin, values in each)
 
 
 def _moved() -> TagsError:
@@ -185,8 +190,8 @@ def _moved() -> TagsError:
 def _within(ids: np.ndarray, begins: list[int], given: list[np.ndarray]) -> np.ndarray:
     """Return where the batch holds tokens: bool, as ``ids``."""
     found = np.zeros(ids.shape, dtype=bool)
-    for row, begin, one in zip(found, begins, given, strict=True):
-        row[begin : begin + len(one)] = True
+    for row, begin, values in zip(found, begins, given, strict=True):
+        row[begin : begin + len(values)] = True
     return found
 
 

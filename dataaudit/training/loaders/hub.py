@@ -142,7 +142,7 @@ def tagged_records(
     """Yield the records of :func:`tagged_dataset` one by one, for writers of other formats."""
     _check(documents, content)
     met = ordered(documents, seed=seed, epoch=0, order=order, open_shards=open_shards)
-    return (_record(documents, int(one), content) for one in met)
+    return (_record(documents, int(item), content) for item in met)
 
 
 class ReplayedStream:

@@ -63,7 +63,7 @@ def tag_tokens_batched(records: Mapping[str, Any]) -> dict[str, list[np.ndarray]
     """Name the tokens of many records at once: ``dataset.map(tag_tokens_batched, batched=True)``."""
     names = [name for name in (*PLACE, *OPTIONAL, "input_ids") if name in records]
     each = [tag_tokens(dict(zip(names, values, strict=True))) for values in zip(*map(records.get, names), strict=True)]
-    return {name: [one[name] for one in each] for name in PER_TOKEN}
+    return {name: [record[name] for record in each] for name in PER_TOKEN}
 
 
 def columns_of(record: Mapping[str, Any], length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -114,10 +114,10 @@ def row_tags(
 def batch_tags(rows: Iterable[np.ndarray], stretches: int | None) -> np.ndarray:
     """Return the tags of a batch: int64[B, K, 7]."""
     each = list(rows)
-    most = max((len(one) for one in each), default=1)
+    most = max((len(values) for values in each), default=1)
     tags = empty_tags(len(each), stretches or -(-most // STRETCHES) * STRETCHES)
-    for place, one in enumerate(each):
-        tags[place, : len(one)] = one
+    for place, values in enumerate(each):
+        tags[place, : len(values)] = values
     return tags
 
 

@@ -49,15 +49,15 @@ def tagged_loader(loader: Any, *, stretches: int | None = None) -> Any:
         check_sizes(stretches=stretches)
     data = getattr(loader, "dataset", None)
     each = getattr(data, "_datasets", [data])
-    for one in each:
-        if type(one) is not HuggingFaceTextDataset:
+    for item in each:
+        if type(item) is not HuggingFaceTextDataset:
             raise ConfigError(
-                f"expected a loader of torchtitan's HuggingFaceTextDataset, found {type(one).__name__}",
+                f"expected a loader of torchtitan's HuggingFaceTextDataset, found {type(item).__name__}",
                 "Chats and data sets of your own: TaggedCollator, or tags that they make themselves.",
             )
-    for one in each:
-        one.__class__ = _TaggedTextDataset
-        one.watch(stretches or max(STRETCHES, one.seq_len // STRETCHES))
+    for item in each:
+        item.__class__ = _TaggedTextDataset
+        item.watch(stretches or max(STRETCHES, item.seq_len // STRETCHES))
     return loader
 
 

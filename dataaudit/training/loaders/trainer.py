@@ -54,7 +54,7 @@ _PAIR, _LOGITS = 2, 3
 
 def trl_trainer(kind: type) -> str:
     """Return the name of the trainer of TRL that a class is, or is made of; empty where it is none."""
-    own = (one.__name__ for one in kind.__mro__ if one.__module__.split(".")[0] == "trl")
+    own = (item.__name__ for item in kind.__mro__ if item.__module__.split(".")[0] == "trl")
     return next(own, "")
 
 
@@ -428,7 +428,7 @@ def _whole(labels: Any) -> bool:
 def _takes(method: Callable[..., Any], name: str) -> bool:
     """Return whether a method has a parameter of that name, or takes any."""
     given = inspect.signature(method).parameters.values()
-    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in given)
+    return any(parameter.name == name or parameter.kind is parameter.VAR_KEYWORD for parameter in given)
 
 
 def _trained_by(optimizer: Any, scheduler: Any, scaler: Any) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def parse_sizes(text: str) -> tuple[tuple[int, int], ...]:
     try:
         if text.strip().isdecimal():
             return ((0, int(text)),)
-        pairs = [one.split(":") for one in text.split(",")]
+        pairs = [part.split(":") for part in text.split(",")]
         return tuple((int(start), int(size)) for start, size in pairs)
     except ValueError:
         raise ConfigError(f"--batch {text}: expected a size, or SAMPLES:SIZE,SAMPLES:SIZE") from None
@@ -114,8 +114,8 @@ def parse_steps(text: str) -> tuple[range, ...]:
     """Read steps: ``17,100-120``."""
     try:
         found = []
-        for one in text.split(","):
-            first, _, last = one.partition("-")
+        for part in text.split(","):
+            first, _, last = part.partition("-")
             found.append(range(int(first), int(last or first) + 1))
         if not all(found):
             raise ValueError
@@ -149,7 +149,7 @@ class Choice:
         """Hold that what is needed is there, and nothing that is of another order."""
         if self.kind == "nanogpt":
             require("reconstruct --order nanogpt", "train")
-        given = {one.name for one in fields(self) if one.name != "kind" and getattr(self, one.name)}
+        given = {field.name for field in fields(self) if field.name != "kind" and getattr(self, field.name)}
         if missing := [name for name in _NEEDS[self.kind] if name not in given]:
             raise ConfigError(f"--order {self.kind} needs {', '.join(map(_option, missing))}")
         if other := sorted(given - {*_NEEDS[self.kind], *_MAY[self.kind]}):
@@ -161,7 +161,7 @@ class Choice:
 
     def said(self) -> dict[str, Any]:
         """Return what was given, for the log's settings."""
-        held = {one.name: getattr(self, one.name) for one in fields(self)}
+        held = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _plain(value) for name, value in held.items() if value}
 
     def batches(self) -> Batches:
@@ -183,7 +183,7 @@ class Choice:
             return open_olmo(self.index, files, context=context, batch=parse_sizes(self.batch or "")[-1][1])
         if self.kind == "torchtitan":
             return RankedOrder(files, context, self.micro_batch or 1, ranks, self.begin_token)
-        states = [int(one) if one.isdecimal() else Path(one) for one in self.state]
+        states = [int(name) if name.isdecimal() else Path(name) for name in self.state]
         if len(states) == 1 and isinstance(states[0], int):
             states = [states[0] + rank for rank in range(ranks)]
         if len(states) != ranks:
@@ -201,7 +201,7 @@ def _option(name: str) -> str:
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, range):
         return f"{value.start}-{value.stop - 1}"
     return str(value) if isinstance(value, Path) else value

@@ -107,8 +107,8 @@ class OffsetOrder:
         return int(self.files.tokens[0]) - self.context
 
     def _start(self) -> None:
-        self._generators = [_generator(one) for one in self.states]
-        self._next: list[np.ndarray] = [self._draw(one, self._range) for one in self._generators]
+        self._generators = [_generator(state) for state in self.states]
+        self._next: list[np.ndarray] = [self._draw(generator, self._range) for generator in self._generators]
         """Batches that were fetched ahead."""
         self._step = 0
 
@@ -134,7 +134,7 @@ class OffsetOrder:
                     self._draw(self._generators[0], high)
         for _ in range(self.micro_batches):
             found += self._next
-            self._next = [self._draw(one, self._range) for one in self._generators]
+            self._next = [self._draw(generator, self._range) for generator in self._generators]
         self._step += 1
         return np.concatenate(found)
 
@@ -219,13 +219,13 @@ class InstanceOrder:
 
     @property
     def _used(self) -> list[int]:
-        return [len(one) // self.batch * self.batch for one in self.passes]
+        return [len(pass_) // self.batch * self.batch for pass_ in self.passes]
 
     def pieces(self, first: int, number: int) -> Pieces:
         """Return what some samples are made of."""
         rows, epochs, base = list[np.ndarray](), list[np.ndarray](), 0
-        for epoch, (one, used) in enumerate(zip(self.passes, self._used, strict=True)):
-            chosen = one[max(0, first - base) : min(used, max(0, first + number - base))]
+        for epoch, (values, used) in enumerate(zip(self.passes, self._used, strict=True)):
+            chosen = values[max(0, first - base) : min(used, max(0, first + number - base))]
             rows.append(np.asarray(chosen, np.int64))
             epochs.append(np.full(len(chosen), epoch))
             base += used
@@ -304,7 +304,7 @@ class RankedOrder:
         sample = np.arange(first, first + number)
         rank = sample // self.batch % self.ranks
         own = sample // (self.batch * self.ranks) * self.batch + sample % self.batch
-        each = [self._of_rank(one, np.flatnonzero(rank == one), own) for one in np.unique(rank).tolist()]
+        each = [self._of_rank(value, np.flatnonzero(rank == value), own) for value in np.unique(rank).tolist()]
         return Pieces.joined(each, labels=True)
 
     def _of_rank(self, rank: int, rows: Ints, own: Ints) -> Ints:

@@ -42,10 +42,10 @@ def open_megatron(
     said = _described(prefix)
     if "-BlendedDataset" in prefix.name:
         parts = []
-        for one in said.get("datasets", ()):
-            digest = hashlib.md5(json.dumps(one, indent=4).encode(), usedforsecurity=False).hexdigest()
-            part = prefix.with_name(f"{digest}-{one.get('class')}-{split}")
-            parts.append(_sample_order(part, one, files, extra))
+        for item in said.get("datasets", ()):
+            digest = hashlib.md5(json.dumps(item, indent=4).encode(), usedforsecurity=False).hexdigest()
+            part = prefix.with_name(f"{digest}-{item.get('class')}-{split}")
+            parts.append(_sample_order(part, item, files, extra))
         return BlendedOrder(
             parts=tuple(parts),
             dataset=_loaded(prefix, "dataset_index", 1),
@@ -172,7 +172,7 @@ class BlendedOrder:
 
     def pieces(self, first: int, number: int) -> Pieces:
         """Return what some samples of the blend are made of."""
-        of, sample = (np.asarray(one[first : first + number], np.int64) for one in (self.dataset, self.sample))
+        of, sample = (np.asarray(values[first : first + number], np.int64) for values in (self.dataset, self.sample))
         each = []
         for part in np.unique(of).tolist():
             rows = np.flatnonzero(of == part)
@@ -189,10 +189,10 @@ def _prefix(index: Path, split: str) -> Path:
     for kind, name in (("BlendedDataset", "dataset_index"), ("GPTDataset", "document_index")):
         found = sorted(index.glob(f"*-{kind}-{split}-{name}.npy"))
         if found:
-            found = [one.with_name(one.name.removesuffix(f"-{name}.npy")) for one in found]
+            found = [path.with_name(path.name.removesuffix(f"-{name}.npy")) for path in found]
             break
     if len(found) != 1:
-        shown = ", ".join(t.clean(one.name, 100) for one in found[:_NAMED])
+        shown = ", ".join(t.clean(path.name, 100) for path in found[:_NAMED])
         raise ConfigError(
             f"{index} holds {len(found)} orders of the split {split}{': ' if shown else ''}{shown}",
             "Name one: --index FOLDER/HASH-GPTDataset-train. description.txt beside it says what it is of.",

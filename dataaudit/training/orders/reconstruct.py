@@ -141,7 +141,7 @@ class _Written:
             pairs = zip(losses.loss.tolist(), losses.rate.tolist(), strict=True)
             self._losses = dict(zip(losses.step.tolist(), pairs, strict=True))
             judged = judge(losses.step, losses.loss)
-            writer.flagged |= {int(at) for one in judged.spikes for at in losses.step[one.places]}
+            writer.flagged |= {int(at) for flagged in judged.spikes for at in losses.step[flagged.places]}
         self.counts = dict.fromkeys(("skipped", "samples", "targets", "stretches", "losses"), 0)
         self._waiting = 0
 
@@ -235,7 +235,7 @@ def reconstructed_text(found: Reconstructed) -> str:
         (found.losses_repeated, "that a later line replaces"),
     )
     pairs.append(("losses", "; ".join([losses, *(f"{number:,} {what}" for number, what in more if number)])))
-    for rank, one in itertools.islice(enumerate(found.positions), 8):
-        pairs.append((f"rank {rank}", ", ".join(f"{name} {value:,}" for name, value in one.items())))
+    for rank, record in itertools.islice(enumerate(found.positions), 8):
+        pairs.append((f"rank {rank}", ", ".join(f"{name} {value:,}" for name, value in record.items())))
     steps = f"steps {found.first_step:,} to {found.last_step:,}"
     return page(f"{t.clean(found.runlog)}: {steps}, reconstructed", facts(pairs, terminal_width()))

@@ -96,11 +96,11 @@ class MappedFiles:
         """int64[files]"""
         self.bases = np.concatenate([[0], np.cumsum(self.tokens)]).astype(np.int64)
         """int64[files + 1] token at which each file begins, were they one."""
-        counts = np.array([len(one) for one in found], dtype=np.int64)
+        counts = np.array([len(item) for item in found], dtype=np.int64)
         self.firsts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """int64[files + 1] number of the first document of each file."""
         base = np.repeat(self.bases[:-1], counts)
-        columns = {name: np.concatenate([one[name].to_numpy() for one in found]) for name in found[0].column_names}
+        columns = {name: np.concatenate([item[name].to_numpy() for item in found]) for name in found[0].column_names}
         self.begins: Ints = columns["start"] + base
         """int64[documents] first token of each."""
         self.ends: Ints = columns["stop"] + base

@@ -87,7 +87,7 @@ _WHOLE = frozenset({"state", "mixture"})
 
 def limit_said(detector: Detector) -> str:
     """Return "rise above 0.28 nats over 5 steps": the limit of visibility; nothing where no step was judged."""
-    limits = {one.steps: one.rise for one in detector.visible}
+    limits = {visible.steps: visible.rise for visible in detector.visible}
     if not limits:
         return ""
     steps = SAID if SAID in limits else max(limits)
@@ -97,7 +97,7 @@ def limit_said(detector: Detector) -> str:
 
 def none_seen(detector: Detector, steps: int) -> str:
     """Return the same of a run without an episode, without a full stop: "No rise above ... among 900 steps"."""
-    blind = min((one.rise for one in detector.visible), default=0.0) > BLIND
+    blind = min((visible.rise for visible in detector.visible), default=0.0) > BLIND
     begin = f"Hardly anything could be seen: no {limit_said(detector)}" if blind else f"No {limit_said(detector)}"
     return f"{begin} among {plural(steps, 'step')}"
 
@@ -113,7 +113,7 @@ def nothing_said(found: Attribution) -> str:
 
 def _step_said(found: Attribution, step: Span) -> str:
     """Return the same of a step that was asked for."""
-    below = any(one.first_step <= step.first_step <= one.last_step for one in found.dips)
+    below = any(span.first_step <= step.first_step <= span.last_step for span in found.dips)
     dip = ", but below the band" if below else ""
     changed = beside(found.changes, step)
     changes = f" Beside it: {changes_said(changed)}." if changed else ""
@@ -144,8 +144,8 @@ def render_text(found: Attribution, data: Data, *, width: int | None = None) -> 
     columns = width or terminal_width()
     shown = _shown(found)
     parts = [_opening(found, shown, columns), section("", _chart(found, data, columns))]
-    for one in shown:
-        for block in _blocks(one, data, found.changes, title=len(shown) > 1):
+    for episode in shown:
+        for block in _blocks(episode, data, found.changes, title=len(shown) > 1):
             parts += parts_of(block, columns, _ROWS, _REST)
     parts += [lines for block in _rest(found, shown) for lines in parts_of(block, columns, _ROWS, _REST)]
     return page(headline(found), *parts)
@@ -175,9 +175,11 @@ def headline(found: Attribution) -> Line:
 
 def behind_lines(found: Attribution) -> list[Line]:
     """Return which shards are behind more than one episode of a run, and how many."""
-    several = [one for one in found.behind if one.episodes > 1][:EPISODES]
+    several = [behind for behind in found.behind if behind.episodes > 1][:EPISODES]
     episodes = plural(len(found.episodes), "episode")
-    return [say("{} is behind {} of {}.", Name(one.name, ends=True), one.episodes, episodes) for one in several]
+    return [
+        say("{} is behind {} of {}.", Name(behind.name, ends=True), behind.episodes, episodes) for behind in several
+    ]
 
 
 def _missing(found: Attribution) -> str:
@@ -201,15 +203,15 @@ def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list
     if found.torn_bytes:
         said.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
     lines = [line for text in said for line in prose(text, width)]
-    lines += [f"  {spell(answer(one))}" for one in shown[1:]]
-    odd = any(one.outlier for test in found.residual_tests for one in test.units)
+    lines += [f"  {spell(answer(episode))}" for episode in shown[1:]]
+    odd = any(unit.outlier for test in found.residual_tests for unit in test.units)
     return [*lines, *(prose(proposed(found), width) if shown or odd or found.proposals else ())]
 
 
 def _shown(found: Attribution) -> tuple[Episode, ...]:
     """Return the episodes that are shown: the largest one first, found ones before others; then the rest by time."""
-    shown = sorted(found.episodes, key=lambda one: (one.outcome != "found", -_size(one)))[:EPISODES]
-    return (*shown[:1], *sorted(shown[1:], key=lambda one: one.first_step))
+    shown = sorted(found.episodes, key=lambda episode: (episode.outcome != "found", -_size(episode)))[:EPISODES]
+    return (*shown[:1], *sorted(shown[1:], key=lambda item: item.first_step))
 
 
 def _size(one: Episode) -> float:
@@ -271,8 +273,8 @@ def _chart(found: Attribution, data: Data, width: int) -> list[str]:
     if not len(curve.step):
         return []
     loud = np.zeros(len(curve.step), dtype=bool)
-    for one in found.episodes:
-        loud |= (curve.step >= one.first_step) & (curve.step <= one.last_step)
+    for episode in found.episodes:
+        loud |= (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
     lines = plot_lines(curve.step.tolist(), curve.value.tolist(), loud.tolist(), width - 2)
     marked = ", # in an episode" if found.episodes else ""
     return [f"Loss by step, nats/token{marked}", *(f"  {line}" for line in lines)] if lines else []
@@ -431,7 +433,7 @@ def false_alarms(detector: Detector) -> str:
         why = f"that takes {LEAST_STEPS:,} healthy steps" if few else "too few are near it"
         return f"{width}; how often it is left by chance is not known: {why}, here are {detector.healthy:,}."
     rate = detector.above
-    value, low, high = (f"{one * 10_000:.2g}" for one in (rate.value, rate.low, rate.high))
+    value, low, high = (f"{number * 10_000:.2g}" for number in (rate.value, rate.low, rate.high))
     return f"{width}; by chance the loss goes above it {value} ({low} to {high}) times in 10,000 steps."
 
 
@@ -442,7 +444,7 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
         said.append(f"{plural(left, 'more episode')} in attribution.json.")
     for spans, what in ((found.dips, "Below the band"), (found.gradients, "The gradient's norm was above its band")):
         if spans:
-            first = ", ".join(_steps(one).lower() for one in spans[:_OPENED])
+            first = ", ".join(_steps(span).lower() for span in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             said.append(f"{what}: {first}{more}.")
     if found.changes:
@@ -454,5 +456,5 @@ def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Se
     yield from evidence_blocks(found)
     yield from run_blocks(found)
     yield from replay_blocks(found)
-    if found.replay is None and any(one.outcome == "found" for one in found.episodes):
+    if found.replay is None and any(episode.outcome == "found" for episode in found.episodes):
         yield Section(id="limits", title="What this does not say", lead=LIMITS)

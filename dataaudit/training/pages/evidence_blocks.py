@@ -70,18 +70,22 @@ def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
     if found.replay is not None:
         if not found.replay.suspects:
             yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
-        yield from (_suspect(one) for one in found.replay.suspects)
+        yield from (_suspect(suspect) for suspect in found.replay.suspects)
 
 
 def proposed(found: Attribution) -> Line:
     """Return what is proposed for a quarantine list; or why nothing is, and what decides it."""
     if found.proposals:
-        units = join(", ", (say("{} ({})", _unit(one), _BECAUSE[one.because]) for one in found.proposals))
+        units = join(
+            ", ", (say("{} ({})", _unit(proposal), _BECAUSE[proposal.because]) for proposal in found.proposals)
+        )
         return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", units)
     if found.replay is not None and found.replay.suspects:
         return "Nothing is proposed: no suspect of the replay is odd data, or breaks the model from other checkpoints."
-    odd = sum(one.outlier for test in found.residual_tests for one in test.units)
-    reasons = ["data that accounts for an excess"] if any(one.found is not None for one in found.episodes) else []
+    odd = sum(unit.outlier for test in found.residual_tests for unit in test.units)
+    reasons = (
+        ["data that accounts for an excess"] if any(episode.found is not None for episode in found.episodes) else []
+    )
     reasons += [f"data with odd losses ({odd:,} of the blocks and shards)"] if odd else []
     if reasons:
         why = f"{' and '.join(reasons)} may be hard and clean"
@@ -116,7 +120,7 @@ def _direct(found: DirectFound) -> Line:
         f"{_DIRECT[found.outcome]}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
         f" beside {found.units:,} control units, of which 95 % usually lie within ±{found.usual or 0:.3f}, at"
         f" {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
-        f" ({', '.join(f'{one:,}' for one in found.checkpoints)}); p {found.p:.2g},{among} compared"
+        f" ({', '.join(f'{checkpoint:,}' for checkpoint in found.checkpoints)}); p {found.p:.2g},{among} compared"
         f" with {found.alpha:g}."
     )
     if found.outcome == "undecided":
@@ -146,14 +150,14 @@ def _contagion(found: ContagionFound) -> Iterable[Block]:
         ),
         rows=tuple(
             (
-                one.arm,
-                *_ARMS[one.arm],
-                one.repetitions,
-                one.spikes,
-                decimal(None if one.rise is None else round(one.rise, 2)),
-                "-" if one.interval is None else f"{one.interval[0]:.2f} to {one.interval[1]:.2f}",
+                arm_mean.arm,
+                *_ARMS[arm_mean.arm],
+                arm_mean.repetitions,
+                arm_mean.spikes,
+                decimal(None if arm_mean.rise is None else round(arm_mean.rise, 2)),
+                "-" if arm_mean.interval is None else f"{arm_mean.interval[0]:.2f} to {arm_mean.interval[1]:.2f}",
             )
-            for one in found.arms
+            for arm_mean in found.arms
         ),
         noun="arm",
         note=f"{plural(found.reproduced, 'step')} of arm A were those of the log, bit by bit.",
@@ -187,7 +191,7 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
     if test.own_data:
         left = plural(test.own_data, "episode")
         apart = f" Left out: {left}, since the data of the same steps may be behind it.{apart}"
-    rows = tuple(one for one in test.units if one.p <= test.alpha)
+    rows = tuple(followed for followed in test.units if followed.p <= test.alpha)
     if test.outcome == "follows":
         text = f"Episodes follow upon data more often than by chance ({much}; p for all of them together)."
         yield Prose(text=text + apart)
@@ -195,7 +199,9 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
             f"Read within {test.lag} steps before episodes",
             rows,
             ("episodes", "expected", "p"),
-            tuple((str(one.episodes), decimal(round(one.expected, 2)), f"{one.p:.2g}") for one in rows),
+            tuple(
+                (str(followed.episodes), decimal(round(followed.expected, 2)), f"{followed.p:.2g}") for followed in rows
+            ),
             "block or shard",
         )
     elif test.smallest_p is not None and test.smallest_p > test.alpha:
@@ -206,24 +212,26 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
 
 
 def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
-    tests = tuple(one for one in tests if one.tested + one.too_small)
+    tests = tuple(found for found in tests if found.tested + found.too_small)
     if not tests:
         return
     text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
-    if not any(one.outcome == "outlier_shard" for one in tests):
-        if any(one.tested for one in tests):
+    if not any(found.outcome == "outlier_shard" for found in tests):
+        if any(found.tested for found in tests):
             text += f" None is odd beside others of its source: {_least(tests)}."
         yield Prose(text=text)
         return
     yield Prose(text=text)
     for test in tests:
-        odd = tuple(one for one in test.units if one.outlier)
+        odd = tuple(unit for unit in test.units if unit.outlier)
         if odd:
             yield _table(
                 f"{test.kind.capitalize()}s with odd losses over the whole run, beside others of their source",
                 odd,
                 ("documents", "nats/token", "p", "beside a far shard"),
-                tuple((f"{one.documents:,}", f"{one.mean:+.3f}", f"{one.p:.2g}", share(one.overlap)) for one in odd),
+                tuple(
+                    (f"{item.documents:,}", f"{item.mean:+.3f}", f"{item.p:.2g}", share(item.overlap)) for item in odd
+                ),
                 test.kind,
             )
     yield Prose(
@@ -240,15 +248,15 @@ def _how_many(test: ResidualTestFound) -> str:
 
 
 def _least(tests: tuple[ResidualTestFound, ...]) -> str:
-    least = min(one.run_p for one in tests)
+    least = min(found.run_p for found in tests)
     limit = f"{100 * RUN_WIDE:.1g} % is the limit"
     return f"by chance, the farthest of all is as far in {100 * least:.3g} % of runs, and {limit}"
 
 
 def _sources_over_run(found: SourceLosses) -> Table:
     """Return what each source costs, those that moved first."""
-    ordered = sorted(found.sources, key=lambda one: (not one.moved, -one.targets))
-    total = sum(one.targets for one in ordered)
+    ordered = sorted(found.sources, key=lambda source: (not source.moved, -source.targets))
+    total = sum(source_loss.targets for source_loss in ordered)
     return Table(
         title="Losses by source over the whole run, nats/token",
         columns=(
@@ -258,13 +266,16 @@ def _sources_over_run(found: SourceLosses) -> Table:
         ),
         rows=tuple(
             (
-                Cell(text=Name(one.source), tone="warn" if one.moved else ""),
-                share(one.targets / total),
-                *(decimal(None if value is None else round(value, 3)) for value in (one.loss, one.newest_loss)),
-                "" if one.newest_tax is None else f"{one.newest_tax:+.3f}",
-                _times_more(one.moved),
+                Cell(text=Name(source_loss.source), tone="warn" if source_loss.moved else ""),
+                share(source_loss.targets / total),
+                *(
+                    decimal(None if value is None else round(value, 3))
+                    for value in (source_loss.loss, source_loss.newest_loss)
+                ),
+                "" if source_loss.newest_tax is None else f"{source_loss.newest_tax:+.3f}",
+                _times_more(source_loss.moved),
             )
-            for one in ordered
+            for source_loss in ordered
         ),
         noun="source",
         note=(
@@ -275,7 +286,7 @@ def _sources_over_run(found: SourceLosses) -> Table:
 
 
 def _times_more(moved: tuple[MovedTax, ...]) -> str:
-    spans = [(f"{one.first_step:,}", f"{one.last_step:,}") for one in moved[-2:]]
+    spans = [(f"{moved_tax.first_step:,}", f"{moved_tax.last_step:,}") for moved_tax in moved[-2:]]
     said = [first if first == last else f"{first} to {last}" for first, last in spans]
     more = f", {len(moved) - 2:,} times before" if len(moved) > 2 else ""
     return " and ".join(said) + more
@@ -301,8 +312,8 @@ def _table(
     title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[Line, ...], ...], noun: str
 ) -> Table:
     rows: tuple[Row, ...] = tuple(
-        (str(one.shard) if one.shard >= 0 else "", Cell(text=Name(one.name, ends=True)), _rows(one), *value)
-        for one, value in zip(units, values, strict=True)
+        (str(unit.shard) if unit.shard >= 0 else "", Cell(text=Name(unit.name, ends=True)), _rows(unit), *value)
+        for unit, value in zip(units, values, strict=True)
     )
     return Table(
         title=title,

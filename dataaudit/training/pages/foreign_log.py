@@ -83,7 +83,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
     """Read a table of steps and losses and judge it."""
     read = read_losses(path, step=step, loss=loss)
     judged = judge(read.step, read.loss)
-    episodes = tuple(_flagging(judged, read.loss, one) for one in judged.spikes)
+    episodes = tuple(_flagging(judged, read.loss, flagged) for flagged in judged.spikes)
     code = ExitCode.NOT_EVALUATED if episodes else ExitCode.PASS
     found = Detection(
         columns=read.columns,
@@ -98,7 +98,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
         first_damaged=read.first_damaged,
         detector=detector_of(judged),
         episodes=episodes,
-        dips=tuple(_flagging(judged, read.loss, one, dip=True) for one in judged.dips),
+        dips=tuple(_flagging(judged, read.loss, flagged, dip=True) for flagged in judged.dips),
     )
     return found, read.step, read.loss
 
@@ -120,8 +120,8 @@ def render_detection(found: Detection, steps: Ints, values: Floats) -> str:
     """Return what the terminal shows."""
     width = terminal_width()
     loud = np.zeros(len(steps), dtype=bool)
-    for one in found.episodes:
-        loud |= (steps >= one.first_step) & (steps <= one.last_step)
+    for flagging in found.episodes:
+        loud |= (steps >= flagging.first_step) & (steps <= flagging.last_step)
     lines = plot_lines(steps.tolist(), values.tolist(), loud.tolist(), width - 2)
     marked = ", # in an episode" if found.episodes else ""
     chart = [f"{found.columns[1]} by {found.columns[0]}{marked}", *(f"  {line}" for line in lines)] if lines else []
@@ -145,13 +145,16 @@ def _blocks(found: Detection) -> Iterable[Block]:
         columns=(Column("kind", "word"), *numbers("first step", "last step", "flagged", "loss", "expected", "band")),
         rows=tuple(
             (
-                one.kind,
-                one.first_step,
-                one.last_step,
-                one.flagged,
-                *(decimal(None if value is None else round(value, 3)) for value in (one.loss, one.expected, one.band)),
+                flagging.kind,
+                flagging.first_step,
+                flagging.last_step,
+                flagging.flagged,
+                *(
+                    decimal(None if value is None else round(value, 3))
+                    for value in (flagging.loss, flagging.expected, flagging.band)
+                ),
             )
-            for one in rows
+            for flagging in rows
         ),
         noun="episode",
     )

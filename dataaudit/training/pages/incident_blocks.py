@@ -78,7 +78,7 @@ def grids_of(values: pa.Table) -> dict[tuple[str, str], Grid]:
     for place, name in enumerate(names.dictionary.to_pylist()):
         metric, _, stat = name.partition("\0")
         part = slice(edges[place], edges[place + 1])
-        found[metric, stat] = _grid(metric, stat, *(columns[one][part] for one in columns))
+        found[metric, stat] = _grid(metric, stat, *(columns[column][part] for column in columns))
     return dict(sorted(found.items()))
 
 
@@ -99,7 +99,7 @@ def changes(grid: Grid) -> list[Change]:
         scale = max(spread(held[:cut], before), 0.01 * float(np.median(np.abs(held))), 1e-12)
         step = int(grid.steps[known[cut]])
         found.append(Change(row=row, step=step, before=before, after=after, score=abs(after - before) / scale))
-    return sorted(found, key=lambda one: (-one.score, one.row))
+    return sorted(found, key=lambda item: (-item.score, item.row))
 
 
 def _cut(values: Floats) -> int:
@@ -121,7 +121,7 @@ def _grid(metric: str, stat: str, step: Ints, layer: Ints, head: Ints, value: Fl
     counts = np.bincount(cells, minlength=size)
     sums = np.bincount(cells, value, minlength=size)
     means = np.divide(sums, counts, out=np.full(size, np.nan), where=counts > 0)
-    places = [(int(one[0]), int(one[1])) for one in keys]
+    places = [(int(key[0]), int(key[1])) for key in keys]
     return Grid(metric, stat, places, steps.astype(np.int64), means.reshape(len(keys), len(steps)))
 
 
@@ -207,45 +207,45 @@ class Incident:
 def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
     """Return the incidents of a run, the gravest first, then the earliest."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for one in events:
-        detail = one["detail"]
-        if one["kind"] not in KINDS or (one["kind"] == "warning" and not detail.get("incident")):
+    for event in events:
+        detail = event["detail"]
+        if event["kind"] not in KINDS or (event["kind"] == "warning" and not detail.get("incident")):
             continue
         named = detail.get("incident")
         group = (str(named),) if isinstance(named, int) and named > 0 else _series(detail)
-        held = {"rule": "not_finite" if one["kind"] == "nan_inf" else "jump", **detail, "step": one["step"]}
+        held = {"rule": "not_finite" if event["kind"] == "nan_inf" else "jump", **detail, "step": event["step"]}
         if not isinstance(held.get("first_step"), int):
-            held["first_step"] = one["step"]
+            held["first_step"] = event["step"]
         groups.setdefault(group, []).append(held)
     found = []
-    for at, own in enumerate(sorted(groups.values(), key=lambda own: min(one["first_step"] for one in own)), 1):
+    for at, own in enumerate(sorted(groups.values(), key=lambda own: min(item["first_step"] for item in own)), 1):
         kept: dict[tuple[Any, ...], dict[str, Any]] = {}
-        for one in sorted(own, key=lambda one: (one["first_step"], _integer(one.get("layer")), one["step"])):
-            kept.setdefault(_series(one), one)
-        severity = min(_severity(one) for one in own)
-        others = sum(max(0, _integer(one.get("others"), 0)) for one in own)
+        for event in sorted(own, key=lambda item: (item["first_step"], _integer(item.get("layer")), item["step"])):
+            kept.setdefault(_series(event), event)
+        severity = min(_severity(record) for record in own)
+        others = sum(max(0, _integer(record.get("others"), 0)) for record in own)
         found.append(Incident(at, severity, tuple(kept.values()), others))
-    return sorted(found, key=lambda one: (one.severity, one.first["first_step"]))
+    return sorted(found, key=lambda item: (item.severity, item.first["first_step"]))
 
 
 def incident_points(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
     """Return a sentence for each incident."""
     points = []
-    for one in found:
-        meaning, advice = _ABOUT.get(str(one.first.get("rule")), _ABOUT["jump"])
-        now = _now(one.first, grids)
+    for incident in found:
+        meaning, advice = _ABOUT.get(str(incident.first.get("rule")), _ABOUT["jump"])
+        now = _now(incident.first, grids)
         text = say(
             "{}, since step {}: {}{}{}.",
-            _where(one.first),
-            one.first["first_step"],
-            _what(one.first),
+            _where(incident.first),
+            incident.first["first_step"],
+            _what(incident.first),
             f"; now {now}" if now else "",
-            _followed(one),
+            _followed(incident),
         )
-        tone: Tone = "bad" if one.severity < 3 else "warn"
+        tone: Tone = "bad" if incident.severity < 3 else "warn"
         points.append(
             Point(
-                head=f"Severity {one.severity}",
+                head=f"Severity {incident.severity}",
                 text=text,
                 tone=tone,
                 section="incidents",
@@ -261,12 +261,14 @@ def incident_section(found: Sequence[Incident], grids: Mapping[tuple[str, str], 
     if not found:
         return None
     blocks: list[Block] = []
-    for one in found[:_MOST]:
-        rows = tuple(_rows(one, grids))
-        meaning, advice = _ABOUT.get(str(one.first.get("rule")), _ABOUT["jump"])
+    for incident in found[:_MOST]:
+        rows = tuple(_rows(incident, grids))
+        meaning, advice = _ABOUT.get(str(incident.first.get("rule")), _ABOUT["jump"])
         blocks.append(
             Table(
-                title=say("Incident {}: severity {}, {}", one.number, one.severity, SEVERITIES[one.severity]),
+                title=say(
+                    "Incident {}: severity {}, {}", incident.number, incident.severity, SEVERITIES[incident.severity]
+                ),
                 columns=(
                     *numbers("since step"),
                     *names("where"),
@@ -280,7 +282,7 @@ def incident_section(found: Sequence[Incident], grids: Mapping[tuple[str, str], 
                 note=f"{meaning} {advice}",
             )
         )
-    grave = min(one.severity for one in found)
+    grave = min(incident.severity for incident in found)
     lead = f"{t.plural(len(found), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
     return Section(id="incidents", title="Incidents", lead=lead, tone="bad", blocks=tuple(blocks))
 
@@ -289,31 +291,31 @@ def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:
     """Return how many series are judged and what would judge the rest; None where the run does not say."""
     metrics: dict[str, Any] = {}
     step = 0
-    for one in events:
-        held = one["detail"].get({"coverage": "metrics", "vitals": "coverage"}.get(one["kind"], ""))
+    for event in events:
+        held = event["detail"].get({"coverage": "metrics", "vitals": "coverage"}.get(event["kind"], ""))
         if isinstance(held, dict) and held:
-            metrics, step = held, one["step"]
-    rows = [(name, one) for name, one in metrics.items() if isinstance(one, dict)]
+            metrics, step = held, event["step"]
+    rows = [(name, metric) for name, metric in metrics.items() if isinstance(metric, dict)]
     if not rows:
         return None
-    judged, series = (sum(_integer(one.get(name), 0) for _, one in rows) for name in ("judged", "series"))
+    judged, series = (sum(_integer(row.get(name), 0) for _, row in rows) for name in ("judged", "series"))
     table = Table(
         title="By metric",
         columns=(*names("metric"), *numbers("series", "judged"), *texts("the rest")),
         rows=tuple(
             (
                 Name(str(name), 60),
-                _integer(one.get("series"), 0),
-                _integer(one.get("judged"), 0),
-                Name(str(one.get("why", "")), 300),
+                _integer(row.get("series"), 0),
+                _integer(row.get("judged"), 0),
+                Name(str(row.get("why", "")), 300),
             )
-            for name, one in rows
-            if _integer(one.get("series"), 0) > 0
+            for name, row in rows
+            if _integer(row.get("series"), 0) > 0
         ),
         note=say(
             "A series that is not judged has fixed rules: not finite, thresholds of the literature, a fourfold of its"
             " recent median, dead units, collapse. Of these alone: {}.",
-            join(", ", [Name(str(name), 60) for name, one in rows if _integer(one.get("series"), 0) <= 0]),
+            join(", ", [Name(str(name), 60) for name, row in rows if _integer(row.get("series"), 0) <= 0]),
         ),
     )
     lead = f"At step {step:,}, {judged:,} of {series:,} series were judged against what is expected of them."
@@ -324,10 +326,10 @@ def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:
 def marks_of(found: Sequence[Incident], metric: str) -> dict[tuple[int, int], int]:
     """Return by layer and head the first step of an alarm of a metric."""
     marks: dict[tuple[int, int], int] = {}
-    for one in (alarm for incident in found for alarm in incident.alarms):
-        if one.get("metric") == metric:
-            place = _integer(one.get("layer")), _integer(one.get("head"))
-            marks[place] = min(marks.get(place, one["first_step"]), one["first_step"])
+    for record in (alarm for incident in found for alarm in incident.alarms):
+        if record.get("metric") == metric:
+            place = _integer(record.get("layer")), _integer(record.get("head"))
+            marks[place] = min(marks.get(place, record["first_step"]), record["first_step"])
     return marks
 
 

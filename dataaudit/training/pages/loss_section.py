@@ -52,7 +52,7 @@ def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Secti
         points = list(data_points(found.trained_on))
         until = f"Against the manifest, by `dataaudit attribute`, up to step {found.last_step or 0:,}."
         first_point = points[0].text if points else until
-        tone: Tone = "bad" if any(one.tone == "bad" for one in points) else "warn" if points else "good"
+        tone: Tone = "bad" if any(point.tone == "bad" for point in points) else "warn" if points else "good"
         blocks = tuple(data_blocks(found.trained_on))
         return Section(id="trained", title=title, lead=first_point, tone=tone, blocks=blocks), points
     tokens = source_tokens(log)
@@ -62,7 +62,7 @@ def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Secti
     table = Table(
         title=title,
         columns=(*names("source"), *numbers("tokens", "share")),
-        **rows_of(list(tokens.items()), lambda one: (Name(one[0]), f"{one[1]:,}", share(one[1] / total))),
+        **rows_of(list(tokens.items()), lambda token: (Name(token[0]), f"{token[1]:,}", share(token[1] / total))),
         noun="source",
         note="`dataaudit attribute` compares it with the manifest: mixture, passes, token drift, languages, lengths.",
     )
@@ -75,15 +75,15 @@ def run_section(found: RunFacts) -> Section | None:
         return None
     points = list(run_points(found))
     blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(found)))]
-    for place, one in enumerate(found.held_out):
-        rows = [point for point in one.points if point.train_val_gap is not None]
+    for place, held_out in enumerate(found.held_out):
+        rows = [point for point in held_out.points if point.train_val_gap is not None]
         if len(rows) < 2:
             continue
         line = tuple(float(point.step) for point in rows), tuple(float(point.train_val_gap or 0) for point in rows)
         blocks.append(
             Figure(
                 id=f"gap-{place}",
-                title=say("train_val_gap {}", Name(one.name)) if one.name else "train_val_gap",
+                title=say("train_val_gap {}", Name(held_out.name)) if held_out.name else "train_val_gap",
                 chart=Curves(series=(("gap", *line),), unit="nats/token"),
                 table=Table(
                     title="Losses on held-out data",
@@ -130,7 +130,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     finite = curve.value[np.isfinite(curve.value)]
     last = f"{finite[-1]:.4g}" if len(finite) else "none"
     figures.insert(1, KeyFigure(label="last loss", value=last, detail="nats/token"))
-    spikes = [_spike(curve, judged, one) for one in judged.spikes]
+    spikes = [_spike(curve, judged, flagged) for flagged in judged.spikes]
     points = [
         Point(text=f"{kind.capitalize()} at steps {low:,} to {high:,}.", tone="warn", section="loss")
         for low, high, kind, *_ in spikes
@@ -142,7 +142,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     table = Table(
         title="Episodes",
         columns=(*numbers("first step", "last step"), *texts("what"), *numbers("loss", "expected", "band ±")),
-        **rows_of(spikes, lambda one: (*one[:3], *(decimal(round(value, 3)) for value in one[3:]))),
+        **rows_of(spikes, lambda spike: (*spike[:3], *(decimal(round(value, 3)) for value in spike[3:]))),
         empty="There is none.",
     )
     figure = Figure(
@@ -157,7 +157,7 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     changes = Table(
         title="Changes in the run, which are facts and no causes",
         columns=(*numbers("first step", "last step"), *texts("what")),
-        **rows_of(changed, lambda one: (one.first_step, one.last_step, change_said(one))),
+        **rows_of(changed, lambda change: (change.first_step, change.last_step, change_said(change))),
         noun="change",
     )
     blocks: tuple[Block, ...] = (
@@ -187,7 +187,7 @@ def _chart(curve: Curve, judged: Judged, spikes: Sequence[tuple[Any, ...]]) -> C
             expected, limit = (float(of[judged_there].mean()) for of in (judged.expected, judged.limit))
             band.append((at, expected - limit, expected + limit))
     return Curves(
-        series=(("loss", tuple(one[0] for one in line), tuple(one[1] for one in line)),),
+        series=(("loss", tuple(item[0] for item in line), tuple(item[1] for item in line)),),
         unit="nats/token",
         band=tuple(band),
         spans=tuple(

@@ -85,7 +85,7 @@ def write_run_report(folder: Path, out: Path, *, as_json: bool) -> str:
     data = render(page).encode("utf-8")
     write_file(out, data)
     if as_json:
-        findings = [spell(one.text, PERCENT).replace("\xa0", " ") for one in page.findings]
+        findings = [spell(point.text, PERCENT).replace("\xa0", " ") for point in page.findings]
         value = {"report": str(out), "bytes": len(data), "headline": page.headline, "findings": findings}
         return t.as_json(value)
     return f"{t.clean(str(out))}: {t.size(len(data))}, {page.headline}\n"
@@ -104,11 +104,11 @@ def run_page(log: RunLog) -> Page:
     trained, of_data = trained_section(log, found)
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures, loss_points = loss_section(log)
-    findings += [] if any(one.section == "loss" for one in findings) else loss_points
-    findings = sorted(findings, key=lambda one: one.tone != "bad")
+    findings += [] if any(point.section == "loss" for point in findings) else loss_points
+    findings = sorted(findings, key=lambda finding: finding.tone != "bad")
     sections = [
-        one
-        for one in (
+        datum
+        for datum in (
             incident_section(incidents, grids),
             coverage_section(told),
             loss,
@@ -121,11 +121,11 @@ def run_page(log: RunLog) -> Page:
             _happened(told),
             _about(log, told),
         )
-        if one
+        if datum
     ]
     began = log.run.started.replace("T", " ").replace("Z", " UTC")
     opened = f"Manifest {log.run.manifest}" if log.run.manifest else "No manifest was opened"
-    tone: Tone = "bad" if any(one.tone == "bad" for one in findings) else "warn" if findings else "good"
+    tone: Tone = "bad" if any(point.tone == "bad" for point in findings) else "warn" if findings else "good"
     return Page(
         title=Name(log.folder.name),
         version="",
@@ -154,7 +154,9 @@ def _told(row: dict[str, Any]) -> dict[str, Any]:
 
 def _where(layer: Any, head: Any) -> str:
     """Return which layer and head, in words."""
-    named = [f"{what} {one}" for what, one in (("layer", layer), ("head", head)) if isinstance(one, int) and one >= 0]
+    named = [
+        f"{what} {item}" for what, item in (("layer", layer), ("head", head)) if isinstance(item, int) and item >= 0
+    ]
     return ", ".join(named) or "whole model"
 
 
@@ -170,26 +172,28 @@ def _alarms(told: Sequence[dict[str, Any]]) -> list[Point]:
     Warnings of a metric and threshold are a sentence, however many series passed it.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for one in sorted(told, key=lambda one: one["step"]):
-        held = one["detail"]
-        if one["kind"] in _OTHERS or (one["kind"] == "warning" and not held.get("incident")):
-            groups.setdefault((one["kind"], *(str(held.get(name)) for name in ("metric", "threshold"))), []).append(one)
+    for record in sorted(told, key=lambda item: item["step"]):
+        held = record["detail"]
+        if record["kind"] in _OTHERS or (record["kind"] == "warning" and not held.get("incident")):
+            groups.setdefault((record["kind"], *(str(held.get(name)) for name in ("metric", "threshold"))), []).append(
+                record
+            )
     points = []
     for own in groups.values():
-        one, kind = own[0], own[0]["kind"]
-        held, again = one["detail"], "" if len(own) == 1 else f", {len(own):,} times"
+        record, kind = own[0], own[0]["kind"]
+        held, again = record["detail"], "" if len(own) == 1 else f", {len(own):,} times"
         if kind == "learning_rate_jump":
             words = say(
-                "Step {}: the run goes on with another learning rate: {}.", one["step"], Name(_words(held), 200)
+                "Step {}: the run goes on with another learning rate: {}.", record["step"], Name(_words(held), 200)
             )
         elif kind == "clip_before_unscale":
-            words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", one["step"], again)
+            words = say("Step {}: the gradients' norm was taken before they were unscaled{}.", record["step"], again)
         else:
             metric, place = Name(str(held.get("metric", "")), 60), _where(held.get("layer"), held.get("head"))
             value, limit = _number(held.get("value")), _number(held.get("threshold"))
-            words = say("Step {}: {} of {} is {}, beyond {}{}.", one["step"], metric, place, value, limit, again)
-        points.append((one["step"], Point(text=words, tone=_OTHERS.get(kind, "warn"), section="events")))
-    return [one for _, one in sorted(points, key=lambda one: one[0])]
+            words = say("Step {}: {} of {} is {}, beyond {}{}.", record["step"], metric, place, value, limit, again)
+        points.append((record["step"], Point(text=words, tone=_OTHERS.get(kind, "warn"), section="events")))
+    return [point for _, point in sorted(points, key=lambda point: point[0])]
 
 
 def _attribution(log: RunLog) -> Attribution | str | None:
@@ -208,10 +212,10 @@ def _episodes(found: Attribution | str | None) -> list[Point]:
         return []
     if isinstance(found, str):
         return [Point(text=found, tone="warn", section="loss")]
-    shards = [Point(text=one, tone="bad", section="data") for one in behind_lines(found)]
+    shards = [Point(text=line, tone="bad", section="data") for line in behind_lines(found)]
     tone: tuple[Tone, Tone] = ("warn", "bad")
     return shards + [
-        Point(text=answer(one), tone=tone[one.found is not None], section="loss") for one in found.episodes
+        Point(text=answer(episode), tone=tone[episode.found is not None], section="loss") for episode in found.episodes
     ]
 
 
@@ -221,10 +225,10 @@ def _data(found: Attribution | str | None) -> list[Section]:
         return []
     said = [*evidence_blocks(found), *replay_blocks(found)]
     first = [Prose(text=proposed(found)), *([Prose(text=LIMITS)] if found.episodes else [])]
-    blocks = (*first, *(one for one in said if not isinstance(one, Section)))
+    blocks = (*first, *(item for item in said if not isinstance(item, Section)))
     lead = next(iter(behind_lines(found)), "Which data episodes lie in, and what tests of the whole run find.")
     whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
-    return [whole, *(one for one in said if isinstance(one, Section))]
+    return [whole, *(item for item in said if isinstance(item, Section))]
 
 
 def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
@@ -234,7 +238,7 @@ def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) ->
         grid = _only(grids.get((metric, stat)), heads=True)
         if grid is not None:
             blocks += [_newest(grid, title), *_over_steps(grid, title, incidents)]
-    return _drawn("heads", "Attention heads", blocks, [one[0] for one in HEADS], incidents)
+    return _drawn("heads", "Attention heads", blocks, [head[0] for head in HEADS], incidents)
 
 
 def _layers(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
@@ -243,7 +247,7 @@ def _layers(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -
         grid = _only(grids.get((metric, stat)), heads=False)
         if grid is not None:
             blocks += _over_steps(grid, title, incidents)
-    return _drawn("layers", "Layers", blocks, [one[0] for one in LAYERS], incidents)
+    return _drawn("layers", "Layers", blocks, [layer[0] for layer in LAYERS], incidents)
 
 
 def _drawn(
@@ -268,16 +272,16 @@ def _only(grid: Grid | None, *, heads: bool) -> Grid | None:
 
 
 def _newest(grid: Grid, title: str) -> Figure:
-    layers, heads = sorted({one[0] for one in grid.places}), sorted({one[1] for one in grid.places})
+    layers, heads = sorted({place[0] for place in grid.places}), sorted({place[1] for place in grid.places})
     held = dict(zip(grid.places, grid.last().tolist(), strict=True))
     values = tuple(tuple(_known(held.get((layer, head))) for head in heads) for layer in layers)
-    order = sorted(held.items(), key=lambda one: (-one[1], one[0]))
+    order = sorted(held.items(), key=lambda item: (-item[1], item[0]))
     return Figure(
         id=f"{grid.metric}-{grid.stat}-now",
         title=f"{title}: heads by layers, newest values",
         chart=Heat(
-            rows=tuple(f"layer {one}" for one in layers),
-            columns=tuple(f"head {one}" for one in heads),
+            rows=tuple(f"layer {layer}" for layer in layers),
+            columns=tuple(f"head {head}" for head in heads),
             values=values,
             row_title="",
             column_title="",
@@ -286,7 +290,7 @@ def _newest(grid: Grid, title: str) -> Figure:
         table=Table(
             title="Newest values, the largest first",
             columns=(*names("where"), *numbers("value")),
-            **rows_of(order, lambda one: (_where(*one[0]), f"{one[1]:.4g}")),
+            **rows_of(order, lambda item: (_where(*item[0]), f"{item[1]:.4g}")),
             noun="head",
             folded=True,
         ),
@@ -299,7 +303,7 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
     if len(grid.steps) < 2:
         return []
     found, marks = changes(grid), marks_of(incidents, grid.metric)
-    order = [one.row for one in found] or list(range(len(grid.places)))
+    order = [change.row for change in found] or list(range(len(grid.places)))
     order = sorted(order, key=lambda row: grid.places[row] not in marks)
     chosen = sorted(order[:MOST_ROWS])
     spans, means = grid.binned
@@ -312,7 +316,7 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
         else ""
     )
     note += f" {t.plural(less, 'other')} changed less and are left out." if less > 0 else ""
-    by_row = {one.row: one for one in found}
+    by_row = {change.row: change for change in found}
 
     def row(place: int) -> tuple[Line | Cell, ...]:
         values = grid.values[place][np.isfinite(grid.values[place])]
@@ -328,15 +332,15 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
             id=f"{grid.metric}-{grid.stat}-steps",
             title=f"{title}, over steps",
             chart=Heat(
-                rows=tuple(_where(*grid.places[one]) for one in chosen),
+                rows=tuple(_where(*grid.places[number]) for number in chosen),
                 columns=tuple(f"{_rounded(low, high):,}" for low, high in spans),
-                values=tuple(tuple(_known(value) for value in means[one].tolist()) for one in chosen),
+                values=tuple(tuple(_known(value) for value in means[number].tolist()) for number in chosen),
                 row_title="",
                 column_title="step",
                 marks=tuple(
-                    (place, min(at[one], len(spans) - 1), f"alarm, since step {marks[grid.places[one]]:,}")
-                    for place, one in enumerate(chosen)
-                    if one in at
+                    (place, min(at[number], len(spans) - 1), f"alarm, since step {marks[grid.places[number]]:,}")
+                    for place, number in enumerate(chosen)
+                    if number in at
                 ),
                 ticks=_round_ticks(spans),
                 scale=grid.metric,
@@ -370,7 +374,7 @@ def _round_ticks(spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
             break
     steps = range(-(-first // size) * size, last + 1, size)
     ends = [high for _, high in spans]
-    return tuple(dict.fromkeys(int(np.searchsorted(ends, one)) for one in steps if one))
+    return tuple(dict.fromkeys(int(np.searchsorted(ends, step)) for step in steps if step))
 
 
 def _changed_most(grid: Grid, found: Sequence[Change]) -> str:
@@ -398,8 +402,8 @@ def _values(grids: dict[tuple[str, str], Grid]) -> Section | None:
             continue
         held = Grid(metric, stat, [(-1, -1)], grid.steps, grid.values[rows])
         parts = np.array_split(np.flatnonzero(np.isfinite(held.values[0])), min(MOST_POINTS, len(held.steps)))
-        parts = [one for one in parts if len(one)]
-        points = [(float(held.steps[one[len(one) // 2]]), float(held.values[0][one].mean())) for one in parts]
+        parts = [part for part in parts if len(part)]
+        points = [(float(held.steps[part[len(part) // 2]]), float(held.values[0][part].mean())) for part in parts]
         if len(points) < 2 or len({value for _, value in points}) < 2:
             continue
         title = metric if stat == "value" else f"{metric}, {stat}"
@@ -408,7 +412,9 @@ def _values(grids: dict[tuple[str, str], Grid]) -> Section | None:
                 id=f"value-{len(blocks)}",
                 title=Name(title, 80),
                 chart=Curves(
-                    series=((Name(title, 80), tuple(one[0] for one in points), tuple(one[1] for one in points)),),
+                    series=(
+                        (Name(title, 80), tuple(point[0] for point in points), tuple(point[1] for point in points)),
+                    ),
                     unit="",
                 ),
                 table=Table(
@@ -432,13 +438,19 @@ def _happened(told: Sequence[dict[str, Any]]) -> Section | None:
     """Return what the run's events say, newest last."""
     if not told:
         return None
-    rows = sorted(told, key=lambda one: (one["step"], one["time"]))
-    held = [one for one in rows if one["kind"] not in {"vitals", "coverage"}]
+    rows = sorted(told, key=lambda item: (item["step"], item["time"]))
+    held = [row for row in rows if row["kind"] not in {"vitals", "coverage"}]
     table = Table(
         title="Events",
         columns=(*numbers("step", "rank"), *names("kind"), *texts("detail")),
         **rows_of(
-            held, lambda one: (one["step"], one["rank"], Name(one["kind"], 40), Name(_words(one["detail"]), 200))
+            held,
+            lambda record: (
+                record["step"],
+                record["rank"],
+                Name(record["kind"], 40),
+                Name(_words(record["detail"]), 200),
+            ),
         ),
         empty="There is none.",
     )
@@ -452,7 +464,7 @@ def _words(detail: dict[str, Any]) -> str:
 def _value(value: Any) -> str:
     """Return what an event holds under a name, without the marks of a programming language."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_value(one)}" for name, one in value.items()) or "none"
+        return ", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list):
         return " ".join(map(_value, value)) or "none"
     if isinstance(value, bool) or value is None:
@@ -465,7 +477,7 @@ def _about(log: RunLog, told: Sequence[dict[str, Any]]) -> Section:
     pairs: list[tuple[Line, Line | Cell]] = [("dataset", Name(log.run.dataset or "not said"))]
     pairs += [(Name(name, 60), Name(value)) for name, value in sorted(log.run.digests.items())]
     blocks: list[Block] = [Facts(pairs=tuple(pairs), title="Run")]
-    vitals = next((one["detail"] for one in reversed(told) if one["kind"] == "vitals"), None)
+    vitals = next((item["detail"] for item in reversed(told) if item["kind"] == "vitals"), None)
     if vitals is not None:
         found = vitals.get("found") if isinstance(vitals.get("found"), dict) else {}
         blocks.append(

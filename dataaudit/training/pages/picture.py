@@ -42,19 +42,19 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
     known = np.where(curve.step >= curve.step[0] + WINDOW, judged.limit, np.nan)  # before, nothing is judged
     low, high = judged.level - known, judged.level + known
     axes.fill_between(curve.step, low, high, color="#1f4e79", alpha=0.15, linewidth=0, label="band")
-    for place, one in enumerate(found.episodes):
-        axes.axvspan(one.first_step - 0.5, one.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
+    for place, episode in enumerate(found.episodes):
+        axes.axvspan(episode.first_step - 0.5, episode.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
         if place < _NAMED:
-            held = np.isfinite(curve.value) & (curve.step >= one.first_step) & (curve.step <= one.last_step)
+            held = np.isfinite(curve.value) & (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
             top = float(curve.value[held].max()) if held.any() else float(np.nanmean(judged.level))
             axes.annotate(
-                _label(one),
-                (one.first_step, top),
+                _label(episode),
+                (episode.first_step, top),
                 xytext=(0, 6 + 14 * (place % 2)),
                 textcoords="offset points",
                 fontsize=8,
                 color="#7b241c",
-                ha="right" if one.first_step > (curve.step[0] + curve.step[-1]) / 2 else "left",
+                ha="right" if episode.first_step > (curve.step[0] + curve.step[-1]) / 2 else "left",
                 parse_math=False,
             )
     axes.set_xlabel("step")

@@ -62,13 +62,22 @@ def run_blocks(found: Attribution) -> Iterator[Block]:
 
 def data_points(found: TrainedOn) -> Iterator[Point]:
     """Return what stands out of what was trained on."""
-    for one in found.sources:
-        if one.off:
+    for source_trained in found.sources:
+        if source_trained.off:
             words = "{} is {} of the tokens trained on; the mixture declares {}."
-            yield _point(say(words, Name(one.source), _part(one), share(one.declared)), "trained", "bad")
-        if one.over:
+            yield _point(
+                say(words, Name(source_trained.source), _part(source_trained), share(source_trained.declared)),
+                "trained",
+                "bad",
+            )
+        if source_trained.over:
             words = "{} was passed over {} times; {} declared."
-            times = say(words, Name(one.source), decimal(_two(one.passes)), _times(one.declared_epochs))
+            times = say(
+                words,
+                Name(source_trained.source),
+                decimal(_two(source_trained.passes)),
+                _times(source_trained.declared_epochs),
+            )
             yield _point(times, "trained")
     for drift in found.drift:
         if drift.mark in ("beyond", "unknown"):
@@ -85,11 +94,11 @@ def data_points(found: TrainedOn) -> Iterator[Point]:
 
 def run_points(found: RunFacts) -> Iterator[Point]:
     """Return what stands out of what a run did."""
-    for one in found.held_out:
-        if one.divergence_step is not None:
-            of: Line = say(" of {}", Name(one.name)) if one.name else ""
+    for held_out in found.held_out:
+        if held_out.divergence_step is not None:
+            of: Line = say(" of {}", Name(held_out.name)) if held_out.name else ""
             words = "The loss on held-out data{} keeps leaving that of training since step {}."
-            yield _point(say(words, of, f"{one.divergence_step:,}"), "run")
+            yield _point(say(words, of, f"{held_out.divergence_step:,}"), "run")
     times = found.times
     if times is not None and (times.dataloader_stall_frac or 0.0) > STALL:
         yield _point(say("{} of the time is waiting for batches.", share(times.dataloader_stall_frac)), "run")
@@ -120,7 +129,7 @@ _WHY = {
 
 
 def _sources(found: TrainedOn) -> Table:
-    declares = any(one.declared is not None for one in found.sources)
+    declares = any(source_trained.declared is not None for source_trained in found.sources)
     counted = found.lengths.tokens
     less = f" Passes and lengths are of {counted:,} tokens alone." if counted < found.tokens else ""
     merged = f" {found.merged:,} more lie in segments that were merged." if found.merged else ""
@@ -134,14 +143,16 @@ def _sources(found: TrainedOn) -> Table:
         ),
         rows=tuple(
             (
-                toned(Name(one.source), "bad" if one.off else "warn" if one.over else ""),
-                f"{one.tokens:,}",
-                _part(one),
-                *([share(one.declared)] if declares else []),
-                share(one.corpus_share),
-                decimal(_two(one.passes)),
+                toned(
+                    Name(source_trained.source), "bad" if source_trained.off else "warn" if source_trained.over else ""
+                ),
+                f"{source_trained.tokens:,}",
+                _part(source_trained),
+                *([share(source_trained.declared)] if declares else []),
+                share(source_trained.corpus_share),
+                decimal(_two(source_trained.passes)),
             )
-            for one in found.sources
+            for source_trained in found.sources
         ),
         noun="source",
         note="Share: with its 95 % interval. Passes: documents begun over documents opened." + less + merged,
@@ -153,7 +164,7 @@ def _drift(found: TrainedOn) -> Table:
     return Table(
         title="Token drift from what was audited, nats",
         columns=(*names("source"), *numbers("KL", "by chance", "up to", "JS"), Column("", "word")),
-        rows=tuple(_drift_row(one) for one in found.drift),
+        rows=tuple(_drift_row(token_drift) for token_drift in found.drift),
         noun="source",
         note=f"Special tokens are left out.{counted}",
     )
@@ -175,7 +186,7 @@ def _languages(found: TrainedOn) -> Table:
     return Table(
         title="Languages, estimated",
         columns=(*names("language"), Column("share", "value"), *numbers("of the corpus")),
-        rows=tuple((Name(one.language), _part(one), share(one.corpus_share)) for one in most),
+        rows=tuple((Name(trained.language), _part(trained), share(trained.corpus_share)) for trained in most),
         noun="language",
         note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is taken"
         f" to be a random part.{more}",
@@ -217,8 +228,8 @@ def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:
     if found.mixed_precision is not None:
         scaler = found.mixed_precision
         yield "loss scale", say(f"{scaler.loss_scale:g}, {{}} of updates skipped", share(scaler.overflow_rate))
-    for one in found.held_out:
-        yield from _held_out(one)
+    for held_out in found.held_out:
+        yield from _held_out(held_out)
     if found.times is not None:
         yield from _times_pairs(found.times)
 

@@ -107,7 +107,10 @@ def contagion(
     if plan.unlike and len(arms) > 1:
         others = "some controls are of another source or language, since too few of the suspects' own are free"
         detail = f"{detail}; {others}" if detail else others
-    means = tuple(_mean(arm, rises, [one for one in arms if one.arm == arm]) for arm, rises in course.rises.items())
+    means = tuple(
+        _mean(arm, rises, [arm_found for arm_found in arms if arm_found.arm == arm])
+        for arm, rises in course.rises.items()
+    )
     return ContagionFound(outcome=outcome, detail=detail, arms=means, runs=tuple(arms), **known)
 
 
@@ -118,14 +121,14 @@ def _mean(arm: Arm, rises: Sequence[float], runs: Sequence[ArmFound]) -> ArmMean
     if len(found) > 1 and np.isfinite(found).all():
         half = student_quantile(0.025, len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
         interval = (round(middle - half, 12), round(middle + half, 12))
-    spikes = sum(one.spike for one in runs)
+    spikes = sum(arm_found.spike for arm_found in runs)
     return ArmMean(arm=arm, repetitions=len(found), spikes=spikes, rise=number(middle), interval=interval)
 
 
 def _begin(checkpoints: Sequence[int], branch: int) -> int | None:
     """Return the newest checkpoint that leaves room for the line before a branch; where none does, the oldest."""
-    enough = [one for one in checkpoints if one <= branch - LINE]
-    few = [one for one in checkpoints if one <= branch - LEAST_LINE]
+    enough = [checkpoint for checkpoint in checkpoints if checkpoint <= branch - LINE]
+    few = [checkpoint for checkpoint in checkpoints if checkpoint <= branch - LEAST_LINE]
     return max(enough) if enough else min(few, default=None)
 
 
@@ -151,7 +154,7 @@ def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) ->
     for draw in range(draws):
         replay.load(saved)
         arms.append(course.arm("B", begin, draw, lead, plan.replaced(steps, draw)))
-    if any(one.spike for one in arms[1:]):
+    if any(arm_found.spike for arm_found in arms[1:]):
         return arms
     for draw, checkpoint in enumerate(_others(replay.checkpoints, begin, steps, draws)):
         shift = checkpoint + LINE - branch
@@ -167,7 +170,7 @@ def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) ->
 
 def decide(arms: Sequence[ArmFound]) -> tuple[ContagionOutcome, str]:
     """Return what arms mean, and why nothing where they mean nothing."""
-    spikes = {arm: [one.spike for one in arms if one.arm == arm] for arm in ("A", "B", "C", "D")}
+    spikes = {arm: [arm_found.spike for arm_found in arms if arm_found.arm == arm] for arm in ("A", "B", "C", "D")}
     few = len(spikes["C"])
     rules: tuple[tuple[bool, ContagionOutcome, str], ...] = (
         (not all(spikes["A"]), "not_contagious", ""),
@@ -191,8 +194,10 @@ def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -
 
     From each the run's own batches lead to a branch of its own, so that these are not the ones that the arms read.
     """
-    earlier = [one for one in checkpoints if 0 < one < begin and one + LINE < steps[0]]
-    later = [one for one in checkpoints if one > steps[-1] and one + LINE <= max(checkpoints)]
+    earlier = [checkpoint for checkpoint in checkpoints if 0 < checkpoint < begin and checkpoint + LINE < steps[0]]
+    later = [
+        checkpoint for checkpoint in checkpoints if checkpoint > steps[-1] and checkpoint + LINE <= max(checkpoints)
+    ]
     return [*earlier[::-1], *later][: max(number, CHECKPOINTS)]
 
 
@@ -213,13 +218,13 @@ class _Plan:
         places = places[np.argsort(~unread[places], kind="stable")]
         """Free documents, at random, those that were not read by then first."""
         pools = {
-            int(one): self._pool(places, own[strata[own] == one][0], strata, draws) for one in np.unique(strata[own])
+            int(item): self._pool(places, own[strata[own] == item][0], strata, draws) for item in np.unique(strata[own])
         }
-        if lacking := sum(len(pools[int(strata[one])]) < draws for one in own.tolist()):
+        if lacking := sum(len(pools[int(strata[value])]) < draws for value in own.tolist()):
             self.problem = f"{lacking} of {len(own)} suspects have fewer than {draws} controls"
             return
         self._draws = [self._draw(pools, strata) for _ in range(draws)]
-        used = np.unique(np.array([one for draw in self._draws for held in draw.values() for one in held]))
+        used = np.unique(np.array([item for draw in self._draws for held in draw.values() for item in held]))
         kept = places[~np.isin(places, used)]
         self.held = np.sort(kept[:HELD])
         if len(self.held) < HELD // 4:
@@ -245,7 +250,7 @@ class _Plan:
     def _draw(self, pools: Mapping[int, Ints], strata: Ints) -> dict[int, tuple[int, ...]]:
         """Return controls of each suspect, each used once where there are enough."""
         taken = {code: iter(np.resize(self._random.permutation(pool), len(self._own))) for code, pool in pools.items()}
-        return {int(one): (int(next(taken[int(strata[one])])),) for one in self._own}
+        return {int(item): (int(next(taken[int(strata[item])])),) for item in self._own}
 
     def replaced(self, steps: range, draw: int) -> list[tuple[int, Any]]:
         """Return the micro-batches of steps, with controls."""

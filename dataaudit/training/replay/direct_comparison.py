@@ -94,7 +94,7 @@ def direct(
         units=len(names),
         effect=number(found.effect),
         interval=(round(low, 12), round(high, 12)),
-        by_checkpoint=tuple(round(one, 12) for one in found.by_checkpoint),
+        by_checkpoint=tuple(round(item, 12) for item in found.by_checkpoint),
         p=found.p,
         smallest_p=found.smallest_p,
         usual=number(found.usual),
@@ -115,7 +115,11 @@ def _chosen(
     matched in as much as leaves enough of them for half of the suspects. Where nothing does, what comes nearest is
     returned; None where too few checkpoints are before exposure.
     """
-    unread = [one for one in replay.checkpoints if one > 0 and 2 * int((first[suspects] > one).sum()) >= len(suspects)]
+    unread = [
+        checkpoint
+        for checkpoint in replay.checkpoints
+        if checkpoint > 0 and 2 * int((first[suspects] > checkpoint).sum()) >= len(suspects)
+    ]
     best: Chosen | None = None
     most = (False, -1)
     for matched in MATCHED:
@@ -207,7 +211,7 @@ def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
     return Compared(
         effect=float(differences.mean()),
         interval=_interval(differences, table[:, 1:].mean(axis=0)),
-        by_checkpoint=tuple(float(one) for one in differences),
+        by_checkpoint=tuple(float(difference) for difference in differences),
         p=_two_sided(distance[0], distance[1:]),
         smallest_p=_two_sided(farthest, distance[1:]),
         usual=_Z95 * math.sqrt(effect + float(np.median(chance[1:]))),
@@ -238,7 +242,7 @@ def _interval(by_checkpoint: Floats, by_unit: Floats) -> tuple[float, float]:
     The two variances add up; the quantile is the mean of theirs, weighed by the variances (Cochran and Cox 1950,
     section 4.14), which is on the safe side where few checkpoints have most of the variance.
     """
-    parts = [(float(one.var(ddof=1)) / len(one), len(one) - 1) for one in (by_checkpoint, by_unit)]
+    parts = [(float(values.var(ddof=1)) / len(values), len(values) - 1) for values in (by_checkpoint, by_unit)]
     variance = sum(part for part, _ in parts)
     middle = float(by_checkpoint.mean())
     if variance <= 0:

@@ -94,12 +94,12 @@ class LoopReplay:
 
     def tags(self, step: int) -> Sequence[Ints]:
         """Return the tags of a step's micro-batches."""
-        return [np.stack([self._rows.row_tags(one) for one in held]) for held in self._held(step)]
+        return [np.stack([self._rows.row_tags(number) for number in held]) for held in self._held(step)]
 
     def batches(self, step: int) -> Sequence[Batch]:
         """Return a step's micro-batches as the loader collates them."""
         collate = torch.utils.data.default_collate
-        return [collate([self._rows[one] for one in held]) for held in self._held(step)]
+        return [collate([self._rows[number] for number in held]) for held in self._held(step)]
 
     def _held(self, step: int) -> list[range]:
         size, last = self._batch_rows, len(self._rows)
@@ -118,18 +118,18 @@ class LoopReplay:
 
     def train(self, step: int, batches: Sequence[Batch]) -> Trained:
         """Make a step of the loop."""
-        found = self._train(step, [dict(one) for one in batches])
+        found = self._train(step, [dict(batch) for batch in batches])
         return found if isinstance(found, Trained) else Trained(loss=float(found))
 
     def save(self) -> Any:
         """Copy weights, what was named as stateful, and the states of the random generators."""
-        return [copy.deepcopy(one.state_dict()) for one in self._stateful], random_state()
+        return [copy.deepcopy(item.state_dict()) for item in self._stateful], random_state()
 
     def load(self, saved: Any) -> None:
         """Put the copies back."""
         states, generators = saved
-        for one, state in zip(self._stateful, states, strict=True):
-            one.load_state_dict(copy.deepcopy(state))
+        for item, state in zip(self._stateful, states, strict=True):
+            item.load_state_dict(copy.deepcopy(state))
         set_random_state(generators)
 
     def score(self, documents: Ints) -> Floats:
@@ -140,17 +140,20 @@ class LoopReplay:
         with untouched(self._model):
             for begin in range(0, len(order), _SCORED_ROWS):
                 places = order[begin : begin + _SCORED_ROWS]
-                rows = [self.tokens(int(one))[: self._rows.context + 1].astype(np.int64) for one in documents[places]]
+                rows = [
+                    self.tokens(int(document))[: self._rows.context + 1].astype(np.int64)
+                    for document in documents[places]
+                ]
                 found[places] = self._losses(rows)
         return found
 
     def _losses(self, rows: list[np.ndarray]) -> Floats:
-        size = max(2, *(len(one) for one in rows))
+        size = max(2, *(len(row) for row in rows))
         tokens = np.zeros((len(rows), size), dtype=np.int64)
         labels = np.full((len(rows), size - 1), -100, dtype=np.int64)
-        for place, one in enumerate(rows):
-            tokens[place, : len(one)] = one
-            labels[place, : len(one) - 1] = one[1:]
+        for place, row in enumerate(rows):
+            tokens[place, : len(row)] = row
+            labels[place, : len(row) - 1] = row[1:]
         device = next(self._model.parameters()).device
         inputs, targets = torch.from_numpy(tokens[:, :-1]).to(device), torch.from_numpy(labels).to(device)
         output = self._model(inputs) if self._logits is None else self._logits(inputs)
@@ -167,8 +170,8 @@ def _languages(documents: Documents, manifest: Path) -> Ints:
     column = load_manifest(manifest).table("shards", ["languages"])["languages"].combine_chunks()
     held = [] if pa.types.is_null(column.type) else column.to_pylist()
     found = [
-        max(one, key=lambda counts: (counts["documents"], counts["language"]))["language"] if one else ""
-        for one in held
+        max(item, key=lambda counts: (counts["documents"], counts["language"]))["language"] if item else ""
+        for item in held
     ]
     codes = {name: code for code, name in enumerate(sorted(set(found) - _UNKNOWN))} | dict.fromkeys(_UNKNOWN, -1)
     of_shard = np.array([codes[found[shard]] for shard in documents.shards.tolist()], dtype=np.int64)

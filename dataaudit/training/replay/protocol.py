@@ -54,7 +54,7 @@ class Candidates:
         """Return a code of what controls are matched in; length is log2 of the tokens."""
         length = np.log2(np.maximum(self.tokens, 1)).astype(np.int64)
         known = {"source": self.source, "language": self.language, "length": length}
-        keys = np.stack([known[one] for one in matched])
+        keys = np.stack([known[item] for item in matched])
         found: Ints = np.unique(keys, axis=1, return_inverse=True)[1].ravel().astype(np.int64)
         return found
 
@@ -165,7 +165,7 @@ def _replaced(replay: Replay, batch: Batch, controls: Mapping[int, Sequence[int]
     tags = np.asarray(batch["tags"])
     inputs, labels = (_copy(batch[name]) for name in ("input_ids", "labels"))
     rows, length = inputs.shape
-    joined = {one: np.concatenate([replay.tokens(held) for held in others]) for one, others in controls.items()}
+    joined = {control: np.concatenate([replay.tokens(held) for held in others]) for control, others in controls.items()}
     places = replay.documents.places(tags[..., SHARD].ravel(), tags[..., ROW].ravel()).reshape(tags.shape[:2])
     outer = _is_outer(inputs, labels)
     for row in range(rows):

@@ -107,7 +107,7 @@ def replayed(
     made = ReplayFound(
         run=hashlib.sha256((data.log.folder / RUN_FILE).read_bytes()).hexdigest(),
         replay=name,
-        checkpoints=tuple(int(one) for one in replay.checkpoints),
+        checkpoints=tuple(int(checkpoint) for checkpoint in replay.checkpoints),
         before=before,
         seed=seed,
         suspects=suspects,
@@ -119,8 +119,8 @@ def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Na
     rows = data.log.run.block_rows
     shards = data.manifest.table("shards", ["shard", "split", "uri"])
     named: list[_Named] = []
-    for one in places:
-        place = find_place(one, shards)
+    for name in places:
+        place = find_place(name, shards)
         shard = int(data.twins[place.shard])
         named.append(_Named(shard, None if place.row is None else place.row // rows * rows, "user", 1))
     for episode in found.episodes:
@@ -131,13 +131,15 @@ def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Na
     test = found.event_test
     if test is not None:
         named += [
-            _Named(one.shard, one.first_row, "event_test", test.tested) for one in test.units if one.p <= test.alpha
+            _Named(followed.shard, followed.first_row, "event_test", test.tested)
+            for followed in test.units
+            if followed.p <= test.alpha
         ]
     for odd in found.residual_tests:
         named += [
-            _Named(one.shard, one.first_row, "residual_test", odd.tested)
-            for one in odd.units
-            if one.outlier and one.shard >= 0
+            _Named(unit.shard, unit.first_row, "residual_test", odd.tested)
+            for unit in odd.units
+            if unit.outlier and unit.shard >= 0
         ]
     distinct: dict[tuple[int, int | None], _Named] = {}
     for each in named:
@@ -154,23 +156,23 @@ def _looked_at(
     if not named:
         return
     documents = replay.documents
-    own = [_documents(data, documents, one) for one in named]
-    shards = np.flatnonzero(np.isin(data.twins[documents.shard], [one.shard for one in named]))
+    own = [_documents(data, documents, item) for item in named]
+    shards = np.flatnonzero(np.isin(data.twins[documents.shard], [item.shard for item in named]))
     recorded = recorded_of(data, documents)
-    ends = [one.last_step for one in found.episodes]
+    ends = [item.last_step for item in found.episodes]
     first = first_reads(replay, max([*replay.checkpoints, *ends], default=0))
-    for one, suspects in zip(named, own, strict=True):
+    for item, suspects in zip(named, own, strict=True):
         units = data.twins[documents.shard]
-        if one.first_row is not None:
+        if item.first_row is not None:
             units = (units << 40) | (documents.row // data.log.run.block_rows)
-        tested = direct(replay, suspects, units, among=one.among, exclude=shards, first=first, seed=seed)
+        tested = direct(replay, suspects, units, among=item.among, exclude=shards, first=first, seed=seed)
         episode = _episode_of(found.episodes, replay, suspects, before)
         arms = None
         if episode is not None:
             arms = contagion(replay, recorded, suspects, episode, before=before, exclude=shards, first=first, seed=seed)
         yield Suspect(
-            **_unit(data, one),
-            named_by=one.by,
+            **_unit(data, item),
+            named_by=item.by,
             documents=len(suspects),
             episode=episode,
             direct=tested,
@@ -194,10 +196,10 @@ def _unit(data: Data, one: _Named) -> dict[str, Any]:
 
 def _episode_of(episodes: Sequence[Episode], replay: Replay, suspects: Ints, before: int) -> tuple[int, int] | None:
     """Return the longest episode in which, or within a few steps before which, some suspects are read."""
-    for one in sorted(episodes, key=lambda episode: -episode.flagged):
-        for step in range(max(1, one.first_step - before), one.last_step + 1):
+    for item in sorted(episodes, key=lambda episode: -episode.flagged):
+        for step in range(max(1, item.first_step - before), item.last_step + 1):
             if np.isin(read_by(replay, step), suspects).any():
-                return one.first_step, one.last_step
+                return item.first_step, item.last_step
     return None
 
 
@@ -219,7 +221,7 @@ def recorded_of(data: Data, documents: Candidates) -> Recorded:
         numbers[name] = dict(zip(own["step"].to_pylist(), own["value"].to_pylist(), strict=True))
     return Recorded(
         loss=dict(zip(steps["step"].to_pylist(), steps["user_loss"].to_pylist(), strict=True)),
-        documents={int(one): np.unique(met[met >= 0]) for one, met in zip(names, held, strict=True)},
+        documents={int(item): np.unique(met[met >= 0]) for item, met in zip(names, held, strict=True)},
         values=numbers,
     )
 
@@ -230,10 +232,10 @@ def proposals_of(found: Attribution, suspects: Sequence[Suspect] = ()) -> tuple[
     Repeated is: several episodes that follow upon a unit in an order that is known to be random.
     """
     proposed: dict[tuple[int, int | None], Proposal] = {}
-    for one in suspects:
-        made = _by_direct(one) or _by_contagion(one)
+    for suspect in suspects:
+        made = _by_direct(suspect) or _by_contagion(suspect)
         if made is not None:
-            proposed[one.shard, one.first_row] = made
+            proposed[suspect.shard, suspect.first_row] = made
     test = found.event_test
     if test is not None and test.null == "redrawn":
         limit = alpha_of_look(test.look, ALPHA)

@@ -77,7 +77,7 @@ def _names(root: yaml.Node | None) -> Iterator[tuple[str, int]]:
 def _value(node: yaml.Node | None, key: str) -> yaml.Node | None:
     if not isinstance(node, yaml.MappingNode):
         return None
-    return next((value for one, value in node.value if isinstance(one, yaml.ScalarNode) and one.value == key), None)
+    return next((value for item, value in node.value if isinstance(item, yaml.ScalarNode) and item.value == key), None)
 
 
 PER_TYPE = 10
@@ -125,7 +125,7 @@ def _rules(verdict: Verdict, policy: PolicyFile) -> list[_Mark]:
         if effect not in STOPPING and effect != Effect.WARNS:
             continue
         rule = result.rule
-        cases = [one.case for one in problems(verdict, result) if one.effect == effect]
+        cases = [shown.case for shown in problems(verdict, result) if shown.effect == effect]
         lines = [w.message(rule, case) for case in cases[:CASES]] or [w.why(result)]
         if len(cases) > CASES:
             lines.append(f"and {plural(len(cases) - CASES, 'more case')}")

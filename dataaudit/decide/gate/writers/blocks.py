@@ -116,9 +116,9 @@ def verdict_title(verdict: Verdict) -> tuple[str, Tone]:
 def area_tones(verdict: Verdict) -> dict[str, Tone]:
     """Return the tone of each area of which a rule does not hold, by the id of its section."""
     found: dict[str, Tone] = {}
-    for one in verdict.rules:
-        if (tone := _TONES[one.state]) in {"bad", "warn"}:
-            area = _area(one.rule) or "verdict"
+    for rule_result in verdict.rules:
+        if (tone := _TONES[rule_result.state]) in {"bad", "warn"}:
+            area = _area(rule_result.rule) or "verdict"
             found[area] = worst((tone, found.get(area, "")))
     return found
 
@@ -132,10 +132,10 @@ def verdict_section(verdict: Verdict) -> tuple[Section, list[Point]]:
     ]
     lead: Line = f"{plural(len(verdict.rules), 'rule')}: {', '.join(counts)}."
     if verdict.waiting:
-        lead = say("{} Waiting for a baseline: {}.", lead, join(", ", (Name(one, 60) for one in verdict.waiting)))
+        lead = say("{} Waiting for a baseline: {}.", lead, join(", ", (Name(name, 60) for name in verdict.waiting)))
     blocks = (*rule_blocks(verdict, shards=len(verdict.shards_behind)), _judged(verdict))
     section = Section(id="verdict", title="Rules", lead=lead, tone=verdict_title(verdict)[1], blocks=blocks)
-    points = [_point(one) for state in _VERBS for one in verdict.rules if one.state == state]
+    points = [_point(rule_result) for state in _VERBS for rule_result in verdict.rules if rule_result.state == state]
     return section, [*_behind_point(verdict), *points]
 
 
@@ -187,9 +187,14 @@ def rule_blocks(
     rest = [result for result in verdict.rules if not problems(verdict, result)]
     columns = (*word_columns("state"), *names("rule"), *texts("cases and numbers"))
     blocks.append(
-        Table(title="The other rules", columns=columns, rows=tuple(_other(verdict, one) for one in rest), noun="rule")
+        Table(
+            title="The other rules",
+            columns=columns,
+            rows=tuple(_other(verdict, rule_result) for rule_result in rest),
+            noun="rule",
+        )
     )
-    return [one for one in blocks if not isinstance(one, Table) or one.rows]
+    return [block for block in blocks if not isinstance(block, Table) or block.rows]
 
 
 def _behind(verdict: Verdict, most: int) -> Table:
@@ -216,7 +221,10 @@ def _behind(verdict: Verdict, most: int) -> Table:
 def _behind_point(verdict: Verdict) -> Iterator[Point]:
     """Yield the first shards behind what fails, where there is more than one rule to tell."""
     first = verdict.shards_behind[:OF_A_RULE]
-    told: list[Line] = [say("{} ({})", _name(words.name(one.uri)), plural(len(one.rules), "rule")) for one in first]
+    told: list[Line] = [
+        say("{} ({})", _name(words.name(shard_behind.uri)), plural(len(shard_behind.rules), "rule"))
+        for shard_behind in first
+    ]
     left = verdict.num_shards_behind - len(first)
     if left > 0:
         told.append(plural(left, "more shard"))
@@ -284,14 +292,14 @@ def _waivers(verdict: Verdict, most: int) -> Table:
             *names("last day"),
             *texts("covers"),
         ),
-        **rows_of(sorted(verdict.waivers, key=lambda one: _WAIVERS[one.state]), row, most),
+        **rows_of(sorted(verdict.waivers, key=lambda waiver: _WAIVERS[waiver.state]), row, most),
         noun="waiver",
     )
 
 
 def _look(verdict: Verdict, of_a_rule: int) -> Iterator[tuple[Line, Line | Cell]]:
     """Yield the shards to look at, for each case that is listed, and what to do about it once for each rule."""
-    for result in sorted(verdict.rules, key=lambda one: WORST_FIRST[effect_of(verdict, one)]):
+    for result in sorted(verdict.rules, key=lambda item: WORST_FIRST[effect_of(verdict, item)]):
         rule, listed = result.rule, problems(verdict, result)[:of_a_rule]
         told: list[Line | Cell] = [line for shown in listed if (line := _evidence(shown, named=len(listed) > 1))]
         if listed and rule.runbook is not None:
@@ -300,8 +308,8 @@ def _look(verdict: Verdict, of_a_rule: int) -> Iterator[tuple[Line, Line | Cell]
             told.append(say("owner {}", _written(rule.owner, 200)))
         if listed and rule.reason is not None:
             told.append(say("why: {}", _written(rule.reason)))
-        for index, one in enumerate(told):
-            yield "" if index else _name(rule.name), one
+        for index, item in enumerate(told):
+            yield "" if index else _name(rule.name), item
 
 
 def _evidence(shown: Shown, *, named: bool) -> Line:
@@ -327,7 +335,7 @@ def _other(verdict: Verdict, result: RuleResult) -> Row:
 def _holds(result: RuleResult) -> Line:
     if result.state != State.PASSED:
         return _told(words.why(result))
-    nearest = next((one for one in result.cases if not one.waived), None)
+    nearest = next((case for case in result.cases if not case.waived), None)
     beside: Line = ""
     if nearest is not None and (judged := _beside(result, nearest)):
         beside = say(" ({})", _told(judged))

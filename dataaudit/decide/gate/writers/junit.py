@@ -48,7 +48,7 @@ def _test_case(verdict: Verdict, result: RuleResult) -> TestCase:
     effect = effect_of(verdict, result)
     test = _named(verdict, result.rule.name)
     cases = problems(verdict, result)
-    deciding = [one for one in cases if one.effect == effect]
+    deciding = [shown for shown in cases if shown.effect == effect]
     first = w.message(result.rule, deciding[0].case) if deciding else w.why(result)
     more = f" (and {plural(len(deciding) - 1, 'more case')})" if len(deciding) > 1 else ""
     if effect in STOPPING:
@@ -59,7 +59,7 @@ def _test_case(verdict: Verdict, result: RuleResult) -> TestCase:
     elif effect == Effect.SKIPPED:
         test.result = [Skipped(_xml(first if deciding else w.why(result)), str(result.state))]
     notes = [f"warning: {line}" for line in _lines(result, deciding)] if effect == Effect.WARNS else []
-    waived = [one for one in cases if one.effect == Effect.WAIVED]
+    waived = [shown for shown in cases if shown.effect == Effect.WAIVED]
     notes += [f"waived: {line}" for line in _listed(result, waived)]
     if notes:
         test.append(SystemOut(_xml("\n".join(notes))))
@@ -72,15 +72,15 @@ def _named(verdict: Verdict, name: str) -> TestCase:
 
 def _lines(result: RuleResult, cases: tuple[Shown, ...] | list[Shown]) -> list[str]:
     """Return the worst cases, and who answers for the rule."""
-    own = [one for one in cases if one.effect != Effect.WAIVED]
+    own = [shown for shown in cases if shown.effect != Effect.WAIVED]
     return [*_listed(result, own), *w.about(result.rule, "owner", "reason", "runbook")]
 
 
 def _listed(result: RuleResult, cases: list[Shown]) -> list[str]:
     lines = [
-        f"{w.message(result.rule, one.case)}"
-        + (f"; fingerprint {w.name(one.case.fingerprint, 40)}" if one.case and one.case.fingerprint else "")
-        for one in cases[:CASES]
+        f"{w.message(result.rule, shown.case)}"
+        + (f"; fingerprint {w.name(shown.case.fingerprint, 40)}" if shown.case and shown.case.fingerprint else "")
+        for shown in cases[:CASES]
     ]
     left = len(cases) - len(lines)
     return [*lines, f"and {plural(left, 'more case')}"] if left else lines

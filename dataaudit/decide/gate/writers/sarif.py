@@ -72,12 +72,16 @@ def sarif_json(verdict: Verdict, policy: PolicyFile, *, most_bytes: int = MOST_B
 def _file(verdict: Verdict, policy: PolicyFile, room: int) -> Sarif:
     late = expired(verdict)
     picked, left_out = pick(verdict, room - min(len(late), room // 2) - 1)
-    waivers = {one.waiver.fingerprint: one.waiver for one in verdict.waivers if one.state == WaiverState.USED}
+    waivers = {
+        waiver_result.waiver.fingerprint: waiver_result.waiver
+        for waiver_result in verdict.waivers
+        if waiver_result.state == WaiverState.USED
+    }
     numbered = {result.rule.name: number for number, result in enumerate(verdict.rules[: MOST_RULES - 2])}
     base = len(numbered)
     known = [shown for shown in picked if shown.result.rule.name in numbered]
     results = [_result(shown, policy, numbered[shown.result.rule.name], waivers) for shown in known]
-    results += [_expired(one, policy, base) for one in late[: room // 2]]
+    results += [_expired(waiver_result, policy, base) for waiver_result in late[: room // 2]]
     if not verdict.passed and not any(result.level == Level.ERROR for result in results):
         results.append(_own(_VERDICT, base + 1, f"{w.headline(verdict)}: {w.advice(verdict)}", policy))
     left = left_out + max(0, len(late) - room // 2) + len(picked) - len(known)

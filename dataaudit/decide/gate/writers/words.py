@@ -77,7 +77,9 @@ def only_expired(verdict: Verdict) -> bool:
 
 def skipped(verdict: Verdict) -> tuple[str, ...]:
     """Return the names of the rules of which the verdict says nothing."""
-    return tuple(one.rule.name for one in verdict.rules if effect_of(verdict, one) == Effect.SKIPPED)
+    return tuple(
+        rule_result.rule.name for rule_result in verdict.rules if effect_of(verdict, rule_result) == Effect.SKIPPED
+    )
 
 
 def _effect(state: State, *, strict: bool, required: bool) -> Effect:
@@ -268,7 +270,7 @@ def message(rule: Rule, case: Case | None) -> str:
 
 def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
     """Return the shards to look at, each with how much it holds."""
-    return [] if case is None else [(name(one.uri), evidence_count(rule, one)) for one in case.evidence[:EVIDENCE]]
+    return [] if case is None else [(name(item.uri), evidence_count(rule, item)) for item in case.evidence[:EVIDENCE]]
 
 
 def about(rule: Rule, *names: str) -> list[str]:
@@ -336,9 +338,9 @@ def _both(verdict: Verdict) -> str:
 
 def _late(verdict: Verdict) -> str:
     """Return what to do when nothing but expired waivers stops the release."""
-    late = [one.waiver for one in expired(verdict)]
+    late = [waiver_result.waiver for waiver_result in expired(verdict)]
     more = f" and {len(late) - _NAMED:,} more" if len(late) > _NAMED else ""
-    told = "; ".join(f"rule {name(one.rule)}, {one.expires.isoformat()}" for one in late[:_NAMED])
+    told = "; ".join(f"rule {name(waiver.rule)}, {waiver.expires.isoformat()}" for waiver in late[:_NAMED])
     return (
         f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed: {told}{more}."
         " Take what is no longer needed out of the policy, or have somebody answer for it until a later day."
@@ -356,7 +358,7 @@ def tally(verdict: Verdict) -> str:
         (effects[Effect.HOLDS], "holds", "hold"),
         (effects[Effect.SKIPPED], "is skipped", "are skipped"),
     ]
-    shown = [f"{plural(number, 'rule')} {one if number == 1 else many}" for number, one, many in parts if number]
+    shown = [f"{plural(number, 'rule')} {part if number == 1 else many}" for number, part, many in parts if number]
     if waits:
         shown.append(f"{waits:,} of them {'waits' if waits == 1 else 'wait'} for a baseline")
     if waived := sum(result.waived for result in verdict.rules):

@@ -66,7 +66,9 @@ class PlainWords:
     @classmethod
     def of(cls, plain: WordBatch, words: WordBatch) -> PlainWords:
         """Return the words of :func:`dataaudit.scan.kernels.words.without_marks`, made of ``words``."""
-        documents, own = (np.repeat(np.arange(len(one.offsets) - 1), one.num_words()) for one in (plain, words))
+        documents, own = (
+            np.repeat(np.arange(len(word_batch.offsets) - 1), word_batch.num_words()) for word_batch in (plain, words)
+        )
         starts = (own << _PLACE_BITS) + words.starts
         places = np.searchsorted(starts, (documents << _PLACE_BITS) + plain.starts) - words.offsets[documents]
         return cls(words=plain.hashes, offsets=plain.offsets, places=places.astype(np.uint32))
@@ -238,7 +240,7 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
         held += _num_grams(taken[-1])
         while held > max_grams:
             bits += 1
-            taken = [_sampled(one, bits) for one in taken]
+            taken = [_sampled(held_out_part, bits) for held_out_part in taken]
             held = sum(map(_num_grams, taken))
     words = np.concatenate([np.zeros(0, dtype=np.uint64), *(part.words for part in taken)])
     lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part.offsets) for part in taken)])

@@ -72,9 +72,9 @@ def _at_lines(text: str) -> int:
     for index, line in enumerate(lines):
         if not line.rstrip().endswith("?"):
             continue
-        behind = [one for one in lines[index + 1 :] if one.strip()]
-        is_list = 2 <= len(behind) <= _MOST_LINES and all(len(one.split()) <= _MOST_LINE_WORDS for one in behind)
-        if is_list and not _CODE.search("\n".join(behind)) and not any(one.rstrip().endswith("?") for one in behind):
+        behind = [name for name in lines[index + 1 :] if name.strip()]
+        is_list = 2 <= len(behind) <= _MOST_LINES and all(len(name.split()) <= _MOST_LINE_WORDS for name in behind)
+        if is_list and not _CODE.search("\n".join(behind)) and not any(name.rstrip().endswith("?") for name in behind):
             return len("\n".join(lines[: index + 1]))
         return 0
     return 0

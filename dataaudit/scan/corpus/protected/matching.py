@@ -396,7 +396,7 @@ def _around(hits: list[list[int]], size: int) -> np.ndarray:
     for start, end in sorted((hit[START], hit[END]) for hit in hits):
         ranges.append(range(max(stop, start - CONTEXT_WORDS), min(size, end + CONTEXT_WORDS)))
         stop = max(stop, ranges[-1].stop)
-    return np.concatenate([np.arange(one.start, one.stop, dtype=np.int64) for one in ranges])
+    return np.concatenate([np.arange(span.start, span.stop, dtype=np.int64) for span in ranges])
 
 
 def _nearest_place(places: list[int], length: int, start: int, end: int) -> int | None:
@@ -459,7 +459,7 @@ def _exactly(rule: int, start: int, end: int) -> _Found:
 
 def _both(question: _Found, answer: _Found) -> _Found:
     """Return the two as one: the weaker tier, and the span from the first word to the last."""
-    weaker = min((question, answer), key=lambda one: (-one[0], one[4] / one[5]))
+    weaker = min((question, answer), key=lambda item: (-item[0], item[4] / item[5]))
     tier, rule = max(question[0], answer[0]), weaker[1]
     return tier, rule, min(question[2], answer[2]), max(question[3], answer[3]), weaker[4], weaker[5]
 

@@ -238,7 +238,7 @@ class _Names:
             if depth > 1:
                 self.nested.update(dict.fromkeys(f"{prefix}{name}" for name in value))
             if depth < _MAX_NAME_DEPTH:
-                held += [(f"{prefix}{name}.", one, depth + 1) for name, one in value.items() if type(one) is dict]
+                held += [(f"{prefix}{name}.", item, depth + 1) for name, item in value.items() if type(item) is dict]
 
 
 def _checked(records: Records, columns: Sequence[str]) -> Records:

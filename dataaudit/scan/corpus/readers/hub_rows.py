@@ -111,7 +111,7 @@ def read_part(request: ReadRequest, losses: LossLog, stats: PartStats) -> Iterat
         names = locate_all(table.schema, fields)
         for batch in table.to_batches():
             try:
-                flat = [flat_column(batch, one) for one in names]
+                flat = [flat_column(batch, name) for name in names]
             except pa.ArrowMemoryError:
                 raise  # damaged sizes and a full machine look the same; a trial alone tells them apart
             except pa.ArrowException:

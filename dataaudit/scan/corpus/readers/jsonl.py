@@ -200,7 +200,7 @@ def _num_keys(record: dict[str, Any] | list[Any]) -> int:
         if type(value) is dict:
             number += len(value)
             value = value.values()
-        held += [one for one in value if type(one) in _NESTED]
+        held += [item for item in value if type(item) in _NESTED]
     return number
 
 

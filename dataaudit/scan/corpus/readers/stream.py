@@ -374,7 +374,7 @@ def _cut(decoded: int, restarts: list[Restart], wanted: int, cost: float) -> lis
         again = sum(max(0, start - offset) for start, (_, offset) in zip(bounds, nearest, strict=True))
         if again * cost <= EXTRA_DECODING * decoded:
             stops = [*bounds[1:], END]
-            return [Part(*one) for one in zip(bounds, stops, nearest, strict=True)]
+            return [Part(*item) for item in zip(bounds, stops, nearest, strict=True)]
         number = number * 7 // 8 if number > 8 else number - 1
     return [WHOLE]
 

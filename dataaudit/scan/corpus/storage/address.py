@@ -237,7 +237,7 @@ def find_tops(found: list[tuple[str, str]], base: Path | None, far: Address | No
     for name, path in found:
         kind = scheme_of_path(path)
         if kind_of.setdefault(name, kind) != kind:
-            both = " and ".join(sorted(f"{one}://" if one else "local files" for one in (kind_of[name], kind)))
+            both = " and ".join(sorted(f"{item}://" if item else "local files" for item in (kind_of[name], kind)))
             raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")
         by_kind.setdefault(kind, []).append(path)
     tops = {}

@@ -229,13 +229,13 @@ class Lister:
     def pattern(self, start: Folder, parts: list[str]) -> list[Found]:
         """Return the files that the components of a pattern match below a folder, sorted, each once."""
         by_folder: dict[str, dict[str, Found]] = {}
-        for one in self._match(start, parts):
-            by_folder.setdefault(one.within.prefix, {}).setdefault(one.path, one)
+        for item in self._match(start, parts):
+            by_folder.setdefault(item.within.prefix, {}).setdefault(item.path, item)
         for files in by_folder.values():
             self._look(next(iter(files.values())).within)
-        found = {path: one for files in by_folder.values() for path, one in files.items()}
+        found = {path: file for files in by_folder.values() for path, file in files.items()}
         self.left_out += sorted(found.keys() & self._own)
-        kept = [one for path, one in found.items() if path not in self._own]
+        kept = [item for path, item in found.items() if path not in self._own]
         kept += self._not_followed()
         return sorted(kept, key=attrgetter("path"))
 
@@ -312,8 +312,8 @@ class Lister:
     def _not_followed(self) -> list[Found]:
         """Return the links that were not followed and lead to a folder that was not listed: losses with a name."""
         links, self._links = self._links, []
-        self.left_out += [one.prefix for one in links if one.identity in self._listed]
-        return [Found(one.prefix.rstrip("/"), None, one) for one in links if one.identity not in self._listed]
+        self.left_out += [link.prefix for link in links if link.identity in self._listed]
+        return [Found(link.prefix.rstrip("/"), None, link) for link in links if link.identity not in self._listed]
 
     def _look(self, folder: Folder) -> None:
         """Find out which files in and below a folder a manifest or a data set is made of."""
@@ -346,7 +346,9 @@ def _matching(folder: Folder, name: str) -> list[Entry] | None:
     if entries is None:
         return None
     matches = re.compile(fnmatch.translate(name)).match
-    return [one for one in entries if matches(one.name) and (name.startswith(".") or not one.name.startswith("."))]
+    return [
+        entry for entry in entries if matches(entry.name) and (name.startswith(".") or not entry.name.startswith("."))
+    ]
 
 
 class LocalFolder:
@@ -376,8 +378,10 @@ class LocalFolder:
         try:
             with os.scandir(self.address) as entries:
                 return [
-                    Entry(one.name, LocalFolder(one.path), one.is_symlink()) if _is_folder(one) else Entry(one.name)
-                    for one in sorted(entries, key=lambda one: one.name)
+                    Entry(dir_entry.name, LocalFolder(dir_entry.path), dir_entry.is_symlink())
+                    if _is_folder(dir_entry)
+                    else Entry(dir_entry.name)
+                    for dir_entry in sorted(entries, key=lambda entry: entry.name)
                 ]
         except OSError:
             return None

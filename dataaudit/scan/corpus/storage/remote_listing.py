@@ -124,7 +124,7 @@ class RemoteLister:
             raise ConfigError(f"{where}: no such file or folder: {shown}", "Names in a store are case-sensitive.")
         if not found:
             raise ConfigError(wanted, f"{encode_path(start.public)} holds: {_held(top)}")
-        files = [start.below(one.path).remote_path(self.access, one.seen) for one in found]
+        files = [start.below(item.path).remote_path(self.access, item.seen) for item in found]
         return files, sorted(start.below(name).public for name in lister.left_out)
 
     def _of_a_server(self, address: Address, where: str) -> RemotePath:

@@ -39,7 +39,7 @@ def saved_files(folder: str, names: Collection[str]) -> list[str] | None:
             f"{encode_path(folder)} was saved as a selection of the rows of its files, which is not read",
             "Load it with `datasets` and save it again: new versions write the selected rows.",
         )
-    return list(dict.fromkeys(one["filename"] for one in state["_data_files"]))
+    return list(dict.fromkeys(item["filename"] for item in state["_data_files"]))
 
 
 def is_state(value: object) -> TypeGuard[dict[str, Any]]:
@@ -49,7 +49,7 @@ def is_state(value: object) -> TypeGuard[dict[str, Any]]:
     listed = value.get("_data_files")
     if not isinstance(listed, list):
         return False
-    files = [one.get("filename") if isinstance(one, dict) else None for one in listed]
+    files = [record.get("filename") if isinstance(record, dict) else None for record in listed]
     return all(isinstance(name, str) and name != "" and name == os.path.basename(name) for name in files)
 
 

@@ -91,7 +91,7 @@ _LOWER = _Lower()
 def unaccented(text: str) -> str:
     """Return the text without accents."""
     decomposed = unicodedata.normalize("NFD", text)
-    return unicodedata.normalize("NFC", "".join(one for one in decomposed if not unicodedata.combining(one)))
+    return unicodedata.normalize("NFC", "".join(name for name in decomposed if not unicodedata.combining(name)))
 
 
 def before(document: bytes, start: int, size: int) -> str:
@@ -172,7 +172,7 @@ class ContextWords:
 def anchor(words: Iterable[str]) -> str:
     """Return a pattern, over text as it is written, that matches wherever one of the words stands; ignores case."""
     parts = []
-    for word in sorted({form for one in words for form in forms(one)}):
+    for word in sorted({form for name in words for form in forms(name)}):
         left = r"(?:^|[^a-z])" if word[0].isascii() and cased(word[0]) else ""
         right = r"(?:[^a-z]|$)" if word[-1].isascii() and cased(word[-1]) else ""
         parts.append(left + _expression(word) + right)

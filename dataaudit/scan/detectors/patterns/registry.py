@@ -106,7 +106,9 @@ def build_registry(layers: Iterable[Layer], *, names: Names, versions: Mapping[s
 def join_registries(*registries: Registry) -> Registry:
     """Make one registry of several, so that one pass over the text serves all detectors."""
     entities = tuple(
-        sorted((e for one in registries for e in one.entities), key=lambda entity: (entity.detector, entity.name))
+        sorted(
+            (e for registry in registries for e in registry.entities), key=lambda entity: (entity.detector, entity.name)
+        )
     )
     names = [entity.name for entity in entities]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -116,19 +118,19 @@ def join_registries(*registries: Registry) -> Registry:
     reserved: dict[str, Predicate] = {}
     labels: dict[str, Predicate] = {}
     versions: dict[str, str] = {}
-    for one in registries:
-        validators |= one.validators
-        reserved |= one.reserved
-        labels |= one.labels
-        versions |= one.versions
+    for registry in registries:
+        validators |= registry.validators
+        reserved |= registry.reserved
+        labels |= registry.labels
+        versions |= registry.versions
     return Registry(
         entities=entities,
         validators=validators,
         reserved=reserved,
         labels=labels,
         versions=versions,
-        enable=tuple(sorted({name for one in registries for name in one.enable})),
-        disable=tuple(sorted({name for one in registries for name in one.disable})),
+        enable=tuple(sorted({name for registry in registries for name in registry.enable})),
+        disable=tuple(sorted({name for registry in registries for name in registry.disable})),
         digest=_digest(entities, versions),
     )
 

@@ -96,9 +96,9 @@ class PatternScreen:
         for number in range(len(bounds) - 1):
             document = view[bounds[number] : bounds[number + 1]]
             kept, truncated[number] = find_in(self.registry, document)
-            found += [(number, one) for one in kept]
+            found += [(number, match) for match in kept]
             if key is not None:
-                digests += [self._digest(key, document, one) for one in kept]
+                digests += [self._digest(key, document, match) for match in kept]
         return self._batch(found, truncated, digests if key is not None else None)
 
     def _digest(self, key: bytes, document: memoryview, one: Found) -> bytes:
@@ -112,8 +112,8 @@ class PatternScreen:
     ) -> FindingBatch:
         entities = self.registry.entities
         scores = np.array([entity.scores for entity in entities], dtype=np.float32).reshape(-1, 3)
-        codes = np.array([one.code for _, one in found], dtype=np.int16)
-        tiers = np.array([one.tier for _, one in found], dtype=np.int8)
+        codes = np.array([match.code for _, match in found], dtype=np.int16)
+        tiers = np.array([match.tier for _, match in found], dtype=np.int8)
         keyed = None
         if digests is not None:
             keyed = np.frombuffer(b"".join(digests), dtype=np.uint8).reshape(-1, DIGEST_BYTES)
@@ -123,9 +123,9 @@ class PatternScreen:
             documents=np.array([number for number, _ in found], dtype=np.int32),
             codes=codes,
             tiers=tiers,
-            reserved=np.array([one.reserved for _, one in found], dtype=np.bool_),
-            starts=np.array([one.start for _, one in found], dtype=np.int64),
-            ends=np.array([one.end for _, one in found], dtype=np.int64),
+            reserved=np.array([match.reserved for _, match in found], dtype=np.bool_),
+            starts=np.array([match.start for _, match in found], dtype=np.int64),
+            ends=np.array([match.end for _, match in found], dtype=np.int64),
             scores=scores[codes, tiers] if found else np.zeros(0, dtype=np.float32),
             truncated=truncated,
             keyed=keyed,
@@ -149,28 +149,28 @@ def find_in(registry: Registry, document: memoryview) -> tuple[list[Found], bool
         if number > MAX_CANDIDATES:
             truncated = True
             continue
-        one = ready[rule]
+        item = ready[rule]
         looked_at[rule] = number
-        if one.needs_context and end - start > LONG_BYTES and not around.speaks(one, start, end):
+        if item.needs_context and end - start > LONG_BYTES and not around.speaks(item, start, end):
             continue
-        if one.unbounded and end - start > MAX_UNBOUNDED_BYTES:
+        if item.unbounded and end - start > MAX_UNBOUNDED_BYTES:
             truncated = True
             continue
-        for match in _matches(one.regex, text, start, end, last):
+        for match in _matches(item.regex, text, start, end, last):
             if number >= MAX_CANDIDATES:
                 truncated = True
                 break
             number += 1
-            judged = _judge(one, text, match, around)
+            judged = _judge(item, text, match, around)
             if judged is not None:
-                by_detector.setdefault(one.entity.detector, []).append(judged)
+                by_detector.setdefault(item.entity.detector, []).append(judged)
         looked_at[rule] = number
     kept = [
-        replace(one, start=folded.written(one.start), end=folded.written(one.end))
+        replace(overlap, start=folded.written(overlap.start), end=folded.written(overlap.end))
         for found in by_detector.values()
-        for one in without_overlaps(found)
+        for overlap in without_overlaps(found)
     ]
-    return sorted(kept, key=lambda one: (one.start, one.end, one.code)), truncated
+    return sorted(kept, key=lambda item: (item.start, item.end, item.code)), truncated
 
 
 class _Surroundings:
@@ -364,12 +364,12 @@ def without_overlaps(found: Iterable[Found]) -> list[Found]:
     kept: list[Found] = []
     meeting: list[Found] = []
     end = 0
-    for one in sorted(found, key=lambda f: f.start):
-        if one.start >= end and meeting:
+    for match in sorted(found, key=lambda f: f.start):
+        if match.start >= end and meeting:
             kept += meeting if len(meeting) == 1 else _without_overlaps(meeting)
             meeting = []
-        meeting.append(one)
-        end = max(end, one.end)
+        meeting.append(match)
+        end = max(end, match.end)
     return kept + _without_overlaps(meeting)
 
 
@@ -377,10 +377,10 @@ def _without_overlaps(meeting: list[Found]) -> list[Found]:
     """Keep findings of a place where each meets another; the work grows with the square of their number."""
     kept: list[Found] = []
     starts: list[int] = []
-    for one in sorted(meeting, key=lambda f: (f.tier, f.start - f.end, f.start, -f.score, f.code, f.rule)):
-        place = bisect_left(starts, one.end)
-        if place and kept[place - 1].end > one.start:
+    for match in sorted(meeting, key=lambda f: (f.tier, f.start - f.end, f.start, -f.score, f.code, f.rule)):
+        place = bisect_left(starts, match.end)
+        if place and kept[place - 1].end > match.start:
             continue
-        kept.insert(place, one)
-        starts.insert(place, one.start)
+        kept.insert(place, match)
+        starts.insert(place, match.start)
     return kept

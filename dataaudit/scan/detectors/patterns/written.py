@@ -210,8 +210,8 @@ def _layers() -> TypeAdapter[Layer]:
 
 def full_regex(rule: Rule) -> re.Pattern[bytes]:
     """Return the regex of a rule with what must not stand before and behind it."""
-    left = "".join(f"(?<!{one})" for one in (*([f"[{rule.left}]"] if rule.left else []), *rule.before_not))
-    right = "".join(f"(?!{one})" for one in (*([f"[{rule.right}]"] if rule.right else []), *rule.after_not))
+    left = "".join(f"(?<!{name})" for name in (*([f"[{rule.left}]"] if rule.left else []), *rule.before_not))
+    right = "".join(f"(?!{name})" for name in (*([f"[{rule.right}]"] if rule.right else []), *rule.after_not))
     pattern = f"{left}(?:{rule.regex.replace(_MANY_WAYS, _ONE_WAY)}){right}"
     return re.compile(pattern.encode(), re.IGNORECASE if rule.ignore_case else 0)
 
@@ -299,11 +299,11 @@ def _check_rule(place: str, rule: WrittenRule, entity: WrittenEntity, names: Nam
     for key in ("regex", "prefilter", "left", "right"):
         if _CONTROL.search(getattr(rule, key)):
             problems.append(f"{place}.{key}: holds a control character; put the pattern in single quotes")
-    if any(_LAST_BYTE.search(one) for one in (rule.regex, rule.prefilter, *rule.before_not, *rule.after_not)):
+    if any(_LAST_BYTE.search(name) for name in (rule.regex, rule.prefilter, *rule.before_not, *rule.after_not)):
         problems.append(f"{place}: a repeat stands behind a letter beyond ASCII: it repeats a byte; write (?:x)?")
     if problems:
         return problems
-    if not (rule.left + rule.right).isascii() or any(not one.isascii() for one in _CLASS.findall(rule.regex)):
+    if not (rule.left + rule.right).isascii() or any(not item.isascii() for item in _CLASS.findall(rule.regex)):
         return [f"{place}: a class in brackets holds more than ASCII; write (?:x|y), patterns see bytes of UTF-8"]
     try:
         with warnings.catch_warnings(action="error"):

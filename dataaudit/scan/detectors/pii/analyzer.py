@@ -122,7 +122,7 @@ class PiiAnalyzer:
         """Give a second opinion of candidates, from the text around each."""
         engine = _engine(self.model)
         known = set(self.model.entities)
-        of_peers = {name for one in engine.peers.registry.recognizers for name in one.supported_entities}
+        of_peers = {name for recognizer in engine.peers.registry.recognizers for name in recognizer.supported_entities}
         scores = np.full(len(documents), np.nan, dtype=np.float32)
         peers = np.full(len(documents), np.nan, dtype=np.float32)
         document, data = -1, b""
@@ -162,10 +162,10 @@ class PiiAnalyzer:
         for begin, end in cut:
             shown = text[begin : end + model.overlap]
             with engine.zone():
-                for one in engine.all.analyze(shown, engine.language, score_threshold=model.min_score):
-                    if begin + one.start < end:
-                        score = min(1.0, max(0.0, round(float(one.score), DIGITS)))
-                        hits.append((begin + one.start, begin + one.end, one.entity_type, score))
+                for item in engine.all.analyze(shown, engine.language, score_threshold=model.min_score):
+                    if begin + item.start < end:
+                        score = min(1.0, max(0.0, round(float(item.score), DIGITS)))
+                        hits.append((begin + item.start, begin + item.end, item.entity_type, score))
         hits = sorted(set(hits))
         places = byte_of(text, np.array([hit[:2] for hit in hits], dtype=np.int64).reshape(-1, 2)).tolist()
         bounds = byte_of(text, np.array(cut, dtype=np.int64).reshape(-1, 2))
@@ -174,7 +174,9 @@ class PiiAnalyzer:
 
 
 def _best(results: Sequence[Any], name: str, begin: int, end: int) -> float:
-    found = [one.score for one in results if one.entity_type == name and one.start < end and begin < one.end]
+    found = [
+        result.score for result in results if result.entity_type == name and result.start < end and begin < result.end
+    ]
     return round(float(max(found, default=0.0)), DIGITS)
 
 

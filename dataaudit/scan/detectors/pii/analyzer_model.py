@@ -54,7 +54,9 @@ class Engine:
     @property
     def entities(self) -> tuple[str, ...]:
         """What can be found, sorted."""
-        return tuple(sorted({name for one in self.all.registry.recognizers for name in one.supported_entities}))
+        return tuple(
+            sorted({name for recognizer in self.all.registry.recognizers for name in recognizer.supported_entities})
+        )
 
 
 def load_nlp(model: str | None, language: str) -> Any:
@@ -117,7 +119,7 @@ def ner_entities(nlp: Any, meaning: dict[str, str]) -> tuple[str, ...]:
 
 def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]) -> tuple[str, ...]:
     """Return the class names of presidio's recognizers that take part, sorted."""
-    usual = {one.name for one in _usual_peers(language)}
+    usual = {peer.name for peer in _usual_peers(language)}
     known = usual | _local_peers().keys()
     for key, names in (("enable", enable), ("disable", disable)):
         for name in names:
@@ -131,7 +133,7 @@ def chosen_peers(language: str, *, enable: Iterable[str], disable: Iterable[str]
 
 def _peers(names: Iterable[str], language: str) -> list[Any]:
     """Make presidio's recognizers by their names; those that are on by themselves as presidio sets them up."""
-    usual, local = {one.name: one for one in _usual_peers(language)}, _local_peers()
+    usual, local = {peer.name: peer for peer in _usual_peers(language)}, _local_peers()
     return [usual[name] if name in usual else local[name](supported_language=language) for name in names]
 
 
@@ -141,7 +143,7 @@ def _usual_peers(language: str) -> list[Any]:
 
     registry = RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language])
-    return [one for one in registry.recognizers if type(one).__name__ != "SpacyRecognizer"]
+    return [recognizer for recognizer in registry.recognizers if type(recognizer).__name__ != "SpacyRecognizer"]
 
 
 def _local_peers() -> dict[str, Any]:
@@ -149,7 +151,11 @@ def _local_peers() -> dict[str, Any]:
     from presidio_analyzer import PatternRecognizer, predefined_recognizers
 
     members = {name: getattr(predefined_recognizers, name) for name in predefined_recognizers.__all__}
-    return {name: one for name, one in members.items() if isinstance(one, type) and issubclass(one, PatternRecognizer)}
+    return {
+        name: member
+        for name, member in members.items()
+        if isinstance(member, type) and issubclass(member, PatternRecognizer)
+    }
 
 
 def _forget_networks() -> None:

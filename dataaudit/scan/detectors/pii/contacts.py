@@ -175,7 +175,7 @@ def _is_noise(candidate: Candidate) -> bool:
 
 def _is_label(label: str) -> bool:
     """Whether a label of a host's name is letters, digits and hyphens; beyond ASCII, letters and their marks."""
-    return label.isascii() or all(one.isalnum() or one == "-" or category(one) in {"Mn", "Mc"} for one in label)
+    return label.isascii() or all(name.isalnum() or name == "-" or category(name) in {"Mn", "Mc"} for name in label)
 
 
 def reserved_email(candidate: Candidate) -> bool:
@@ -374,8 +374,8 @@ def national(candidate: Candidate) -> Evidence:
     if _STAMP.match(plain):
         return Evidence.REJECTED
     mixed = "." in plain and " " in plain.replace(") ", ")")
-    mixed = mixed or 3 < sum(len(one) == 1 for one in groups) < len(groups)
-    dashed = [len(one) for one in groups] == [3, 2, 4] and " " not in plain
+    mixed = mixed or 3 < sum(len(group) == 1 for group in groups) < len(groups)
+    dashed = [len(group) for group in groups] == [3, 2, 4] and " " not in plain
     if mixed or dashed or _is_range(plain, groups) or groups.count("00") > 1:
         return Evidence.REJECTED
     return Evidence.FORM
@@ -447,7 +447,7 @@ def _country(code: int) -> re.Pattern[str]:
     if regions == ("001",):
         return re.compile("|".join(_patterns(PhoneMetadata.metadata_for_nongeo_region(code, None))))
     return re.compile(
-        "|".join(one for region in regions for one in _patterns(PhoneMetadata.metadata_for_region(region)))
+        "|".join(pattern for region in regions for pattern in _patterns(PhoneMetadata.metadata_for_region(region)))
     )
 
 

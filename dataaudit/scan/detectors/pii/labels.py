@@ -76,8 +76,8 @@ _POSTSCRIPT = re.compile(r"(?:\)-?[0-9]*|[0-9]) ?[a-z]\(|\)[a-z]{1,2}\n\Z")
 
 def _one_of(words: str) -> str:
     """Return an alternation of words without accents; ``_`` stands for a space."""
-    listed = {unaccented(one.replace("_", " ")) for one in words.split()}
-    return "|".join(re.escape(one).replace(r"\ ", r"[\s_-]?") for one in sorted(listed, key=lambda w: (-len(w), w)))
+    listed = {unaccented(part.replace("_", " ")) for part in words.split()}
+    return "|".join(re.escape(name).replace(r"\ ", r"[\s_-]?") for name in sorted(listed, key=lambda w: (-len(w), w)))
 
 
 @lru_cache(maxsize=1)
@@ -156,12 +156,12 @@ def is_written_as_phone(text: str) -> bool:
     digits = sum(map(len, groups))
     if _COUNTED.match(text) and all(int(b) - int(a) in {0, 1} for a, b in pairwise(groups)):
         return False
-    if len(groups) == 1 or [len(one) for one in groups].count(1) > 2:
+    if len(groups) == 1 or [len(group) for group in groups].count(1) > 2:
         return False
     if text.startswith("0"):
         return digits >= 7
     if len(groups) == 2:
-        return 7 <= digits <= 12 and [len(one) for one in groups] not in ([5, 4], [5, 5]) and len(groups[0]) > 1
+        return 7 <= digits <= 12 and [len(group) for group in groups] not in ([5, 4], [5, 5]) and len(groups[0]) > 1
     least = 6 if "." not in text else 7
     return least <= digits <= 15 and max(map(len, groups)) <= 5
 

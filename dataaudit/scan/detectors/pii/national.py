@@ -144,7 +144,7 @@ class _National:
 
     def __call__(self, candidate: Candidate) -> Evidence:
         text = candidate.text.upper()
-        plain = "".join(one for one in text if one.isascii() and one.isalnum()) if self.letters else digits_of(text)
+        plain = "".join(name for name in text if name.isascii() and name.isalnum()) if self.letters else digits_of(text)
         if len(plain) not in self.lengths or one_digit(plain) or not self.check(plain):
             return Evidence.REJECTED
         return self.evidence

@@ -35,7 +35,7 @@ def _mod11_10(candidate: Candidate) -> Evidence:
 
 
 def _mod97(candidate: Candidate) -> Evidence:
-    return _passed(payments.mod97("".join(one for one in candidate.text if one.isascii() and one.isalnum())))
+    return _passed(payments.mod97("".join(name for name in candidate.text if name.isascii() and name.isalnum())))
 
 
 def _passed(holds: bool) -> Evidence:
@@ -92,7 +92,7 @@ def reserved_iban(candidate: Candidate) -> bool:
 
 def reserved_id(candidate: Candidate) -> bool:
     """Whether manuals show this identifier, or its digits count up."""
-    plain = "".join(one for one in candidate.text.upper() if one.isascii() and one.isalnum())
+    plain = "".join(name for name in candidate.text.upper() if name.isascii() and name.isalnum())
     digits = digits_of(plain)
     return plain in _TEST_IDS or (len(digits) > 5 and digits[:8] in "1234567890123456") or len(set(digits)) <= 2
 

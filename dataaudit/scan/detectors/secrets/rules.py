@@ -99,7 +99,7 @@ def _plugins() -> list[tuple[str, list[re.Pattern[str]]]]:
     from detect_secrets.plugins.base import RegexBasedDetector
 
     classes: Any = get_mapping_from_secret_type_to_class().values()
-    made = {one.__name__: list(one().denylist) for one in classes if issubclass(one, RegexBasedDetector)}
+    made = {class_.__name__: list(class_().denylist) for class_ in classes if issubclass(class_, RegexBasedDetector)}
     return sorted(made.items())
 
 
