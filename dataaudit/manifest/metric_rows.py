@@ -425,8 +425,8 @@ def count_rows(
     )
 
 
-def _either(chosen: np.ndarray, one: str, other: str) -> pa.Array:
-    return pc.if_else(pa.array(chosen), one, other)
+def _either(chosen: np.ndarray, name: str, other: str) -> pa.Array:
+    return pc.if_else(pa.array(chosen), name, other)
 
 
 def _column(name: str, given: Given, size: int) -> Column:

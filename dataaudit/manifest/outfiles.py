@@ -110,9 +110,9 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def same_place(one: Path, other: Path) -> bool:
+def same_place(path: Path, other: Path) -> bool:
     """Return whether two paths are the same name in the same folder; where the name is a link does not matter."""
-    return _place(one) == _place(other)
+    return _place(path) == _place(other)
 
 
 def _place(path: Path) -> str:

@@ -115,21 +115,21 @@ def nothing_judged(part: str, judge: Judge) -> Iterator[Standout]:
         yield Standout(kind=Kind.NOT_JUDGED, part=part, size=1, text=f"Nothing was judged: {judge.meaning}")
 
 
-def number(one: Estimate | None, unit: Unit = "share") -> Number:
+def number(item: Estimate | None, unit: Unit = "share") -> Number:
     """Return an estimate's value."""
-    return Number(None if one is None else one.value, unit)
+    return Number(None if item is None else item.value, unit)
 
 
-def interval(one: Estimate | None, unit: Unit = "share") -> Interval:
+def interval(item: Estimate | None, unit: Unit = "share") -> Interval:
     """Return an estimate's bounds."""
-    return Interval(one.low, one.high, unit) if one is not None else Interval(None, None)
+    return Interval(item.low, item.high, unit) if item is not None else Interval(None, None)
 
 
-def estimated(one: Estimate | None) -> Line:
+def estimated(item: Estimate | None) -> Line:
     """Return an estimate with its interval, in words."""
-    if one is None or one.value is None:
+    if item is None or item.value is None:
         return "an unknown share"
-    return number(one) if one.low is None else say("{} (95 % interval {})", number(one), interval(one))
+    return number(item) if item.low is None else say("{} (95 % interval {})", number(item), interval(item))
 
 
 def _named(found: DetectorRecord) -> str:

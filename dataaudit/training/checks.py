@@ -346,21 +346,21 @@ def _wrong(look: Callable[[_File], str], files: Mapping[int, _File]) -> list[str
     return [f"{file.name} ({problem})" for file, problem in zip(files.values(), found, strict=True) if problem]
 
 
-def _sizes(one: _File) -> str:
+def _sizes(file: _File) -> str:
     """Return what is wrong with a file that is not read; empty for nothing."""
     try:
-        if isinstance(one.path, RemotePath):
-            size = stat_file(one.path).size
+        if isinstance(file.path, RemotePath):
+            size = stat_file(file.path).size
         else:
-            found = os.stat(one.path)
+            found = os.stat(file.path)
             if not stat.S_ISREG(found.st_mode):
                 return "no file"
-            if not os.access(one.path, os.R_OK):
+            if not os.access(file.path, os.R_OK):
                 return "it may not be read"
             size = found.st_size
     except OSError as error:
         return _reason(error)
-    return "" if size == one.size else f"{size:,} bytes, audited were {one.size:,}"
+    return "" if size == file.size else f"{size:,} bytes, audited were {file.size:,}"
 
 
 def _hashed(paths: Iterable[str]) -> tuple[list[str], list[str | OSError]]:

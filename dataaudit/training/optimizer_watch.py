@@ -180,9 +180,9 @@ def _optimizers(given: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def _is_wrapper(one: Any) -> bool:
+def _is_wrapper(item: Any) -> bool:
     """Return whether a wrapper, accelerate's for one, calls the optimizer that it holds."""
-    return hasattr(getattr(one, "optimizer", None), "param_groups")
+    return hasattr(getattr(item, "optimizer", None), "param_groups")
 
 
 def _sharded(parameter: Any) -> bool:

@@ -52,20 +52,24 @@ def propose_run(path: Path, log: Path, manifest: Manifest, author: Author) -> Ch
     return propose(path, requests, author)
 
 
-def _requests(one: Proposal, rows: list[dict[str, object]], about: dict[str, str]) -> Iterator[AddRequest]:
+def _requests(proposal: Proposal, rows: list[dict[str, object]], about: dict[str, str]) -> Iterator[AddRequest]:
     evidence = Evidence(
-        metric=one.metric,
-        unit=_UNITS[one.because],
-        value=one.value,
-        judged=one.judged,
-        comparator=_COMPARATORS[one.because],
-        limit=one.limit,
-        rule=one.because,
+        metric=proposal.metric,
+        unit=_UNITS[proposal.because],
+        value=proposal.value,
+        judged=proposal.judged,
+        comparator=_COMPARATORS[proposal.because],
+        limit=proposal.limit,
+        rule=proposal.because,
         manifest=about["manifest"],
         run=about["run"],
         attribution=about["digest"],
-        words=one.note,
+        words=proposal.note,
     )
-    records = [None] if one.first_row is None or one.last_row is None else range(one.first_row, one.last_row + 1)
+    records = (
+        [None]
+        if proposal.first_row is None or proposal.last_row is None
+        else range(proposal.first_row, proposal.last_row + 1)
+    )
     for record in records:
-        yield AddRequest(target=target_of(rows[one.shard], record), reason=one.because, evidence=evidence)
+        yield AddRequest(target=target_of(rows[proposal.shard], record), reason=proposal.because, evidence=evidence)

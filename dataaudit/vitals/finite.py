@@ -86,9 +86,13 @@ def first_bad(columns: Sequence[Column]) -> dict[str, Any] | None:
     if not told:
         return None
 
-    def order(one: Column) -> tuple[float, int, int]:
+    def order(column: Column) -> tuple[float, int, int]:
         ends = {"embedding": -math.inf, "final_norm": math.inf}
-        return ends.get(one.stat, one.layer), _PARTS.index(one.stat) if one.stat in _PARTS else 0, one.head
+        return (
+            ends.get(column.stat, column.layer),
+            _PARTS.index(column.stat) if column.stat in _PARTS else 0,
+            column.head,
+        )
 
     first = min(told, key=order)
     return _detail(first.metric, first.layer, first.head, first.stat, len(told) - 1)

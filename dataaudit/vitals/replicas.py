@@ -61,12 +61,12 @@ def _at(module: nn.Module, name: str) -> Any:
     return getattr(module, name, None)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if one is other:
+def _same(item: Any, other: Any) -> bool:
+    if item is other:
         return True
-    if one is None or other is None or one.is_meta or other.is_meta:
+    if item is None or other is None or item.is_meta or other.is_meta:
         return False
-    return bool(one.data_ptr() == other.data_ptr() and one.data_ptr())
+    return bool(item.data_ptr() == other.data_ptr() and item.data_ptr())
 
 
 def _detail(what: str) -> dict[str, Any]:

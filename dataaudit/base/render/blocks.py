@@ -373,21 +373,21 @@ def merged(name: str, title: Line, sections: Sequence[Section]) -> Section:
 def softened(section: Section) -> Section:
     """Return a section in amber where it was red."""
 
-    def cell(one: Line | Cell) -> Line | Cell:
-        return replace(one, tone="warn") if isinstance(one, Cell) and one.tone == "bad" else one
+    def cell(line: Line | Cell) -> Line | Cell:
+        return replace(line, tone="warn") if isinstance(line, Cell) and line.tone == "bad" else line
 
     def rows(table: Table) -> Table:
         return replace(table, rows=tuple(tuple(map(cell, row)) for row in table.rows))
 
-    def block(one: Block) -> Block:
-        match one:
+    def block(item: Block) -> Block:
+        match item:
             case Table():
-                return rows(one)
+                return rows(item)
             case Figure():
-                return replace(one, table=rows(one.table))
+                return replace(item, table=rows(item.table))
             case Prose(tone="bad"):
-                return replace(one, tone="warn")
-        return one
+                return replace(item, tone="warn")
+        return item
 
     tone: Tone = "warn" if section.tone == "bad" else section.tone
     return replace(section, tone=tone, blocks=tuple(map(block, section.blocks)))

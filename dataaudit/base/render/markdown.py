@@ -38,14 +38,14 @@ def cells(values: Iterable[Line | Cell], *, asides: bool = False) -> str:
     return f"| {' | '.join(cell(value, asides=asides) for value in values)} |"
 
 
-def cell(one: Line | Cell, *, asides: bool = False) -> str:
+def cell(line: Line | Cell, *, asides: bool = False) -> str:
     """Return a cell of a table."""
-    if not isinstance(one, Cell):
-        return markdown(one)
-    text = f"[{markdown(one.text)}](<{one.link}>)" if one.link else markdown(one.text)
-    text = f"**{text}**" if one.tone == "bad" and isinstance(one.text, str) else text
-    text += f" {markdown(one.aside)}" if asides and one.aside else ""
-    return f"{text} ({markdown(one.detail)})" if one.detail else text
+    if not isinstance(line, Cell):
+        return markdown(line)
+    text = f"[{markdown(line.text)}](<{line.link}>)" if line.link else markdown(line.text)
+    text = f"**{text}**" if line.tone == "bad" and isinstance(line.text, str) else text
+    text += f" {markdown(line.aside)}" if asides and line.aside else ""
+    return f"{text} ({markdown(line.detail)})" if line.detail else text
 
 
 def table(shown: Table, most: int | None = None, rest: str = "") -> list[str]:

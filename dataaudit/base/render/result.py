@@ -125,11 +125,11 @@ def _title(title: Line) -> str:
     return f"<p><b>{_text(title)}</b></p>" if title else ""
 
 
-def _cell(one: Line | Cell, kind: str = "name") -> str:
-    if not isinstance(one, Cell):
-        return f"<td{_aligned(kind)}>{_text(one)}</td>"
-    detail = f" ({_text(one.detail)})" if one.detail else ""
-    return f"<td{_aligned(kind)}>{_text(one.text)}{detail}</td>"
+def _cell(line: Line | Cell, kind: str = "name") -> str:
+    if not isinstance(line, Cell):
+        return f"<td{_aligned(kind)}>{_text(line)}</td>"
+    detail = f" ({_text(line.detail)})" if line.detail else ""
+    return f"<td{_aligned(kind)}>{_text(line.text)}{detail}</td>"
 
 
 def _aligned(kind: str) -> str:

@@ -50,12 +50,12 @@ def render(
     return page(title, *parts)
 
 
-def parts_of(one: Block | Section, width: int, most: int | None = ROWS, rest: str = "") -> list[list[str]]:
+def parts_of(item: Block | Section, width: int, most: int | None = ROWS, rest: str = "") -> list[list[str]]:
     """Return a block, or a section's title and its blocks, as parts of a page."""
-    if not isinstance(one, Section):
-        return [lines] if (lines := _lines(one, width, most, rest)) else []
-    parts = [[spell(one.title), *prose(one.lead, width)]]
-    for block in one.blocks:
+    if not isinstance(item, Section):
+        return [lines] if (lines := _lines(item, width, most, rest)) else []
+    parts = [[spell(item.title), *prose(item.lead, width)]]
+    for block in item.blocks:
         lines = _lines(block, width, most, rest)
         if isinstance(block, Prose):
             parts[-1] += lines
@@ -99,12 +99,12 @@ def table(shown: Table, width: int, most: int | None = ROWS, rest: str = "") -> 
     return section(shown.title, [*lines, *prose(shown.note, width)])
 
 
-def _lines(one: Block, width: int, most: int | None, rest: str) -> list[str]:
-    match one:
+def _lines(block: Block, width: int, most: int | None, rest: str) -> list[str]:
+    match block:
         case Table():
-            return table(one, width, most, rest)
+            return table(block, width, most, rest)
         case Figure():
-            return table(one.table, width, most, rest)
+            return table(block.table, width, most, rest)
         case Prose(text=text):
             return prose(text, width)
         case Facts(pairs=pairs, title=title):
@@ -149,11 +149,11 @@ def _grid(shown: Table, body: Sequence[Row], width: int) -> list[str]:
     return lines
 
 
-def _cell(one: Line | Cell) -> str:
-    if not isinstance(one, Cell):
-        return spell(one)
-    detail = spell(one.detail)
-    return f"{spell(one.text)} ({detail})" if detail else spell(one.text)
+def _cell(cell: Line | Cell) -> str:
+    if not isinstance(cell, Cell):
+        return spell(cell)
+    detail = spell(cell.detail)
+    return f"{spell(cell.text)} ({detail})" if detail else spell(cell.text)
 
 
 def _head(head: str, widest: int) -> list[str]:

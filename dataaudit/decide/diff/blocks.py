@@ -257,10 +257,10 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         note="repacked: the same rows, stored as other bytes." if any("repacked" in row for row in counts) else "",
     )
 
-    def row(one: ShardChange) -> Row:
-        status, place = words.shard_status(one), Name(words.shard_place(one), 2 * extent.name)
+    def row(change: ShardChange) -> Row:
+        status, place = words.shard_status(change), Name(words.shard_place(change), 2 * extent.name)
         shown: Line = Name(status, extent.name) if status else ""
-        return words.FATES[one.fate], place, shown, one.old_documents, one.new_documents
+        return words.FATES[change.fate], place, shown, change.old_documents, change.new_documents
 
     yield Table(
         title="Shards that changed, worst first",
@@ -274,30 +274,30 @@ def _shards(difference: Difference, extent: _Extent) -> Iterator[Block]:
         yield Prose(text=f"and {t.plural(len(difference.recuts) - extent.places, 'more split')}")
 
 
-def _recut(one: Recut, name: int) -> Iterator[Line]:
+def _recut(recut: Recut, name: int) -> Iterator[Line]:
     """Yield whether the shards of a split were only cut otherwise."""
     says = "nothing compared differs, but too little can be compared"
-    if one.consistent:
+    if recut.consistent:
         same = "consistent with the same documents, cut or ordered otherwise; not proven. Equal"
-        says = f"{same}: {'; '.join(one.agree)}"
-    elif one.differ:
-        says = f"not the same documents cut otherwise. Different: {'; '.join(one.differ)}"
-    yield say("{}: {}.", Name(one.split, name), says)
-    if one.unknown and not one.differ:
-        yield say("{}: not compared: {}.", Name(one.split, name), "; ".join(one.unknown))
+        says = f"{same}: {'; '.join(recut.agree)}"
+    elif recut.differ:
+        says = f"not the same documents cut otherwise. Different: {'; '.join(recut.differ)}"
+    yield say("{}: {}.", Name(recut.split, name), says)
+    if recut.unknown and not recut.differ:
+        yield say("{}: not compared: {}.", Name(recut.split, name), "; ".join(recut.unknown))
 
 
 def _metrics(difference: Difference, extent: _Extent) -> Iterator[Block]:
     held, name = words.compared(difference), extent.name
 
-    def start(one: MetricChange) -> Row:
-        where = join(", ", (Name(str(value), name) for value in one.scope.as_dict().values()))
-        old, new = (_number(side, one.unit) for side in (one.old, one.new))
-        return Name(f"{one.metric} {one.stat}", 2 * name), where if where.parts else "(all)", old, new
+    def start(change: MetricChange) -> Row:
+        where = join(", ", (Name(str(value), name) for value in change.scope.as_dict().values()))
+        old, new = (_number(side, change.unit) for side in (change.old, change.new))
+        return Name(f"{change.metric} {change.stat}", 2 * name), where if where.parts else "(all)", old, new
 
-    def row(one: MetricChange) -> Row:
-        mark = words.judged(one)
-        return *start(one), _change(one), toned(mark and Name(mark), when=mark != words.MAYBE)
+    def row(change: MetricChange) -> Row:
+        mark = words.judged(change)
+        return *start(change), _change(change), toned(mark and Name(mark), when=mark != words.MAYBE)
 
     old_new = (Column("old", "value"), Column("new", "value"))
     yield Table(
@@ -347,20 +347,22 @@ def _number(side: Number | None, unit: str) -> Line | Cell:
     return Cell(text=value, detail=Interval(side.low, side.high, value.unit))
 
 
-def _change(one: MetricChange) -> Line | Cell:
+def _change(change: MetricChange) -> Line | Cell:
     """Return a difference with its interval, or with what chance leaves of it."""
-    value = measured(one.difference, one.unit, signed=True)
-    low, high = (one.low, one.high) if one.low is not None else (one.chance_low, one.chance_high)
+    value = measured(change.difference, change.unit, signed=True)
+    low, high = (change.low, change.high) if change.low is not None else (change.chance_low, change.chance_high)
     return value if low is None else Cell(text=value, detail=Interval(low, high, value.unit, signed=True))
 
 
 def _drifts(difference: Difference, extent: _Extent) -> Iterator[Block]:
-    def row(one: Drift) -> Row:
-        split: Line = "(all)" if one.split is None else Name(one.split, extent.name)
-        source: Line = "(all)" if one.source is None else Name(one.source, extent.name)
-        chance: Line = None if one.by_chance is None else say("{}{}", ">= " if one.floor else "", nats(one.by_chance))
-        counts = (one.old_tokens, one.new_tokens, nats(one.kl), nats(one.js), chance)
-        return split, source, *counts, words.REASONS.get(one.reason, "")
+    def row(item: Drift) -> Row:
+        split: Line = "(all)" if item.split is None else Name(item.split, extent.name)
+        source: Line = "(all)" if item.source is None else Name(item.source, extent.name)
+        chance: Line = (
+            None if item.by_chance is None else say("{}{}", ">= " if item.floor else "", nats(item.by_chance))
+        )
+        counts = (item.old_tokens, item.new_tokens, nats(item.kl), nats(item.js), chance)
+        return split, source, *counts, words.REASONS.get(item.reason, "")
 
     heads = ("tokens, old", "tokens, new", "KL, new to old", "Jensen-Shannon", "KL by chance")
     floored = any(drift.floor for drift in difference.drifts[: extent.rows])

@@ -118,16 +118,20 @@ def drifts(old: Manifest, new: Manifest, *, same_tokenizer: bool) -> tuple[list[
 
 
 def _drift(
-    place: _Place, one: Histogram, other: Histogram, biases: dict[_Place, tuple[float, float]], pieces: dict[int, str]
+    place: _Place,
+    histogram: Histogram,
+    other: Histogram,
+    biases: dict[_Place, tuple[float, float]],
+    pieces: dict[int, str],
 ) -> Drift | None:
     """Return the drift of one place; None where both are the same."""
-    size = max(one.size, other.size)
-    was, now = one.counts(place, size), other.counts(place, size)
+    size = max(histogram.size, other.size)
+    was, now = histogram.counts(place, size), other.counts(place, size)
     totals = (0 if was is None else int(was.sum())), (0 if now is None else int(now.sum()))
-    if place[1] == OTHER and (one.folded or other.folded):
+    if place[1] == OTHER and (histogram.folded or other.folded):
         return _without(place, FOLDED, *totals)
     if was is None or now is None:
-        missing = (one, place in one.places) if was is None else (other, place in other.places)
+        missing = (histogram, place in histogram.places) if was is None else (other, place in other.places)
         if missing[1]:
             return _without(place, FOLDED, *totals)
         return _without(place, NEW if was is None else GONE, *totals)

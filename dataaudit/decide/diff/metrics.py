@@ -148,7 +148,7 @@ def _stored_otherwise(old: pa.Table, new: pa.Table, pairs: tuple[np.ndarray, np.
 
 
 def _pair(
-    one: _Side,
+    item: _Side,
     other: _Side,
     left: np.ndarray,
     right: np.ndarray,
@@ -160,13 +160,13 @@ def _pair(
     """Pair shards that are left and have the same two codes, the first with the first; they are no longer left."""
     chosen = [
         np.flatnonzero(side.left & (known >= 0) & (side.holds | np.bool_(not holding)))
-        for side, known in ((one, content), (other, contents))
+        for side, known in ((item, content), (other, contents))
     ]
     keys = joined([(left[chosen[0]], right[chosen[1]]), (content[chosen[0]], contents[chosen[1]])])
     numbered = joined([keys, (_rank(keys[0]), _rank(keys[1]))])
     _, first, second = np.intersect1d(*numbered, assume_unique=True, return_indices=True)
     found = np.sort(chosen[0][first]), chosen[1][second][np.argsort(chosen[0][first], kind="stable")]
-    one.left[found[0]] = False
+    item.left[found[0]] = False
     other.left[found[1]] = False
     return found
 

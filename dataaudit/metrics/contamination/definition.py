@@ -234,18 +234,18 @@ def _worst_parts(sets: Sequence[SetLeak]) -> list[SetLeak]:
     return list(worst.values())
 
 
-def _found_in_training(one: SetLeak) -> Line:
+def _found_in_training(set_leak: SetLeak) -> Line:
     """Return how many items of a set are in training data, in words."""
-    verbatim, similar = _counts(one)
-    items = plural(one.findable, "item" if one.findable == one.items else "findable item")
+    verbatim, similar = _counts(set_leak)
+    items = plural(set_leak.findable, "item" if set_leak.findable == set_leak.items else "findable item")
     return say(
-        "{} of {} of {} in training, {} word for word", similar, items, Name(one.set, SHORT, ends=True), verbatim
+        "{} of {} of {} in training, {} word for word", similar, items, Name(set_leak.set, SHORT, ends=True), verbatim
     )
 
 
-def _counts(one: SetLeak) -> tuple[int, int]:
+def _counts(set_leak: SetLeak) -> tuple[int, int]:
     """Return how many items are in training data word for word, and how many of any likeness."""
-    return round((one.verbatim or 0) * one.findable), round((one.similar or 0) * one.findable)
+    return round((set_leak.verbatim or 0) * set_leak.findable), round((set_leak.similar or 0) * set_leak.findable)
 
 
 def section(found: Sequence[SetLeak]) -> Section:
@@ -297,15 +297,15 @@ def _are(count: int) -> str:
     return f"{plural(count, 'question')} {'is' if count == 1 else 'are'}"
 
 
-def _found_so(one: SetLeak) -> str:
-    found = one.context_found or 0
+def _found_so(leak: SetLeak) -> str:
+    found = leak.context_found or 0
     return f"{found:,} {'was' if found == 1 else 'were'} found"
 
 
 def _table(found: Sequence[SetLeak]) -> Table:
-    def row(one: SetLeak) -> Row:
-        sizes = (one.items, one.part, one.findable, one.context, one.too_short, one.boilerplate)
-        return Name(one.set), *sizes, bad(share(one.verbatim)), bad(share(one.similar)), one.common
+    def row(leak: SetLeak) -> Row:
+        sizes = (leak.items, leak.part, leak.findable, leak.context, leak.too_short, leak.boilerplate)
+        return Name(leak.set), *sizes, bad(share(leak.verbatim)), bad(share(leak.similar)), leak.common
 
     return Table(
         title="Evaluation items in training data",

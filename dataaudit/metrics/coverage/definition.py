@@ -206,8 +206,14 @@ def _left_out(view: Overview) -> str:
 
 
 def _lost(shards: Sequence[LostShard], title: str) -> Table:
-    def row(one: LostShard) -> Row:
-        return one.shard, Name(f"{one.split}/{one.uri}"), size(one.size), one.status, why_lost(one)
+    def row(lost_shard: LostShard) -> Row:
+        return (
+            lost_shard.shard,
+            Name(f"{lost_shard.split}/{lost_shard.uri}"),
+            size(lost_shard.size),
+            lost_shard.status,
+            why_lost(lost_shard),
+        )
 
     return Table(
         title=f"{title} ({t.plural(len(shards), 'shard')})",

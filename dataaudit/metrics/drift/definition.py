@@ -212,9 +212,11 @@ def section(manifest: Manifest, found: Sequence[Drift]) -> Section:
     return Section(id="drift", title=title, lead=lead, tone="warn" if alarms else "", blocks=blocks)
 
 
-def place(one: Drift) -> Line:
+def place(drift: Drift) -> Line:
     """Return the split and source in words."""
-    return say("{}, source {}", Name(one.split, 60), Name(one.source, 60)) if one.source else Name(one.split, 60)
+    return (
+        say("{}, source {}", Name(drift.split, 60), Name(drift.source, 60)) if drift.source else Name(drift.split, 60)
+    )
 
 
 def tokens_that_moved(name: str, title: Line, tokens: Sequence[MovedToken], before: str, now: str) -> Figure:
@@ -270,10 +272,15 @@ def _table(found: Sequence[Drift]) -> Table:
         (drift for drift in found if drift.source), key=lambda item: (-(item.kl or -1.0), item.split, item.source)
     )
 
-    def row(one: Drift) -> Row:
-        source: Line = Name(one.source) if one.source else "(all)"
-        values = (toned(nats(one.kl), when=_mark(one) in _LOUD), nats(one.js), nats(one.noise), nats(one.excess))
-        return Name(one.split), source, *values, _mark(one)
+    def row(drift: Drift) -> Row:
+        source: Line = Name(drift.source) if drift.source else "(all)"
+        values = (
+            toned(nats(drift.kl), when=_mark(drift) in _LOUD),
+            nats(drift.js),
+            nats(drift.noise),
+            nats(drift.excess),
+        )
+        return Name(drift.split), source, *values, _mark(drift)
 
     note = (
         f"Above {ALARM_NATS}: KL itself. Beyond chance: the interval of kl_excess lies above 0, which is"
@@ -313,14 +320,14 @@ def _moving(manifest: Manifest, worst: Drift) -> list[Figure]:
     return [tokens_that_moved("chart-drift", title, tokens, "in the reference", "here")]
 
 
-def _mark(one: Drift) -> str:
+def _mark(drift: Drift) -> str:
     """Return how a divergence is marked, or why there is none."""
-    if one.reason:
-        return one.reason
-    above = one.kl is not None and one.kl > ALARM_NATS
-    if one.excess_low is None:
+    if drift.reason:
+        return drift.reason
+    above = drift.kl is not None and drift.kl > ALARM_NATS
+    if drift.excess_low is None:
         return _UNKNOWN if above else ""
-    if one.excess_low > 0:
+    if drift.excess_low > 0:
         return _ALARM if above else _SMALL
     return _PERHAPS if above else ""
 

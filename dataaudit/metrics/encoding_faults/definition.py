@@ -145,8 +145,8 @@ def _section(manifest: Manifest) -> Section:
     parts = [say("{} in {}", TITLES[fault.kind], share(fault.documents)) for fault in most]
     lead = say("Of the documents: {}.", join(", ", parts)) if parts else "No document holds a fault of encoding."
 
-    def row(one: Fault) -> Row:
-        return TITLES[one.kind], share(one.documents), share(one.bytes)
+    def row(fault: Fault) -> Row:
+        return TITLES[fault.kind], share(fault.documents), share(fault.bytes)
 
     table = Table(
         title="What wrong decoders and extractors left",

@@ -203,8 +203,8 @@ def section(found: Languages | None) -> Section:
     rest = f"{t.plural(others, 'other language')} share the rest" if others else "no other language was found"
     lead = say("{} has {} of the {} tokens; {}.", Name(top.language), share(top.share), kind, rest)
 
-    def row(one: LanguagePart) -> Row:
-        return Name(one.language), one.documents, size(one.bytes), one.tokens, share(one.share)
+    def row(part: LanguagePart) -> Row:
+        return Name(part.language), part.documents, size(part.bytes), part.tokens, share(part.share)
 
     und = [language_part for language_part in found.parts if language_part.language == UND]
     chosen = [language_part for language_part in found.parts if language_part.language != UND]

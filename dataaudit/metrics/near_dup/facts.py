@@ -385,8 +385,8 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=undecided, text=text)
 
 
-def _rate(one: NearScope) -> float:
-    return one.rate or 0.0
+def _rate(scope: NearScope) -> float:
+    return scope.rate or 0.0
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:

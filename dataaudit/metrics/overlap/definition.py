@@ -303,14 +303,14 @@ class Sign:
     """The whole in words, with the interval of a sampled value."""
 
 
-def shared_text(one: HeldOutLeak) -> Sign | None:
+def shared_text(held_out_leak: HeldOutLeak) -> Sign | None:
     """Return the strictest sign that a held-out split shares text with training; None when there is none."""
     for stat, told in _SIGNS.items():
-        if value := getattr(one, stat):
+        if value := getattr(held_out_leak, stat):
             shown: Line = share(value)
-            if stat in one.bounds:
-                shown = say("{} ({})", shown, Interval(*one.bounds[stat]))
-            return Sign(stat=stat, value=value, text=say(told, shown, Name(one.split, SHORT, ends=True)))
+            if stat in held_out_leak.bounds:
+                shown = say("{} ({})", shown, Interval(*held_out_leak.bounds[stat]))
+            return Sign(stat=stat, value=value, text=say(told, shown, Name(held_out_leak.split, SHORT, ends=True)))
     return None
 
 
@@ -357,20 +357,20 @@ def section(exact: Sequence[Leak], found: Sequence[HeldOutLeak], places: Sequenc
     return Section(id="overlap", title=title, lead=join(" ", leads), tone=tone, blocks=tuple(blocks))
 
 
-def _has_common(one: HeldOutLeak) -> bool:
-    return bool(one.span or one.ngram or one.edited)
+def _has_common(leak: HeldOutLeak) -> bool:
+    return bool(leak.span or leak.ngram or leak.edited)
 
 
-def _whole(one: Leak, places: Sequence[LeakPlace]) -> Line:
+def _whole(leak: Leak, places: Sequence[LeakPlace]) -> Line:
     """Say how many documents are in training data whole, where, and where passages are copied besides."""
-    own = [place for place in places if place.set == one.split]
+    own = [place for place in places if place.set == leak.split]
     text = say(
         "{} of {} of {} ({}) are also in training data, white space aside, as {}: remove these from training.",
-        one.documents,
-        t.plural(one.of, "document"),
-        Name(one.split),
-        share(one.documents / one.of),
-        t.plural(one.copies, "training document"),
+        leak.documents,
+        t.plural(leak.of, "document"),
+        Name(leak.split),
+        share(leak.documents / leak.of),
+        t.plural(leak.copies, "training document"),
     )
     if whole := [say("{} holds {} of them", Name(place.name, 80), place.whole) for place in own if place.whole]:
         text = say("{} Whole documents{}.", text, _most(whole))
@@ -407,12 +407,12 @@ def _most(shown: Sequence[Line]) -> Line:
 
 
 def _figure(found: Sequence[HeldOutLeak]) -> Block:
-    def row(one: HeldOutLeak) -> Row:
-        grams = share(one.ngram), bad(share(one.ngram_without_common))
-        spans = share(one.span), bad(share(one.span_without_common))
-        edited = share(one.edited), bad(share(one.edited_without_common))
-        sampled = "sampled" if one.sampled else ""
-        return Name(one.split), one.documents, bad(share(one.near_dup)), *grams, *spans, *edited, sampled
+    def row(leak: HeldOutLeak) -> Row:
+        grams = share(leak.ngram), bad(share(leak.ngram_without_common))
+        spans = share(leak.span), bad(share(leak.span_without_common))
+        edited = share(leak.edited), bad(share(leak.edited_without_common))
+        sampled = "sampled" if leak.sampled else ""
+        return Name(leak.split), leak.documents, bad(share(leak.near_dup)), *grams, *spans, *edited, sampled
 
     table = Table(
         title="Held-out documents in training data",

@@ -234,10 +234,10 @@ _Found = dict[tuple[str, int], tuple[set[Any], set[int]]]
 _NONE: tuple[set[Any], set[int]] = (set(), set())
 
 
-def _leads(one: LeakPlace, neighbours: list[LeakPlace]) -> bool:
+def _leads(place: LeakPlace, neighbours: list[LeakPlace]) -> bool:
     """Return whether it is the first of its set, and the next one holds less."""
-    own = [other for other in neighbours if other.set == one.set]
-    return one.copied > 0 and all((other.whole, other.copied) < (one.whole, one.copied) for other in own)
+    own = [other for other in neighbours if other.set == place.set]
+    return place.copied > 0 and all((other.whole, other.copied) < (place.whole, place.copied) for other in own)
 
 
 def _counted(table: pa.Table) -> _Found:
@@ -283,9 +283,9 @@ def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str
 def places_table(places: Sequence[LeakPlace]) -> Table:
     """Return which shards hold what is protected."""
 
-    def row(one: LeakPlace) -> Row:
-        whole = bad(one.whole) if one.held_out else None
-        return Name(one.set), one.shard, Name(one.name), whole, bad(one.copied), one.items, one.documents
+    def row(place: LeakPlace) -> Row:
+        whole = bad(place.whole) if place.held_out else None
+        return Name(place.set), place.shard, Name(place.name), whole, bad(place.copied), place.items, place.documents
 
     return Table(
         title="Which shards hold them",

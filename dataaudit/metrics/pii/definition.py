@@ -239,13 +239,13 @@ def _lead(total: Count) -> Line:
 
 
 def _entities(found: Pii) -> Block:
-    def row(one: PiiEntity) -> Row:
+    def row(pii_entity: PiiEntity) -> Row:
         return (
-            Name(one.entity) if one.entity else "(all)",
-            rate(one.found.per_million),
-            count_cell(one.found, one.found.documents),
-            *(count_cell(one.tiers[tier], one.tiers[tier].hits) for tier in TIERS),
-            one.reserved,
+            Name(pii_entity.entity) if pii_entity.entity else "(all)",
+            rate(pii_entity.found.per_million),
+            count_cell(pii_entity.found, pii_entity.found.documents),
+            *(count_cell(pii_entity.tiers[tier], pii_entity.tiers[tier].hits) for tier in TIERS),
+            pii_entity.reserved,
         )
 
     table = Table(
@@ -284,10 +284,10 @@ def _sources(found: Pii) -> list[Block]:
     if len(found.sources) < 2 or not holding:
         return []
 
-    def row(one: PiiSource) -> Row:
-        count = one.found
+    def row(source: PiiSource) -> Row:
+        count = source.found
         hits, documents = count_cell(count, count.hits), count_cell(count, count.documents)
-        return Name(one.source), rate(count.per_million), hits, documents, share(count.share)
+        return Name(source.source), rate(count.per_million), hits, documents, share(count.share)
 
     heads = ("hits per 1M tokens", "hits", "documents", "share of documents")
     return [
@@ -305,14 +305,14 @@ def _judged(found: Pii, judge: Judge) -> list[Block]:
     if judge.reason:
         return [not_judged(judge, _HOW)]
 
-    def row(one: PiiSample) -> Row:
+    def row(sample: PiiSample) -> Row:
         return (
-            Name(one.entity) if one.entity else "(any)",
-            number(one.documents),
-            interval(one.documents),
-            number(one.hits, "rate"),
-            interval(one.hits, "rate"),
-            number(one.confirmed),
+            Name(sample.entity) if sample.entity else "(any)",
+            number(sample.documents),
+            interval(sample.documents),
+            number(sample.hits, "rate"),
+            interval(sample.hits, "rate"),
+            number(sample.confirmed),
         )
 
     seen = [

@@ -126,9 +126,9 @@ def _section(manifest: Manifest) -> Section:
 
 
 def _figure(found: Sequence[Rule], splits: Sequence[str], whole: str) -> Block:
-    def row(one: Rule) -> Row:
-        name = Name(one.rule) if one.rule else "any of all rules"
-        return name, *(share(one.rates.get(split)) for split in splits)
+    def row(rule: Rule) -> Row:
+        name = Name(rule.rule) if rule.rule else "any of all rules"
+        return name, *(share(rule.rates.get(split)) for split in splits)
 
     table = Table(
         title="Documents that each rule would reject",

@@ -198,11 +198,11 @@ def section(found: Repeats | None) -> Section:
 
 
 def _spans(found: Repeats) -> Table:
-    def row(one: Hotspot) -> Row:
-        more = f" and {one.sources - 1} more" if one.sources > 1 else ""
-        source = say("{}{}", Name(one.source, 40), more)
-        held = (one.documents, share(one.share), one.occurrences, one.tokens)
-        return one.hotspot, one.words, *held, source, Name(one.shard)
+    def row(hotspot: Hotspot) -> Row:
+        more = f" and {hotspot.sources - 1} more" if hotspot.sources > 1 else ""
+        source = say("{}{}", Name(hotspot.source, 40), more)
+        held = (hotspot.documents, share(hotspot.share), hotspot.occurrences, hotspot.tokens)
+        return hotspot.hotspot, hotspot.words, *held, source, Name(hotspot.shard)
 
     return Table(
         title="Repeated spans, the most widely held first",

@@ -232,9 +232,9 @@ def section(found: Secrets | None) -> Section:
 
 
 def _kinds(found: Secrets) -> Table:
-    def row(one: Secret) -> Row:
-        kind = Name(one.entity) if one.entity else "(all)"
-        return kind, bad(one.validated), one.contextual, one.pattern, one.documents, one.reserved
+    def row(secret: Secret) -> Row:
+        kind = Name(secret.entity) if secret.entity else "(all)"
+        return kind, bad(secret.validated), secret.contextual, secret.pattern, secret.documents, secret.reserved
 
     return Table(
         title="Secrets by kind",
@@ -279,8 +279,8 @@ def _places(found: Secrets) -> Table:
     )
 
 
-def _place(one: SecretPlace) -> str:
-    return f"{one.split}/{one.uri}"
+def _place(place: SecretPlace) -> str:
+    return f"{place.split}/{place.uri}"
 
 
 def _secret(name: str, records: Records) -> Secret:
@@ -293,8 +293,8 @@ def _secret(name: str, records: Records) -> Secret:
     )
 
 
-def _hits(one: Secret) -> int:
-    return one.validated + one.contextual + one.pattern
+def _hits(secret: Secret) -> int:
+    return secret.validated + secret.contextual + secret.pattern
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:

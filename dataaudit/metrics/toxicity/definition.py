@@ -227,15 +227,25 @@ def section(found: Toxic | None) -> Section:
     return Section(id="toxicity", title=_TITLE, lead=lead, blocks=tuple(blocks))
 
 
-def _chosen(one: ToxicScope, *, judged: bool) -> Estimate | None:
-    return one.rate if judged else one.screen
+def _chosen(toxic_scope: ToxicScope, *, judged: bool) -> Estimate | None:
+    return toxic_scope.rate if judged else toxic_scope.screen
 
 
 def _screened(found: Toxic, *, judged: bool) -> Table:
-    def row(one: ToxicScope) -> Row:
-        name = Name(one.name) if one.name else "(all)"
-        cells = (name, one.documents, share(one.screened), number(one.screen), share(one.screen_positive))
-        return cells if judged else (*cells, None if one.screen is None or one.screen.value is None else NO_INTERVAL)
+    def row(toxic_scope: ToxicScope) -> Row:
+        name = Name(toxic_scope.name) if toxic_scope.name else "(all)"
+        cells = (
+            name,
+            toxic_scope.documents,
+            share(toxic_scope.screened),
+            number(toxic_scope.screen),
+            share(toxic_scope.screen_positive),
+        )
+        return (
+            cells
+            if judged
+            else (*cells, None if toxic_scope.screen is None or toxic_scope.screen.value is None else NO_INTERVAL)
+        )
 
     return Table(
         title="Toxic documents by source, by the screen",
@@ -271,14 +281,14 @@ def _charted(found: Toxic, table: Table, *, judged: bool) -> Block:
     )
 
 
-def _span(one: Estimate) -> tuple[float, float] | None:
-    return None if one.low is None or one.high is None else (one.low, one.high)
+def _span(item: Estimate) -> tuple[float, float] | None:
+    return None if item.low is None or item.high is None else (item.low, item.high)
 
 
 def _judged(found: Toxic) -> list[Block]:
-    def row(one: ToxicScope | ToxicClass) -> Row:
-        documents = None if one.rate is None else one.rate.documents
-        return Name(one.name) if one.name else "(all)", number(one.rate), interval(one.rate), documents
+    def row(scope: ToxicScope | ToxicClass) -> Row:
+        documents = None if scope.rate is None else scope.rate.documents
+        return Name(scope.name) if scope.name else "(all)", number(scope.rate), interval(scope.rate), documents
 
     def table(kind: str, rates: Sequence[ToxicScope | ToxicClass], foot: tuple[Row, ...] = ()) -> Table:
         columns = (*names(kind), *numbers("share", "95 % interval", "documents judged"))
@@ -349,9 +359,9 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     yield from nothing_judged("toxicity", found.judge)
 
 
-def _least(one: ToxicScope, *, judged: bool) -> float:
+def _least(scope: ToxicScope, *, judged: bool) -> float:
     """Return the lower bound of a rate; the rate itself without one."""
-    rate = _chosen(one, judged=judged)
+    rate = _chosen(scope, judged=judged)
     if rate is None or rate.value is None:
         return 0.0
     return rate.value if rate.low is None else rate.low

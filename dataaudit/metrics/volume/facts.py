@@ -79,14 +79,14 @@ class Share:
     declared: float | None
 
 
-def _off_by(one: Share) -> float:
+def _off_by(item: Share) -> float:
     """Return how far a share is above the declared one; 0 where there is none."""
-    return 0.0 if one.share is None or one.declared is None else one.share - one.declared
+    return 0.0 if item.share is None or item.declared is None else item.share - item.declared
 
 
-def _is_off(one: Share) -> bool:
+def _is_off(item: Share) -> bool:
     """Return whether a share is so far from the declared one that it is pointed out."""
-    return abs(_off_by(one)) > OFF_SHARE
+    return abs(_off_by(item)) > OFF_SHARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,18 +293,18 @@ def splits_table(view: Overview) -> Table:
     """Return a row for each split, and one for all."""
     held_out = [Name(volume.name) for volume in view.splits if volume.held_out]
 
-    def row(one: Volume) -> Row:
+    def row(volume: Volume) -> Row:
         return (
-            Name(one.name) if one.name else "(all)",
-            one.shards,
-            one.documents,
-            size(one.bytes),
-            one.tokens,
-            decimal(one.bytes_per_token),
-            decimal(one.seq_len_p50),
-            decimal(one.seq_len_p95),
-            share(one.exact_dup_rate_within_split),
-            share(one.exact_dup_rate),
+            Name(volume.name) if volume.name else "(all)",
+            volume.shards,
+            volume.documents,
+            size(volume.bytes),
+            volume.tokens,
+            decimal(volume.bytes_per_token),
+            decimal(volume.seq_len_p50),
+            decimal(volume.seq_len_p95),
+            share(volume.exact_dup_rate_within_split),
+            share(volume.exact_dup_rate),
         )
 
     heads = (
@@ -354,17 +354,19 @@ def mixture(view: Overview) -> Section:
 
 
 def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
-    def row(one: Share) -> Row:
-        cells = (Name(one.source), one.documents, size(one.bytes), one.tokens, share(one.share))
+    def row(item: Share) -> Row:
+        cells = (Name(item.source), item.documents, size(item.bytes), item.tokens, share(item.share))
         if not declared:
             return cells
-        known = one.share is not None and one.declared is not None
-        off = toned(Number(_off_by(one) if known else None, signed=True), when=_is_off(one))
-        return *cells, share(one.declared), off
+        known = item.share is not None and item.declared is not None
+        off = toned(Number(_off_by(item) if known else None, signed=True), when=_is_off(item))
+        return *cells, share(item.declared), off
 
-    def shown(one: Share) -> Line:
+    def shown(item: Share) -> Line:
         return (
-            share(one.share) if one.declared is None else say("{}, declared {}", share(one.share), share(one.declared))
+            share(item.share)
+            if item.declared is None
+            else say("{}, declared {}", share(item.share), share(item.declared))
         )
 
     title = f"Sources, by share of {kind} tokens"
@@ -392,11 +394,11 @@ def _sources_of(manifest: Manifest, split: Volume) -> Table:
     """Return the sources of one split with the metrics that are kept for each."""
     volumes, number = source_volumes(manifest, split.name, MOST_ROWS)
 
-    def row(one: Volume) -> Row:
-        part = one.tokens / split.tokens if split.tokens else None
-        lengths = (decimal(one.seq_len_p50), decimal(one.seq_len_p95))
-        counts = (one.documents, one.tokens, share(part), decimal(one.bytes_per_token))
-        return Name(one.name), *counts, *lengths, share(one.exact_dup_rate)
+    def row(volume: Volume) -> Row:
+        part = volume.tokens / split.tokens if split.tokens else None
+        lengths = (decimal(volume.seq_len_p50), decimal(volume.seq_len_p95))
+        counts = (volume.documents, volume.tokens, share(part), decimal(volume.bytes_per_token))
+        return Name(volume.name), *counts, *lengths, share(volume.exact_dup_rate)
 
     heads = ("docs", "tokens", "share", "bytes/token", "length p50", "length p95", "dups overall")
     return Table(

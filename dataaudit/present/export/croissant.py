@@ -124,12 +124,12 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
     return {name: value for name, value in document.items() if value not in (None, [], ())}
 
 
-def _agent(one: Agent) -> dict[str, Any]:
+def _agent(agent: Agent) -> dict[str, Any]:
     made = {
-        "@type": "sc:Person" if one.person else "sc:Organization",
-        "name": one.name,
-        "url": one.url,
-        "email": one.email,
+        "@type": "sc:Person" if agent.person else "sc:Organization",
+        "name": agent.name,
+        "url": agent.url,
+        "email": agent.email,
     }
     return {name: value for name, value in made.items() if value is not None}
 

@@ -204,10 +204,10 @@ def _by_tier(title: str, found: Sequence[Known], shown: Callable[[Known], Line],
     )
 
 
-def _hidden(one: Known, name: str = "hits") -> Line:
-    if one.get("suppressed"):
-        return BELOW if is_small(one) else WITHHELD
-    value: int = one[name]
+def _hidden(known: Known, name: str = "hits") -> Line:
+    if known.get("suppressed"):
+        return BELOW if is_small(known) else WITHHELD
+    value: int = known[name]
     return value
 
 
@@ -367,5 +367,5 @@ def _not_listed(row: Known) -> str:
     return f"Not listed as: {'; '.join(absent)}." if absent else ""
 
 
-def _place(one: Known) -> str:
-    return f"{one['shard']}:{one['row']}"
+def _place(known: Known) -> str:
+    return f"{known['shard']}:{known['row']}"

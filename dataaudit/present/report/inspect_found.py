@@ -191,6 +191,6 @@ def _pair(count: Count) -> dict[str, Any]:
     return pair | ({"suppressed": True, "fewer_than": count.fewer_than} if count.suppressed else {})
 
 
-def is_small(one: dict[str, Any]) -> bool:
+def is_small(record: dict[str, Any]) -> bool:
     """Tell whether a suppressed pair certainly has few documents."""
-    return one.get("fewer_than") == FEW
+    return record.get("fewer_than") == FEW

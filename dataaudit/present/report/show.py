@@ -195,20 +195,20 @@ def _left_out(parts: Counter[str], width: int) -> list[str]:
     return prose(text, width)
 
 
-def _lines(one: Standout, label: int, width: int) -> list[str]:
+def _lines(standout: Standout, label: int, width: int) -> list[str]:
     """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
     column = width - _INDENT - label
-    whole = spell(one.sentence(column))
+    whole = spell(standout.sentence(column))
     if cells(whole) <= column:
-        return [_row(one.part, whole, label)]
-    spare = column - cells(spell(one.sentence(_PLACE))) + _PLACE
-    least = _LEAST if one.shard is not None else _PLACE
-    shorter = spell(one.sentence(max(spare, least)))
+        return [_row(standout.part, whole, label)]
+    spare = column - cells(spell(standout.sentence(_PLACE))) + _PLACE
+    least = _LEAST if standout.shard is not None else _PLACE
+    shorter = spell(standout.sentence(max(spare, least)))
     if cells(shorter) <= column:
-        return [_row(one.part, shorter, label)]
+        return [_row(standout.part, shorter, label)]
     column -= _ESCAPE
-    pieces = fold(spell(one.sentence(max(spare + column - _SLACK, _LEAST))), column)
-    return [_row(one.part if not index else "", piece, label) for index, piece in enumerate(pieces)]
+    pieces = fold(spell(standout.sentence(max(spare + column - _SLACK, _LEAST))), column)
+    return [_row(standout.part if not index else "", piece, label) for index, piece in enumerate(pieces)]
 
 
 def _row(part: str, text: str, label: int) -> str:

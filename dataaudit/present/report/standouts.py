@@ -127,9 +127,15 @@ def outliers(manifest: Manifest) -> list[Outlier]:
 def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
     """Return shards outside of the limits; of one shard, its columns without its name."""
 
-    def row(one: Outlier) -> Row:
-        place: Row = (one.shard, Name(f"{one.split}/{one.uri}")) if named else ()
-        return *place, Name(one.column), _number(one, one.value), _number(one, one.median), f"{one.deviations:+,.1f}"
+    def row(outlier: Outlier) -> Row:
+        place: Row = (outlier.shard, Name(f"{outlier.split}/{outlier.uri}")) if named else ()
+        return (
+            *place,
+            Name(outlier.column),
+            _number(outlier, outlier.value),
+            _number(outlier, outlier.median),
+            f"{outlier.deviations:+,.1f}",
+        )
 
     title = f"Over {LIMIT_SD:g} robust sd from the median of its source"
     if named:
@@ -147,8 +153,8 @@ def outlier_table(found: Sequence[Outlier], *, named: bool = True) -> Table:
     )
 
 
-def _number(one: Outlier, value: float) -> Number:
-    return Number(value, "decimal" if one.column in _DECIMALS else "share")
+def _number(outlier: Outlier, value: float) -> Number:
+    return Number(value, "decimal" if outlier.column in _DECIMALS else "share")
 
 
 def far_shards(manifest: Manifest) -> list[Standout]:
@@ -237,8 +243,8 @@ def odd_shards(manifest: Manifest, quarantined: Mapping[int, Line]) -> tuple[Odd
         found.append(OddShard(shard=outlier.shard, kind=Oddity.FAR, size=abs(outlier.deviations), text=text))
     limits = {spell(item.text, PLAIN): item.limit for item in common(manifest)}
 
-    def is_common(one: OddShard) -> bool:
-        return one.size <= limits.get(spell(one.shared, PLAIN), -1.0)
+    def is_common(shard: OddShard) -> bool:
+        return shard.size <= limits.get(spell(shard.shared, PLAIN), -1.0)
 
     reasons: dict[int, list[OddShard]] = {}
     for reason in sorted(found, key=lambda item: (is_common(item), item.kind, -item.size, item.shard)):

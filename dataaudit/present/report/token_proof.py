@@ -72,6 +72,6 @@ def _ends(file: ProvenFile, token: int | None) -> str:
     return f"no document of {name} ends with token {token}: in training nothing tells one from the next"
 
 
-def _case(one: Case) -> str:
-    place = "" if one.file is None else f"{t.clean(one.file, 100)} document {one.at:,}"
-    return " is ".join(part for part in (place, t.clean(one.document or "", 200)) if part)
+def _case(case: Case) -> str:
+    place = "" if case.file is None else f"{t.clean(case.file, 100)} document {case.at:,}"
+    return " is ".join(part for part in (place, t.clean(case.document or "", 200)) if part)

@@ -206,9 +206,9 @@ def shard_metrics(manifest: Manifest, shard: int) -> tuple[ShardMetric, ...]:
     return tuple(sorted(found, key=lambda item: -abs(item.deviations or 0.0)))
 
 
-def span_of(steps: Ints, one: Flagged) -> Span:
+def span_of(steps: Ints, flagged: Flagged) -> Span:
     """Return flagged steps that follow each other, for the record."""
-    return Span(first_step=int(steps[one.first]), last_step=int(steps[one.last]), flagged=len(one.places))
+    return Span(first_step=int(steps[flagged.first]), last_step=int(steps[flagged.last]), flagged=len(flagged.places))
 
 
 def episode_of(data: Data, flagged: Flagged) -> Episode:

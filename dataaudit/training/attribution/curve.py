@@ -316,8 +316,8 @@ def _judged(step: Ints, verdicts: list[Verdict], detector: SpikeDetector | StepD
     )
 
 
-def _below(one: Verdict) -> bool:
-    return one.kind == "loss_dip" or (one.kind == "level_shift" and one.distance < 0)
+def _below(verdict: Verdict) -> bool:
+    return verdict.kind == "loss_dip" or (verdict.kind == "level_shift" and verdict.distance < 0)
 
 
 def _joined(step: Ints, verdicts: list[Verdict], chosen: Mask) -> tuple[Flagged, ...]:

@@ -127,16 +127,16 @@ def changes_said(changes: tuple[Change, ...]) -> str:
     return "; ".join(map(change_said, changes[:MOST])) + more
 
 
-def change_said(one: Change) -> str:
+def change_said(change: Change) -> str:
     """Return a change in words."""
-    one_step = one.first_step == one.last_step
-    steps = f"step {one.first_step:,}" if one_step else f"steps {one.first_step:,} to {one.last_step:,}"
-    if one.kind == "skipped_updates":
-        return f"{plural(int(one.after), 'skipped update')} at {steps}"
-    if one.kind == "clipping":
-        return f"every update clipped in {steps}, {one.before:.0%} before"
-    times = f" (x {one.after / one.before:.3g})" if one.before > 0 else ""
-    return f"{_NAMES[one.kind]} {one.after:,.4g} after {one.before:,.4g}{times} from {steps}"
+    one_step = change.first_step == change.last_step
+    steps = f"step {change.first_step:,}" if one_step else f"steps {change.first_step:,} to {change.last_step:,}"
+    if change.kind == "skipped_updates":
+        return f"{plural(int(change.after), 'skipped update')} at {steps}"
+    if change.kind == "clipping":
+        return f"every update clipped in {steps}, {change.before:.0%} before"
+    times = f" (x {change.after / change.before:.3g})" if change.before > 0 else ""
+    return f"{_NAMES[change.kind]} {change.after:,.4g} after {change.before:,.4g}{times} from {steps}"
 
 
 def render_text(found: Attribution, data: Data, *, width: int | None = None) -> str:
@@ -214,53 +214,59 @@ def _shown(found: Attribution) -> tuple[Episode, ...]:
     return (*shown[:1], *sorted(shown[1:], key=lambda item: item.first_step))
 
 
-def _size(one: Episode) -> float:
+def _size(episode: Episode) -> float:
     """Return an episode's excess times its steps, nats/token; of losses that are not finite more than of any others."""
-    if one.excess is not None:
-        return one.excess * one.flagged
-    if one.loss is None:
+    if episode.excess is not None:
+        return episode.excess * episode.flagged
+    if episode.loss is None:
         return math.inf
-    return (one.loss - (one.expected or 0.0)) * one.flagged
+    return (episode.loss - (episode.expected or 0.0)) * episode.flagged
 
 
-def answer(one: Episode) -> Line:
+def answer(episode: Episode) -> Line:
     """Return which data an episode's excess lies in, with the interval of its share, or why none is named."""
-    steps = _steps(one)
-    if one.kind == "not_finite":
+    steps = _steps(episode)
+    if episode.kind == "not_finite":
         begin: Line = f"{steps}: the loss is not finite."
     else:
-        begin = f"{steps}: loss {_nats(one.loss)}, expected {_nats(one.expected)} ± {_nats(one.band)}."
-    if one.found is None:
-        why: Line = _REASONS[one.reason]
-        most = next((each for each in one.shards if (each.shard,) == one.together), None)
+        begin = f"{steps}: loss {_nats(episode.loss)}, expected {_nats(episode.expected)} ± {_nats(episode.band)}."
+    if episode.found is None:
+        why: Line = _REASONS[episode.reason]
+        most = next((each for each in episode.shards if (each.shard,) == episode.together), None)
         if most is not None:
             own = f"{min(1.0, most.share or 0.0) * 100:.0f} %"
             why = say("{}, {} of it in {} at {} nats/token", why, own, Name(most.name, ends=True), _nats(most.loss))
         return say("{} No data is named: {}.", begin, why)
-    unit = _unit(one.found)
-    if one.num_documents == 1:  # of its shard, and of its block, that says nothing
-        unit = say("a single document, row {} of {}", one.documents[0].first_row, Name(one.found.name, ends=True))
-    part = "Every segment without a finite loss" if one.found.share is None else f"{_percent(one.found)} of the excess"
+    unit = _unit(episode.found)
+    if episode.num_documents == 1:  # of its shard, and of its block, that says nothing
+        unit = say(
+            "a single document, row {} of {}", episode.documents[0].first_row, Name(episode.found.name, ends=True)
+        )
+    part = (
+        "Every segment without a finite loss"
+        if episode.found.share is None
+        else f"{_percent(episode.found)} of the excess"
+    )
     return say("{} {} lies in {}.", begin, part, unit)
 
 
-def _steps(one: Episode | Span) -> str:
-    return _steps_of(one.first_step, one.last_step)
+def _steps(episode: Episode | Span) -> str:
+    return _steps_of(episode.first_step, episode.last_step)
 
 
 def _steps_of(first: int, last: int) -> str:
     return f"Step {first:,}" if first == last else f"Steps {first:,} to {last:,}"
 
 
-def _unit(one: Share) -> Line:
-    name = Name(one.name, ends=True)
-    return name if one.first_row is None else say("rows {} to {} of {}", one.first_row, one.last_row, name)
+def _unit(item: Share) -> Line:
+    name = Name(item.name, ends=True)
+    return name if item.first_row is None else say("rows {} to {} of {}", item.first_row, item.last_row, name)
 
 
-def _percent(one: Found) -> str:
-    if one.share is None:
+def _percent(found: Found) -> str:
+    if found.share is None:
         return "-"
-    held, *bounds = (f"{min(1.0, value) * 100:.0f}" for value in (one.share, *(one.interval or ())))
+    held, *bounds = (f"{min(1.0, value) * 100:.0f}" for value in (found.share, *(found.interval or ())))
     return f"{held} %{' (' + ' to '.join(bounds) + ')' if bounds else ''}"
 
 
@@ -280,47 +286,50 @@ def _chart(found: Attribution, data: Data, width: int) -> list[str]:
     return [f"Loss by step, nats/token{marked}", *(f"  {line}" for line in lines)] if lines else []
 
 
-def _blocks(one: Episode, data: Data, changes: tuple[Change, ...], *, title: bool) -> Iterable[Block]:
+def _blocks(episode: Episode, data: Data, changes: tuple[Change, ...], *, title: bool) -> Iterable[Block]:
     if title:
-        yield Prose(text=answer(one))
-    if one.detail:
-        yield Prose(text=say("{}{} (`{}`).", one.detail[0].upper(), one.detail[1:], one.reason))
-    if changed := beside(changes, one):
+        yield Prose(text=answer(episode))
+    if episode.detail:
+        yield Prose(text=say("{}{} (`{}`).", episode.detail[0].upper(), episode.detail[1:], episode.reason))
+    if changed := beside(changes, episode):
         yield Prose(text=f"Beside it: {changes_said(changed)}.")
-    if len(one.together) > 1:
-        together = join(", ", (Name(data.names[shard], ends=True) for shard in one.together))
+    if len(episode.together) > 1:
+        together = join(", ", (Name(data.names[shard], ends=True) for shard in episode.together))
         yield Prose(text=say("Together: {}.", together))
-    yield Facts(title="The episode", pairs=tuple(_facts(one)))
-    if one.excess is not None:
-        yield _shares("By shard", one.shards, one, "shard")
-        if one.reason not in _WHOLE and (one.found is None or one.found.kind == "block"):
-            yield _shares("By block", one.blocks, one, "block")
-        if len(one.sources) > 1:
-            yield _shares("By source", one.sources, one, "source")
-    if one.reason in _WHOLE:
+    yield Facts(title="The episode", pairs=tuple(_facts(episode)))
+    if episode.excess is not None:
+        yield _shares("By shard", episode.shards, episode, "shard")
+        if episode.reason not in _WHOLE and (episode.found is None or episode.found.kind == "block"):
+            yield _shares("By block", episode.blocks, episode, "block")
+        if len(episode.sources) > 1:
+            yield _shares("By source", episode.sources, episode, "source")
+    if episode.reason in _WHOLE:
         return
-    yield _documents(one)
-    commands = [_command(data.manifest.folder, document) for document in one.documents[:_OPENED]]
+    yield _documents(episode)
+    commands = [_command(data.manifest.folder, document) for document in episode.documents[:_OPENED]]
     yield Points(title="Open them", items=tuple(Point(text=command) for command in commands))
-    yield _metrics(one)
+    yield _metrics(episode)
 
 
-def _facts(one: Episode) -> Iterable[tuple[Line, Line]]:
-    yield "flagged", f"{plural(one.flagged, 'step')}, {one.accounted:,} of them divided"
-    if one.found is not None and one.found.twins:
-        shards = ", ".join(f"{shard:,}" for shard in one.found.twins[:_OPENED])
-        more = f" and {len(one.found.twins) - _OPENED:,} more" if len(one.found.twins) > _OPENED else ""
-        yield "same bytes", f"shards {shards}{more}, which count as shard {one.found.shard:,}"
-    if one.excess is None or one.above_line is None or one.common is None:
+def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
+    yield "flagged", f"{plural(episode.flagged, 'step')}, {episode.accounted:,} of them divided"
+    if episode.found is not None and episode.found.twins:
+        shards = ", ".join(f"{shard:,}" for shard in episode.found.twins[:_OPENED])
+        more = f" and {len(episode.found.twins) - _OPENED:,} more" if len(episode.found.twins) > _OPENED else ""
+        yield "same bytes", f"shards {shards}{more}, which count as shard {episode.found.shard:,}"
+    if episode.excess is None or episode.above_line is None or episode.common is None:
         return
-    yield "above the line", f"{_nats(one.above_line)} nats/token"
+    yield "above the line", f"{_nats(episode.above_line)} nats/token"
     yield (
         "excess",
-        f"{_nats(one.excess)}, after sources, lengths and positions; {plural(one.healthy_steps, 'healthy step')}",
+        (
+            f"{_nats(episode.excess)}, after sources, lengths and positions; "
+            f"{plural(episode.healthy_steps, 'healthy step')}"
+        ),
     )
-    share_of = f" ({one.common / one.excess:.0%})" if one.excess > 0 else ""
-    yield "common to all blocks", f"{_nats(one.common)}{share_of}"
-    held = one.found
+    share_of = f" ({episode.common / episode.excess:.0%})" if episode.excess > 0 else ""
+    yield "common to all blocks", f"{_nats(episode.common)}{share_of}"
+    held = episode.found
     if held is None:
         return
     inside = "inside" if abs(held.rest or 0) <= (held.rest_band or 0) else "outside of"
@@ -331,8 +340,8 @@ def _facts(one: Episode) -> Iterable[tuple[Line, Line]]:
         yield "as high before", f"{like.as_high:,} of {units}"
 
 
-def _shares(title: str, rows: tuple[Share, ...], one: Episode, noun: str) -> Table:
-    held = one.found
+def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str) -> Table:
+    held = episode.found
 
     def row(given: Share) -> Row:
         chosen = held is not None and (given.shard, given.first_row) == (held.shard, held.first_row)
@@ -358,24 +367,24 @@ def _shares(title: str, rows: tuple[Share, ...], one: Episode, noun: str) -> Tab
         title=title,
         columns=(*place, *block, *numbers("steps", "targets", "loss", "expected", "share of excess")),
         rows=tuple(map(row, rows)),
-        number=max(len(rows), one.num_shards if noun == "shard" else one.num_blocks if noun == "block" else 0),
+        number=max(len(rows), episode.num_shards if noun == "shard" else episode.num_blocks if noun == "block" else 0),
         noun=noun,
     )
 
 
-def _rows(one: Share) -> str:
-    return "" if one.first_row is None else f"{one.first_row:,} to {one.last_row:,}"
+def _rows(item: Share) -> str:
+    return "" if item.first_row is None else f"{item.first_row:,} to {item.last_row:,}"
 
 
-def _losses(one: Share) -> Row:
-    return decimal(_rounded(one.loss)), decimal(_rounded(one.expected))
+def _losses(item: Share) -> Row:
+    return decimal(_rounded(item.loss)), decimal(_rounded(item.expected))
 
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 3)
 
 
-def _documents(one: Episode) -> Table:
+def _documents(episode: Episode) -> Table:
     def row(given: Document) -> Row:
         first = given.places[0]
         tokens = f"tokens {first.start:,} to {first.start + first.targets - 1:,}"
@@ -396,17 +405,19 @@ def _documents(one: Episode) -> Table:
             *numbers("steps", "targets", "loss", "expected", "share of excess"),
             Column("first in", "text"),
         ),
-        rows=tuple(map(row, one.documents)),
-        number=one.num_documents,
+        rows=tuple(map(row, episode.documents)),
+        number=episode.num_documents,
         noun="document",
     )
 
 
-def _command(folder: Path, one: Document) -> Line:
-    return say("dataaudit inspect {} {}", Name(shlex.quote(str(folder)), 1_000), f"{one.shard}:{one.first_row}")
+def _command(folder: Path, document: Document) -> Line:
+    return say(
+        "dataaudit inspect {} {}", Name(shlex.quote(str(folder)), 1_000), f"{document.shard}:{document.first_row}"
+    )
 
 
-def _metrics(one: Episode) -> Table:
+def _metrics(episode: Episode) -> Table:
     def row(given: ShardMetric) -> Row:
         away = "-" if given.deviations is None else f"{given.deviations:+,.1f}"
         loud = given.deviations is not None and abs(given.deviations) > LIMIT_SD
@@ -415,7 +426,7 @@ def _metrics(one: Episode) -> Table:
     return Table(
         title="What the manifest says of that shard",
         columns=(*names("metric"), *numbers("shard", "median of its source", "robust sd away")),
-        rows=tuple(map(row, one.metrics)),
+        rows=tuple(map(row, episode.metrics)),
         noun="metric",
         whole=True,
     )

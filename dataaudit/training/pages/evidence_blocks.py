@@ -95,20 +95,20 @@ def proposed(found: Attribution) -> Line:
     return "Nothing is proposed: no episode, and no block or shard with odd losses, was found."
 
 
-def _suspect(one: Suspect) -> Section:
-    blocks: list[Block] = [Prose(text=_direct(one.direct))]
-    if one.contagion is None:
+def _suspect(suspect: Suspect) -> Section:
+    blocks: list[Block] = [Prose(text=_direct(suspect.direct))]
+    if suspect.contagion is None:
         blocks.append(Prose(text="No episode reads it or follows upon it, so there is no branch to train from."))
     else:
-        blocks += _contagion(one.contagion)
-    lead = f"{plural(one.documents, 'document')}; {_NAMED[one.named_by]}."
-    place = f"replay-{one.shard}-{one.first_row or 0}"
-    return Section(id=place, title=say("Done again: {}", _unit(one)), lead=lead, blocks=tuple(blocks))
+        blocks += _contagion(suspect.contagion)
+    lead = f"{plural(suspect.documents, 'document')}; {_NAMED[suspect.named_by]}."
+    place = f"replay-{suspect.shard}-{suspect.first_row or 0}"
+    return Section(id=place, title=say("Done again: {}", _unit(suspect)), lead=lead, blocks=tuple(blocks))
 
 
-def _unit(one: Unit | Suspect) -> Line:
-    name = Name(one.name, ends=True)
-    return name if one.first_row is None else say("rows {} to {} of {}", one.first_row, one.last_row, name)
+def _unit(unit: Unit | Suspect) -> Line:
+    name = Name(unit.name, ends=True)
+    return name if unit.first_row is None else say("rows {} to {} of {}", unit.first_row, unit.last_row, name)
 
 
 def _direct(found: DirectFound) -> Line:
@@ -323,7 +323,7 @@ def _table(
     )
 
 
-def _rows(one: Unit) -> str:
-    if isinstance(one, Odd) and one.pooled:
-        return "its small blocks" if one.pooled == "shard" else "all small ones"
-    return "all" if one.first_row is None else f"{one.first_row:,} to {one.last_row:,}"
+def _rows(unit: Unit) -> str:
+    if isinstance(unit, Odd) and unit.pooled:
+        return "its small blocks" if unit.pooled == "shard" else "all small ones"
+    return "all" if unit.first_row is None else f"{unit.first_row:,} to {unit.last_row:,}"

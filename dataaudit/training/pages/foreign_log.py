@@ -103,16 +103,16 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
     return found, read.step, read.loss
 
 
-def _flagging(judged: Judged, values: Floats, one: Flagged, *, dip: bool = False) -> Flagging:
-    kind: Any = "loss_dip" if dip and one.kind == "loss_spike" else one.kind
+def _flagging(judged: Judged, values: Floats, flagged: Flagged, *, dip: bool = False) -> Flagging:
+    kind: Any = "loss_dip" if dip and flagged.kind == "loss_spike" else flagged.kind
     return Flagging(
         kind=kind,
-        first_step=int(judged.step[one.first]),
-        last_step=int(judged.step[one.last]),
-        flagged=len(one.places),
-        loss=number(float(values[one.places].mean())),
-        expected=number(float(judged.level[one.places].mean())),
-        band=number(float(judged.limit[one.places].mean())),
+        first_step=int(judged.step[flagged.first]),
+        last_step=int(judged.step[flagged.last]),
+        flagged=len(flagged.places),
+        loss=number(float(values[flagged.places].mean())),
+        expected=number(float(judged.level[flagged.places].mean())),
+        band=number(float(judged.limit[flagged.places].mean())),
     )
 
 

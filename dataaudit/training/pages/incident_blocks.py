@@ -333,8 +333,8 @@ def marks_of(found: Sequence[Incident], metric: str) -> dict[tuple[int, int], in
     return marks
 
 
-def _rows(one: Incident, grids: Mapping[tuple[str, str], Grid]) -> Iterator[tuple[Line | Cell, ...]]:
-    for at, alarm in enumerate(one.alarms):
+def _rows(incident: Incident, grids: Mapping[tuple[str, str], Grid]) -> Iterator[tuple[Line | Cell, ...]]:
+    for at, alarm in enumerate(incident.alarms):
         low, high, value = (_number(alarm.get(name)) for name in ("low", "high", "value"))
         if "threshold" in alarm:
             expected = f"up to {_number(alarm['threshold'])}"
@@ -345,10 +345,10 @@ def _rows(one: Incident, grids: Mapping[tuple[str, str], Grid]) -> Iterator[tupl
         yield (alarm["first_step"], _where(alarm), what, expected or "", value or "", now or value or "")
 
 
-def _followed(one: Incident) -> Line:
+def _followed(incident: Incident) -> Line:
     """Return what followed the first alarm of an incident, and how many."""
-    rest = one.alarms[1:]
-    number = len(rest) + one.others
+    rest = incident.alarms[1:]
+    number = len(rest) + incident.others
     if not number:
         return ""
     named = list(dict.fromkeys(f"{alarm.get('metric')}" for alarm in rest))[:3]

@@ -169,10 +169,17 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     return Section(id="loss", title="Loss", lead=lead, tone=tone, blocks=blocks), tuple(figures), points
 
 
-def _spike(curve: Curve, judged: Judged, one: Flagged) -> tuple[int, int, str, float, float, float]:
+def _spike(curve: Curve, judged: Judged, flagged: Flagged) -> tuple[int, int, str, float, float, float]:
     """Return first and last step of an episode, its kind, and means: loss, what it should be, and the band around."""
-    loss, expected, limit = (float(of[one.places].mean()) for of in (curve.value, judged.expected, judged.limit))
-    return int(curve.step[one.first]), int(curve.step[one.last]), one.kind.replace("_", " "), loss, expected, limit
+    loss, expected, limit = (float(of[flagged.places].mean()) for of in (curve.value, judged.expected, judged.limit))
+    return (
+        int(curve.step[flagged.first]),
+        int(curve.step[flagged.last]),
+        flagged.kind.replace("_", " "),
+        loss,
+        expected,
+        limit,
+    )
 
 
 def _chart(curve: Curve, judged: Judged, spikes: Sequence[tuple[Any, ...]]) -> Curves:

@@ -73,10 +73,12 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
         figure.savefig(file, format="png")
 
 
-def _label(one: Episode) -> str:
-    if one.found is None:
-        return f"no data is named: {one.reason}"
-    name = clean(one.found.name, _NAME)
+def _label(episode: Episode) -> str:
+    if episode.found is None:
+        return f"no data is named: {episode.reason}"
+    name = clean(episode.found.name, _NAME)
     return (
-        f"{name}: not finite" if one.found.share is None else f"{name}: {min(1.0, one.found.share):.0%} of the excess"
+        f"{name}: not finite"
+        if episode.found.share is None
+        else f"{name}: {min(1.0, episode.found.share):.0%} of the excess"
     )

@@ -170,12 +170,12 @@ def _drift(found: TrainedOn) -> Table:
     )
 
 
-def _drift_row(one: TokenDrift) -> Row:
-    tone: Tone = "bad" if one.mark == "beyond" else "warn" if one.mark == "unknown" else ""
+def _drift_row(drift: TokenDrift) -> Row:
+    tone: Tone = "bad" if drift.mark == "beyond" else "warn" if drift.mark == "unknown" else ""
     return (
-        Cell(text=Name(one.source) if one.source else "all", tone=tone),
-        *(_short(value) for value in (one.kl, one.kl_bias, one.kl_bias_high, one.js)),
-        _MARKS[one.mark],
+        Cell(text=Name(drift.source) if drift.source else "all", tone=tone),
+        *(_short(value) for value in (drift.kl, drift.kl_bias, drift.kl_bias_high, drift.js)),
+        _MARKS[drift.mark],
     )
 
 
@@ -234,11 +234,11 @@ def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:
         yield from _times_pairs(found.times)
 
 
-def _held_out(one: HeldOut) -> Iterator[tuple[Line, Line]]:
-    known = [point for point in one.points if point.train_val_gap is not None]
+def _held_out(out: HeldOut) -> Iterator[tuple[Line, Line]]:
+    known = [point for point in out.points if point.train_val_gap is not None]
     if known:
         newest = known[-1]
-        name: Line = say("gap to {}", Name(one.name)) if one.name else "train_val_gap"
+        name: Line = say("gap to {}", Name(out.name)) if out.name else "train_val_gap"
         yield name, f"{newest.train_val_gap:+.3f} nats/token at step {newest.step:,}"
 
 
@@ -262,10 +262,10 @@ def _point(text: Line, section: str, tone: str = "warn") -> Point:
     return Point(text=text, tone="bad" if tone == "bad" else "warn", section=section)
 
 
-def _part(one: SourceTrained | LanguageTrained) -> Line:
-    if one.low is None or one.high is None:
-        return share(one.share)
-    return say("{} ({})", share(one.share), Interval(one.low, one.high))
+def _part(trained: SourceTrained | LanguageTrained) -> Line:
+    if trained.low is None or trained.high is None:
+        return share(trained.share)
+    return say("{} ({})", share(trained.share), Interval(trained.low, trained.high))
 
 
 def _times(value: float | None) -> str:

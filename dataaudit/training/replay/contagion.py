@@ -355,5 +355,5 @@ class _Course:
         return f"{words}; the optimizer, the learning rate or the random numbers differ"
 
 
-def _same(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
+def _same(item: float, other: float) -> bool:
+    return item == other or (math.isnan(item) and math.isnan(other))

@@ -180,18 +180,18 @@ def _looked_at(
         )
 
 
-def _documents(data: Data, documents: Candidates, one: _Named) -> Ints:
+def _documents(data: Data, documents: Candidates, item: _Named) -> Ints:
     """Return the documents of a unit, those of shards with equal bytes with them."""
-    inside = data.twins[documents.shard] == one.shard
-    if one.first_row is not None:
-        inside &= documents.row // data.log.run.block_rows == one.first_row // data.log.run.block_rows
+    inside = data.twins[documents.shard] == item.shard
+    if item.first_row is not None:
+        inside &= documents.row // data.log.run.block_rows == item.first_row // data.log.run.block_rows
     return np.flatnonzero(inside)
 
 
-def _unit(data: Data, one: _Named) -> dict[str, Any]:
+def _unit(data: Data, item: _Named) -> dict[str, Any]:
     rows = data.log.run.block_rows
-    last = None if one.first_row is None else min(one.first_row + rows, int(data.rows[one.shard])) - 1
-    return {"name": data.names[one.shard], "shard": one.shard, "first_row": one.first_row, "last_row": last}
+    last = None if item.first_row is None else min(item.first_row + rows, int(data.rows[item.shard])) - 1
+    return {"name": data.names[item.shard], "shard": item.shard, "first_row": item.first_row, "last_row": last}
 
 
 def _episode_of(episodes: Sequence[Episode], replay: Replay, suspects: Ints, before: int) -> tuple[int, int] | None:
@@ -253,8 +253,8 @@ def _place(unit: Unit) -> dict[str, Any]:
     return unit.model_dump(include={"name", "shard", "first_row", "last_row"})
 
 
-def _by_direct(one: Suspect) -> Proposal | None:
-    held = one.direct
+def _by_direct(suspect: Suspect) -> Proposal | None:
+    held = suspect.direct
     if held.outcome != "outlier_data" or held.effect is None or held.interval is None or held.p is None:
         return None
     low, high = held.interval
@@ -262,16 +262,16 @@ def _by_direct(one: Suspect) -> Proposal | None:
     note = (
         f"Scored before it was read, at checkpoints {', '.join(map(str, held.checkpoints))}: {held.effect:+.3f}"
         f" ({low:+.3f} to {high:+.3f}) nats/token beside {held.units} matched controls, {held.documents} documents; p"
-        f" {held.p:.2g}, named by {one.named_by} among {held.among}."
+        f" {held.p:.2g}, named by {suspect.named_by} among {held.among}."
     )
-    if one.contagion is not None:
-        note += f" Contagion: {one.contagion.outcome}."
+    if suspect.contagion is not None:
+        note += f" Contagion: {suspect.contagion.outcome}."
     numbers: dict[str, Any] = {"value": held.effect, "judged": judged, "limit": held.alpha}
-    return Proposal(**_place(one), because="outlier_data", metric="replay_direct", note=note, **numbers)
+    return Proposal(**_place(suspect), because="outlier_data", metric="replay_direct", note=note, **numbers)
 
 
-def _by_contagion(one: Suspect) -> Proposal | None:
-    held = one.contagion
+def _by_contagion(suspect: Suspect) -> Proposal | None:
+    held = suspect.contagion
     if held is None or held.outcome != "data_intrinsic":
         return None
     arms = {each.arm: each for each in held.arms}
@@ -283,4 +283,4 @@ def _by_contagion(one: Suspect) -> Proposal | None:
         f" {', '.join(map(str, others))} by {rise['C']:.2g} with it, {rise['D']:.2g} with controls."
     )
     numbers: dict[str, Any] = {"value": rise["A"], "judged": rise["A"], "limit": 1.0}
-    return Proposal(**_place(one), because="data_intrinsic", metric="replay_contagion", note=note, **numbers)
+    return Proposal(**_place(suspect), because="data_intrinsic", metric="replay_contagion", note=note, **numbers)

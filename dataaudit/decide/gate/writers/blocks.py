@@ -200,13 +200,13 @@ def rule_blocks(
 def _behind(verdict: Verdict, most: int) -> Table:
     """Return the shards that most rules which stop the release sit in."""
 
-    def row(one: ShardBehind) -> Row:
-        new = ", changed since the baseline" if one.changed else ", new since the baseline" if one.fresh else ""
-        named: list[Line] = [_name(rule) for rule in one.rules[:_RULES]]
-        if len(one.rules) > _RULES:
-            named.append(f"{len(one.rules) - _RULES:,} more")
-        weight = f"{one.weight:.2f}" if one.weight >= 0.005 else "<0.01"
-        return _name(words.name(one.uri)), len(one.rules), weight, say("{}{}", join(", ", named), new)
+    def row(behind: ShardBehind) -> Row:
+        new = ", changed since the baseline" if behind.changed else ", new since the baseline" if behind.fresh else ""
+        named: list[Line] = [_name(rule) for rule in behind.rules[:_RULES]]
+        if len(behind.rules) > _RULES:
+            named.append(f"{len(behind.rules) - _RULES:,} more")
+        weight = f"{behind.weight:.2f}" if behind.weight >= 0.005 else "<0.01"
+        return _name(words.name(behind.uri)), len(behind.rules), weight, say("{}{}", join(", ", named), new)
 
     return Table(
         title="Shards behind this",
@@ -275,13 +275,13 @@ def _waivers(verdict: Verdict, most: int) -> Table:
         if case.waived
     }
 
-    def row(one: WaiverResult) -> Row:
-        waiver, late = one.waiver, one.state in {WaiverState.EXPIRED, WaiverState.EXCEEDED}
+    def row(result: WaiverResult) -> Row:
+        waiver, late = result.waiver, result.state in {WaiverState.EXPIRED, WaiverState.EXCEEDED}
         ceiling = "" if waiver.up_to is None else f", up to {number(waiver.up_to)}"
         last = Name(waiver.expires.isoformat() + ceiling)
         told = (_written(waiver.owner, 200), _written(waiver.reason), last)
         name, covers = _name(waiver.rule), _told(covered.get(waiver.fingerprint, ""))
-        return toned(str(one.state), "bad", when=late), name, Name(waiver.fingerprint), *told, covers
+        return toned(str(result.state), "bad", when=late), name, Name(waiver.fingerprint), *told, covers
 
     return Table(
         title="Waivers",

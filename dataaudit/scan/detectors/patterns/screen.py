@@ -101,10 +101,10 @@ class PatternScreen:
                 digests += [self._digest(key, document, match) for match in kept]
         return self._batch(found, truncated, digests if key is not None else None)
 
-    def _digest(self, key: bytes, document: memoryview, one: Found) -> bytes:
-        entity = self.registry.entities[one.code]
+    def _digest(self, key: bytes, document: memoryview, found: Found) -> bytes:
+        entity = self.registry.entities[found.code]
         # The space stands for what came before, on which it depends whether %2B is a sign.
-        text = Folded(b" " + bytes(document[one.start : one.end])).text[1:]
+        text = Folded(b" " + bytes(document[found.start : found.end])).text[1:]
         return keyed_digest(key, entity.name, text, entity.normal)
 
     def _batch(
@@ -196,21 +196,21 @@ class _Surroundings:
             self._seen[place] = first, last, self._words.near(first, last) if words else frozenset()
         return self._seen[place]
 
-    def speaks(self, one: _Ready, start: int, end: int) -> bool:
+    def speaks(self, ready: _Ready, start: int, end: int) -> bool:
         """Return whether a context word lies near or inside a stretch: without one, no match in it can have any."""
-        behind, ahead = one.entity.window
+        behind, ahead = ready.entity.window
         size = end - start
-        return one.code in self.look(end, start, behind + size, ahead + size)[2]
+        return ready.code in self.look(end, start, behind + size, ahead + size)[2]
 
 
-def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundings) -> Found | None:
+def _judge(ready: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundings) -> Found | None:
     """Return what a match of a rule's regex is, None when it is nothing."""
-    start, end = match.span("value") if one.has_value else match.span()
+    start, end = match.span("value") if ready.has_value else match.span()
     if start < 0 or end <= start or end - start > MAX_MATCH_BYTES:
         return None
-    before, after, speaking = around.look(start, end, *one.entity.window, words=bool(one.entity.context))
-    near = one.code in speaking
-    if one.needs_context and not near:
+    before, after, speaking = around.look(start, end, *ready.entity.window, words=bool(ready.entity.context))
+    near = ready.code in speaking
+    if ready.needs_context and not near:
         return None
     candidate = Candidate(
         text=text[start:end].decode("latin-1"),
@@ -218,30 +218,30 @@ def _judge(one: _Ready, text: bytes, match: re.Match[bytes], around: _Surroundin
         after=after,
         context=near,
         groups={name: group.decode("latin-1") for name, group in match.groupdict().items() if group is not None}
-        if one.regex.groupindex
+        if ready.regex.groupindex
         else {},
     )
-    if near and one.label is not None and not _holds(one.label, candidate):
-        if one.needs_context:
+    if near and ready.label is not None and not _holds(ready.label, candidate):
+        if ready.needs_context:
             return None
         near, candidate = False, replace(candidate, context=False)
     evidence = Evidence.FORM
-    for validator in one.validators:
+    for validator in ready.validators:
         said = _said(validator, candidate)
         if said is Evidence.REJECTED:
             return None
         evidence = max(evidence, said)
-    tier = one.rule.tiers.tier(one.rule.passes or evidence, near)
+    tier = ready.rule.tiers.tier(ready.rule.passes or evidence, near)
     if tier is None:
         return None
-    reserved = one.reserved is not None and _holds(one.reserved, candidate)
+    reserved = ready.reserved is not None and _holds(ready.reserved, candidate)
     return Found(
         start=start,
         end=end,
-        code=one.code,
-        rule=one.index,
+        code=ready.code,
+        rule=ready.index,
         tier=int(tier),
-        score=one.entity.scores[tier],
+        score=ready.entity.scores[tier],
         reserved=reserved,
     )
 

@@ -243,8 +243,8 @@ def is_generated(value: str, *, explicit: bool = False) -> bool:
     )
 
 
-def _differ(one: str, other: str) -> bool:
-    return (one.isdigit(), one.isupper()) != (other.isdigit(), other.isupper())
+def _differ(name: str, other: str) -> bool:
+    return (name.isdigit(), name.isupper()) != (other.isdigit(), other.isupper())
 
 
 def assigned(candidate: Candidate) -> Evidence:
