@@ -134,7 +134,7 @@ def main():
     print(
         "rooms                     " + ", ".join(f"{room} {rooms[room]}/{size:,}" for room, size in sizes.most_common())
     )
-    words = Counter(word for module in modules for word in re.findall(r"[a-z]+", module.text.replace("_", " ")))
+    words = Counter(word for module in modules for word in re.findall(r"\b[a-z]+\b", module.text.replace("_", " ")))
     print("words                     " + ", ".join(f"{word} {words[word]:,}" for word in WORDS))
 
 
