@@ -115,6 +115,6 @@ def test_the_page_names_all_there_is():
 
 
 def test_the_top_of_the_package_has_every_name():
-    """``dataaudit.NAME`` for each name of ``dataaudit.api``."""
-    assert sorted(dataaudit.__all__) == sorted(["__version__", *api.__all__])
+    """``dataaudit.NAME`` for each name of ``dataaudit.api``, and for the errors that callers catch."""
+    assert sorted(dataaudit.__all__) == sorted(["__version__", "ConfigError", "DataAuditError", *api.__all__])
     assert dir(dataaudit) == sorted(dataaudit.__all__)

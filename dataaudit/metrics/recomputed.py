@@ -70,7 +70,13 @@ class ManifestTables:
         """Read nothing yet."""
         self.manifest = manifest
         self._rows: dict[str, pa.Table] = {}
-        self._records: dict[str, MetricRows] = {}
+        self._made: dict[tuple[Any, ...], Any] = {}
+
+    def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        """Return what is made of tables, the same for each check that asks for it by a key."""
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
 
     def rows(self, name: str) -> pa.Table:
         """Return a table: ``planned`` are all shards, ``shards`` those that were read, ``shards.x`` items of a list.
@@ -105,9 +111,10 @@ class ManifestTables:
 
     def records(self, metric: str, stat: str, shape: Shape, scope: Mapping[str, str]) -> MetricRows:
         """Return the records of a statistic whose scopes have the fields of a shape, and those of a scope."""
-        if metric not in self._records:
-            self._records[metric] = self.manifest.metric_rows().where(metric=metric)
-        return self._records[metric].where(stat=stat, **scope).shaped(*shape, *scope)
+        own = self.once((metric,), lambda: self.manifest.metric_rows().where(metric=metric))
+        of_stat = self.once((metric, stat, *scope.items()), lambda: own.where(stat=stat, **scope))
+        records: MetricRows = of_stat.shaped(*shape, *scope)
+        return records
 
 
 def _by_kind(findings: pa.Table) -> pa.Table:
@@ -144,8 +151,18 @@ class Number:
 
     def __call__(self, tables: ManifestTables, shape: Shape) -> Numbers:
         """Return the numbers of groups that have rows."""
+        where = (self.table, str(self.where))
+        numbers: Numbers = tables.once(
+            (*where, self.column, self.distinct, shape),
+            lambda: self._counted(tables.once(where, lambda: self._rows(tables)), shape),
+        )
+        return numbers
+
+    def _rows(self, tables: ManifestTables) -> pa.Table:
         rows = tables.rows(self.table)
-        rows = rows if self.where is None else rows.filter(self.where)
+        return rows if self.where is None else rows.filter(self.where)
+
+    def _counted(self, rows: pa.Table, shape: Shape) -> Numbers:
         if self.distinct:
             rows = rows.group_by([*dict.fromkeys((*shape, *self.distinct))]).aggregate([])
         if isinstance(self.column, str):

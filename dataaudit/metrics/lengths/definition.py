@@ -41,19 +41,22 @@ def _at_rank(percent: int, edge: str) -> Quantity:
     """Return an edge of the bucket that the document of a rank is in."""
 
     def found(tables: ManifestTables, shape: Shape) -> Numbers:
-        groups: dict[tuple[str, ...], list[tuple[int, int]]] = {}
-        rows = tables.rows("lengths").sort_by("low")
-        columns = (rows[name].to_pylist() for name in (edge, "documents", *shape))
-        for value, documents, *key in zip(*columns, strict=True):
-            groups.setdefault(tuple(key), []).append((value, documents))
-        return {key: _value_at(own, percent) for key, own in groups.items()}
+        groups = tables.once(("buckets", edge, shape), lambda: _buckets(tables, edge, shape))
+        return {key: values[bisect_left(sums, max(1, -(-percent * sums[-1] // 100)))] for key, values, sums in groups}
 
     return found
 
 
-def _value_at(rows: list[tuple[int, int]], percent: int) -> int:
-    sums = [*accumulate(documents for _, documents in rows)]
-    return rows[bisect_left(sums, max(1, -(-percent * sums[-1] // 100)))][0]
+def _buckets(tables: ManifestTables, edge: str, shape: Shape) -> list[tuple[tuple[str, ...], list[int], list[int]]]:
+    """Return the buckets of each group, ascending: an edge of each, and the documents up to it."""
+    groups: dict[tuple[str, ...], tuple[list[int], list[int]]] = {}
+    rows = tables.rows("lengths").sort_by("low")
+    columns = (rows[name].to_pylist() for name in (edge, "documents", *shape))
+    for value, documents, *key in zip(*columns, strict=True):
+        values, counts = groups.setdefault(tuple(key), ([], []))
+        values.append(value)
+        counts.append(documents)
+    return [(key, values, [*accumulate(counts)]) for key, (values, counts) in groups.items()]
 
 
 FAMILY = Family(
