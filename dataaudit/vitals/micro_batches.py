@@ -121,8 +121,8 @@ class NoiseScale:
 
     def update(self, g2: torch.Tensor, s: torch.Tensor) -> None:
         """Take in a step's estimates, scalars of :func:`signal_and_noise`; nothing waits for the device."""
-        item = torch.ones_like(g2)
-        seen = torch.stack([item, item * (1 - self.decay), g2, s, g2 * g2, g2 * s, s * s]).to(self._state)
+        ones = torch.ones_like(g2)
+        seen = torch.stack([ones, ones * (1 - self.decay), g2, s, g2 * g2, g2 * s, s * s]).to(self._state)
         moved = self._decays * self._state + (1 - self.decay) * seen
         self._state.copy_(torch.where(seen.isfinite().all(), moved, self._state))
 

@@ -229,7 +229,7 @@ class Weights:
         self.ends = any(id(item) in last for _, own in self.groups for item in own)
         """Whether the last norm's gradient, which comes before those of the layers, is looked at by itself."""
         after = [
-            [item for own in self._owned(number) for item in own if id(optimizer) in last]
+            [item for own in self._owned(number) for item in own if id(item) in last]
             for number in range(len(optimizers))
         ]
         self._finite = [
