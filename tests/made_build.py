@@ -12,11 +12,11 @@ from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
 from dataaudit.engine.gather import GatheredShard
+from dataaudit.engine.manifest_tables import NOTHING_BESIDE, shard_row
 from dataaudit.engine.plan import plan_shard, stage_identity
 from dataaudit.engine.planned import Plan, ShardList, missing_units
 from dataaudit.engine.summing import Sums
 from dataaudit.engine.surveying import survey
-from dataaudit.engine.tables import NOTHING_BESIDE, shard_row
 from dataaudit.engine.units import READING, Probe, finish
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES

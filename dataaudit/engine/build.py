@@ -19,8 +19,8 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.exclusions import Holding, check_documents, check_splits
 from dataaudit.engine.gather import GatheredShard, GatheredShards
-from dataaudit.engine.holding import Holding, check_documents, check_splits
 from dataaudit.engine.job import (
     BuildOptions,
     BuildResult,
@@ -36,6 +36,7 @@ from dataaudit.engine.job import (
     unused_kernels,
 )
 from dataaudit.engine.linking import Gathered, LinkContext, PartsLostError, run_link_steps
+from dataaudit.engine.manifest_tables import Setting
 from dataaudit.engine.plan import PlannedShard, decisive_values, plan_shard, stage_identity
 from dataaudit.engine.planned import Plan, ShardList, missing_units
 from dataaudit.engine.probing import Probed, StatIndex, probe_shards, resolve_columns
@@ -47,7 +48,6 @@ from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.summing import Summing, run_sums
 from dataaudit.engine.surveying import survey
-from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import Outcome, Runner, ScanSettings
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
@@ -303,7 +303,7 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
 def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, notes: list[str]) -> Iterator[Runner]:
     """Start what the user asked for, and stop on leaving what was started."""
     if choice.in_process:
-        from dataaudit.engine.process_runner import open_process
+        from dataaudit.engine.local_runner import open_process
 
         with open_process(choice, state, unit_seconds=unit_seconds, notes=notes) as here:
             yield here

@@ -16,7 +16,7 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.decide.quarantine.list import Quarantine
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.holding import Holding
+from dataaudit.engine.exclusions import Holding
 from dataaudit.engine.planned import ShardList
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.state_folder import own_folder

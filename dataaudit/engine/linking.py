@@ -25,11 +25,11 @@ from dataaudit.config import AuditConfig
 from dataaudit.engine.gather import Damage, GatheredShard, GatheredShards
 from dataaudit.engine.job import Job
 from dataaudit.engine.joins import run_join
+from dataaudit.engine.manifest_tables import Setting
 from dataaudit.engine.packs import Item
 from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import IPC_OPTIONS, PartialStore, entry_item
-from dataaudit.engine.tables import Setting
 from dataaudit.engine.units import WANTED, Outcome, Runner, ScanSettings, SecondPassUnit, task_kind
 from dataaudit.engine.work import Again
 from dataaudit.manifest.canonical import digest_json

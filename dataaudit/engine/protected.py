@@ -21,8 +21,8 @@ from dataaudit import __version__
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError
 from dataaudit.config import AuditConfig
+from dataaudit.engine.exclusions import Holding
 from dataaudit.engine.gather import Damage
-from dataaudit.engine.holding import Holding
 from dataaudit.engine.plan import PlannedPart, PlannedShard, library_versions, plan_shard
 from dataaudit.engine.planned import ShardList
 from dataaudit.engine.probing import Probed

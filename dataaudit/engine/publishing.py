@@ -18,8 +18,7 @@ from dataaudit.base.errors import ExitCode, NothingEvaluated
 from dataaudit.base.redact import without_secrets
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.linking import Gathered, result_folders, result_tables
-from dataaudit.engine.plan import library_versions
-from dataaudit.engine.tables import (
+from dataaudit.engine.manifest_tables import (
     Ledger,
     Setting,
     headline,
@@ -27,6 +26,7 @@ from dataaudit.engine.tables import (
     source_tables,
     totals,
 )
+from dataaudit.engine.plan import library_versions
 from dataaudit.manifest.core import (
     Core,
     CountedBy,

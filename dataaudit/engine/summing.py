@@ -28,9 +28,9 @@ from dataaudit.base.process import give_memory_back, release_arrow
 from dataaudit.engine.disk_columns import RowWriter
 from dataaudit.engine.gather import Damage, GatheredShards, Missing, fold_partial, merge_parts
 from dataaudit.engine.joins import ListedUnit, addresses, run_listed
+from dataaudit.engine.manifest_tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.store import Entry, PartialStore
-from dataaudit.engine.tables import SHARDS, Setting, shard_row, stage_columns
 from dataaudit.engine.units import Outcome, Runner
 from dataaudit.engine.work import as_value
 from dataaudit.manifest.canonical import list_items

@@ -21,7 +21,7 @@ from dataaudit.base.errors import Guarded, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.attribution.predicted_losses import Segments
-from dataaudit.training.attribution.scan import StepDetector
+from dataaudit.training.attribution.step_detector import StepDetector
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
 from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong

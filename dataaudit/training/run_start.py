@@ -22,7 +22,7 @@ from dataaudit.base.yamlfile import nearest
 from dataaudit.runlog.format import RUN_FILE, RunFile
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import create_run, supersede_ranks
-from dataaudit.training.attribution.scan import StepDetector
+from dataaudit.training.attribution.step_detector import StepDetector
 from dataaudit.training.corpus import Corpus
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ Two layers look at the values of every step.
 - *Always on*, from the first step: rules without a baseline, thresholds of the literature, and a learning rate that
   leaves its schedule (always.py).
 - *Calibrated*, once enough is known: each series against its own past and what the loop knows (surprise.py), or
-  against a baseline that was given (deviations.py), shares and counts against their own law (shares.py); at a stated
+  against a given baseline (:class:`Deviations`), shares and counts against their own law (shares.py); at a stated
   rate of false alarms of all together.
 
 An alarm is raised once, and again after its series came back. A *warning* says that a value passed a threshold of the

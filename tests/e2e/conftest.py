@@ -11,7 +11,7 @@ import pytest
 from corpus import CONFIG, write_corpus
 from running import build
 
-from dataaudit.engine import process_runner, sandbox
+from dataaudit.engine import local_runner, sandbox
 from dataaudit.engine.sandbox import ONE_THREAD
 from dataaudit.scan import annotators
 
@@ -57,7 +57,7 @@ def _one_child_for_many_builds():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sandbox, "_warm_child", warm)
-        patch.setattr(process_runner, "end_child", lambda: None)
+        patch.setattr(local_runner, "end_child", lambda: None)
         yield
     sandbox.end_child()
 

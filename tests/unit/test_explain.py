@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from dataaudit import explain
 from dataaudit.cli import main
 from dataaudit.decide.diff import words
-from dataaudit.decide.gate.numbers import REASONS
+from dataaudit.decide.gate.number_texts import REASONS
 from dataaudit.decide.gate.policy import Policy, Rule, Waiver
 from dataaudit.metrics import shown as meanings
 from dataaudit.metrics.registry import METRICS

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.text import plural
+from dataaudit.decide.diff.compared_records import COLUMNS, UNREAD, Hidden, Pairs, compare_metrics, match
 from dataaudit.decide.diff.difference import (
     Bump,
     Cause,
@@ -34,7 +35,6 @@ from dataaudit.decide.diff.difference import (
     Side,
 )
 from dataaudit.decide.diff.drifts import drifts, recuts
-from dataaudit.decide.diff.metrics import COLUMNS, UNREAD, Hidden, Pairs, compare_metrics, match
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import core_json
 from dataaudit.manifest.load import Manifest, load_manifest

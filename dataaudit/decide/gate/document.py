@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dataaudit.base.errors import ManifestError
 from dataaudit.base.files import read_regular
-from dataaudit.decide.gate.numbers import discreet
+from dataaudit.decide.gate.number_texts import discreet
 from dataaudit.decide.gate.verdict import RuleResult, Verdict
 
 SCHEMA_NAME: Final = "dataaudit-gate"

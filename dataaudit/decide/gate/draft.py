@@ -24,7 +24,7 @@ from dataaudit.decide.gate.builtin import ready_path
 from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.facts import Facts
 from dataaudit.decide.gate.looked_for import demandable
-from dataaudit.decide.gate.numbers import discreet_ceiling, reason_text
+from dataaudit.decide.gate.number_texts import discreet_ceiling, reason_text
 from dataaudit.decide.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy
 from dataaudit.decide.gate.run import facts_for
 from dataaudit.decide.gate.verdict import Case, RuleResult, State

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dataaudit.base.errors import ManifestMismatch
 from dataaudit.decide.gate.facts import UNREAD_STATES, Facts, read_facts
 from dataaudit.decide.gate.judge import UNREAD
-from dataaudit.decide.gate.numbers import reason_text, shown_count
+from dataaudit.decide.gate.number_texts import reason_text, shown_count
 from dataaudit.decide.gate.policy import Rule
 from dataaudit.decide.gate.verdict import Case, Evidence, ShardBehind, State, Subject, Verdict
 from dataaudit.decide.gate.writers.words import STOPPING, effect_of_case

@@ -15,7 +15,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.facts import Facts, is_in_corpus, record_of
 from dataaudit.decide.gate.judge import EMPTY, MISSING
-from dataaudit.decide.gate.numbers import reason_text
+from dataaudit.decide.gate.number_texts import reason_text
 from dataaudit.decide.gate.policy import Policy, Rule
 from dataaudit.decide.gate.scopes import expected_scopes, is_of_patterns, judged_stats
 from dataaudit.decide.gate.verdict import DEMANDED, LOST, Case, State

@@ -1,7 +1,4 @@
-"""The policy: what a manifest has to keep to be released, as people write it in YAML.
-
-The policies that come with the package, by name.
-"""
+"""The policy: what a manifest has to keep to be released, as people write it in YAML."""
 
 from __future__ import annotations
 

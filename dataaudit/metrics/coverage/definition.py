@@ -27,15 +27,7 @@ from dataaudit.base.render.blocks import (
 from dataaudit.base.render.line import Line, Name, join, say, size
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.tables import HELD_BACK
-from dataaudit.metrics.family import (
-    Broken,
-    Counted,
-    Family,
-    MetricDefinition,
-    ShardStatistic,
-    Tables,
-    statistics,
-)
+from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
 from dataaudit.metrics.recomputed import LOST, Follows, Number, held_back, of_shard, total
 from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of, reason_text
 from dataaudit.metrics.volume.facts import UNREAD, LostShard, Overview, lost_shards, overview

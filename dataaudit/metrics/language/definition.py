@@ -19,13 +19,7 @@ from dataaudit.base.render.line import Interval, Line, Name, say, share, size
 from dataaudit.manifest.core import DetectorRecord
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
-from dataaudit.metrics.family import (
-    LANGUAGE_DETECTION,
-    Family,
-    MetricDefinition,
-    ShardStatistic,
-    statistics,
-)
+from dataaudit.metrics.family import LANGUAGE_DETECTION, Family, MetricDefinition, ShardStatistic, statistics
 from dataaudit.metrics.peers import COLUMN, unusual_language_shares
 from dataaudit.metrics.recomputed import (
     BY_SOURCE,

@@ -15,14 +15,7 @@ from dataaudit.base.render.blocks import Block, Prose, Row, Section, Table, name
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.family import (
-    SOURCES,
-    Family,
-    MetricDefinition,
-    ShardColumn,
-    ShardStatistic,
-    statistics,
-)
+from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
 from dataaudit.metrics.overlap.evidence import ShardNames
 from dataaudit.metrics.recomputed import Agrees, Follows, ManifestTables, Number, Numbers, Shape, product
 from dataaudit.metrics.records import repeated_spans

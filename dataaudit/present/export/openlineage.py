@@ -18,7 +18,7 @@ from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import require
 from dataaudit.base.render.result import Written
 from dataaudit.decide.gate.document import read_verdict
-from dataaudit.decide.gate.numbers import numbers, with_unit
+from dataaudit.decide.gate.number_texts import numbers, with_unit
 from dataaudit.decide.gate.verdict import Case, RuleResult, State, Verdict
 from dataaudit.manifest.core import PROGRAM, manifest_uri
 from dataaudit.manifest.load import Manifest

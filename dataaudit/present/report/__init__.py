@@ -1,1 +1,1 @@
-"""What people read: tables in the terminal, made from a manifest and nothing else."""
+"""What people read of a manifest: the screen of `show`, `inspect`, and the HTML report."""

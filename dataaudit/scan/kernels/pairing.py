@@ -2,7 +2,7 @@
 
 Which documents were seen before: one sort of 128-bit keys.
 
-Pairs of documents that share a bucket: every two of a small one; those of a large one are in :mod:`.crowds`.
+Pairs of documents that share a bucket: every two of a small one; of a large one those whose signatures agree most.
 
 Pairs of the documents of a large bucket: those whose signatures agree most.
 

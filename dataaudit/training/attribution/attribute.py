@@ -22,7 +22,7 @@ from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.peers import COLUMNS, Peers, robust
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.attribution import scan
+from dataaudit.training.attribution import step_detector
 from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, ranks_at, series_of
 from dataaudit.training.attribution.evidence import (
     collapse_of,
@@ -473,8 +473,10 @@ def detector_of(judged: Judged) -> Detector:
         k=judged.last_k,
         by="composition" if judged.composed else "loss",
         composed=judged.composed,
-        visible=tuple(Visible(steps=a, rise=round(b, 9)) for a, b in zip(scan.SCALES, judged.visible, strict=False)),
-        rate=scan.RATE if judged.composed else RATE,
+        visible=tuple(
+            Visible(steps=a, rise=round(b, 9)) for a, b in zip(step_detector.SCALES, judged.visible, strict=False)
+        ),
+        rate=step_detector.RATE if judged.composed else RATE,
         healthy=judged.past,
         above=above,
         below=below,

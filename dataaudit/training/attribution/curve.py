@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from dataaudit.base.statistics import AlarmRate, Floats, Ints, Mask
 from dataaudit.runlog.reader import RunLog
 from dataaudit.training.attribution.predicted_losses import Segments
-from dataaudit.training.attribution.scan import StepDetector
 from dataaudit.training.attribution.spikes import GAP, SpikeDetector, Verdict
+from dataaudit.training.attribution.step_detector import StepDetector
 
 LAG = 256
 """Newest steps that a rank may not have written yet though others have: as many are written at once."""

@@ -45,7 +45,7 @@ from dataaudit.training.attribution.findings import (
 )
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import beside
-from dataaudit.training.attribution.scan import YOUNG
+from dataaudit.training.attribution.step_detector import YOUNG
 from dataaudit.training.pages.evidence_blocks import evidence_blocks, proposed, replay_blocks
 from dataaudit.training.pages.run_blocks import run_blocks
 

@@ -14,13 +14,13 @@ from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_o
 from dataaudit.base.process import release_arrow
 from dataaudit.engine import packs as packs_module
 from dataaudit.engine import packs as sorted_rows
+from dataaudit.engine.manifest_tables import SHARDS
 from dataaudit.engine.packs import Packs
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.planned import Plan, missing_units
 from dataaudit.engine.store import PartialStore, entry_item, rows_item
 from dataaudit.engine.summing import TableWriter
 from dataaudit.engine.surveying import survey
-from dataaudit.engine.tables import SHARDS
 from dataaudit.engine.units import READING
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table

@@ -11,7 +11,7 @@ from lanes import examples
 from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard, summed
 
 from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.tables import (
+from dataaudit.engine.manifest_tables import (
     Ledger,
     headline,
     metric_records,

@@ -18,11 +18,11 @@ import pytest
 
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.engine import dask_runner
-from dataaudit.engine import process_runner as module
+from dataaudit.engine import local_runner as module
 from dataaudit.engine.build import open_runner
 from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.local_runner import open_process
 from dataaudit.engine.preflight import terms_of
-from dataaudit.engine.process_runner import open_process
 from dataaudit.engine.sandbox import end_child
 from dataaudit.engine.units import Outcome
 from dataaudit.scan.corpus.loss import Reason
@@ -293,6 +293,6 @@ def test_dask_is_not_needed(tmp_path):
     code = (
         "import sys; sys.modules['dask'] = sys.modules['distributed'] = None\n"
         "from dataaudit.engine.build import build\n"
-        "from dataaudit.engine.process_runner import open_process\n"
+        "from dataaudit.engine.local_runner import open_process\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -15,7 +15,7 @@ import pytest
 from dataaudit.base.errors import ConfigError, CorpusRefused, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.reader import load_run
-from dataaudit.training.attribution.scan import StepDetector
+from dataaudit.training.attribution.step_detector import StepDetector
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.monitor import TrainingMonitor
 from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, START, TARGETS, PackedDocuments, empty_tags

@@ -27,7 +27,7 @@ from dataaudit.base.render.blocks import words as word_columns
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.base.render.terminal import render
 from dataaudit.base.text import plural
-from dataaudit.decide.gate.numbers import number, numbers, with_unit
+from dataaudit.decide.gate.number_texts import number, numbers, with_unit
 from dataaudit.decide.gate.policy import Rule
 from dataaudit.decide.gate.verdict import (
     ORDER,

@@ -19,7 +19,7 @@ from itertools import islice
 from dataaudit.base.errors import ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
-from dataaudit.decide.gate.numbers import Numbers, evidence_count, number, numbers, reason_text, with_unit
+from dataaudit.decide.gate.number_texts import Numbers, evidence_count, number, numbers, reason_text, with_unit
 from dataaudit.decide.gate.policy import COVERAGE, Rule
 from dataaudit.decide.gate.verdict import BINDING, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 

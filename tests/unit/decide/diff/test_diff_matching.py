@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
+from dataaudit.decide.diff.compared_records import COLUMNS, match
 from dataaudit.decide.diff.difference import ShardChangeKind
-from dataaudit.decide.diff.metrics import COLUMNS, match
 from dataaudit.manifest.tables import TABLES
 
 MIRROR = {

@@ -7,7 +7,7 @@ import math
 import pytest
 from made_verdict import case, mixed, rule
 
-from dataaudit.decide.gate.numbers import FEW_DOCUMENTS, discreet, evidence_count, number, numbers, with_unit
+from dataaudit.decide.gate.number_texts import FEW_DOCUMENTS, discreet, evidence_count, number, numbers, with_unit
 from dataaudit.decide.gate.verdict import Evidence, State
 from dataaudit.decide.gate.writers import words
 from dataaudit.manifest.metric import Scope

@@ -12,7 +12,7 @@ from made_facts import rule
 from dataaudit.base.errors import ConfigError
 from dataaudit.decide.gate import builtin
 from dataaudit.decide.gate.builtin import policy_path
-from dataaudit.decide.gate.numbers import REASONS, reason_text
+from dataaudit.decide.gate.number_texts import REASONS, reason_text
 from dataaudit.decide.gate.policy import parse_policy
 from dataaudit.decide.gate.run import policy_of
 from dataaudit.decide.gate.scopes import SHARD_STATISTICS, rule_problems
