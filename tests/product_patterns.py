@@ -12,8 +12,8 @@ from pathlib import Path
 from dataaudit.scan.detectors.content import shipped_patterns
 from dataaudit.scan.detectors.patterns.written import full_regex
 
-PACKAGES = ("annotators", "corpus", "detectors", "kernels", "link", "metrics", "samples", "stages")
-"""What sees documents."""
+PACKAGES = ("scan", "metrics")
+"""What sees documents, beside the samples."""
 AT_START = {"match", "fullmatch"}
 """Methods that try one place alone."""
 
@@ -31,15 +31,16 @@ def patterns_of_modules():
     found = {}
     for package in PACKAGES:
         root = importlib.import_module(f"dataaudit.{package}")
-        for listed in pkgutil.walk_packages(root.__path__, f"{root.__name__}."):
-            module = importlib.import_module(listed.name)
+        names = [listed.name for listed in pkgutil.walk_packages(root.__path__, f"{root.__name__}.")]
+        for name_of_module in [*names, "dataaudit.engine.samples"]:
+            module = importlib.import_module(name_of_module)
             used = _methods(Path(module.__file__).read_text("utf-8"))
             for name, value in vars(module).items():
                 pattern = getattr(value, "__self__", value)
                 if isinstance(pattern, re.Pattern):
                     methods = used.get(name, set()) | ({value.__name__} if pattern is not value else set())
                     at_start = bool(methods) and methods <= AT_START
-                    found[f"{listed.name.removeprefix('dataaudit.')}.{name}"] = Found(pattern, at_start)
+                    found[f"{name_of_module.removeprefix('dataaudit.')}.{name}"] = Found(pattern, at_start)
     return found
 
 

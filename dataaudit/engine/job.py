@@ -46,10 +46,10 @@ from dataaudit.scan.stages.partial import Reference
 
 STATE_FOLDER = ".dataaudit"
 _KERNELS = {
-    "encoding_faults": ("fault_decoders", "fault_escapes", "fault_invisible", "fault_markup", "faults"),
+    "encoding_faults": ("fault_decoders", "fault_escapes", "fault_markup", "faults"),
     "filters": ("filters",),
-    "near_dup": ("crowds", "minhash", "pairing"),
-    "overlap": ("items", "markup", "nearest", "ngrams", "overlap"),
+    "near_dup": ("minhash", "pairing"),
+    "overlap": ("items", "markup", "ngrams", "overlap"),
     "repeats": ("winnow",),
     "toxicity": ("toxic", "toxic_features"),
 }

@@ -40,14 +40,14 @@ def worst(found, letters=LETTERS):
 
 
 SHORT = {
-    "detectors.pii.contacts._ID_BEFORE": 64,
-    "detectors.pii.contacts._ID_PART": MAX_LOCAL,
-    "detectors.pii.contacts._LOGIN": 64,
-    **{f"detectors.pii.labels.{name}": 72 for name in ("_KEYED", "_BIRTH", "_LICENCE", "_PASSPORT", "_ACCOUNT")},
-    "detectors.secrets.assigned._HEAD": 1024,
-    "detectors.secrets.assigned._PUBLIC": 1100,
-    "detectors.secrets.validators._TEMPLATE": 120,
-    "detectors.secrets.validators._PASSWORD_COMMAND": 200,
+    "scan.detectors.pii.contacts._ID_BEFORE": 64,
+    "scan.detectors.pii.contacts._ID_PART": MAX_LOCAL,
+    "scan.detectors.pii.contacts._LOGIN": 64,
+    **{f"scan.detectors.pii.labels.{name}": 72 for name in ("_KEYED", "_BIRTH", "_LICENCE", "_PASSPORT", "_ACCOUNT")},
+    "scan.detectors.secrets.assigned._HEAD": 1024,
+    "scan.detectors.secrets.assigned._PUBLIC": 1100,
+    "scan.detectors.secrets.validators._TEMPLATE": 120,
+    "scan.detectors.secrets.validators._PASSWORD_COMMAND": 200,
 }
 """Patterns that take more than proportional time, and letters that they are given at most: names and what stands before
 them are cut from a window, values from rules and by ``is_placeholder``; the parts of an address by ``email``."""

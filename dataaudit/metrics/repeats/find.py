@@ -35,7 +35,7 @@ from dataaudit.metrics.repeats.hosts import (
     whole,
 )
 from dataaudit.metrics.repeats.runs import COVERAGE, coverage, file_numbers, is_first, runs_by_file
-from dataaudit.scan.kernels.ngrams import SPAN, Runs, extend_matches
+from dataaudit.scan.kernels.winnow import SPAN, Runs, extend_matches
 from dataaudit.scan.link.joins import Joined
 
 

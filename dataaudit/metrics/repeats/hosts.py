@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.metrics.repeats.runs import is_first
-from dataaudit.scan.kernels.ngrams import SPAN, Runs
+from dataaudit.scan.kernels.winnow import SPAN, Runs
 
 SHARE_KEPT = (95, 100)
 """A span is extended while it has at least this share of its seed's documents and occurrences."""

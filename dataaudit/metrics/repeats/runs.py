@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import ROW_BITS, places_of, rows_of
-from dataaudit.scan.kernels.ngrams import SPAN
+from dataaudit.scan.kernels.winnow import SPAN
 from dataaudit.scan.link.joins import Joined
 from dataaudit.scan.link.keyed import MERGED, each_table, key_matrix, read_keyed
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.scan.annotators import TOKENS, WORDS, num_tokens
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.kernels.ngrams import winnow
+from dataaudit.scan.kernels.winnow import winnow
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group

@@ -33,7 +33,9 @@ def chinese(generator):
 def code(generator):
     """Return lines of this package, in random order; each is one piece."""
     folder = Path(dataaudit.__file__).parent
-    lines = [line for name in ("errors.py", "config.py") for line in (folder / name).read_text("utf-8").splitlines()]
+    lines = [
+        line for name in ("base/errors.py", "config.py") for line in (folder / name).read_text("utf-8").splitlines()
+    ]
     return [line + "\n" for line in generator.sample([line for line in lines if line.strip()], 40)]
 
 

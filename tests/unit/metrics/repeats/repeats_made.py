@@ -46,7 +46,7 @@ from dataaudit.metrics.repeats.windows import (
     link_ranges,
     link_windows,
 )
-from dataaudit.scan.kernels.ngrams import SPAN
+from dataaudit.scan.kernels.winnow import SPAN
 from dataaudit.scan.kernels.words import split_words
 from dataaudit.scan.link.joins import LINK_FILES
 from dataaudit.scan.link.keyed import write_keyed

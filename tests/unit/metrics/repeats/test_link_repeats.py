@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from repeats_made import repeats_of, spell, true_occurrences, true_windows
 
-from dataaudit.scan.kernels.ngrams import SPAN
+from dataaudit.scan.kernels.winnow import SPAN
 
 
 def noise(seed, size):

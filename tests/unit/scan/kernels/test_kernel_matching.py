@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from twins.matching import match_around
 
-from dataaudit.scan.kernels.ngrams import Runs, extend_matches
+from dataaudit.scan.kernels.winnow import Runs, extend_matches
 
 PIECES = st.lists(st.tuples(st.integers(0, 12), st.integers(1, 4)), min_size=1, max_size=8)
 GAPS = st.lists(st.booleans(), min_size=8, max_size=8)

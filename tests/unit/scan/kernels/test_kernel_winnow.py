@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from twins.winnow import fingerprints, sequence_hash
 
-from dataaudit.scan.kernels.ngrams import GRAM, SPAN, WINDOW, sequence_hashes, window_hashes, winnow
+from dataaudit.scan.kernels.winnow import GRAM, SPAN, WINDOW, sequence_hashes, window_hashes, winnow
 
 FEW = st.lists(st.integers(1, 3), max_size=220)
 MANY = st.integers(0, 2**32).flatmap(
