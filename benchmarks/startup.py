@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 _PATTERNS = """import dataaudit.scan.detectors.content as c
-from dataaudit.scan.detectors.patterns import context, database as d, written"""
+from dataaudit.scan.detectors.patterns import context, registry as d, written"""
 _STEPS = {
     "pandas, imported": ("import pyarrow.compute", "import pandas, pyarrow.pandas_compat"),
     "bokeh for a dashboard, imported": ("import distributed", "import distributed.dashboard.scheduler"),

@@ -21,7 +21,7 @@ _PATTERNS = [(b"ab+c", 0), (b"secret", hyperscan.HS_FLAG_CASELESS), (b"[0-9]{3}"
 _TEXT = b"abbc SECRET 1234 abc"
 _CODE = """
 import json, sys
-from dataaudit.scan.detectors.patterns import context, database, screen, written
+from dataaudit.scan.detectors.patterns import context, screen, written
 calls = {"compiled": 0, "parsed": 0, "regexes": 0}
 def counted(module, name, key):
     real = getattr(module, name)
