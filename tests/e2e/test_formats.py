@@ -89,7 +89,7 @@ def test_parts_of_every_format_change_nothing(every_format, whole, tmp_path):
     summary = whole[0]
     cut, _ = build(every_format / "cut.yaml", *workers(2), manifest=tmp_path / "n")
     assert (summary["id"], summary["parts_planned"]) == (cut["id"], 17)
-    assert cut["parts_planned"] > 4 * 17
+    assert cut["parts_planned"] > 3 * 17  # an Arrow stream is one part
     again, _ = build(every_format / "cut.yaml", manifest=tmp_path / "n")
     assert (again["id"], again["parts_scanned"]) == (summary["id"], 0)
 

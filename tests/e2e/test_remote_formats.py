@@ -71,7 +71,7 @@ def test_every_format_has_the_id_in_a_store_that_it_has_on_disk(store, root, tmp
     assert {row["status"] for row in found.table("shards").to_pylist()} == {"ok"}
     assert found.core.totals == expected.core.totals
     assert (far["id"], far["parts_planned"]) == (local["id"], local["parts_planned"])
-    assert local["parts_planned"] > 2 * found.core.totals.shards
+    assert local["parts_planned"] >= 2 * found.core.totals.shards  # an Arrow stream is one part
     uris = [row["uri"] for row in found.table("shards").to_pylist()]
     assert [uri for uri in uris if "saved" in uri] == [f"x/saved/data-0000{number}-of-00002.arrow" for number in (0, 1)]
 
