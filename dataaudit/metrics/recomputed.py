@@ -69,7 +69,6 @@ class ManifestTables:
     def __init__(self, manifest: Manifest) -> None:
         """Read nothing yet."""
         self.manifest = manifest
-        self._rows: dict[str, pa.Table] = {}
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
@@ -84,12 +83,14 @@ class ManifestTables:
         ``found`` are the hits and documents of each shard that patterns found, by entity and tier and, where these are
         empty, of all. Rows that name a shard have its ``split``, its ``status`` and whether it is ``held_out`` too.
         """
-        if name not in self._rows:
-            rows = self._read(name)
-            self._rows[name] = rows.rename_columns([_AS_SCOPE.get(name, {}).get(n, n) for n in rows.column_names])
-        return self._rows[name]
+        rows: pa.Table = self.once(("table", name), lambda: self._read(name))
+        return rows
 
     def _read(self, name: str) -> pa.Table:
+        rows = self._raw(name)
+        return rows.rename_columns([_AS_SCOPE.get(name, {}).get(n, n) for n in rows.column_names])
+
+    def _raw(self, name: str) -> pa.Table:
         column = name.partition(".")[2]
         if column:
             lists = self.rows("shards")[column].combine_chunks()
@@ -111,8 +112,8 @@ class ManifestTables:
 
     def records(self, metric: str, stat: str, shape: Shape, scope: Mapping[str, str]) -> MetricRows:
         """Return the records of a statistic whose scopes have the fields of a shape, and those of a scope."""
-        own = self.once((metric,), lambda: self.manifest.metric_rows().where(metric=metric))
-        of_stat = self.once((metric, stat, *scope.items()), lambda: own.where(stat=stat, **scope))
+        own = self.once(("records", metric), lambda: self.manifest.metric_rows().where(metric=metric))
+        of_stat = self.once(("records", metric, stat, *scope.items()), lambda: own.where(stat=stat, **scope))
         records: MetricRows = of_stat.shaped(*shape, *scope)
         return records
 
@@ -151,9 +152,9 @@ class Number:
 
     def __call__(self, tables: ManifestTables, shape: Shape) -> Numbers:
         """Return the numbers of groups that have rows."""
-        where = (self.table, str(self.where))
+        where = ("rows", self.table, str(self.where))
         numbers: Numbers = tables.once(
-            (*where, self.column, self.distinct, shape),
+            ("number", *where, self.column, self.distinct, shape),
             lambda: self._counted(tables.once(where, lambda: self._rows(tables)), shape),
         )
         return numbers
