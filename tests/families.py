@@ -36,12 +36,10 @@ def parts():
 
 
 def release():
-    """Return the command of each family of a release run: repetitions, scripts of benchmarks, packages, frameworks."""
-    lanes = (ALWAYS, *PARTS)
-    found = {f"whole {lane}": tests_of(lane, WHOLE_RUN) for lane in lanes}
-    found["benchmarks"] = tests_of("benchmarks")
-    found["packages"] = ("make", "dist-check"), {}
-    return found | {name: (("make", f"test-{name}"), {}) for name in FRAMEWORKS}
+    """Return the command of each family of a release run, the short families first."""
+    short = {name: (("make", f"test-{name}"), {}) for name in FRAMEWORKS}
+    short |= {"packages": (("make", "dist-check"), {}), "benchmarks": tests_of("benchmarks")}
+    return short | {f"whole {lane}": tests_of(lane, WHOLE_RUN) for lane in (*PARTS, ALWAYS)}
 
 
 def ran(name, command, variables):
