@@ -109,4 +109,4 @@ def test_the_readme_shows_what_the_program_prints():
 
 def test_the_readme_is_short():
     """A newcomer reads it whole; everything else has a page."""
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 100

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 DEMO, POLICY = ROOT / "manifests/demo", "release-gate"
 SHOW, GATE = "$ dataaudit show demo/manifest", f"$ dataaudit gate demo/manifest --policy {POLICY}"
-LINES = 15
+LINES = 12
 """Lines of ``show`` that stand in the README."""
 
 
