@@ -8,10 +8,12 @@ import functools
 import gc
 import importlib.util
 import os
+import sys
+from importlib.machinery import PathFinder
 
 import pytest
 from hypothesis import HealthCheck, settings
-from lanes import ALWAYS, NEEDS_TORCH, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
+from lanes import ALWAYS, BENCHMARKS, NEEDS_TORCH, PARTS, VARIABLE, chosen, examples, may_have_tests, part_of
 
 from dataaudit import verify
 from dataaudit.decide.gate import policy
@@ -31,9 +33,20 @@ def pytest_configure(config):
     """Choose all tests of files that a command names; compile the kernels before processes share the tests."""
     if config.args_source is config.ArgsSource.ARGS:
         os.environ.setdefault(VARIABLE, ",".join((ALWAYS, *(part for part in PARTS if _has_its_libraries(part)))))
+    if not chosen() & {*NEEDS_TORCH, BENCHMARKS}:
+        sys.meta_path[sys.meta_path.index(PathFinder)] = _WithoutTorch
     if not (hasattr(config, "workerinput") or config.option.collectonly or are_compiled()):
         with contextlib.suppress(OSError):
             compile_all()
+
+
+class _WithoutTorch(PathFinder):
+    """Finds modules as for a newcomer, who has no torch and no judges, wherever the tests run."""
+
+    @classmethod
+    def find_spec(cls, fullname, path=None, target=None):
+        hidden = ("torch", "transformers", "detoxify", "spacy", "presidio_analyzer")
+        return None if fullname.partition(".")[0] in hidden else super().find_spec(fullname, path, target)
 
 
 def _has_its_libraries(part):

@@ -39,7 +39,7 @@ def chosen():
 
 WHOLE = WHOLE_RUN in chosen()
 
-_FILE_MARK = re.compile(rf"^pytestmark = .*\bmark\.({'|'.join(_MARKS)})\b", re.MULTILINE)
+_FILE_MARK = re.compile(rf"^pytestmark = (?:.*|\[\n(?: .*\n)*? .*)\bmark\.({'|'.join(_MARKS)})\b", re.MULTILINE)
 _MARK = re.compile(r"\bmark\.(\w+)")
 _REPEATS = re.compile(r"\b(?:thinned|examples|given|workers)\(")
 

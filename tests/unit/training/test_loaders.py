@@ -14,13 +14,13 @@ from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.training.documents import Documents, byte_encoder
 from dataaudit.training.loaders.collator import TaggedCollator
 from dataaudit.training.loaders.hub import ReplayedStream, tagged_dataset, tagged_stream
-from dataaudit.training.loaders.ranks import mark_repeats, repeats
 from dataaudit.training.loaders.token_tags import tag_tokens, tag_tokens_batched, token_columns
 from dataaudit.training.packing import EPOCH, SHARD, TARGETS, PackedDocuments
 
 torch = pytest.importorskip("torch", reason="batches are torch's")
 datasets = pytest.importorskip("datasets", reason="its data sets are what is tagged")
-from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402 - after the skip
+from dataaudit.training.loaders.ranks import mark_repeats, repeats  # noqa: E402 - after the skip
+from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402
 
 pytestmark = [
     pytest.mark.torch,

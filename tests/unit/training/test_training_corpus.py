@@ -152,6 +152,7 @@ def test_several_encoders_and_shards_that_lack_documents_are_not_the_manifests_u
     assert corpus.tokenizer == corpus.digests["tokenizer"]
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("tokenizer", ["", "bytes"])
 def test_documents_that_are_opened_after_the_log_say_whose_ids_they_are(tmp_path, tokenizer):
     corpus = World(tmp_path).open()
