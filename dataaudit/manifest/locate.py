@@ -172,3 +172,10 @@ def shards_of(places: np.ndarray) -> np.ndarray:
 def rows_of(places: np.ndarray) -> np.ndarray:
     """Return int64[n] rows of places."""
     return places & ((1 << ROW_BITS) - 1)
+
+
+def is_new(*columns: np.ndarray) -> np.ndarray:
+    """Return bool[n]: where a row differs from the row before; the first row does."""
+    new = np.ones(len(columns[0]), dtype=bool)
+    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return new

@@ -1,9 +1,14 @@
-"""The family of near-duplicates: classes, bands, pairs; a second reading; verification; clusters."""
+"""The link step of near-duplicates: candidate pairs, a second reading that verifies them, clusters, a check.
+
+The joins are in :mod:`.candidates` and :mod:`.verification`; here they follow each other, and their results become rows
+of the manifest's tables, records and warnings.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -13,11 +18,15 @@ import pyarrow.compute as pc
 from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric import Metric
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.bands import (
+from dataaudit.metrics.near_dup.candidates import (
+    CANDIDATES,
     CLASS_MEMBERS,
     COUNTS,
     CROWDS,
+    CUT,
+    DROPPED,
     HELD_OUT_CUT,
+    KEYED_CANDIDATES,
     MEMBERS,
     MET,
     MISSED,
@@ -25,40 +34,26 @@ from dataaudit.metrics.near_dup.bands import (
     SKETCHED,
     BandJoin,
     CrowdJoin,
+    PairJoin,
     SketchJoin,
     first_spread,
     link_classes,
     sketch_matrix,
 )
-from dataaudit.metrics.near_dup.clusters import NEAR_COUNTS, Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.records import (
+from dataaudit.metrics.near_dup.clusters import EARLIER, NEAR_COUNTS, Corpus, NearClusters, cluster, filled_table
+from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, reference_metrics
+from dataaudit.metrics.near_dup.reference import BestMatches, collect_signatures, count_matches, match_reference
+from dataaudit.metrics.near_dup.stage import TABLE, NearDup
+from dataaudit.metrics.near_dup.verification import (
+    CHECKS,
     DONE,
     NO_BUCKET,
-    NearCounts,
-    NeighbourJoin,
-    Recall,
-    near_metrics,
-    reference_metrics,
-)
-from dataaudit.metrics.near_dup.reference import (
-    BestMatches,
-    InReference,
-    collect_signatures,
-    count_matches,
-    match_reference,
-)
-from dataaudit.metrics.near_dup.stage import TABLE, NearDup
-from dataaudit.metrics.near_dup.verify import (
-    CANDIDATES,
-    CHECKS,
-    CUT,
-    DROPPED,
-    KEYED_CANDIDATES,
     SEEN,
     VERIFIED,
     NearChecks,
     NearSets,
-    PairJoin,
+    NeighbourJoin,
+    Recall,
     VerifyJoin,
     count_right,
     partition_bits,
@@ -74,35 +69,33 @@ from dataaudit.scan.link.step import (
     SecondPassResult,
     kept_sources,
 )
-from dataaudit.scan.stages.partial import fold_table
+from dataaudit.scan.stages.partial import OTHER, TableShape, group
 
-VOLUME = "volume"
-_TOLD = 5
-"""Sources that are named in warnings, the largest losses first."""
-_SKETCH_WEIGHS = 6
+_MOST_NAMED = 5
+"""Sources named in warnings, the largest losses first."""
+_SKETCH_WEIGHT = 6
 """Bytes of a row with a sketch over those of a row with a band."""
 _MUCH = 0.5
 """Share of a source from which losing it is worth a warning."""
 
 
 def near_duplicates(context: LinkContext) -> LinkStep:
-    """Find the pairs, ask for their documents, verify them, and count."""
+    """Find candidate pairs, have their documents read again, verify the pairs, and count near-duplicates."""
     search = _Search(context)
-    members, pairs, neighbours = search.find()
-    sets = NearSets(ngram=search.stage.ngram)
+    stage, threshold = search.stage, search.stage.threshold
+    members, pairs, neighbours = search.find_candidates()
     candidates = pa.concat_tables([joined.table("candidates", CANDIDATES) for joined in (pairs, *neighbours)])
-    bits = partition_bits(candidates, search.document_bytes())
-    cut = search.left_out(pairs)
+    bits, cut = partition_bits(candidates, search.document_bytes()), search.left_out(pairs)
     wanted = wanted_documents(candidates, cut["place"].to_numpy(), bits)
-    (result,) = yield [SecondPassRequest(task=sets, wanted=wanted)]
+    (result,) = yield [SecondPassRequest(task=NearSets(ngram=stage.ngram), wanted=wanted)]
     verified = search.verify([pairs, *neighbours], result, bits)
     compared = verified.filter(pc.not_equal(verified["bands"], NO_BUCKET))
-    near = compared["intersection"].to_numpy() / np.maximum(compared["union"].to_numpy(), 1) >= search.stage.threshold
-    edges = compared.filter(pa.array(near))
-    sample = sample_pairs(members, edges, search.stage.checked_pairs)
-    (checks,) = yield [SecondPassRequest(task=NearChecks(ngram=search.stage.ngram), wanted=sample.wanted())]
+    is_near = compared["intersection"].to_numpy() / np.maximum(compared["union"].to_numpy(), 1) >= threshold
+    edges = compared.filter(pa.array(is_near))
+    sample = sample_pairs(members, edges, stage.checked_pairs)
+    (checks,) = yield [SecondPassRequest(task=NearChecks(ngram=stage.ngram), wanted=sample.wanted())]
     checked = checks.table("checks", pa.schema([*CHECKS, ("shard", pa.int32())]))
-    reported, right = count_right(sample, checked["shard"].to_numpy(), checked, search.stage.threshold)
+    reported, right = count_right(sample, checked["shard"].to_numpy(), checked, threshold)
     counts = NearCounts(
         documents=search.documents,
         candidates=compared.num_rows,
@@ -113,11 +106,20 @@ def near_duplicates(context: LinkContext) -> LinkStep:
         right=right,
     )
     clusters = cluster(members, edges, _sources(result), search.corpus(), cut)
-    found = search.found(counts, clusters, Recall.of(search.drawn, verified, edges, search.stage.threshold))
+    recall = Recall.of(search.drawn, verified, edges, threshold)
+    found = LinkResult(
+        tables={
+            "clusters": clusters.clusters.cast(TABLES["clusters"].schema),
+            "pairs": clusters.pairs.cast(TABLES["pairs"].schema),
+            "near_sources": search.by_source(clusters.earlier),
+        },
+        metrics=near_metrics(stage, counts, clusters, recall),
+        extra={TABLE: search.added(clusters)},
+        warnings=search.warnings(clusters),
+    )
     found.metrics += search.in_reference(match_reference(context, search.documents), members)
-    if search.stage.signatures:
-        table, fill = collect_signatures(context)
-        found.tables["signatures"], found.folders["signatures"] = table, fill
+    if stage.signatures:
+        found.tables["signatures"], found.folders["signatures"] = collect_signatures(context)
     return found
 
 
@@ -129,11 +131,7 @@ def _sources(result: SecondPassResult) -> pa.Table:
 
 
 class _Search:
-    """The steps of the search, each a join.
-
-    Args:
-        context: What it works with.
-    """
+    """The joins of the search in their order, and what the manifest keeps of them."""
 
     def __init__(self, context: LinkContext) -> None:
         assert isinstance(context.stage, NearDup)
@@ -146,34 +144,23 @@ class _Search:
         self.missed, self.cut = 0, HELD_OUT_CUT.empty_table()
         self.drawn = np.zeros(0, dtype=np.int64)
 
-    def find(self) -> tuple[pa.Table, JoinedParts, list[JoinedParts]]:
-        """Return the members of classes, the joined pairs, and the neighbours of drawn documents, if any were."""
+    def find_candidates(self) -> tuple[pa.Table, JoinedParts, list[JoinedParts]]:
+        """Return the members of classes, the candidate pairs, and the neighbours of drawn documents, if any were."""
         stage, files = self.stage, self._context.files
         classes = self._join("classes", link_classes, files("documents"), self.documents, None, {})
         by_bands = BandJoin(small=stage.small_bucket, met=stage.recall_documents, held_out=self._held_out)
         rows = self.documents * stage.bands()[0]
-        bands = self._join(
-            "bands",
-            by_bands,
-            files("bands"),
-            rows,
-            asdict(by_bands),
-            {"pairs": PAIRS, "crowds": CROWDS},
-        )
+        emits = {"pairs": PAIRS, "crowds": CROWDS}
+        bands = self._join("bands", by_bands, files("bands"), rows, asdict(by_bands), emits)
         counts, paired = bands.table("counts", COUNTS), bands.files("pairs")
         rows, crowded, values = _sum(counts, "pairs"), _sum(counts, "crowds"), stage.values()
         drawn = first_spread(bands.table("met", MET)["place"].to_numpy(), stage.recall_documents)
         neighbours = []
         if crowded or len(drawn):
             by_class = SketchJoin(values=values, drawn=tuple(np.sort(drawn).tolist()))
-            sketches = self._join(
-                "sketches",
-                by_class,
-                [*files("sketches"), *bands.files("crowds")],
-                self.documents * _SKETCH_WEIGHS,
-                asdict(by_class),
-                {"members": MEMBERS},
-            )
+            sketched = [*files("sketches"), *bands.files("crowds")]
+            weight = self.documents * _SKETCH_WEIGHT
+            sketches = self._join("sketches", by_class, sketched, weight, asdict(by_class), {"members": MEMBERS})
             if crowded:
                 crowds = self._crowds(sketches, crowded, values)
                 missed, self.cut = crowds.table("missed", MISSED), crowds.table("cut", HELD_OUT_CUT)
@@ -190,7 +177,7 @@ class _Search:
     def _crowds(self, sketches: JoinedParts, rows: int, values: int) -> JoinedParts:
         function = CrowdJoin(values=values, held_out=self._held_out, limits=self.stage.limits())
         files = sketches.files("members")
-        return self._join("crowds", function, files, rows * _SKETCH_WEIGHS, asdict(function), {"pairs": PAIRS})
+        return self._join("crowds", function, files, rows * _SKETCH_WEIGHT, asdict(function), {"pairs": PAIRS})
 
     def _neighbours(self, drawn: np.ndarray, sketched: pa.Table) -> JoinedParts:
         order = np.argsort(sketched["place"].to_numpy())
@@ -198,65 +185,25 @@ class _Search:
         sketches = sketch_matrix(sketched["sketch"], self.stage.values())[chosen]
         function = NeighbourJoin(drawn, sketches, self.stage.threshold)
         identity = [drawn.tolist(), hashlib.sha256(sketches.tobytes()).hexdigest(), self.stage.threshold]
-        rows, files = self.documents * _SKETCH_WEIGHS, self._context.files("sketches")
+        rows, files = self.documents * _SKETCH_WEIGHT, self._context.files("sketches")
         return self._join("neighbours", function, files, rows, identity, {"candidates": KEYED_CANDIDATES})
 
     def left_out(self, pairs: JoinedParts) -> pa.Table:
-        """Return the documents of which pairs were left out, of schema :data:`.pairs.CUT`."""
+        """Return the documents of which pairs were left out, of schema :data:`.candidates.CUT`."""
         earlier = self.cut.append_column("is_later", pa.array(np.zeros(len(self.cut), dtype=bool)))
         return pa.concat_tables([pairs.table("cut", CUT), earlier])
 
     def document_bytes(self) -> int:
         """Return the bytes of an average document."""
-        volume = self._survey.by_split[VOLUME, VOLUME]
+        volume = self._survey.by_split["volume", "volume"]
         splits = pa.array(sorted({shard.split for shard in self._context.read()}), pa.string())
         return _sum(volume.filter(pc.is_in(volume["split"], splits)), "bytes") // max(1, self.documents)
 
     def verify(self, joined: Sequence[JoinedParts], result: SecondPassResult, bits: int) -> pa.Table:
         """Return the candidates with the sizes of intersection and union."""
         rows = ROWS_PER_PARTITION << min(bits, 8)
-        files = [*(file for joined_parts in joined for file in joined_parts.files("candidates")), *result.files("sets")]
+        files = [*(file for parts in joined for file in parts.files("candidates")), *result.files("sets")]
         return self._join("verify", VerifyJoin(bits=bits), files, rows, bits, {}).table("verified", VERIFIED)
-
-    def found(self, counts: NearCounts, clusters: NearClusters, recall: Recall) -> LinkResult:
-        """Say what was found."""
-        return LinkResult(
-            tables={
-                "clusters": clusters.clusters.cast(TABLES["clusters"].schema),
-                "pairs": clusters.pairs.cast(TABLES["pairs"].schema),
-                "near_sources": self._by_source(clusters.earlier),
-            },
-            metrics=near_metrics(self.stage, counts, clusters, recall),
-            extra={TABLE: self._added(clusters)},
-            warnings=self._warnings(clusters),
-        )
-
-    def in_reference(self, best: BestMatches | str, members: pa.Table) -> list[Metric]:
-        """Return the records of what is in the reference, by split and of all."""
-        documents = dict.fromkeys(self._splits, 0)
-        for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
-            documents[row["split"]] += row["documents"]
-        numbers = np.zeros((len(self._splits), 3), dtype=np.int64)
-        if not isinstance(best, str):
-            found = count_matches(
-                best.places,
-                best.equal,
-                members,
-                self.corpus().split_of,
-                num_perm=self.stage.num_perm,
-                threshold=self.stage.threshold,
-            )
-            numbers[: len(found)] += found
-        scopes: dict[str | None, tuple[np.ndarray, int]] = {None: (numbers.sum(axis=0), self.documents)}
-        scopes |= {name: (numbers[index], documents[name]) for index, name in enumerate(self._splits)}
-        return reference_metrics(
-            self.stage,
-            {
-                name: InReference(estimated=int(row[0]), low=int(row[1]), high=int(row[2]), documents=total)
-                for name, (row, total) in scopes.items()
-            },
-            best if isinstance(best, str) else "",
-        )
 
     def _join(
         self,
@@ -265,85 +212,81 @@ class _Search:
         files: Sequence[KeyedFile],
         rows: int,
         parameters: object,
-        emits: dict[str, pa.Schema],
+        emits: Mapping[str, pa.Schema],
     ) -> JoinedParts:
-        join = Join(
-            kind=f"link-near-{name}",
-            function=function,
-            identity=[self.stage.version, parameters],
-            files=files,
-            rows=rows,
-            emits=emits,
+        identity = [self.stage.version, parameters]
+        return self._context.join(
+            Join(kind=f"link-near-{name}", function=function, identity=identity, files=files, rows=rows, emits=emits)
         )
-        return self._context.join(join)
+
+    def in_reference(self, best: BestMatches | str, members: pa.Table) -> list[Metric]:
+        """Return the records of documents that are near some of the reference, by split and of all."""
+        documents = Counter[str | None]()
+        for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
+            documents[row["split"]] += row["documents"]
+        numbers = np.zeros((len(self._splits), 3), dtype=np.int64)
+        if not isinstance(best, str):
+            matches = count_matches(
+                best.places,
+                best.equal,
+                members,
+                self.corpus().split_of,
+                num_perm=self.stage.num_perm,
+                threshold=self.stage.threshold,
+            )
+            numbers[: len(matches)] += matches
+        scopes: dict[str | None, tuple[np.ndarray, int]] = {None: (numbers.sum(axis=0), self.documents)}
+        scopes |= {name: (numbers[index], documents[name]) for index, name in enumerate(self._splits)}
+        return reference_metrics(self.stage, scopes, best if isinstance(best, str) else "")
 
     def corpus(self) -> Corpus:
-        """Return what is known of shards and splits."""
+        """Return the splits of shards, and which of them are held out."""
         shards = self._context.shards
         split_of = np.zeros(1 + max((shard.ordinal for shard in shards), default=0), dtype=np.int32)
         for shard in shards:
             split_of[shard.ordinal] = self._splits.index(shard.split)
         return Corpus(split_of=split_of, held_out=np.array(self._held_out))
 
-    def _by_source(self, earlier: pa.Table) -> pa.Table:
-        """Return the table of duplicates by source, splits named and small sources folded."""
+    def by_source(self, earlier: pa.Table) -> pa.Table:
+        """Return the table ``near_sources``: splits by name, small sources folded."""
         kept = kept_sources(self._survey, self._context.config.max_sources)
         names = pa.array(self._splits, pa.string())
-        table = pa.table(
-            {
-                "split": names.take(earlier["split"].combine_chunks()),
-                "source": earlier["source"],
-                "earlier_split": names.take(earlier["earlier_split"].combine_chunks()),
-                "earlier_source": earlier["earlier_source"],
-                "documents": earlier["documents"],
-            }
-        )
-        if kept is not None:
-            other = fold_table(table.select(["earlier_source"]).rename_columns(["source"]), kept)["source"]
-            table = fold_table(table, kept).set_column(3, "earlier_source", other)
-        keys = TABLES["near_sources"].schema.names[:4]
-        grouped = table.group_by(keys, use_threads=False).aggregate([("documents", "sum")])
-        return (
-            grouped.select([*keys, "documents_sum"])
-            .rename_columns([*keys, "documents"])
-            .cast(TABLES["near_sources"].schema)
-        )
+        columns: dict[str, pa.ChunkedArray] = {"documents": earlier["documents"]}
+        for side in ("", "earlier_"):
+            columns[f"{side}split"] = names.take(earlier[f"{side}split"].combine_chunks())
+            source = earlier[f"{side}source"]
+            columns[f"{side}source"] = source if kept is None else pc.if_else(pc.is_in(source, kept), source, OTHER)
+        shape = TableShape(keys=dict.fromkeys(EARLIER.keys, pa.string()), sums=EARLIER.sums)
+        return group(shape, pa.table(columns)).cast(TABLES["near_sources"].schema)
 
-    def _added(self, clusters: NearClusters) -> pa.Table:
-        """Return what is added to the partials: duplicates, and how many documents are held out, of them with words."""
-        found = clusters.counts
-        for name in ("held_out", "held_out_worded"):
-            found = found.append_column(name, pa.array(np.zeros(found.num_rows, dtype=np.int64)))
+    def added(self, clusters: NearClusters) -> pa.Table:
+        """Return what is added to the partials: the counts, and the documents that are held out, all and with words."""
         splits = self._context.config.splits
-        held_out = pa.array(
-            [shard.ordinal for shard in self._context.read() if splits[shard.split].held_out], pa.int32()
-        )
+        ordinals = [shard.ordinal for shard in self._context.read() if splits[shard.split].held_out]
         table = self._survey.by_shard[self.stage.name, TABLE]
-        rows = table.filter(pc.is_in(table["shard"], held_out))
+        rows = table.filter(pc.is_in(table["shard"], pa.array(ordinals, pa.int32())))
         worded = pc.subtract(rows["documents"], rows["no_words"])
-        rows = rows.select(["shard", "source", "documents"]).rename_columns(["shard", "source", "held_out"])
-        rows = rows.append_column("held_out_worded", worded)
-        for name in NEAR_COUNTS.names[2:]:
-            rows = rows.append_column(name, pa.array(np.zeros(rows.num_rows, dtype=np.int64)))
-        return pa.concat_tables([found, rows.select(found.column_names).cast(found.schema)])
-
-    def _warnings(self, clusters: NearClusters) -> list[str]:
-        """Return a line for each source that would lose more than half of its documents."""
-        documents: dict[str, int] = {}
-        for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
-            documents[row["source"]] = documents.get(row["source"], 0) + row["documents"] - row["no_words"]
-        lost: dict[str, int] = {}
-        for row in clusters.counts.to_pylist():
-            lost[row["source"]] = lost.get(row["source"], 0) + row["duplicates"]
-        much = sorted(
-            ((number, name) for name, number in lost.items() if number > _MUCH * documents[name]),
-            key=lambda item: (-item[0], item[1]),
+        shape = TableShape(keys=NEAR_COUNTS.keys, sums=(*NEAR_COUNTS.sums, "held_out", "held_out_worded"))
+        held_out = {"shard": rows["shard"], "source": rows["source"], "held_out": rows["documents"]}
+        counts = {name: clusters.counts[name] for name in clusters.counts.column_names}
+        return pa.concat_tables(
+            [filled_table(shape, counts), filled_table(shape, {**held_out, "held_out_worded": worded})]
         )
+
+    def warnings(self, clusters: NearClusters) -> list[str]:
+        """Return a line for each source that would lose more than half of its documents."""
+        documents, lost = Counter[str](), Counter[str]()
+        for row in self._survey.by_split[self.stage.name, TABLE].to_pylist():
+            documents[row["source"]] += row["documents"] - row["no_words"]
+        for row in clusters.counts.to_pylist():
+            lost[row["source"]] += row["duplicates"]
+        much = sorted((-number, name) for name, number in lost.items() if number > _MUCH * documents[name])
         lines = [
-            f"near-duplicates: source {name} would lose {number:,} of {documents[name]:,} documents"
-            for number, name in much[:_TOLD]
+            f"near-duplicates: source {name} would lose {-number:,} of {documents[name]:,} documents"
+            for number, name in much[:_MOST_NAMED]
         ]
-        return [*lines, f"near-duplicates: so would {len(much) - _TOLD:,} smaller ones"] if len(much) > _TOLD else lines
+        more = len(much) - _MOST_NAMED
+        return [*lines, f"near-duplicates: so would {more:,} smaller ones"] if more > 0 else lines
 
 
 def _sum(table: pa.Table, name: str) -> int:

@@ -13,11 +13,12 @@ from lanes import sample, thinned
 from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
 from scipy.sparse import csr_array
 
-from dataaudit.metrics.near_dup import bands, records, verify
-from dataaudit.metrics.near_dup import bands as crowds
+from dataaudit.metrics.near_dup import candidates as candidate_joins
+from dataaudit.metrics.near_dup import verification
+from dataaudit.metrics.near_dup.candidates import CANDIDATES
 from dataaudit.metrics.near_dup.records import recall_records
 from dataaudit.metrics.near_dup.stage import NearDup
-from dataaudit.metrics.near_dup.verify import CANDIDATES, partition_bits
+from dataaudit.metrics.near_dup.verification import partition_bits
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.kernels.minhash import band_keys, sketch
 from dataaudit.scan.link import places
@@ -85,7 +86,7 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
     stage = NearDup(small_bucket=2, large_bucket=3, leaders=1, most_candidates=3)
     one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
     held = []
-    for module in (bands, crowds, verify, records):
+    for module in (candidate_joins, verification):
         monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, held))
     other = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
     assert max(held) == 16
@@ -361,7 +362,7 @@ def test_what_is_so_lies_between_what_was_found_and_what_may_be(seed, held_out, 
 def test_fewer_documents_count_where_their_neighbours_are_too_many(tmp_path, monkeypatch):
     """Whose neighbours are not all verified is not known to be alone, so it is not in the number."""
     texts = template_pairs(240, 3, 0.98)
-    monkeypatch.setattr(records, "_PAIRS", 400)
+    monkeypatch.setattr(verification, "_PAIRS", 400)
     found = search([Shard(texts=texts)], tmp_path, NearDup())
     assert 0 < len(found.recall.found) < 0.5 * len(near_earlier(texts))
     assert found.recall.found.all()

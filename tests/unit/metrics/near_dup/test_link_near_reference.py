@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.manifest.locate import places_of
-from dataaudit.metrics.near_dup.bands import CLASS_MEMBERS
+from dataaudit.metrics.near_dup.candidates import CLASS_MEMBERS
 from dataaudit.metrics.near_dup.reference import EXACTLY, count_matches, decide, equal_values
 
 
