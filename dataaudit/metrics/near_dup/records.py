@@ -57,27 +57,16 @@ def near_metrics(stage: NearDup, counts: NearCounts, clusters: NearClusters, rec
         ("bands", bands, "count", stage.num_perm),
         ("band_rows", rows, "count", stage.num_perm),
     )
-    metrics = [
-        count(METRIC, stat, value, scope=Scope(), unit=unit, n=n, version=stage.version)
-        for stat, value, unit, n in numbers
-    ]
+    counted = partial(count, METRIC, version=stage.version)
+    metrics = [counted(stat, value, scope=Scope(), unit=unit, n=n) for stat, value, unit, n in numbers]
     metrics += [
-        count(
-            METRIC,
-            "clusters_by_size",
-            number,
-            scope=Scope(rule=label),
-            unit="clusters",
-            n=len(sizes),
-            version=stage.version,
-        )
+        counted("clusters_by_size", number, scope=Scope(rule=label), unit="clusters", n=len(sizes))
         for label, number in size_classes(sizes)
     ]
+    by_chance = partial(record, stat="chance_to_meet", unit="ratio", n=bands, denominator=bands)
     for similarity in CURVE:
         scope, chance = Scope(rule=f"jaccard={similarity / 100:.2f}"), chance_to_meet(similarity / 100, bands, rows)
-        metrics.append(
-            record(stat="chance_to_meet", scope=scope, unit="ratio", value=chance, n=bands, denominator=bands)
-        )
+        metrics.append(by_chance(scope=scope, value=chance))
     shared, union = clusters.weakest
     weakest = partial(record, stat="weakest_link", unit="ratio")
     if union:
