@@ -17,16 +17,9 @@ import pyarrow.compute as pc
 from strategies import make_batch
 
 from dataaudit.manifest.locate import rows_of
-from dataaudit.metrics.repeats.find import (
-    SavedSearch,
-    Search,
-    add_reaches,
-    find_hotspots,
-    first_windows,
-    link_members,
-    link_reaches,
-)
+from dataaudit.metrics.repeats.hotspots import find_hotspots, first_windows
 from dataaudit.metrics.repeats.link import ANY, SPANS, RepeatedSpans, add_totals, spans_of
+from dataaudit.metrics.repeats.matching import SavedSearch, Search, add_reaches, link_members, link_reaches
 from dataaudit.metrics.repeats.runs import (
     RUN_ROWS,
     choose_floor,

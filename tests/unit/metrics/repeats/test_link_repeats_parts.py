@@ -21,9 +21,9 @@ from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import places_of, rows_of
 from dataaudit.metrics.repeats import runs as by_file
-from dataaudit.metrics.repeats.find import SavedSearch, Search, link_members, link_reaches
-from dataaudit.metrics.repeats.hosts import PATHS, SEEDS, Round
+from dataaudit.metrics.repeats.hotspots import PATHS, SEEDS, Round
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
+from dataaudit.metrics.repeats.matching import SavedSearch, Search, link_members, link_reaches
 from dataaudit.metrics.repeats.runs import (
     HISTOGRAM,
     RUN_ROWS,
