@@ -107,8 +107,8 @@ def _share(stage: NearDup, stat: str, good: int, tried: int, scope: Scope, reaso
     if tried == 0:
         return record(value=None, status="not_evaluated", reason=reason)
     low, high = clopper_pearson(good, tried, CONFIDENCE)
-    bounds = {"low": low, "high": high, "confidence": CONFIDENCE}
-    return record(value=good / tried, n=tried, denominator=tried, method="sampled", **bounds)
+    sampled = partial(record, method="sampled", n=tried, denominator=tried, confidence=CONFIDENCE)
+    return sampled(value=good / tried, low=low, high=high)
 
 
 def reference_metrics(
@@ -129,6 +129,6 @@ def reference_metrics(
             metrics.append(record(value=None, status="not_evaluated", reason="empty_denominator"))
         else:
             value, low, high = (near / documents).tolist()
-            bounds = {"low": low, "high": high, "confidence": CONFIDENCE}
-            metrics.append(record(value=value, n=documents, denominator=documents, method="estimated", **bounds))
+            estimated = partial(record, method="estimated", n=documents, denominator=documents, confidence=CONFIDENCE)
+            metrics.append(estimated(value=value, low=low, high=high))
     return metrics
