@@ -1,7 +1,4 @@
-"""``secret_hit_rate``: keys, tokens and passwords, counted by entity and tier.
-
-The family of secrets: findings gathered; nothing has to be read again.
-"""
+"""``secret_hit_rate``: keys, tokens and passwords, counted by entity and tier; the link step collects the findings."""
 
 from __future__ import annotations
 
@@ -73,7 +70,7 @@ class Secrets(StageDefaults):
 
 
 def secret_findings(context: LinkContext) -> LinkStep:
-    """Gather the findings."""
+    """Collect the findings; nothing has to be read again."""
     table = findings_table(context)
     yield from ()
     return LinkResult(tables={"findings": table})

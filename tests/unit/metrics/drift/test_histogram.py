@@ -205,20 +205,21 @@ def test_top_tokens_are_ranked_by_what_they_add():
     """By their part of Jensen-Shannon, which is never negative; ties by token; equal tokens are not listed."""
     now = {"web": dict.fromkeys(range(40), (100, 50)) | {41: (900, 400)}}
     then = {("train", "web"): dict.fromkeys(range(40), 100) | {42: 900}}
-    found = [token for token in top_tokens(partial(now), context(reference(then))) if token.source == "web"]
-    assert [token.token for token in found] == [41, 42]
-    assert [(token.count, token.reference_count, token.rank) for token in found] == [(900, 0, 1), (0, 900, 2)]
-    assert found[0].js == found[1].js
-    assert found[0].kl > 0 > found[1].kl
+    found = [token for token in top_tokens(partial(now), context(reference(then))) if token["source"] == "web"]
+    assert [token["token"] for token in found] == [41, 42]
+    counts = [(token["count"], token["reference_count"], token["rank"]) for token in found]
+    assert counts == [(900, 0, 1), (0, 900, 2)]
+    assert found[0]["js"] == found[1]["js"]
+    assert found[0]["kl"] > 0 > found[1]["kl"]
     everything = list(top_tokens(partial(now), context(reference(then), split=None)))
-    assert {token.source for token in everything} == {None}
+    assert {token["source"] for token in everything} == {None}
 
 
 def test_top_tokens_are_bounded_and_sources_left_out_are_counted():
     """Twenty tokens a scope, a hundred sources a split, the largest ones."""
     now = {f"s{number:03}": dict.fromkeys(range(30), (number + 1, 1)) for number in range(TOP_SOURCES + 5)}
     then = {("train", source): {50: 10} for source in now}
-    found = Counter(token.source for token in top_tokens(partial(now), context(reference(then))))
+    found = Counter(token["source"] for token in top_tokens(partial(now), context(reference(then))))
     assert set(found.values()) == {TOP_TOKENS}
     assert set(found) == {None, *(f"s{number:03}" for number in range(5, TOP_SOURCES + 5))}
     assert left_out(partial(now)) == 5
