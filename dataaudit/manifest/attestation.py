@@ -1,13 +1,12 @@
-"""Who says that a manifest is theirs: ``attestation.json``, a signature that lies in the manifest's folder.
+"""Attestations: prove whose a manifest is, by a signature in its folder, ``attestation.json``.
 
-Digests show damage and careless edits. Whoever can write the folder can compute digests and id anew, so only a
-signature by a key that they do not have shows their hand: ``dataaudit explain threat-model``.
+Digests show damage and careless edits. Whoever can write the folder can compute digests and id anew, but not a
+signature by another's key: ``dataaudit explain threat-model``.
 
-What is signed is an in-toto statement, version 1, with two subjects: the manifest, whose digest is its id, and the file
-``manifest.json``, which holds the digests of everything else. The envelope is DSSE by a local key, or a sigstore
-bundle by an identity, as of signed verdicts (:mod:`dataaudit.manifest.signing`). Its predicate is of a type of its
-own: a verdict never counts as an attestation, nor the other way round. An attestation says whose a manifest is, and
-nothing about whether it is good.
+Signed is an in-toto statement, version 1, with two subjects: the manifest, by its id, and the file ``manifest.json``,
+which holds the digests of everything else. The envelope is DSSE by a local key, or a sigstore bundle by an identity
+(:mod:`dataaudit.manifest.signing`). Its predicate has a type of its own, so a verdict never counts as an attestation,
+nor the other way round. Whether a manifest is good is the verdict's to say (:mod:`.trust`).
 """
 
 from __future__ import annotations
@@ -34,23 +33,22 @@ from dataaudit.manifest.verify import check_bytes, verify
 
 ATTESTATION_PREDICATE = f"{PROGRAM}:attestation:v1"
 MOST_BYTES = 1 << 20
-"""Of an attestation; those that this program writes have some thousands."""
+"""Most bytes of an attestation; this program writes some thousands."""
 _SIGN = "Take it from where it was built; `dataaudit sign DIR --key FILE` signs it there."
 _Loaded = TypeVar("_Loaded", bound=Manifest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attestation:
-    """Whether a manifest is signed by who has to have signed it."""
+    """The required signer (``key 1a2b...``, or an identity with its issuer), and why the signature does not count."""
 
     signer: str
-    """Who has to: ``key 1a2b...``, or an identity with its issuer."""
     problem: str = ""
-    """Why it does not count; empty when it does."""
+    """Empty when it counts."""
 
 
 def attestation(manifest: Manifest) -> bytes:
-    """Return the statement about a manifest as canonical JSON; the same manifest gives the same bytes."""
+    """Return the statement about a manifest as canonical JSON."""
     dataset = manifest.core.dataset
     return canonical_json(
         {
@@ -73,7 +71,7 @@ def attestation(manifest: Manifest) -> bytes:
 
 
 def sign_manifest(manifest: Manifest, seal: Seal) -> str:
-    """Check a manifest whole, sign it, and put the signature into its folder; an older one is replaced."""
+    """Verify a manifest, sign it, and put the signature into its folder; return how it was signed."""
     if problems := verify(manifest):
         raise ManifestMismatch(
             f"the manifest {manifest.place} is not signed, as it is not what was published: {problems[0].text}",
@@ -106,7 +104,7 @@ def sign_manifest(manifest: Manifest, seal: Seal) -> str:
 
 
 def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
-    """Hold the signature in a manifest's folder against the manifest that was loaded."""
+    """Check the signature in a manifest's folder."""
     path = manifest.folder / ATTESTATION
     if signer.public_key is not None:
         _expect_outside(signer.public_key, manifest.folder)
@@ -118,10 +116,7 @@ def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
 
 
 def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
-    """Return a manifest that is known to be signed, with all of its files; see :attr:`Manifest.signed_by`.
-
-    Every file is hashed, about a second for each GB, whether it is read later or not: what is published is the folder.
-    """
+    """Return a manifest with :attr:`Manifest.signed_by`, or refuse it; all files are hashed, about a second for a GB."""
     found = check_attestation(manifest, signer)
     if found.problem:
         raise SignatureRefused(f"the manifest {manifest.place} is not believed: {found.problem}", _SIGN)
@@ -135,13 +130,13 @@ def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
 
 
 def load_attested(folder: Path, signer: Signer | None) -> Manifest:
-    """Load a manifest, and hold its signature against it when somebody has to have signed it."""
+    """Load a manifest, and check its signature when a signer is required."""
     manifest = load_manifest(folder)
     return manifest if signer is None else attested(manifest, signer)
 
 
 def _read(path: Path) -> tuple[bytes, str]:
-    """Return the bytes of an attestation, or why there are none; a pipe is never waited for."""
+    """Return the bytes of an attestation, or the reason why there are none; never wait for a pipe."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES + 1)
@@ -157,7 +152,7 @@ def _read(path: Path) -> tuple[bytes, str]:
 
 
 def _expect_outside(key: Path, folder: Path) -> None:
-    """Refuse a key that lies where the manifest lies: whoever forges the one puts the other beside it."""
+    """Refuse a key in the manifest's folder: whoever forges a manifest can put a key beside it."""
     if lies_in(key, folder):
         raise ConfigError(
             f"the public key {key} lies in the folder that it is to vouch for; whoever can write there can put theirs",
@@ -166,7 +161,7 @@ def _expect_outside(key: Path, folder: Path) -> None:
 
 
 def _other_kind(data: bytes, signer: Signer) -> str:
-    """Say that a key was named for the signature of an identity, or the other way round."""
+    """Return a message when a key was named for the signature of an identity, or the other way round."""
     try:
         fields = set(json.loads(data))
     except (ValueError, TypeError, RecursionError):
@@ -179,7 +174,7 @@ def _other_kind(data: bytes, signer: Signer) -> str:
 
 
 def _about_manifest(payload: bytes, manifest: Manifest) -> str:
-    """Say why a signed statement is not one about exactly this manifest; empty when it is."""
+    """Return why a signed statement is not about exactly this manifest; empty when it is."""
     try:
         subjects = [
             (item["name"], item["digest"]) for item in read_statement(payload, ATTESTATION_PREDICATE)["subject"]

@@ -1,10 +1,9 @@
-"""Whether somebody who is trusted said PASSED of exactly this manifest: ``dataaudit verify --signature``.
+"""Signed verdicts: prove that a trusted signer let exactly this manifest pass (``dataaudit verify --signature``).
 
 A signed verdict is an in-toto statement, version 1, with the verification summary of SLSA as its predicate,
-https://slsa.dev/spec/v1.2/verification_summary. The subject is the manifest: its digest is the manifest's id. It is
-checked in the order of SLSA's own steps: the signature by the key or identity that was given; the subject against the
-manifest; the predicate's type; the result. Beyond them: the bytes of ``manifest.json``, and the policy when one is
-given.
+https://slsa.dev/spec/v1.2/verification_summary. The digest of its subject is the manifest's id. Checked are, in SLSA's
+order, the signature by the given key or identity, the subject, the predicate's type and the result; then the bytes of
+``manifest.json``, waivers, and the policy when one is given.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ PASSED, FAILED = "PASSED", "FAILED"
 LEVEL = "DATAAUDIT_POLICY_PASSED"
 """Of `verifiedLevels` when the verdict is PASSED; names that begin with SLSA_ are SLSA's own."""
 CODES = frozenset({"attestation", "signature", "statement", "subject", "manifest_file", "verdict", "policy"})
-"""Codes of problems with a signed verdict; the manifest itself may be well."""
+"""Codes of problems with a signed verdict; the manifest itself may be sound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What a statement says, read back."""
+    """Content of a statement; fields that it lacks are empty."""
 
     subjects: tuple[tuple[str, str], ...]
     """Name and sha256 of each subject."""
@@ -43,80 +42,73 @@ class Summary:
     versions: dict[str, str]
     """Of the verifier's parts."""
     time: str
-    """When it was verified, UTC; empty when that is not said."""
+    """Of the verification, UTC."""
     resource: str
-    """URI of what was verified."""
+    """URI of the verified manifest."""
     policy: str
     """URI of the policy."""
     policy_digest: str
-    """sha256 of it, hex; empty when that is not said."""
+    """sha256 of the policy, hex."""
     inputs: tuple[tuple[str, str], ...]
-    """URI and sha256 of each file that it rests on."""
+    """URI and sha256 of each input file."""
     result: str
     facts: dict[str, Any]
-    """Our own, empty in a statement of another program."""
+    """Our own extension; other programs write none."""
 
 
 class BadStatement(ValueError):
-    """What is read is no statement with a verification summary; the message says why."""
+    """The payload is no statement with a verification summary; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedPolicy:
-    """A policy that a verdict has to be of."""
+    """The policy that a verdict has to be by: its file, for messages, and ``sha256:<hex>`` of its content."""
 
     path: Path
-    """Its file, for messages."""
     digest: str
-    """``sha256:<hex>`` of what it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signer:
-    """Whose signature counts: a key's, or an identity's."""
+    """Whose signature counts: that of a key (its file), or of an identity of sigstore and its issuer."""
 
     public_key: Path | None = None
-    """File of the key; or:"""
     identity: str | None = None
-    """Who signs, as in the certificate of sigstore, and"""
     issuer: str | None = None
-    """who vouches for that identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust(Signer):
-    """What the user trusts, and what was signed."""
+    """Whom the user trusts, and the file of the signed verdict."""
 
     signature: Path
-    """The signed verdict."""
     policy: TrustedPolicy | None = None
-    """The policy that has to have been used; any when None."""
+    """The required policy; any when None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedVerdict:
-    """What a signed verdict says; nothing of it when the signature does not hold."""
+    """The trusted signer (``key 1a2b...``, or an identity with its issuer), and the content, if validly signed."""
 
     signer: str
-    """Who is trusted: ``key 1a2b...`` or an identity with its issuer."""
     summary: Summary | None
 
 
 def check_trust(manifest: Manifest, trust: Trust) -> tuple[SignedVerdict, list[Problem]]:
-    """Check a signed verdict against a manifest."""
+    """Check a signed verdict of a manifest."""
     signer, payload, problem = signed_payload(read_named(trust.signature, "the signature"), trust, trust.signature)
     if payload is None:
         return SignedVerdict(signer=signer, summary=None), [Problem("signature", problem)]
     try:
-        said = summary(payload)
+        content = summary(payload)
     except BadStatement as error:
         return SignedVerdict(signer=signer, summary=None), [Problem("statement", str(error))]
-    verdict = SignedVerdict(signer=signer, summary=said)
-    return verdict, [*_about(manifest, said), *_result(said), *_waivers(said), *_policy(said, trust.policy)]
+    problems = [*_about(manifest, content), *_result(content), *_waivers(content), *_policy(content, trust.policy)]
+    return SignedVerdict(signer=signer, summary=content), problems
 
 
 def signed_payload(data: bytes, signer: Signer, path: Path) -> tuple[str, bytes | None, str]:
-    """Return who is trusted, and the payload that they signed, or why there is none."""
+    """Return who is trusted, and the payload that they signed, or the reason why there is none."""
     try:
         if signer.public_key is not None:
             key = load_public_key(signer.public_key)
@@ -132,32 +124,27 @@ def signed_payload(data: bytes, signer: Signer, path: Path) -> tuple[str, bytes 
     return f"{signer.identity} ({signer.issuer})", payload, ""
 
 
-def _about(manifest: Manifest, said: Summary) -> list[Problem]:
-    """Say whether the verdict is about this manifest."""
-    digests = [digest for _, digest in said.subjects]
+def _about(manifest: Manifest, verdict: Summary) -> list[Problem]:
+    """Check that the verdict is about this manifest."""
+    digests = [digest for _, digest in verdict.subjects]
     if digests != [digest_of(manifest.id)]:
         found = ", ".join(f"sha256:{digest}" for digest in digests[:3]) or "nothing"
         return [Problem("subject", f"the verdict is of {found}, this manifest is {manifest.id}")]
-    if manifest.pointer_sha256 not in {digest for _, digest in said.inputs}:
-        return [
-            Problem(
-                "manifest_file",
-                "manifest.json has the id that was judged but other bytes: the part `run` was written or changed"
-                " after the verdict",
-            )
-        ]
+    if manifest.pointer_sha256 not in {digest for _, digest in verdict.inputs}:
+        text = "manifest.json has the id that was judged but other bytes: the part `run` was written or changed"
+        return [Problem("manifest_file", f"{text} after the verdict")]
     return []
 
 
-def _result(said: Summary) -> list[Problem]:
-    if said.result == PASSED:
+def _result(verdict: Summary) -> list[Problem]:
+    if verdict.result == PASSED:
         return []
-    return [Problem("verdict", f"the verdict is {said.result}, expected {PASSED}")]
+    return [Problem("verdict", f"the verdict is {verdict.result}, expected {PASSED}")]
 
 
-def _waivers(said: Summary) -> list[Problem]:
-    """Say which waivers the verdict passed by and whose last day has passed since, by the clock."""
-    listed = said.facts.get("waivers")
+def _waivers(verdict: Summary) -> list[Problem]:
+    """Check that no waiver that the verdict used has expired since, by the clock."""
+    listed = verdict.facts.get("waivers")
     today = dt.datetime.now(dt.UTC).date().isoformat()
     late = [
         f"{item.get('fingerprint')} of the rule {item.get('rule')}, {item.get('expires')}"
@@ -169,11 +156,11 @@ def _waivers(said: Summary) -> list[Problem]:
     )
 
 
-def _policy(said: Summary, expected: TrustedPolicy | None) -> list[Problem]:
-    if expected is None or said.policy_digest == digest_of(expected.digest):
+def _policy(verdict: Summary, expected: TrustedPolicy | None) -> list[Problem]:
+    if expected is None or verdict.policy_digest == digest_of(expected.digest):
         return []
-    found = f"sha256:{said.policy_digest}" if said.policy_digest else "none"
-    text = f"the verdict is by the policy {said.policy} ({found}), {expected.path} is {expected.digest}"
+    found = f"sha256:{verdict.policy_digest}" if verdict.policy_digest else "none"
+    text = f"the verdict is by the policy {verdict.policy} ({found}), {expected.path} is {expected.digest}"
     return [Problem("policy", text)]
 
 
@@ -216,11 +203,11 @@ def read_statement(payload: bytes, predicate: str) -> dict[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a field that is given twice: one reader takes the first, another one the last."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Refuse a repeated field: some readers take the first, others the last."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise BadStatement("a field of the statement is given twice")
-    return found
+    return fields
 
 
 def _sha256(descriptor: dict[str, Any]) -> str:
