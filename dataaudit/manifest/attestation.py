@@ -116,7 +116,7 @@ def check_attestation(manifest: Manifest, signer: Signer) -> Attestation:
 
 
 def attested(manifest: _Loaded, signer: Signer) -> _Loaded:
-    """Return a manifest with :attr:`Manifest.signed_by`, or refuse it; all files are hashed, about a second for a GB."""
+    """Return a manifest with :attr:`Manifest.signed_by`, or refuse it; hashing its files takes about 1 s for a GB."""
     found = check_attestation(manifest, signer)
     if found.problem:
         raise SignatureRefused(f"the manifest {manifest.place} is not believed: {found.problem}", _SIGN)
