@@ -145,7 +145,6 @@ def test_a_signed_manifest_is_judged_as_before(place):
 
 
 def test_the_statement_is_one_of_in_toto_about_id_and_file(place):
-    """Anybody's tools read it."""
     path = sign(place)
     manifest = load_manifest(place / "m")
     envelope = json.loads(path.read_bytes())
@@ -172,7 +171,6 @@ def test_signing_again_gives_the_same_bytes_and_another_key_takes_their_place(pl
 
 @pytest.mark.parametrize("name", ["pairs.parquet", "repeat_index/extra", "signatures/0.parquet"])
 def test_a_file_that_no_rule_reads_is_held_as_well(place, name):
-    """What is published is the folder: a signed run names every file of it."""
     sign(place)
     path = place / "m" / name
     path.parent.mkdir(exist_ok=True)
@@ -192,7 +190,6 @@ def test_a_changed_run_is_seen_although_the_id_fits(place):
 
 
 def test_a_publish_takes_no_old_signature_along(place):
-    """Other people's files stay."""
     sign(place)
     (place / "m/notes.txt").write_text("ours")
     make(place / "m", SHARDS)
@@ -315,7 +312,6 @@ def test_one_right_signature_of_several_is_enough(place):
 
 
 def test_a_signature_of_several_payloads_does_not_pass_for_another(place):
-    """A right signature is of one payload."""
     other = _sealed(place, _statement(place, predicateType="x"))
     envelope = json.loads(_sealed(place, _statement(place)))
     envelope["signatures"] = json.loads(other)["signatures"]
@@ -472,7 +468,6 @@ def test_a_key_with_a_pass_phrase_signs_and_a_wrong_phrase_is_said(place, monkey
 
 
 def test_a_policy_asks_for_a_signature_and_keeps_its_digest_without(place):
-    """What was pinned by digest stays pinned."""
     from dataaudit.decide.gate.policy import load_policy
 
     plain, strict = (load_policy(place / name) for name in ("policy.yaml", "strict.yaml"))
@@ -494,7 +489,6 @@ def test_a_policy_asks_for_a_signature_and_keeps_its_digest_without(place):
 
 
 def test_the_baseline_has_to_be_signed_too(place):
-    """Rules of change are led by a forged baseline."""
     sign(place)
     make(place / "old", SHARDS, metrics=[DUPLICATES], odd=True)
     assert f"the manifest {place / 'old'} is not believed" in refused(place, "--baseline", place / "old").replace(
@@ -516,7 +510,6 @@ def test_a_key_out_of_the_folder_that_it_vouches_for_is_refused(place):
 
 
 def test_an_option_that_is_empty_is_no_signer(place):
-    """A variable that is not set in CI."""
     sign(place)
     asked = ["gate", place / "m", "--policy", place / "policy.yaml", "--require-signature"]
     assert run(*asked, "--public-key", "").exit_code == 2
@@ -583,7 +576,6 @@ def test_no_output_is_written_over_a_signature(place):
 
 
 def test_a_signature_keeps_its_owner_readable_mode(place):
-    """As other files of the manifest, so that others can check it."""
     assert stat.S_IMODE(sign(place).stat().st_mode) & 0o444
 
 

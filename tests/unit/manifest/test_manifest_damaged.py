@@ -139,7 +139,6 @@ def test_values_that_no_build_writes_are_refused_by_their_column(folder, tmp_pat
 
 @pytest.mark.parametrize("name", sorted(set(TABLES) - {"shards"}))
 def test_two_rows_with_one_key_are_refused(folder, name):
-    """What looks a row up by its key would find either."""
     table = pq.read_table(folder / f"{name}.parquet")
     forge(folder, {name: pa.concat_tables([table, table.slice(0, 1)])})
     with pytest.raises(ManifestError, match="1 rows have the same"):
@@ -148,7 +147,6 @@ def test_two_rows_with_one_key_are_refused(folder, name):
 
 @pytest.mark.parametrize("place", ["id", "core", "totals", "files"])
 def test_a_key_that_stands_twice_is_refused(folder, place):
-    """One reader would take the first, another one the last."""
     path = folder / "manifest.json"
     text = path.read_text()
     document = json.loads(text)
@@ -162,7 +160,6 @@ def test_a_key_that_stands_twice_is_refused(folder, place):
 
 @pytest.mark.parametrize("uri", ["../secret", "/etc/passwd", "a/%2e%2e/%2e%2e/b", ""])
 def test_a_uri_that_leaves_the_root_is_a_problem_without_reading_the_data(folder, uri):
-    """`verify` needs no shard to see it."""
     rows = pq.read_table(folder / "shards.parquet").to_pylist()
     rows[0]["uri"] = uri
     forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
@@ -198,7 +195,6 @@ def test_a_uri_that_no_build_writes_is_a_problem(folder, uri):
     ],
 )
 def test_words_and_shares_that_no_build_writes_are_refused(folder, tmp_path, table, column, value):
-    """By their column, whatever command meets them."""
     rows = pq.read_table(folder / f"{table}.parquet").to_pylist()
     rows[0][column] = value
     forge(folder, {table: pa.Table.from_pylist(rows, schema=TABLES[table].schema)})
@@ -209,7 +205,6 @@ def test_words_and_shares_that_no_build_writes_are_refused(folder, tmp_path, tab
 
 @pytest.mark.parametrize("uri", ["", "x" * 200_000])
 def test_a_shard_that_no_entry_can_name_is_refused(folder, tmp_path, uri):
-    """`quarantine add` says so."""
     rows = pq.read_table(folder / "shards.parquet").to_pylist()
     rows[0]["uri"] = uri
     forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
@@ -221,13 +216,11 @@ def test_a_shard_that_no_entry_can_name_is_refused(folder, tmp_path, uri):
 
 @pytest.mark.parametrize("name", ["", "a\n::error::", "<b>"])
 def test_a_name_of_the_dataset_that_no_config_has_is_a_problem(folder, name):
-    """Other programs print it."""
     forge(folder, core=lambda core: core["dataset"].update(name=name))
     assert [problem.code for problem in verify(load_manifest(folder))] == ["dataset"]
 
 
 def test_a_time_that_is_none_is_a_problem(folder):
-    """It is in the run, which the id does not cover."""
     pointer = folder / "manifest.json"
     document = json.loads(pointer.read_text())
     document["run"]["started"] = "garbage"
@@ -236,7 +229,6 @@ def test_a_time_that_is_none_is_a_problem(folder):
 
 
 def test_parquet_in_large_letters_is_a_stranger_too(folder):
-    """Other programs read it as well."""
     (folder / "extra.PARQUET").write_bytes(b"PAR1")
     assert [problem.code for problem in verify(load_manifest(folder))] == ["unknown_table"]
 

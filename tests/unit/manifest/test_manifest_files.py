@@ -38,7 +38,6 @@ def published(parts, folder, **below):
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_the_same_rows_in_other_bytes_are_found(folder, name):
-    """Each table: by `verify`, and by whoever reads it; the digest of its rows would say nothing."""
     path = folder / f"{name}.parquet"
     pq.write_table(pq.read_table(path), path, compression="gzip")
     assert codes(folder) == ["file_bytes"]
@@ -65,7 +64,6 @@ def test_statistics_that_other_programs_believe_are_bytes(folder):
 
 
 def test_statistics_are_compared_with_the_values_whoever_wrote_the_bytes_into_the_run(tmp_path):
-    """Nothing else could tell."""
     folder = shutil.copytree(GOLDEN, tmp_path / "m")
     assert codes(folder) == []
     path = folder / "pairs.parquet"
@@ -106,7 +104,6 @@ def test_every_file_of_a_folder_is_held(golden_parts, tmp_path):
 
 
 def test_what_is_yours_beside_it_is_no_problem(folder):
-    """Files and folders of other names, of any kind."""
     (folder / "quarantine.jsonl").write_text("")
     (folder / "notes").mkdir()
     (folder / "notes" / "a.parquet").write_bytes(b"x")
@@ -126,7 +123,6 @@ def test_a_run_that_names_less_than_there_is_is_refused(folder):
 
 
 def test_a_file_that_changes_after_it_was_read_is_held_again(folder):
-    """Its time and inode are not those that were checked."""
     manifest = load_manifest(folder)
     assert manifest.table("pairs").num_rows
     (folder / "pairs.parquet").write_bytes(b"PAR1")
@@ -140,7 +136,6 @@ def test_a_file_that_changes_after_it_was_read_is_held_again(folder):
 @pytest.mark.parametrize("name", ["metrics.parquet", "manifest.json"])
 @pytest.mark.parametrize("kind", ["pipe", "folder", "nothing", "broken link", "link to a pipe"])
 def test_what_is_no_file_is_an_error_that_says_so(folder, name, kind):
-    """A pipe would keep its reader waiting for ever."""
     path = folder / name
     path.unlink()
     if kind == "folder":
@@ -159,7 +154,6 @@ def test_what_is_no_file_is_an_error_that_says_so(folder, name, kind):
 
 
 def test_a_link_to_the_file_that_was_published_is_as_good_as_it(folder, tmp_path):
-    """Stores of data keep files elsewhere and link to them."""
     shutil.move(folder / "metrics.parquet", tmp_path / "kept")
     (folder / "metrics.parquet").symlink_to(tmp_path / "kept")
     assert codes(folder) == []

@@ -278,7 +278,6 @@ def near_earlier(texts):
 
 @pytest.mark.parametrize(("count", "kept"), sample([(600, 0.98), (600, 0.92), (2000, 0.95), (2000, 0.98)], 4))
 def test_near_duplicates_among_pages_of_one_template_are_found(count, kept, tmp_path):
-    """The buckets are large, and those that are near stand out in none of them."""
     texts = template_pairs(count, 1, kept)
     found = search([Shard(texts=texts)], tmp_path, STAGE)
     true, reported = near_earlier(texts), {right[1] for _, right in found.pairs()}
@@ -391,7 +390,6 @@ def test_a_near_duplicate_that_is_not_compared_lowers_recall(tmp_path):
 
 
 def test_one_notice_many_times_is_one_cluster_and_recall_says_so(tmp_path):
-    """Each copy is found by some other copies, though few of all were compared."""
     generator = random.Random(6)
     notice = random_words(generator, VOCABULARY, 200)
     texts = [" ".join([*notice[: 100 + number % 90], f"own{number}", *notice[110:]]) for number in range(600)]
