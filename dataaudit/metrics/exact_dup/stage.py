@@ -8,10 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.near_dup.clusters import cluster_rows
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.texts import DIGEST_BYTES, normal_digests
 from dataaudit.scan.kernels.pairing import earlier_twins
@@ -96,28 +95,15 @@ def exact_duplicates(context: LinkContext) -> LinkStep:
     )
     joined = context.join(join)
     yield from ()
-    clusters = clusters_table(joined.table("members", MEMBERS))
+    members = joined.table("members", MEMBERS)
+    clusters = cluster_rows("exact", members["place"].to_numpy(), members["first"].to_numpy())
     return LinkResult(tables={"clusters": clusters}, extra={"exact_dup": joined.table("counts", COUNTS)})
-
-
-def clusters_table(members: pa.Table) -> pa.Table:
-    """Number the groups by their first member and mark the one to keep."""
-    schema = TABLES["clusters"].schema
-    if members.num_rows == 0:
-        return schema.empty_table()
-    order = [(name, "ascending") for name in ("first_shard", "first_row", "shard", "row")]
-    ordered = members.take(pc.sort_indices(members, sort_keys=order))
-    kept = pc.and_(pc.equal(ordered["shard"], ordered["first_shard"]), pc.equal(ordered["row"], ordered["first_row"]))
-    numbers = pc.subtract(pc.cumulative_sum(pc.cast(kept, pa.int64())), 1)
-    kind = pa.array(["exact"] * ordered.num_rows)
-    return pa.table([kind, numbers, ordered["shard"], ordered["row"], kept], schema=schema)
 
 
 _COUNTS = TableShape(keys={"shard": pa.int32(), "source": pa.string()}, sums=("duplicates", "duplicates_in_split"))
 COUNTS = _COUNTS.schema()
-MEMBERS = pa.schema(
-    [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
-)
+MEMBERS = pa.schema([("first", pa.int64()), ("place", pa.int64())])
+"""Documents of groups of two and more, with the first of their group."""
 
 
 def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
@@ -125,15 +111,14 @@ def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
     read = read_placed(files, ExactDup.emits[KEYS], start, stop)
     if read.table.num_rows == 0:
         return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
-    shards, rows = read.shards, read.rows
+    places = read.places
     keys = np.concatenate([key_matrix(chunk) for chunk in read.table["key"].chunks])
-    seen, seen_in_split, first = earlier_twins(keys, shards, rows, read.splits)
+    seen, seen_in_split, first = earlier_twins(keys, read.shards, read.rows, read.splits)
     in_split = seen_in_split[seen].astype(np.int64)
     sources = read.table["source"].filter(pa.array(seen))
-    counts = pa.table([shards[seen], sources, np.ones_like(in_split), in_split], schema=COUNTS)
+    counts = pa.table([read.shards[seen], sources, np.ones_like(in_split), in_split], schema=COUNTS)
     shared = seen.copy()
     shared[first[seen]] = True
     chosen = np.flatnonzero(shared)
-    leaders = first[chosen]
-    members = pa.table([shards[leaders], rows[leaders], shards[chosen], rows[chosen]], schema=MEMBERS)
+    members = pa.table([places[first[chosen]], places[chosen]], schema=MEMBERS)
     return Joined(tables={"counts": group(_COUNTS, counts), "members": members})

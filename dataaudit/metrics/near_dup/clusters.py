@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import is_new, rows_of, shards_of
+from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.link.places import distinct
 from dataaudit.scan.stages.partial import TableShape, group
 
@@ -94,7 +95,7 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
     return NearClusters(
         counts=group(NEAR_COUNTS, pa.concat_tables(marked)),
         earlier=_earlier(documents, np.flatnonzero(duplicate), earliest, corpus),
-        clusters=_clusters(documents.places, firsts[of_document]),
+        clusters=cluster_rows("near", documents.places, firsts[of_document]),
         pairs=_pairs(members, edges),
         sizes=sizes,
         weakest=_weakest(edges, left, right, component, sizes, firsts),
@@ -194,19 +195,13 @@ def _earlier(documents: _Documents, chosen: np.ndarray, earliest: np.ndarray, co
     return group(EARLIER, table)
 
 
-def _clusters(places: np.ndarray, firsts: np.ndarray) -> pa.Table:
-    """Number the components by their first members; the first is kept."""
+def cluster_rows(kind: str, places: np.ndarray, firsts: np.ndarray) -> pa.Table:
+    """Return the manifest's ``clusters`` of members and the first of each: numbered by firsts, which are kept."""
     order = np.lexsort((places, firsts))
     places, firsts = places[order], firsts[order]
-    return pa.table(
-        {
-            "kind": pa.array(["near"] * len(places), pa.string()),
-            "cluster": np.cumsum(is_new(firsts)).astype(np.int64) - 1,
-            "shard": shards_of(places),
-            "row": rows_of(places),
-            "kept": places == firsts,
-        }
-    )
+    numbers = np.cumsum(is_new(firsts)) - 1
+    columns = [[kind] * len(places), numbers, shards_of(places), rows_of(places), places == firsts]
+    return pa.table(columns, schema=TABLES["clusters"].schema)
 
 
 def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
@@ -217,16 +212,8 @@ def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
     similarity = edges["intersection"].to_numpy() / np.maximum(edges["union"].to_numpy(), 1)
     jaccard = np.concatenate([similarity, np.ones(later.num_rows)])
     order = np.lexsort((rights, lefts))
-    return pa.table(
-        {
-            "left_shard": shards_of(lefts[order]),
-            "left_row": rows_of(lefts[order]),
-            "right_shard": shards_of(rights[order]),
-            "right_row": rows_of(rights[order]),
-            "jaccard": jaccard[order],
-            "verified": np.ones(len(order), dtype=bool),
-        }
-    )
+    places = [part(side[order]) for side in (lefts, rights) for part in (shards_of, rows_of)]
+    return pa.table([*places, jaccard[order], np.ones(len(order), dtype=bool)], schema=TABLES["pairs"].schema)
 
 
 def _weakest(

@@ -109,8 +109,8 @@ def near_duplicates(context: LinkContext) -> LinkStep:
     recall = Recall.of(search.drawn, verified, edges, threshold)
     found = LinkResult(
         tables={
-            "clusters": clusters.clusters.cast(TABLES["clusters"].schema),
-            "pairs": clusters.pairs.cast(TABLES["pairs"].schema),
+            "clusters": clusters.clusters,
+            "pairs": clusters.pairs,
             "near_sources": search.by_source(clusters.earlier),
         },
         metrics=near_metrics(stage, counts, clusters, recall),

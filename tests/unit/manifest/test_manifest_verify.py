@@ -84,22 +84,29 @@ class TestTables:
             f"table {name}: the core says {rows} rows, found {rows - 1}",
         )
 
-    def test_renamed_column(self, folder):
-        rewrite(folder, "pairs", lambda table: table.rename_columns({"jaccard": "similarity"}))
+    @pytest.mark.parametrize(
+        ("name", "change", "words"),
+        [
+            (
+                "pairs",
+                lambda table: table.rename_columns({"jaccard": "similarity"}),
+                "missing: jaccard; unknown: similarity",
+            ),
+            (
+                "pairs",
+                lambda table: table.set_column(4, "jaccard", table["jaccard"].cast(pa.float32())),
+                "jaccard: expected double, found float or null",
+            ),
+            ("pairs", lambda table: table.select(table.column_names[::-1]), "expected the order ['left_shard'"),
+        ],
+        ids=["another name", "another type", "another order"],
+    )
+    def test_other_columns(self, folder, name, change, words):
+        rewrite(folder, name, change)
         problem = the_problem(folder)
         assert problem.code == "table_unreadable"
-        assert "table pairs" in problem.text
-        assert "missing: jaccard; unknown: similarity" in problem.text
-
-    def test_other_type(self, folder):
-        rewrite(folder, "hotspots", lambda table: table.set_column(1, "words", table["words"].cast(pa.int32())))
-        problem = the_problem(folder)
-        assert problem.code == "table_unreadable"
-        assert "words: expected int64, found int32 or null" in problem.text
-
-    def test_other_order_of_columns(self, folder):
-        rewrite(folder, "pairs", lambda table: table.select(table.column_names[::-1]))
-        assert "expected the order ['left_shard'" in the_problem(folder).text
+        assert f"table {name}" in problem.text
+        assert words in problem.text
 
     @pytest.mark.parametrize("kept", [0, 3, 200, -4])
     def test_truncated_file(self, folder, kept):
