@@ -1,8 +1,8 @@
-"""Atomic publishing of a manifest directory: a reader sees the old one or the new one, never a mix.
+"""Atomic publishing of a manifest: a reader sees the old manifest or the new one, never a mix.
 
-Everything is written and synced in a hidden sibling folder, ``manifest.json`` last; then the folder takes the
-place of the old one in one step (:mod:`dataaudit.manifest.replace`). A kill leaves at most hidden siblings,
-which the next publish removes. Two publishes to one place wait for each other; the later one stays.
+Everything is written and synced in a hidden sibling folder, ``manifest.json`` last; then the folder replaces the old
+one in one step (:mod:`dataaudit.manifest.replace`). A kill leaves at most hidden siblings, which the next publish
+removes. Two publishes to the same folder wait for each other; the later manifest stays.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Fill = Callable[[Path], None]
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
 GROUP_ROWS = 1 << 16
-"""Rows of a row group; a table whose columns are dictionaries is opened so many at a time."""
+"""Rows of a row group; columns that are dictionaries are decoded so many rows at a time."""
 _WRITE_BYTES = 1 << 20
 _OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})
-"""What a later manifest does not take over."""
+"""Files that a later manifest does not take over."""
 
 
 def prepare_tables(filled: Mapping[str, pa.Table], metrics: MetricRows | None = None) -> dict[str, pa.Table]:
@@ -93,8 +93,7 @@ def publish(
 ) -> str:
     """Write a manifest and put it in place atomically; return its id.
 
-    Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay; a signature of
-    the old manifest goes.
+    Other files in the old folder (a quarantine list, a gate's verdict) stay; the old manifest's signature goes.
     """
     check_target(target)
     target = Path(os.path.abspath(target))

@@ -89,7 +89,7 @@ def comparison(counts: Counts, scope: Scope, context: Context) -> Comparison | s
 
 
 def drift_metrics(counts: Counts, scope: Scope, context: Context, version: str) -> list[Metric]:
-    """Return the records of one scope."""
+    """Return the records of a scope."""
     tokens = int(counts.all.sum())
     record = partial(Metric, metric=METRIC, scope=scope, unit="nats", n=tokens, denominator=tokens, version=version)
 
@@ -194,7 +194,7 @@ class Histogram(StageDefaults):
         return {"histogram": token_shape()}
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         assert batch.digests is not None
         names = sorted(batch.source_names, key=str.encode)
         rank = {name: number for number, name in enumerate(names)}

@@ -52,7 +52,7 @@ class EncodingFaults(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         offsets, data = text_buffers(batch.texts)
         counts = count_faults(data, offsets)
         kinds = counts[:, : len(KINDS)]

@@ -46,7 +46,7 @@ class Language(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         detected = batch.get(LANGUAGES)
         assert detected is not None
         ones = np.ones(len(batch), dtype=np.int64)

@@ -58,7 +58,7 @@ class Lengths(StageDefaults):
         }
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the lengths and densities of one batch."""
+        """Count the lengths and densities of a batch."""
         shapes = self.shapes()
         sources = batch.sources().cast(pa.string())
         tokens, num_bytes = num_tokens(batch), batch.num_bytes()

@@ -64,7 +64,7 @@ class Padding(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Cut the documents of one batch at every context length."""
+        """Cut the documents of a batch at every context length."""
         tokens = num_tokens(batch)
         num_groups = len(batch.source_names)
         documents = np.bincount(batch.source_codes, minlength=num_groups)

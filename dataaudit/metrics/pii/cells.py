@@ -120,7 +120,7 @@ def shard_total(cells: PiiCells, shard: int, documents: int, tokens: int) -> Cou
 
 
 def _cell(records: Records, prefix: str = "") -> _Cell:
-    """Return documents and hits from the records of one scope."""
+    """Return documents and hits from the records of a scope."""
     hits, documents = records.get(f"{prefix}hits"), records.get(f"{prefix}documents")
     if hits is None or documents is None:
         return _NONE

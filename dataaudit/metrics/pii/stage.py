@@ -65,7 +65,7 @@ class Pii(StageDefaults):
         return {**findings.SHAPES, "strata": STRATA}
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the findings of one batch."""
+        """Count the findings of a batch."""
         own = findings.own_findings(batch, self.detector)
         return {**findings.count_findings(batch, own), "strata": count_strata(batch, levels_of(batch, own))}
 

@@ -236,7 +236,7 @@ class Filters(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the rejected documents of one batch."""
+        """Count the rejected documents of a batch."""
         masks, names = self.rejections(batch), batch.source_names
         codes, size = batch.source_codes, len(names)
         table = {

@@ -36,7 +36,7 @@ class Secrets(StageDefaults):
         return findings.SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the findings of one batch."""
+        """Count the findings of a batch."""
         return findings.count_findings(batch, findings.own_findings(batch, self.detector))
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:

@@ -67,7 +67,7 @@ class Toxicity(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Look up the scores of one batch."""
+        """Look up the scores of a batch."""
         screened = batch.get(TOXICITY)
         assert screened is not None
         levels, shape = levels_of(screened), _SHAPES["scores"]

@@ -44,7 +44,7 @@ class Volume(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         num_bytes = batch.num_bytes()
         ones, with_nul = np.ones(len(batch), dtype=np.int64), _with_nul(batch)
         columns = (ones, num_bytes, num_tokens(batch), num_bytes == 0, with_nul)
