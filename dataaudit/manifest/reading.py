@@ -73,8 +73,7 @@ class TableReader:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the public fields alone."""
-        own = {"folder": self.folder, "id": self.id, "records": self.records, "files": self.files}
-        return partial(TableReader, **own), ()
+        return partial(TableReader, folder=self.folder, id=self.id, records=self.records, files=self.files), ()
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a published table in canonical order, or some of its columns."""

@@ -1,4 +1,4 @@
-"""Token proofs: the record of ``dataaudit map``, which proves that token files hold the audited documents, or which not.
+"""Token proofs: the record of ``dataaudit map`` proves which audited documents token files hold, and which not.
 
 A record names its manifest, lists and files by digest. It is not signed, as ``gate.json`` is not: whoever can write it
 can forge it.

@@ -79,8 +79,8 @@ class Padding(StageDefaults):
             columns = [np.full(len(lengths), context), lengths, counts]
             pieces.append(pa.table(columns, schema=_SHAPES["pieces"].schema()))
             number = _add(batch.source_codes, whole + (rest > 0), num_groups)
-            columns = [list(batch.source_names), np.full(num_groups, context), documents, sums, number]
-            totals.append(pa.table(columns, schema=_SHAPES["totals"].schema()))
+            by_source = [list(batch.source_names), np.full(num_groups, context), documents, sums, number]
+            totals.append(pa.table(by_source, schema=_SHAPES["totals"].schema()))
         tables = {"pieces": pa.concat_tables(pieces), "totals": pa.concat_tables(totals)}
         return {name: group(_SHAPES[name], table) for name, table in tables.items()}
 
