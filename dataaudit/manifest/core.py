@@ -141,7 +141,7 @@ class Coverage(_Model):
 
 
 class LedgerRecord(_Model):
-    """Outcomes of all that was planned."""
+    """What was planned and what became of it."""
 
     shards: Coverage
     bytes: Coverage = Field(description="Stored bytes of whole shards.")
@@ -178,7 +178,7 @@ class HeadlineMetric(_Model):
 
 
 class Core(_Model):
-    """The numbers and what decided them; its digest is the manifest's id."""
+    """What the numbers are and what decided them; its digest is the manifest's id."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
     tool: Named
@@ -223,7 +223,7 @@ class QuarantineRecord(_Model):
 
 
 class Run(_Model):
-    """Circumstances of a build, which may differ between two runs with the same numbers."""
+    """What may differ between two runs with the same numbers."""
 
     roots: dict[str, str] = Field(description="Where the URIs of each split are relative to.")
     started: str = Field(description="UTC, ISO 8601.")
