@@ -31,7 +31,7 @@ def rounded(value: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """The part of the dataset that a metric is about; an absent field means all."""
+    """What a metric speaks of; an absent field means all."""
 
     split: str | None = None
     source: str | None = None

@@ -40,7 +40,7 @@ class EncodingFaults(StageDefaults):
 
     For each kind it counts the documents that hold some, and its bytes. A document is markup when a quarter of its
     lines, blank lines aside, begin or end with a tag, and encoded when a quarter of its bytes are base64. Where no
-    document has a visible character, nothing could be found: there are documents without words, and no shares.
+    document has a character that is seen, nothing could be found: there are documents without words, and no shares.
     """
 
     name: ClassVar[str] = "encoding_faults"

@@ -33,7 +33,7 @@ _CONFIDENCE = 0.95
 class Language(StageDefaults):
     """Counts documents, bytes and tokens per source and language, and how often two detectors agree.
 
-    A document has a single language, that of most of its sampled text. ``und`` is a document that no detector was sure
+    A document has one language: that of most of what was seen of it. ``und`` is one that no detector was sure
     enough of, of fewer than four words, or without a letter.
     """
 

@@ -162,8 +162,8 @@ _COUNTED = ("c4.words_per_line", "c4.long_words", "c4.sentences", "repeated_ngra
 class Filters(StageDefaults):
     """Counts, per source, the documents that each rule, any rule of a set, and any rule at all would reject.
 
-    Nothing is removed. Each rule is evaluated alone, as if no other had run. The rules are for English prose: stop
-    words are English, words are what white space and punctuation separate.
+    Nothing is removed. Each rule is judged alone, as if no other had run. The rules are for English prose: stop words
+    are English, words are what white space and punctuation separate.
     """
 
     sets: tuple[str, ...] = SETS

@@ -53,8 +53,9 @@ def levels_of(screened: ScreenBatch) -> np.ndarray:
 class Toxicity(StageDefaults):
     """Adds up the screen's calibrated probabilities, in millionths, and counts documents by source, language and level.
 
-    The estimate of the screen is the mean of its probabilities. How well its calibration fits the corpus is not known,
-    so it has no interval. The judge's ``rate`` does not depend on that, and has an interval.
+    The estimate of the screen is the mean of its probabilities. It is as right as its calibration holds for the
+    corpus, which nothing in the corpus tells: so it has no interval. What a judge finds in a sample, in ``rate``, does
+    not rest on that, and has one.
     """
 
     name: ClassVar[str] = "toxicity"

@@ -32,7 +32,8 @@ _SHAPES = {
 class Volume(StageDefaults):
     """Counts documents, UTF-8 bytes and tokens (without special ones) per source.
 
-    Also counted are documents without text, documents with a NUL character, and documents and bytes by encoder.
+    Also kept: documents without any text, those that hold a NUL character, and which encoder counted how many
+    documents and bytes.
     """
 
     name: ClassVar[str] = "volume"
