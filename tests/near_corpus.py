@@ -101,6 +101,7 @@ def batch_of(texts, rows, source="web"):
 
 def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partitions=1, bits=0) -> Search:
     """Emit, join, visit, verify and cluster."""
+    folder.mkdir(exist_ok=True)
     parts = []
     for ordinal, shard in enumerate(shards):
         for start, stop in pairwise([0, *shard.cuts, len(shard.texts)]):

@@ -25,9 +25,7 @@ class SignatureSettings:
     """How signatures are made; those of two manifests can be compared when all fields agree."""
 
     num_perm: int
-    """Values of a signature."""
     ngram: int
-    """Words of a shingle."""
     version: str
     """Of the stage, with its words and hashes."""
 

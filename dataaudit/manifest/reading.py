@@ -48,15 +48,16 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReader:
-    """Reads the tables of one manifest. Threads may share it; a copy of it in another process starts empty."""
+    """Reads the tables of a manifest, by the records of its core and the files of its run.
+
+    Threads may share a reader; a copy of it in another process starts empty.
+    """
 
     folder: Path
     id: str
     """Of the manifest: another manifest may be published here at any moment."""
     records: Mapping[str, TableRecord]
-    """From the core."""
     files: Mapping[str, FileRecord]
-    """From the run."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _kept: dict[str, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -34,23 +34,17 @@ CODES = frozenset({"attestation", "signature", "statement", "subject", "manifest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Content of a statement; fields that it lacks are empty."""
+    """Content of a statement; digests are sha256, hex; fields that it lacks are empty."""
 
     subjects: tuple[tuple[str, str], ...]
     """Name and sha256 of each subject."""
     verifier: str
     versions: dict[str, str]
-    """Of the verifier's parts."""
     time: str
-    """Of the verification, UTC."""
     resource: str
-    """URI of the verified manifest."""
     policy: str
-    """URI of the policy."""
     policy_digest: str
-    """sha256 of the policy, hex."""
     inputs: tuple[tuple[str, str], ...]
-    """URI and sha256 of each input file."""
     result: str
     facts: dict[str, Any]
     """Our own extension; other programs write none."""

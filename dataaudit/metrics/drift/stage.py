@@ -56,12 +56,10 @@ TOP_SOURCES = 100
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Divergences of token counts from the reference's, nats."""
+    """KL(now || reference), Jensen-Shannon divergence, and the KL that chance alone gives on average; nats."""
 
     kl: float
-    """KL(now || reference)."""
     js: float
-    """Jensen-Shannon divergence."""
     bias: float | None
     """KL that chance alone gives on average; None when the documents do not make two halves."""
 

@@ -100,7 +100,6 @@ class BandJoin:
     met: int
     """Most rows of ``met``."""
     held_out: tuple[bool, ...]
-    """By split."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``counts`` and ``met``, and the keyed rows ``pairs`` and ``crowds``."""
@@ -197,14 +196,11 @@ MISSED = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Sketched:
-    """The sketches of some documents."""
+    """The sketches of documents: int64[n] ascending places, uint8[n, v] sketches, uint64[n] classes."""
 
     places: np.ndarray
-    """int64[n], ascending."""
     sketches: np.ndarray
-    """uint8[n, v]"""
     classes: np.ndarray
-    """uint64[n]"""
 
     @classmethod
     def read(cls, files: pa.Table, start: int, stop: int, values: int, chosen: Choose) -> Sketched:
@@ -228,10 +224,9 @@ def sketch_matrix(column: pa.ChunkedArray, values: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchJoin:
-    """Gives the documents of large buckets their sketches."""
+    """Gives the documents of large buckets their sketches, of ``values`` values."""
 
     values: int
-    """Of a sketch."""
     drawn: tuple[int, ...]
     """Places of the documents that recall is measured with, ascending."""
 
@@ -259,11 +254,8 @@ class CrowdJoin:
     """Pairs the documents of each large bucket."""
 
     values: int
-    """Of a sketch."""
     held_out: tuple[bool, ...]
-    """By split."""
     limits: CrowdLimits
-    """What is compared and kept."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``missed`` and ``cut``, and the keyed rows ``pairs``."""
@@ -313,7 +305,6 @@ class PairJoin:
     """``most`` earlier documents of small buckets are candidates, those with most buckets in common, and as many of
     large ones as in each of these; of equals the first. A held-out document has as many of training data again."""
     values: int
-    """Of a sketch."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``candidates``, also as keyed rows, ``cut`` and ``dropped``."""

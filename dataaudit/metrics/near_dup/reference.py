@@ -129,7 +129,6 @@ class SignatureFiles:
     """Makes the file of signatures of each shard."""
 
     num_perm: int
-    """Values of a signature."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return rows of the table ``signatures``, and the files, as ``shard`` and ``data``, bytes of Parquet."""
@@ -196,14 +195,11 @@ class BestMatches:
 
 @dataclass(frozen=True, slots=True)
 class _Signatures:
-    """Signatures of some documents."""
+    """Signatures of documents: int64[n] ascending places, uint32[n, num_perm] values, bytes[n] classes of width 16."""
 
     places: np.ndarray
-    """int64[n], ascending."""
     values: np.ndarray
-    """uint32[n, num_perm]."""
     classes: np.ndarray
-    """bytes[n] of width 16."""
 
 
 def match_reference(context: LinkContext, documents: int) -> BestMatches | str:

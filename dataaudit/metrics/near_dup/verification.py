@@ -80,7 +80,6 @@ class NearSets:
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {"sets": SETS}
     ngram: int
-    """Words of a shingle."""
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``sets`` for each partition that wants them, and ``seen``."""
@@ -110,10 +109,9 @@ def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyJoin:
-    """Intersects the sets of all candidates of a partition."""
+    """Intersects the sets of all candidates of a partition; ``bits`` of :func:`partition_bits`."""
 
     bits: int
-    """Of :func:`partition_bits`."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``verified``."""
@@ -199,7 +197,6 @@ class NearChecks:
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     ngram: int
-    """Words of a shingle."""
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``checks`` of documents that are not too long."""
@@ -240,9 +237,7 @@ class NeighbourJoin:
     places: np.ndarray
     """int64[d] of the drawn documents, in the order of their hashes."""
     sketches: np.ndarray
-    """uint8[d, v]"""
     threshold: float
-    """Jaccard similarity of a near-duplicate."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``candidates``, also as keyed rows, and ``done``: drawn documents whose neighbours all are in them."""

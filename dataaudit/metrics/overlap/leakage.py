@@ -173,12 +173,11 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """How much of d held-out documents is in training data."""
+    """int64[d] words of held-out documents inside a copied span, and bool[d] whether a document leaked."""
 
     leaked: np.ndarray
     """bool[d] half of the 13-grams and more; of a shorter document all of it."""
     covered: np.ndarray
-    """int64[d] words inside a copied span."""
 
 
 @dataclass(frozen=True, slots=True)

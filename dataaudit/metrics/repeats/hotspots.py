@@ -66,9 +66,7 @@ class Hosts:
     home: np.ndarray
     """int64[n] run of the first occurrence of the same windows; its own index where that is here."""
     num_documents: np.ndarray
-    """int64[n] documents that hold each of the windows."""
     occurrences: np.ndarray
-    """int64[n] occurrences of each."""
     numbers: Numbers
 
     def first_runs(self) -> np.ndarray:
@@ -342,14 +340,11 @@ Match = Callable[[Round], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Hotspots:
-    """Hotspots in the order of their discovery, and the round that finds their occurrences."""
+    """The round that finds their occurrences (path i is hotspot i), and words and merged variants of each, int64[h]."""
 
     final: Round
-    """The span of hotspot i is path i."""
     words: np.ndarray
-    """int64[h] length."""
     variants: np.ndarray
-    """int64[h] other spans that were merged into it."""
 
 
 def find_hotspots(runs: pa.Table, floor: int, match: Match) -> Hotspots:

@@ -28,7 +28,6 @@ class Search:
 
     round: Round
     firsts: pa.Table
-    """Of :func:`.hotspots.first_windows`."""
     times: pa.Table
     """Column ``times``: how often each file is listed, by its number."""
 

@@ -34,20 +34,18 @@ from dataaudit.scan.link.step import Encode
 
 @dataclass(frozen=True, slots=True)
 class FrequentRows:
-    """The n rows of k keys, by key, document and position."""
+    """The n rows of k keys, by key, document and position.
+
+    Those of key i are ``[bounds[i]:bounds[i + 1]]`` of documents, positions and others, the further column (0 without
+    one). ``num_documents`` and ``occurrences`` are counts of each key.
+    """
 
     bounds: np.ndarray
-    """int64[k + 1]: the rows of key i are ``[bounds[i]:bounds[i + 1]]``."""
     documents: np.ndarray
-    """int64[n]"""
     positions: np.ndarray
-    """int64[n] word of the document."""
     others: np.ndarray
-    """int64[n] the further column, 0 without one."""
     num_documents: np.ndarray
-    """int64[k] documents that have the key."""
     occurrences: np.ndarray
-    """int64[k]"""
 
 
 def frequent_rows(

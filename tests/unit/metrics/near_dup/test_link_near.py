@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 from dataaudit.metrics.near_dup import candidates as candidate_joins
 from dataaudit.metrics.near_dup import verification
 from dataaudit.metrics.near_dup.candidates import CANDIDATES
-from dataaudit.metrics.near_dup.records import recall_records
+from dataaudit.metrics.near_dup.link import recall_records
 from dataaudit.metrics.near_dup.stage import NearDup
 from dataaudit.metrics.near_dup.verification import partition_bits
 from dataaudit.scan.annotators import WORDS
@@ -81,8 +81,6 @@ def test_every_pair_that_is_alike_and_shares_a_band_is_found_and_no_other(seed, 
 def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch):
     """What comes out is the same; no pass holds more than its part."""
     texts = families(5)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     stage = NearDup(small_bucket=2, large_bucket=3, leaders=1, most_candidates=3)
     one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
     held = []
@@ -127,8 +125,6 @@ def test_no_leak_is_lost_to_a_limit_whatever_the_order_of_splits(held_out_first,
 @pytest.mark.tables
 @pytest.mark.parametrize("bits", [1, 3, 8, 12])
 def test_sets_are_in_every_partition_that_needs_them(bits, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     shards = in_shards(families(6))
     one = search(shards, tmp_path / "a", STAGE, held_out=(False, True))
     other = search(shards, tmp_path / "b", STAGE, held_out=(False, True), bits=bits)
@@ -157,8 +153,6 @@ def recalled(found):
 @pytest.mark.parametrize("partitions", [2, 5])
 def test_partitions_and_parts_change_nothing(partitions, tmp_path):
     texts = families(3)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     stage = NearDup(small_bucket=2, large_bucket=3, leaders=1, most_candidates=3)
     whole = in_shards(texts)
     cut = [Shard(texts=s.texts, split=s.split, source=s.source, cuts=(1, 7, 8)) for s in whole]
@@ -296,7 +290,6 @@ def test_recall_covers_what_is_found_of_all_documents(tmp_path):
         for order in range(orders):
             random.Random(order).shuffle(texts)
             folder = tmp_path / f"{corpus}-{order}"
-            folder.mkdir()
             found = search([Shard(texts=texts)], folder, stage)
             shutil.rmtree(folder)
             share = len({right[1] for _, right in found.pairs()}) / len(near_earlier(texts))
@@ -312,8 +305,6 @@ def test_recall_covers_what_is_found_of_all_documents(tmp_path):
 def test_rates_are_exact_where_every_pair_was_looked_at_and_have_bounds_where_not(tmp_path):
     """Documents that are near nothing that was compared, and have more to compare with, may be near-duplicates."""
     texts = template_pairs(240, 3, 0.98)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     whole = search([Shard(texts=texts)], tmp_path / "a", STAGE)
     stage = NearDup(recall_documents=0, small_bucket=2, large_bucket=2, leaders=1, most_candidates=1)
     few = search([Shard(texts=texts)], tmp_path / "b", stage)
@@ -369,8 +360,6 @@ def test_fewer_documents_count_where_their_neighbours_are_too_many(tmp_path, mon
 
 def test_drawn_documents_change_no_pair_and_are_found_among_all_others(tmp_path):
     texts = families(9, count=80, size=100)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     without = search(in_shards(texts), tmp_path / "a", STAGE, held_out=(False, True))
     found = search(in_shards(texts), tmp_path / "b", NearDup(), held_out=(False, True))
     assert found.clusters.pairs.equals(without.clusters.pairs)

@@ -10,7 +10,7 @@ from near_corpus import batch_of, search, true_similarity
 from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric_rows import metrics_table
 from dataaudit.metrics.near_dup.candidates import CLASS_MEMBERS
-from dataaudit.metrics.near_dup.records import NearCounts, near_metrics, size_classes
+from dataaudit.metrics.near_dup.link import NearCounts, near_metrics, size_classes
 from dataaudit.metrics.near_dup.stage import NearDup
 from dataaudit.metrics.near_dup.verification import CHECKS, MOST_BYTES, NearChecks, Recall, count_right, sample_pairs
 
