@@ -36,6 +36,7 @@ _SHAPES = {
     "documents": TableShape(keys={"source": pa.string()}, sums=("documents", "held_out", "verbatim", "similar")),
     "sets": TableShape(keys={"source": pa.string(), "set": pa.int64()}, sums=("verbatim", "similar")),
 }
+_KEYED = [("key", pa.binary(_KEY_BYTES)), ("row", pa.int64()), ("source", pa.string()), ("kind", pa.uint8())]
 _NUMBERS = ("part", "tier", "rule", "start", "end", "common", "of", "crowded", "first", "length")
 
 
@@ -56,26 +57,8 @@ class Overlap(StageDefaults):
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
-        GRAM_ROWS: pa.schema(
-            [
-                ("key", pa.binary(_KEY_BYTES)),
-                ("row", pa.int64()),
-                ("source", pa.string()),
-                ("kind", pa.uint8()),
-                ("entry", pa.uint32()),
-                ("documents", pa.int64()),
-            ]
-        ),
-        MATCH_ROWS: pa.schema(
-            [
-                ("key", pa.binary(_KEY_BYTES)),
-                ("row", pa.int64()),
-                ("source", pa.string()),
-                ("kind", pa.uint8()),
-                ("target", pa.int64()),
-                *((name, pa.int64()) for name in _NUMBERS),
-            ]
-        ),
+        GRAM_ROWS: pa.schema([*_KEYED, ("entry", pa.uint32()), ("documents", pa.int64())]),
+        MATCH_ROWS: pa.schema([*_KEYED, *((name, pa.int64()) for name in ("target", *_NUMBERS))]),
     }
 
     def __post_init__(self) -> None:
@@ -217,10 +200,12 @@ _COUNTS = TableShape(
 _COPIED = TableShape(keys={"shard": pa.int32(), "source": pa.string()}, sums=("held_out",))
 SEEN, COUNTS, COPIED = _SEEN.schema(), _COUNTS.schema(), _COPIED.schema()
 ROWS = pa.schema(
-    [("kind", pa.uint8()), ("target", pa.int64())]
-    + [(name, pa.int64()) for name in ("part", "tier", "rule")]
-    + [("shard", pa.int32()), ("row", pa.int64())]
-    + [(name, pa.int64()) for name in ("start", "end", "common", "of", "own", "own_of")]
+    [
+        ("kind", pa.uint8()),
+        *((name, pa.int64()) for name in ("target", "part", "tier", "rule")),
+        *(("shard", pa.int32()), ("row", pa.int64())),
+        *((name, pa.int64()) for name in ("start", "end", "common", "of", "own", "own_of")),
+    ]
 )
 COPIES = pa.schema([("key", pa.binary(8)), ("shard", pa.int32()), ("row", pa.int64()), ("source", pa.string())])
 

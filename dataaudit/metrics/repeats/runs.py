@@ -119,19 +119,12 @@ def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[pa.Table]
 
 
 RUNS = pa.schema(
-    [
-        ("document", pa.int64()),
-        ("start", pa.int64()),
-        ("windows", pa.int64()),
-        ("first_document", pa.int64()),
-        ("first_start", pa.int64()),
-        ("documents", pa.int64()),
-        ("occurrences", pa.int64()),
-    ]
+    (name, pa.int64())
+    for name in ("document", "start", "windows", "first_document", "first_start", "documents", "occurrences")
 )
 """By document and start: ``windows`` windows from word ``start`` on; the first occurrence of the first of them, which
 those of the others follow; and the documents and occurrences of each. Runs are as long as possible."""
-RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *(RUNS.field(index) for index in range(1, 7))])
+RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *list(RUNS)[1:]])
 """The same as keyed rows, by file."""
 _HISTOGRAM = TableShape(keys={"documents": pa.int64()}, sums=("runs", "windows", "firsts"))
 HISTOGRAM = _HISTOGRAM.schema()

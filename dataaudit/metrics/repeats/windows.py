@@ -111,16 +111,10 @@ def _sums(indices: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 WINDOW_ROWS = pa.schema([("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("position", pa.uint32())])
 """Keyed rows: the hash of 50 words, and their position."""
+_AT = [("row", pa.int64()), ("position", pa.uint32())]
+_COUNTS = [("documents", pa.int64()), ("occurrences", pa.int64())]
 OCCURRENCE_ROWS = pa.schema(
-    [
-        ("key", FILE_KEY),
-        ("row", pa.int64()),
-        ("position", pa.uint32()),
-        ("first_document", pa.int64()),
-        ("first_position", pa.uint32()),
-        ("documents", pa.int64()),
-        ("occurrences", pa.int64()),
-    ]
+    [("key", FILE_KEY), *_AT, ("first_document", pa.int64()), ("first_position", pa.uint32()), *_COUNTS]
 )
 """Keyed rows, by file: an occurrence of a window, the window's first occurrence, and its counts."""
 
