@@ -9,8 +9,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.manifest.locate import is_new, rows_of, shards_of
 from dataaudit.manifest.metric_rows import MetricRows
-from dataaudit.metrics.near_dup.clusters import cluster_rows
+from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.texts import DIGEST_BYTES, normal_digests
 from dataaudit.scan.kernels.pairing import earlier_twins
@@ -98,6 +99,15 @@ def exact_duplicates(context: LinkContext) -> LinkStep:
     members = joined.table("members", MEMBERS)
     clusters = cluster_rows("exact", members["place"].to_numpy(), members["first"].to_numpy())
     return LinkResult(tables={"clusters": clusters}, extra={"exact_dup": joined.table("counts", COUNTS)})
+
+
+def cluster_rows(kind: str, places: np.ndarray, firsts: np.ndarray) -> pa.Table:
+    """Return the manifest's ``clusters`` of members and the first of each: numbered by firsts, which are kept."""
+    order = np.lexsort((places, firsts))
+    places, firsts = places[order], firsts[order]
+    numbers = np.cumsum(is_new(firsts)) - 1
+    columns = [[kind] * len(places), numbers, shards_of(places), rows_of(places), places == firsts]
+    return pa.table(columns, schema=TABLES["clusters"].schema)
 
 
 _COUNTS = TableShape(keys={"shard": pa.int32(), "source": pa.string()}, sums=("duplicates", "duplicates_in_split"))

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.manifest.locate import is_new, rows_of, shards_of
+from dataaudit.manifest.locate import rows_of, shards_of
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.exact_dup.stage import cluster_rows
 from dataaudit.scan.link.places import distinct
 from dataaudit.scan.stages.partial import TableShape, group
 
@@ -193,15 +194,6 @@ def _earlier(documents: _Documents, chosen: np.ndarray, earliest: np.ndarray, co
         }
     )
     return group(EARLIER, table)
-
-
-def cluster_rows(kind: str, places: np.ndarray, firsts: np.ndarray) -> pa.Table:
-    """Return the manifest's ``clusters`` of members and the first of each: numbered by firsts, which are kept."""
-    order = np.lexsort((places, firsts))
-    places, firsts = places[order], firsts[order]
-    numbers = np.cumsum(is_new(firsts)) - 1
-    columns = [[kind] * len(places), numbers, shards_of(places), rows_of(places), places == firsts]
-    return pa.table(columns, schema=TABLES["clusters"].schema)
 
 
 def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
