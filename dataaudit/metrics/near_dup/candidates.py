@@ -11,7 +11,8 @@ Four joins, each run on one partition of keyed rows:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +31,7 @@ from dataaudit.scan.kernels.pairing import (
     form_crowd_pairs,
     form_pairs,
 )
-from dataaudit.scan.link.joins import Joined
+from dataaudit.scan.link.joins import Join, Joined, JoinedParts, JoinFunction, KeyedFile
 from dataaudit.scan.link.keyed import key_matrix
 from dataaudit.scan.link.places import (
     Choose,
@@ -44,6 +45,34 @@ from dataaudit.scan.link.places import (
     read_placed,
     spread,
 )
+from dataaudit.scan.link.step import LinkContext
+
+
+def run_join(
+    context: LinkContext,
+    name: str,
+    function: JoinFunction,
+    files: Sequence[KeyedFile],
+    rows: int = 0,
+    *,
+    identity: object = None,
+    by_shard: bool = False,
+    **emits: pa.Schema,
+) -> JoinedParts:
+    """Run a join of this family on the workers; its identity is that of the stage and its own, or its fields."""
+    own = asdict(function) if identity is None and is_dataclass(function) else identity
+    return context.join(
+        Join(
+            kind=f"link-near-{name}",
+            function=function,
+            identity=[context.stage.version, own],
+            files=files,
+            rows=rows,
+            emits=emits,
+            by_shard=by_shard,
+        )
+    )
+
 
 PAIRS = pa.schema(
     [

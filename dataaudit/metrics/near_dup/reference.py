@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -30,12 +30,20 @@ from dataaudit.manifest.minhash import (
     signature_settings,
 )
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.candidates import CANDIDATES, PAIRS, BucketRows, PairJoin, bucket_bounds, pairs_table
+from dataaudit.metrics.near_dup.candidates import (
+    CANDIDATES,
+    PAIRS,
+    BucketRows,
+    PairJoin,
+    bucket_bounds,
+    pairs_table,
+    run_join,
+)
 from dataaudit.metrics.near_dup.stage import BANDS, NearDup
 from dataaudit.scan.kernels.intervals import clopper_pearson
 from dataaudit.scan.kernels.minhash import band_keys
 from dataaudit.scan.kernels.pairing import LATER, form_probe_pairs
-from dataaudit.scan.link.joins import Join, Joined, JoinedParts, KeyedFile, KeyedFiles
+from dataaudit.scan.link.joins import Joined, KeyedFile, KeyedFiles
 from dataaudit.scan.link.keyed import KEYED_VERSION, each_listed, read_keyed, write_keyed
 from dataaudit.scan.link.places import distinct, key_array, named, read_placed
 from dataaudit.scan.link.step import DamagedEntryError, LinkContext, Store
@@ -153,16 +161,8 @@ def collect_signatures(context: LinkContext) -> tuple[pa.Table, Callable[[Path],
     """Return the table ``signatures``, and what fills its folder."""
     stage, store = context.stage, context.store
     assert isinstance(stage, NearDup)
-    joined = context.join(
-        Join(
-            kind="link-near-signatures",
-            function=SignatureFiles(num_perm=stage.num_perm),
-            identity=[_VERSION, stage.num_perm],
-            files=context.files(NAME),
-            rows=0,
-            by_shard=True,
-        )
-    )
+    function, identity = SignatureFiles(num_perm=stage.num_perm), [_VERSION, stage.num_perm]
+    joined = run_join(context, "signatures", function, context.files(NAME), identity=identity, by_shard=True)
     kind, keys = joined.kind, joined.keys
 
     def fill(folder: Path) -> None:
@@ -257,32 +257,12 @@ def _matrix(column: pa.ChunkedArray, width: int) -> np.ndarray:
 
 
 def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], documents: int) -> pa.Table:
-    join = ReferenceJoin(small=stage.small_bucket, leaders=stage.leaders)
-    bands = stage.bands()[0]
-
-    def run(
-        name: str,
-        function: ReferenceJoin | PairJoin,
-        files: Sequence[KeyedFile],
-        rows: int,
-        emits: Mapping[str, pa.Schema],
-    ) -> JoinedParts:
-        return context.join(
-            Join(
-                kind=f"link-near-{name}",
-                function=function,
-                identity=[stage.version, asdict(function)],
-                files=files,
-                rows=rows,
-                emits=emits,
-            )
-        )
-
     files = KeyedFiles.of(chain(context.files("bands"), older))
-    paired = run("older-bands", join, files, documents * bands, {"pairs": PAIRS})
+    by_bands = ReferenceJoin(small=stage.small_bucket, leaders=stage.leaders)
+    paired = run_join(context, "older-bands", by_bands, files, documents * stage.bands()[0], pairs=PAIRS)
     rows = sum(paired.table("rows", pa.schema([("rows", pa.int64())]))["rows"].to_pylist())
     by_pairs = PairJoin(limits=stage.limits(), values=stage.values())
-    return run("older-pairs", by_pairs, paired.files("pairs"), rows, {}).table("candidates", CANDIDATES)
+    return run_join(context, "older-pairs", by_pairs, paired.files("pairs"), rows).table("candidates", CANDIDATES)
 
 
 def _older_signatures(manifest: Manifest, places: np.ndarray, num_perm: int) -> _Signatures:
@@ -317,16 +297,8 @@ def _own_signatures(context: LinkContext, places: np.ndarray, stage: NearDup) ->
     wanted = pa.table({"key": key_array(places.astype(np.uint64)), "place": places})
     with store.writing():
         write_keyed(store.side_path(_KIND, key, _WANTED), [wanted], wanted.schema)
-    joined = context.join(
-        Join(
-            kind="link-near-wanted",
-            function=WantedSignatures(store.address(_KIND, key, _WANTED)),
-            identity=[stage.version, key],
-            files=context.files(NAME),
-            rows=0,
-            by_shard=True,
-        )
-    )
+    function = WantedSignatures(store.address(_KIND, key, _WANTED))
+    joined = run_join(context, "wanted", function, context.files(NAME), identity=key, by_shard=True)
     store.remove(_KIND, key)
     found = joined.table("found", _FOUND)
     return _joined([(found["place"].to_numpy(), found)], places, stage.num_perm)
