@@ -173,7 +173,7 @@ def test_signing_again_gives_the_same_bytes_and_another_key_takes_their_place(pl
 
 
 @pytest.mark.parametrize("name", ["pairs.parquet", "repeat_index/extra", "signatures/0.parquet"])
-def test_a_file_that_no_rule_reads_is_held_as_well(place, name):
+def test_a_file_that_no_rule_reads_is_checked_as_well(place, name):
     sign(place)
     path = place / "m" / name
     path.parent.mkdir(exist_ok=True)
@@ -489,7 +489,7 @@ def test_an_option_that_is_empty_is_no_signer(place):
     assert run(*asked, "--identity", "", "--issuer", "").exit_code == 1
 
 
-def test_an_identity_signs_and_is_held_to(place, monkeypatch):
+def test_an_identity_signs_and_is_checked(place, monkeypatch):
     """Sigstore is played; its bundle lies in the same file."""
     from sigstore import models, verify
     from sigstore.errors import VerificationError

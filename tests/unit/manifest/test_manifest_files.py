@@ -1,4 +1,4 @@
-"""Bytes of a manifest's files: held by the run from version 2 on, for what other programs believe of them."""
+"""Bytes of a manifest's files: the run records them, as other programs believe them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_statistics_are_compared_with_the_values_whoever_wrote_the_bytes_into_th
     )
 
 
-def test_every_file_of_a_folder_is_held(golden_parts, tmp_path):
+def test_every_file_of_a_folder_is_checked(golden_parts, tmp_path):
     """One that changed, one that is gone, one that came, and one that is none: each is a problem of its own."""
     folder = published(golden_parts, tmp_path / "m", a=b"1", b=b"22", c=b"333")
     assert load_manifest(folder).run.files["repeat_index/c"].size == 3
@@ -122,7 +122,7 @@ def test_a_run_that_names_less_than_there_is_is_refused(folder):
         load_manifest(folder).metrics()
 
 
-def test_a_file_that_changes_after_it_was_read_is_held_again(folder):
+def test_a_file_that_changes_after_it_was_read_is_checked_again(folder):
     manifest = load_manifest(folder)
     assert manifest.table("pairs").num_rows
     (folder / "pairs.parquet").write_bytes(b"PAR1")

@@ -54,8 +54,8 @@ class TestGolden:
         assert (made_bytes == stored_bytes) == of_this_pyarrow
 
     def test_it_holds_the_bytes_of_every_file(self):
-        held = {name: (record.size, record.sha256) for name, record in load_manifest(GOLDEN).run.files.items()}
-        assert held == {
+        recorded = {name: (record.size, record.sha256) for name, record in load_manifest(GOLDEN).run.files.items()}
+        assert recorded == {
             path.name: (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
             for path in GOLDEN.glob("*.parquet")
         }

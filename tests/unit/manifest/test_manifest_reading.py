@@ -1,4 +1,4 @@
-"""Tables of a loaded manifest: each file read once and held against its digest, little kept of what is large."""
+"""Tables of a loaded manifest: each file is read once and compared with its digest, large tables are kept in part."""
 
 from __future__ import annotations
 

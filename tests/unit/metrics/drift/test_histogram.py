@@ -39,14 +39,16 @@ def rows_table(rows):
 
 def partial(counts):
     """Return a partial of {source: {token: (count, half)}}."""
-    rows = [(source, token, *both) for source, held in sorted(counts.items()) for token, both in sorted(held.items())]
+    rows = [
+        (source, token, *both) for source, tokens in sorted(counts.items()) for token, both in sorted(tokens.items())
+    ]
     schema = token_shape().schema()
     return {"histogram": pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)}
 
 
 def reference(counts, **more):
     """Return a reference of {(split, source): {token: count}}."""
-    rows = [(*key, token, count) for key, held in sorted(counts.items()) for token, count in sorted(held.items())]
+    rows = [(*key, token, count) for key, tokens in sorted(counts.items()) for token, count in sorted(tokens.items())]
     schema = TABLES["histogram"].schema
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     return Reference(table, **{"sources": list(counts), **more})

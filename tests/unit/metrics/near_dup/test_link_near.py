@@ -83,11 +83,11 @@ def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch
     texts = families(5)
     stage = NearDup(small_bucket=2, large_bucket=3, leaders=1, most_candidates=3)
     one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
-    held = []
+    numbers = []
     for module in (candidate_joins, verification):
-        monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, held))
+        monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, numbers))
     other = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
-    assert max(held) == 16
+    assert max(numbers) == 16
     assert one.clusters.pairs.equals(other.clusters.pairs)
     assert one.clusters.counts.equals(other.clusters.counts)
     assert (one.missed, one.dropped) == (other.missed, other.dropped)
@@ -138,10 +138,10 @@ def test_sets_of_more_bytes_are_in_more_partitions(size, bits):
     assert partition_bits(candidates, size * 30) == bits
 
 
-def few(files, start, stop, held):
+def few(files, start, stop, numbers):
     """Return passes of few rows, and remember how many there are."""
     made = places.passes(files, start, stop, 2_000, 16)
-    held.append(len(made))
+    numbers.append(len(made))
     return made
 
 

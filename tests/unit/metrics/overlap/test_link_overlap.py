@@ -111,8 +111,8 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOV
         for listed in files.values()
     )
     seen = pa.concat_tables([link_grams(grams, start, stop).tables["seen"] for start, stop in pairwise(parts)])
-    held = matcher().index.held_out
-    common = CommonText.of(held, common_text(held, documents_with(held, seen), limits), limits.very_wide)
+    held_out = matcher().index.held_out
+    common = CommonText.of(held_out, common_text(held_out, documents_with(held_out, seen), limits), limits.very_wide)
     counts, rows, copies = [], [], []
     for number, (start, stop) in enumerate(pairwise(parts)):
         joined = link_matches(matches, start, stop, max_rows=max_rows, common=common)
@@ -129,12 +129,12 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOV
 
 def records_of(seen, limits, split_of=None, edited=()):
     """Return the records of one held-out split."""
-    held = matcher().index.held_out
-    documents = documents_with(held, seen)
-    common = common_text(held, documents, limits)
+    held_out = matcher().index.held_out
+    documents = documents_with(held_out, seen)
+    common = common_text(held_out, documents, limits)
     split_of = np.zeros(len(HELD_OUT), dtype=np.int64) if split_of is None else split_of
     marks = {"edited": np.isin(np.arange(len(HELD_OUT)), list(edited))}
-    return overlap(held, ["val"], split_of, seen, documents, common=common, edited=marks, version="1")
+    return overlap(held_out, ["val"], split_of, seen, documents, common=common, edited=marks, version="1")
 
 
 def values(records, **scope):

@@ -47,8 +47,8 @@ def test_fractions_are_those_of_a_simulation(tokens):
         expected(found, f"padded_batch_{context}", None, positions - total, positions)
         for source in (None, *{source for _, source in tokens}):
             own = [number for number, name in tokens if source in (None, name)]
-            held = [piece for number in own for piece in slow.pieces(number, context)]
-            expected(found, f"padded_{context}", source, len(held) * context - sum(held), len(held) * context)
+            cut = [piece for number in own for piece in slow.pieces(number, context)]
+            expected(found, f"padded_{context}", source, len(cut) * context - sum(cut), len(cut) * context)
             stream = sum(own) + len(own) if sum(own) else 0
             sequences = -(-stream // context)
             expected(found, f"concatenated_{context}", source, sequences * context - stream, sequences * context)

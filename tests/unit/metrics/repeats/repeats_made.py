@@ -209,9 +209,9 @@ def true_windows(parts, min_documents, times=None):
     found = {}
     for places in where.values():
         many = {place: (times or [1] * len(parts))[place[0]] for place in places}
-        held_by = sum({place[:2]: number for place, number in many.items()}.values())
-        if held_by >= min_documents:
-            found.update(dict.fromkeys(places, (held_by, sum(many.values()))))
+        documents = sum({place[:2]: number for place, number in many.items()}.values())
+        if documents >= min_documents:
+            found.update(dict.fromkeys(places, (documents, sum(many.values()))))
     return found
 
 

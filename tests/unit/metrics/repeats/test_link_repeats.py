@@ -33,8 +33,8 @@ def check(result, parts, times=None):
         places = true_occurrences(parts, parts[part][row].split()[start:stop])
         assert spot["places"] == places
         assert spot["occurrences"] == sum(times[place[0]] for place in places)
-        held_by = {place[:2] for place in places}
-        assert spot["documents"] == sum(times[part] for part, _ in held_by) >= result.floor
+        documents = {place[:2] for place in places}
+        assert spot["documents"] == sum(times[part] for part, _ in documents) >= result.floor
         words = {}
         for place in places:
             words.setdefault(place[:2], set()).update(range(place[2], place[3]))
