@@ -1,7 +1,7 @@
 """Loading a manifest: ``manifest.json`` is read and checked, tables are opened when asked for.
 
 Proves that ``manifest.json`` is of this schema and that its id is the digest of its core. That nobody changed its part
-``run`` is proven by a signature alone (:mod:`.attestation`).
+``run`` is proven by a signature alone (:mod:`.trust`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Manifest:
     pointer_sha256: str = ""
     """sha256 of the loaded bytes of ``manifest.json``, hex."""
     signed_by: str = field(default="", compare=False)
-    """Whose signature of it was checked (:mod:`dataaudit.manifest.attestation`); empty when none was."""
+    """Whose signature of it was checked (:mod:`dataaudit.manifest.trust`); empty when none was."""
 
     _reader: TableReader = field(init=False, repr=False, compare=False)
     _facts: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -24,7 +24,7 @@ from dataaudit.base.files import sync_folder
 
 POINTER = "manifest.json"
 ATTESTATION = "attestation.json"
-"""Signature of this manifest alone (:mod:`dataaudit.manifest.attestation`), so no publish keeps it."""
+"""Signature of this manifest alone (:mod:`dataaudit.manifest.trust`), so no publish keeps it."""
 _PUBLISHING = "publishing"
 _REPLACED = "replaced"
 _AT_FDCWD = -100

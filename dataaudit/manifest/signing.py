@@ -114,11 +114,7 @@ def load_private_key(path: Path) -> PrivateKey:
         raise ConfigError(f"the key {path} {state} {PHRASE_FROM}") from None
     except (ValueError, UnsupportedAlgorithm):
         pass
-    if isinstance(key, ed25519.Ed25519PrivateKey) or (
-        isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _HASHES
-    ):
-        return PrivateKey(key)
-    raise ConfigError(f"the key {path}: {_EXPECTED}, found {_found(key, pem)}", f"Make one: {_HOW}")
+    return PrivateKey(_supported(key, pem, f"the key {path}"))
 
 
 def load_public_key(path: Path) -> PublicKey:
@@ -127,24 +123,25 @@ def load_public_key(path: Path) -> PublicKey:
     key: Any = None
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):
         key = load_pem_public_key(pem)
-    if isinstance(key, ed25519.Ed25519PublicKey) or (
-        isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _HASHES
-    ):
-        return PublicKey(key)
-    raise ConfigError(f"the public key {path}: {_EXPECTED}, found {_found(key, pem)}", f"Make one: {_HOW}")
+    return PublicKey(_supported(key, pem, f"the public key {path}"))
 
 
-def _found(key: Any, pem: bytes) -> str:
-    """Return in words what a file holds instead, never a byte of it."""
-    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
-        return f"one on the curve {key.curve.name}"
-    if key is not None:
-        return "a key of another kind"
-    if b"BEGIN CERTIFICATE-----" in pem:
-        return "a certificate: openssl x509 -pubkey -noout takes its key out; it is checked without a chain or a day"
-    if b"PRIVATE KEY-----" in pem:
-        return "a private key, damaged or with a wrong pass phrase, or in the place of a public one"
-    return "a damaged key, or another kind of file"
+def _supported(key: Any, pem: bytes, name: str) -> Any:
+    """Refuse a key that this program cannot use; the message says what the file holds, never a byte of it."""
+    is_curve = isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey)
+    is_edwards = isinstance(key, ed25519.Ed25519PrivateKey | ed25519.Ed25519PublicKey)
+    if is_edwards or (is_curve and key.curve.name in _HASHES):
+        return key
+    found = "a damaged key, or another kind of file"
+    if is_curve:
+        found = f"one on the curve {key.curve.name}"
+    elif key is not None:
+        found = "a key of another kind"
+    elif b"BEGIN CERTIFICATE-----" in pem:
+        found = "a certificate: openssl x509 -pubkey -noout takes its key out; it is checked without a chain or a day"
+    elif b"PRIVATE KEY-----" in pem:
+        found = "a private key, damaged or with a wrong pass phrase, or in the place of a public one"
+    raise ConfigError(f"{name}: {_EXPECTED}, found {found}", f"Make one: {_HOW}")
 
 
 class BadEnvelope(ValueError):

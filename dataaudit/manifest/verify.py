@@ -1,7 +1,7 @@
 """Verification of a manifest: proves that every file is the published one, and that the core agrees with the tables.
 
-Whether a build could have written the values is checked by :mod:`.value_checks`, who signed by :mod:`.attestation` and
-:mod:`.trust`, whether numbers contradict each other by :mod:`dataaudit.metrics.relations`.
+Whether a build could have written the values is checked by :mod:`.value_checks`, who signed by :mod:`.trust`, whether
+numbers contradict each other by :mod:`dataaudit.metrics.relations`.
 """
 
 from __future__ import annotations

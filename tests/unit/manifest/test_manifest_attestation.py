@@ -31,13 +31,12 @@ from made_manifest import make, shard
 from dataaudit import api
 from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
 from dataaudit.cli import main
-from dataaudit.manifest.attestation import ATTESTATION_PREDICATE, MOST_BYTES, attestation, attested, sign_manifest
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Scope, ratio
 from dataaudit.manifest.replace import ATTESTATION
 from dataaudit.manifest.signing import PAYLOAD_TYPE, PrivateKey, Seal, Signing, load_private_key, pae, seal
-from dataaudit.manifest.trust import Signer
+from dataaudit.manifest.trust import ATTESTATION_PREDICATE, MOST_BYTES, Signer, attestation, attested, sign_manifest
 from dataaudit.present.export.verdict import About, export_verdict
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
