@@ -18,8 +18,8 @@ from strategies import held_out_part
 from twins import overlap as slow
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.metrics.contamination.records import SetFacts, contamination
 from dataaudit.metrics.overlap.leakage import CommonText, Limits, common_text, documents_with, overlap
+from dataaudit.metrics.overlap.link import SetFacts, contamination
 from dataaudit.metrics.overlap.stage import (
     COPIES,
     GRAM_ROWS,

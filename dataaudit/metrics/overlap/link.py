@@ -1,4 +1,4 @@
-"""The link step of overlap and contamination, and ``benchmark_contamination``: the rates of each evaluation set."""
+"""The link step of overlap and contamination: joins the matches, and returns the rates of protected sets and splits."""
 
 from __future__ import annotations
 
