@@ -244,20 +244,6 @@ _TOKENS_A_FINGERPRINT = 25
 _COUNTS = pa.schema([("rows", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class _Homes:
-    """The files of a join by number (:mod:`.runs`): shard and first row of their first listings, and listings."""
-
-    shards: np.ndarray
-    first_rows: np.ndarray
-    times: pa.Table
-    """Column ``times``, int64[n]: how often each is listed."""
-
-    def documents(self, files: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns ``shard`` and ``row`` of documents."""
-        return {"shard": self.shards[files], "row": rows + self.first_rows[files]}
-
-
 def repeated_spans(context: LinkContext) -> LinkStep:
     """Find the hotspots of the training splits."""
     stage = cast("Repeats", context.stage)
@@ -277,21 +263,23 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     hashed = ranges.table("ranges", RANGES)
     if hashed.num_rows == 0:
         return _nothing(stage, stage.min_documents, folders)
-    documents = _homes(listed).documents(hashed["file"].to_numpy(), hashed["row"].to_numpy())
+    files, rows = hashed["file"].to_numpy(), hashed["row"].to_numpy()
+    documents = _documents(listed, Numbered.of(listed).firsts, files, rows)
     wanted = pa.table({**documents, "position": hashed["position"], "windows": hashed["windows"]})
     (windows,) = yield [SecondPassRequest(task=RepeatWindows(), wanted=wanted)]
     again = KeyedFiles.of(windows.files("windows"))
-    runs, rows = _runs(context, stage, again, int(pc.sum(hashed["windows"]).as_py()))
+    runs, num_rows = _runs(context, stage, again, int(pc.sum(hashed["windows"]).as_py()))
     floor = choose_floor(runs.table("histogram", HISTOGRAM), stage.min_documents, stage.max_memory_bytes)
     hosts = _join(
-        context, "hosts", partial(link_hosts, floor=floor), runs.files("runs"), rows=rows, identity=[floor]
+        context, "hosts", partial(link_hosts, floor=floor), runs.files("runs"), rows=num_rows, identity=[floor]
     ).table("hosts", RUNS)
-    homes, firsts = _homes(again), first_windows(hosts)
+    numbered, firsts = Numbered.of(again), first_windows(hosts)
+    times = pa.table({"times": pa.array(numbered.times, pa.int64())})
 
     def search(name: str, function: Any, round_: Round) -> JoinedParts:
-        saved = _save(context, Search(round_, firsts, homes.times))
+        saved = _save(context, Search(round_, firsts, times))
         chosen = partial(function, floor=floor, search=saved)
-        return _join(context, name, chosen, runs.files("runs"), rows=rows, identity=[floor, saved.sha256])
+        return _join(context, name, chosen, runs.files("runs"), rows=num_rows, identity=[floor, saved.sha256])
 
     def match(round_: Round) -> pa.Table:
         return add_reaches([search("reaches", link_reaches, round_).table("reaches", REACH)])
@@ -302,7 +290,7 @@ def repeated_spans(context: LinkContext) -> LinkStep:
     if spans.num_rows == 0:
         return _nothing(stage, floor, folders, runs)
     document = spans["document"].to_numpy()
-    documents = homes.documents(file_numbers(document), rows_of(document))
+    documents = _documents(again, numbered.firsts, file_numbers(document), rows_of(document))
     wanted = pa.table({**documents, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
     (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer()), wanted=wanted)]
     result = _nothing(stage, floor, folders, runs)
@@ -353,11 +341,10 @@ def _num_rows(joined: JoinedParts) -> int:
     return int(pc.sum(joined.table("counts", _COUNTS)["rows"]).as_py() or 0)
 
 
-def _homes(files: KeyedFiles) -> _Homes:
-    """Return the first listings of the files of a join, in their order, as ``listing_of`` numbers them."""
-    numbered = Numbered.of(files)
-    times = pa.table({"times": pa.array(numbered.times, pa.int64())})
-    return _Homes(files.shards[numbered.firsts].astype(np.int32), files.first_rows[numbered.firsts], times)
+def _documents(files: KeyedFiles, firsts: np.ndarray, numbers: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns ``shard`` and ``row`` of documents of numbered files, each where it is listed first."""
+    listings = firsts[numbers]
+    return {"shard": files.shards[listings].astype(np.int32), "row": rows + files.first_rows[listings]}
 
 
 def _save(context: LinkContext, search: Search) -> SavedSearch:
