@@ -26,10 +26,20 @@ import pyarrow as pa
 from common import exponents, options
 
 from dataaudit.manifest.locate import places_of
-from dataaudit.metrics.near_dup.bands import CLASS_MEMBERS, CROWDS, MEMBERS, PAIRS, BandJoin, CrowdJoin, SketchJoin
+from dataaudit.metrics.near_dup.candidates import (
+    CLASS_MEMBERS,
+    CROWDS,
+    CUT,
+    KEYED_CANDIDATES,
+    MEMBERS,
+    PAIRS,
+    BandJoin,
+    CrowdJoin,
+    PairJoin,
+    SketchJoin,
+)
 from dataaudit.metrics.near_dup.clusters import Corpus, cluster
 from dataaudit.metrics.near_dup.stage import BANDS, SKETCHES, NearDup
-from dataaudit.metrics.near_dup.verify import CUT, KEYED_CANDIDATES, PairJoin
 from dataaudit.scan.link.joins import LINK_FILES, JoinFunction
 from dataaudit.scan.link.keyed import NUM_BYTES, write_keyed
 from dataaudit.scan.link.places import key_array

@@ -22,7 +22,7 @@ from dataaudit.decide.quarantine import entry
 from dataaudit.manifest import core, token_proof
 from dataaudit.manifest.metric import METHODS, STATUSES
 from dataaudit.manifest.outfiles import check_folder, write_file
-from dataaudit.manifest.tables import METRICS, TABLES, TableSpec
+from dataaudit.manifest.tables import TABLES, TableSpec
 from dataaudit.metrics.stages import REQUIRED, STAGES, stage_schema
 from dataaudit.runlog import format as runlog
 from dataaudit.training.attribution import findings
@@ -64,8 +64,8 @@ def manifest_schema() -> Json:
 
 def metric_schema() -> Json:
     """Return the schema of a metric record, as `show --metric NAME --json` prints it."""
-    properties = {field.name: _column_schema(field) for field in METRICS.schema}
-    scope = {field.name: _column_schema(field) for field in METRICS.schema.field("scope").type}
+    properties = {field.name: _column_schema(field) for field in TABLES["metrics"].schema}
+    scope = {field.name: _column_schema(field) for field in TABLES["metrics"].schema.field("scope").type}
     for given in scope.values():
         given["type"] = given["type"][0]
     properties["scope"] |= {"properties": scope, "additionalProperties": False}

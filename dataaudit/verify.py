@@ -14,11 +14,10 @@ from dataaudit.base.extras import require
 from dataaudit.base.render.terminal import facts, page, prose, section, terminal_width
 from dataaudit.decide.quarantine.released import check_pinned
 from dataaudit.engine.progress import Progress
-from dataaudit.manifest.attestation import Attestation, check_attestation
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.locate import STREAMED
 from dataaudit.manifest.s3 import shown
-from dataaudit.manifest.trust import CODES, SignedVerdict, Signer, Trust, check_trust
+from dataaudit.manifest.trust import CODES, Attestation, SignedVerdict, Signer, Trust, check_attestation, check_trust
 from dataaudit.manifest.verify import Problem, verify
 from dataaudit.metrics.relations import contradictions
 from dataaudit.scan.corpus.storage.address import RemotePath, scheme_of

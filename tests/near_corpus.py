@@ -13,10 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import places_of, rows_of, shards_of
-from dataaudit.metrics.near_dup.bands import (
+from dataaudit.metrics.near_dup.candidates import (
+    CANDIDATES,
     CLASS_MEMBERS,
     CROWDS,
+    CUT,
+    DROPPED,
     HELD_OUT_CUT,
+    KEYED_CANDIDATES,
     MEMBERS,
     MET,
     MISSED,
@@ -24,22 +28,20 @@ from dataaudit.metrics.near_dup.bands import (
     SKETCHED,
     BandJoin,
     CrowdJoin,
+    PairJoin,
     SketchJoin,
     first_spread,
     link_classes,
     sketch_matrix,
 )
 from dataaudit.metrics.near_dup.clusters import Corpus, NearClusters, cluster
-from dataaudit.metrics.near_dup.records import NO_BUCKET, NeighbourJoin, Recall
 from dataaudit.metrics.near_dup.stage import NearDup
-from dataaudit.metrics.near_dup.verify import (
-    CANDIDATES,
-    CUT,
-    DROPPED,
-    KEYED_CANDIDATES,
+from dataaudit.metrics.near_dup.verification import (
+    NO_BUCKET,
     VERIFIED,
     NearSets,
-    PairJoin,
+    NeighbourJoin,
+    Recall,
     VerifyJoin,
     wanted_documents,
 )
@@ -99,6 +101,7 @@ def batch_of(texts, rows, source="web"):
 
 def search(shards, folder: Path, stage: NearDup, *, held_out=(False,), partitions=1, bits=0) -> Search:
     """Emit, join, visit, verify and cluster."""
+    folder.mkdir(exist_ok=True)
     parts = []
     for ordinal, shard in enumerate(shards):
         for start, stop in pairwise([0, *shard.cuts, len(shard.texts)]):

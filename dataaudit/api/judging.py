@@ -76,7 +76,7 @@ def gate(
     subject = load(manifest)
     signer = signer_of(public_key, identity, issuer)
     if signer is not None:
-        from dataaudit.manifest.attestation import attested
+        from dataaudit.manifest.trust import attested
 
         subject, older = attested(subject, signer), None if older is None else attested(older, signer)
     lists = held_against(subject, rules, optional_path(quarantine, "quarantine"), older)
@@ -222,9 +222,9 @@ def sign(manifest: PathLike | LoadedManifest, *, key: PathLike | None = None, id
     """
     if (key is not None) == bool(identity):
         raise ConfigError("sign needs either key=FILE or identity=True")
-    from dataaudit.manifest.attestation import sign_manifest
     from dataaudit.manifest.replace import ATTESTATION
     from dataaudit.manifest.signing import Signing, seal_of
+    from dataaudit.manifest.trust import sign_manifest
 
     loaded = load(manifest)
     seal = seal_of(Signing(key=optional_path(key, "key")), loaded.folder)

@@ -142,7 +142,7 @@ def build(
     folder = result.manifest.folder
     print_text(build_summary(result, folder, as_json=as_json))
     if seal is not None:
-        from dataaudit.manifest.attestation import sign_manifest
+        from dataaudit.manifest.trust import sign_manifest
 
         note(signed(folder, result.manifest, sign_manifest(result.manifest, seal)).shown(as_json=False))
     sys.exit(result.exit_code)

@@ -32,7 +32,7 @@ _PART_ROWS = 1 << 16
 
 
 def canonical_json(value: Any) -> bytes:
-    """Return RFC 8785 bytes of plain JSON values."""
+    """Return the RFC 8785 bytes of plain JSON values."""
     return rfc8785.dumps(value)
 
 
@@ -93,7 +93,7 @@ def _order(spec: TableSpec) -> list[str]:
 
 
 def plain_floats(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    """Return a column; when it is one of floats, every zero in it has the same bits."""
+    """Return a column; of floats every zero has the same bits."""
     if not pa.types.is_floating(field.type):
         return column
     if pc.all(pc.is_finite(column)).as_py() is False:
@@ -107,7 +107,7 @@ def _has_negative_zero(part: pa.Array) -> bool:
 
 
 def digest_table(table: pa.Table) -> str:
-    """Return ``sha256:<hex>`` of a sorted table; see the module's text for the exact bytes."""
+    """Return ``sha256:<hex>`` of a sorted table; the head of this file gives the exact bytes."""
     return digest_columns(table.schema, table.num_rows, table.column)
 
 
@@ -190,7 +190,7 @@ def _parts(chunks: list[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _valid(part: pa.Array) -> np.ndarray:
-    """uint8[n]: 0 where a value is null; most columns have none, and calls of Arrow's are dear for few rows."""
+    """Return uint8[n], 0 for null; without nulls no call of Arrow is needed, which is slow for few rows."""
     if part.null_count == 0:
         return np.ones(len(part), dtype=np.uint8)
     valid: np.ndarray = pc.cast(part.is_valid(), pa.uint8()).to_numpy(zero_copy_only=False)

@@ -1,9 +1,8 @@
 """Models of ``manifest.json``: ``{"id", "core", "run"}``.
 
-``id`` is the sha256 of ``core`` in canonical JSON (RFC 8785). ``core`` holds what the numbers are and
-what decided them; ``run`` holds what may differ between two runs with the same numbers. Integers stay
-below 2^53. Every change of a field or a column is a new schema version: a reader knows the versions up to
-its own and refuses a newer one, so it never passes over a field that it does not understand.
+``id`` is the sha256 of ``core`` in canonical JSON (RFC 8785). ``core`` holds the numbers and what decided them; ``run``
+may differ between two runs with the same numbers. Integers stay below 2^53. Every change of a field or a column is a
+new schema version, and a reader refuses a newer version, so it never ignores a field that it does not understand.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from dataaudit.manifest.canonical import digest_json
 SCHEMA_NAME: Final = "dataaudit-manifest"
 SCHEMA_VERSION: Final = 2
 PROGRAM: Final = "urn:dataaudit"
-"""What this program's own URIs begin with; none of them names a place on a network."""
+"""Prefix of this program's own URIs; none is an address on a network."""
 VERDICT_LISTS: Final = "quarantineLists"
 """Field of a signed verdict: digest and ids of lines of the quarantine lists that the manifest was compared with."""
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -261,7 +260,7 @@ def manifest_id(core: Core) -> str:
 
 
 def tokenizer_of(core: Core) -> tuple[str, str, int]:
-    """Return what tells the tokenizer from others: numbers of tokens of two of them are not compared."""
+    """Return the identity of the tokenizer: token counts of different tokenizers are not compared."""
     return core.tokenizer.sha256, core.tokenizer.format, core.tokenizer.vocab_size
 
 

@@ -1,8 +1,7 @@
-"""Files of a manifest as bytes: what ``run.files`` holds, and opening nothing that is no file.
+"""Files of a manifest as bytes: the records of ``run.files``, which prove that a file has the published bytes.
 
-Digests of tables are over rows, so that the id does not depend on how Parquet stores them. Other programs believe more
-than rows: DuckDB passes over row groups by the statistics in the footer. So every file of a table, and every file of
-a manifest's folders, has its size and the sha256 of its bytes in ``run.files``, from format 2 on.
+Digests of tables are over rows, so that the id does not depend on how Parquet stores them. Other programs believe the
+footer, too, so every file of a table and of a manifest's folders has its size and sha256 in ``run.files``.
 """
 
 from __future__ import annotations
@@ -29,17 +28,16 @@ def table_file(name: str) -> str:
 
 
 def open_file(path: Path) -> pa.OSFile:
-    """Open a file for reading. What is no file is not opened: a pipe would keep its reader waiting for ever.
+    """Open a regular file for reading; a pipe would block for ever.
 
-    The file is Arrow's own. One of Python's could be let go last by a thread of Arrow's, which ends the process by
-    abort when Python is ending too.
+    The file is Arrow's: a Python file that a thread of Arrow's releases last, at exit, aborts the process.
     """
     expect_regular(path)
     return pa.OSFile(os.fsencode(path))
 
 
 def file_record(file: pa.NativeFile) -> FileRecord:
-    """Return size and sha256 of an open file, read from its beginning; it stands at its beginning afterwards."""
+    """Return size and sha256 of an open file, and rewind it."""
     file.seek(0)
     state, size = hashlib.sha256(), 0
     while piece := file.read_buffer(_PIECE_BYTES):
@@ -59,7 +57,7 @@ def file_records(folder: Path) -> dict[str, FileRecord]:
 
 
 def files_below(folder: Path) -> Iterator[str]:
-    """Yield whatever lies in the folders of a manifest and is no folder itself: ``signatures/0000000.parquet``, ..."""
+    """Yield the files in the folders of a manifest: ``signatures/0000000.parquet``, ..."""
     for name in FOLDERS:
         for above, _, names in os.walk(folder / name):
             yield from ((Path(above) / item).relative_to(folder).as_posix() for item in names)

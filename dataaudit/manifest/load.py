@@ -1,6 +1,7 @@
-"""Loading a manifest: the pointer is read and checked, tables are opened when asked for.
+"""Loading a manifest: ``manifest.json`` is read and checked, tables are opened when asked for.
 
-Which column is the text of each split: those of a corpus ought to have the same name.
+Proves that ``manifest.json`` is of this schema and that its id is the digest of its core. That nobody changed its part
+``run`` is proven by a signature alone (:mod:`.trust`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,9 @@ import orjson
 import pyarrow as pa
 from pydantic import ValidationError
 
-from dataaudit.base import text as t
 from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.files import read_regular
-from dataaudit.base.text import clean
+from dataaudit.base.text import clean, plural
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.core import SCHEMA_NAME, SCHEMA_VERSION, Core, ManifestFile, Run
 from dataaudit.manifest.formats import has_columns
@@ -39,43 +39,36 @@ class Manifest:
     """A loaded manifest."""
 
     folder: Path
-    """Where it lies."""
     id: str
     """``sha256:<hex>`` of the core."""
     core: Core
-    """What the numbers are and what decided them."""
+    """The numbers and what decided them."""
     run: Run
     """Circumstances of the build."""
     pointer_sha256: str = ""
-    """sha256 of the bytes of ``manifest.json`` that were loaded, hex."""
+    """sha256 of the loaded bytes of ``manifest.json``, hex."""
     signed_by: str = field(default="", compare=False)
-    """Whose signature of it was checked (:mod:`dataaudit.manifest.attestation`); empty when none was."""
+    """Whose signature of it was checked (:mod:`dataaudit.manifest.trust`); empty when none was."""
 
     _reader: TableReader = field(init=False, repr=False, compare=False)
-    _made: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _facts: dict[Any, Any] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        reader = TableReader(
-            folder=self.folder,
-            id=self.id,
-            records=self.core.tables,
-            files=self.run.files,
-        )
+        reader = TableReader(folder=self.folder, id=self.id, records=self.core.tables, files=self.run.files)
         object.__setattr__(self, "_reader", reader)
 
     def __repr__(self) -> str:
-        """Return what it is of and how much that is, on one line."""
+        """Return dataset and size on one line."""
         totals, shards = self.core.totals, self.core.ledger.shards
-        name = t.clean(f"{self.core.dataset.name} {self.core.dataset.version}", 80)
-        held = f"{totals.documents:,} documents, {totals.tokens:,} tokens, {t.plural(totals.shards, 'shard')} read"
-        return f"<Manifest {name}: {held}, {shards.quarantined + shards.skipped:,} unread; {self.id}>"
+        name = clean(f"{self.core.dataset.name} {self.core.dataset.version}", 80)
+        size = f"{totals.documents:,} documents, {totals.tokens:,} tokens, {plural(totals.shards, 'shard')} read"
+        return f"<Manifest {name}: {size}, {shards.quarantined + shards.skipped:,} unread; {self.id}>"
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return one table in canonical order, or some of its columns.
 
-        A file is read and held against its digest in the core when it is first asked for. What was read is kept, as
-        long as all of it stays below :data:`dataaudit.manifest.reading.MOST_KEPT_BYTES`; the same table is returned
-        again. Threads may ask at the same time.
+        A file is read and compared with its digest in the core when it is first asked for. Columns that were read are
+        kept, up to :data:`dataaudit.manifest.reading.MOST_KEPT_BYTES` in all. Threads may ask at the same time.
 
         Args:
             name: One of the tables that ``dataaudit explain tables`` lists: ``shards``, ``metrics``, ``findings``, ...
@@ -83,18 +76,18 @@ class Manifest:
 
         Raises:
             ConfigError: There is no table, or no column, of that name.
-            ManifestError: The file is absent, damaged, or not of the schema, or another manifest has taken
-                its place since this one was loaded.
+            ManifestError: The file is absent, damaged, or not of the schema, or another manifest was published here
+                since this one was loaded.
             ManifestMismatch: It is not the table that the manifest was published with.
         """
         return self._reader.table(name, columns)
 
     def read_unchecked(self, name: str) -> pa.Table:
-        """Read a table from its file anew, as :meth:`dataaudit.manifest.reading.TableReader.read_unchecked` does."""
+        """Read a table from its file anew; see :meth:`TableReader.read_unchecked`."""
         return self._reader.read_unchecked(name)
 
     def wrong_statistics(self, name: str) -> list[str]:
-        """Return what a table's footer says that its rows do not; see :meth:`TableReader.wrong_statistics`."""
+        """Return where a table's footer differs from its rows; see :meth:`TableReader.wrong_statistics`."""
         return self._reader.wrong_statistics(name)
 
     def read_rows(self) -> MetricRows:
@@ -103,23 +96,23 @@ class Manifest:
 
     @property
     def place(self) -> str:
-        """Where it lies, as people know it: its folder, or the address in a store that it was fetched from."""
+        """Its folder, or the address in a store that it was fetched from."""
         return shown(self.folder)
 
     def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
-        """Hold the bytes of an open file of this manifest against its run; see :meth:`TableReader.hold_bytes`."""
+        """Compare the bytes of an open file of this manifest with its run; see :meth:`TableReader.hold_bytes`."""
         self._reader.hold_bytes(name, file)
 
     def hold_file(self, name: str) -> None:
-        """Hold the bytes of a file in its folder against its run; see :meth:`TableReader.hold_file`."""
+        """Compare the bytes of a file in its folder with its run; see :meth:`TableReader.hold_file`."""
         self._reader.hold_file(name)
 
     def kept(self, make: Callable[[Manifest], _Made]) -> _Made:
         """Return what a function makes of this manifest; it is called once."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        found: _Made = self._made[make]
-        return found
+        if make not in self._facts:
+            self._facts[make] = make(self)
+        fact: _Made = self._facts[make]
+        return fact
 
     def metrics(self, metric: str | None = None, stat: str | None = None, scope: Scope | None = None) -> list[Metric]:
         """Return metric records, filtered by name, statistic and exact scope.
@@ -127,7 +120,7 @@ class Manifest:
         Args:
             metric: Name of the metric, as in ``dataaudit explain metrics``; all when None.
             stat: Name of the statistic; all when None.
-            scope: Split, source, language, ... that it speaks of; every scope when None.
+            scope: Split, source, language, ... that it is about; every scope when None.
 
         Raises:
             ManifestError: As of :meth:`table`.
@@ -142,7 +135,7 @@ class Manifest:
             raise ManifestError(f"table metrics: {error}", RESTORE) from None
 
     def metric_rows(self) -> MetricRows:
-        """Return all metric records in canonical order, in columns; they become objects when they are asked for.
+        """Return all metric records in canonical order, in columns.
 
         Raises:
             ManifestError: As of :meth:`table`.
@@ -151,7 +144,7 @@ class Manifest:
 
 
 def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:
-    """Make facts of a manifest once, however many ask for them; nobody changes what is returned."""
+    """Call a function of a manifest once and keep its result, which nobody may change."""
 
     @wraps(make)
     def made(manifest: Manifest) -> _Made:
@@ -161,28 +154,22 @@ def once(make: Callable[[Manifest], _Made]) -> Callable[[Manifest], _Made]:
 
 
 def load_manifest(folder: Path) -> Manifest:
-    """Read and check the pointer of a manifest: schema, and id against core.
+    """Read and check ``manifest.json``: schema, and id against core.
 
     Raises:
-        ManifestError: Absent, not JSON, of another schema, or with a key that is unknown or stands twice.
+        ManifestError: Absent, not JSON, of another schema, or with an unknown or repeated key.
         ManifestMismatch: The id is not the digest of the core.
     """
     try:
         data = _read_pointer(folder / POINTER)
     except OSError as error:
         raise _absent(folder, error) from None
-    parsed = parse_pointer(data, shown(folder / POINTER))
-    return Manifest(
-        folder=folder,
-        id=parsed.id,
-        core=parsed.core,
-        run=parsed.run,
-        pointer_sha256=hashlib.sha256(data).hexdigest(),
-    )
+    parsed, sha256 = parse_pointer(data, shown(folder / POINTER)), hashlib.sha256(data).hexdigest()
+    return Manifest(folder=folder, id=parsed.id, core=parsed.core, run=parsed.run, pointer_sha256=sha256)
 
 
 def parse_pointer(data: bytes, path: str) -> ManifestFile:
-    """Check the bytes of a pointer as :func:`load_manifest` does; return what it says."""
+    """Check the bytes of ``manifest.json`` as :func:`load_manifest` does, and return its content."""
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError as error:
@@ -202,33 +189,30 @@ def parse_pointer(data: bytes, path: str) -> ManifestFile:
             f"{path}: {error.error_count()} problem(s), the first at {place}: {message}", RESTORE
         ) from None
     try:
-        found = digest_json(document["core"])
+        digest = digest_json(document["core"])
     except ValueError as error:
         raise ManifestError(f"{path}: the core has no canonical form: {error}", RESTORE) from None
-    if found != parsed.id:
-        raise ManifestMismatch(
-            f"{path}: the id says {parsed.id}, the core's digest is {found}",
-            f"The file was changed after it was written. {RESTORE}",
-        )
-    if parsed.core.quarantine and parsed.run.quarantine is None:
-        raise ManifestMismatch(
-            f"{path}: the core names what a quarantine list held back, `run.quarantine` names no list",
-            f"The file was changed after it was written. {RESTORE}",
-        )
+    problem = ""
+    if digest != parsed.id:
+        problem = f"the id says {parsed.id}, the core's digest is {digest}"
+    elif parsed.core.quarantine and parsed.run.quarantine is None:
+        problem = "the core names what a quarantine list held back, `run.quarantine` names no list"
+    if problem:
+        raise ManifestMismatch(f"{path}: {problem}", f"The file was changed after it was written. {RESTORE}")
     return parsed
 
 
 def _expect_once(pairs: list[tuple[str, Any]]) -> None:
-    """Refuse an object with a key that stands twice: one reader takes the first, another one the last."""
+    """Refuse an object with a repeated key: some readers take the first, others the last."""
     keys = set[str]()
     for key, _ in pairs:
         if key in keys:
-            raise ValueError(f"the key `{t.clean(key, 80)}` stands twice in one object")
+            raise ValueError(f"the key `{clean(key, 80)}` stands twice in one object")
         keys.add(key)
 
 
 def _read_pointer(path: Path) -> bytes:
-    """Read the pointer; tried again when its folder was replaced just as it was opened."""
+    """Read ``manifest.json``; again when its folder was replaced just as it was opened."""
     for _ in range(TRIES):
         with contextlib.suppress(FileNotFoundError):
             return read_regular(path)
@@ -238,21 +222,21 @@ def _read_pointer(path: Path) -> bytes:
 
 
 def _absent(folder: Path, error: OSError) -> ManifestError:
-    held = hidden_copy(folder.absolute()) if not folder.exists() else None
-    if held is not None:
+    aside = hidden_copy(folder.absolute()) if not folder.exists() else None
+    if aside is not None:
         return ManifestError(
-            f"no manifest at {shown(folder)}: a publish was killed as it replaced it; the manifest lies in {held}",
-            f"Build again, which puts it back first, or rename it yourself: mv {held} {folder}",
+            f"no manifest at {shown(folder)}: a publish was killed as it replaced it; the manifest lies in {aside}",
+            f"Build again, which puts it back first, or rename it yourself: mv {aside} {folder}",
         )
-    has_none = folder.is_dir() and isinstance(error, FileNotFoundError)
-    reason = "the folder has none" if has_none else (error.strerror or str(error)).lower()
+    is_empty = folder.is_dir() and isinstance(error, FileNotFoundError)
+    reason = "the folder has none" if is_empty else (error.strerror or str(error)).lower()
     return ManifestError(
         f"no manifest at {shown(folder)}: {reason}", "`dataaudit build ... --manifest DIR` writes one."
     )
 
 
 def _check_schema(document: Any, path: str) -> None:
-    """Refuse what is no manifest, or one of another schema version."""
+    """Refuse JSON that is no manifest, and a manifest of another schema version."""
     core = document.get("core") if isinstance(document, dict) else None
     schema = core.get("schema") if isinstance(core, dict) else None
     if not isinstance(schema, dict) or schema.get("name") != SCHEMA_NAME:
@@ -268,7 +252,7 @@ def _check_schema(document: Any, path: str) -> None:
 
 
 def differing_texts(columns: Mapping[str, str]) -> str:
-    """Return which columns splits read where their names differ, in words; nothing where they do not."""
+    """Return in words which text columns the splits have, if their names differ; else nothing."""
     if len(set(columns.values())) < 2:
         return ""
     listed = ", ".join(f"{clean(split)} `{clean(text)}`" for split, text in sorted(columns.items()))
@@ -276,7 +260,7 @@ def differing_texts(columns: Mapping[str, str]) -> str:
 
 
 def text_columns(manifest: Manifest) -> dict[str, str]:
-    """Return the column of the text of each split that has columns."""
+    """Return the text column of each split that has columns."""
     shards = manifest.table("shards", ["split", "format"]).to_pylist()
     with_columns = {row["split"] for row in shards if has_columns(row["format"])}
     rules = manifest.core.config.get("splits", {})

@@ -1,12 +1,8 @@
-"""``SHARD[:ROW]``: from what the user typed to one shard of the manifest, and a row of it.
+"""Names of shards and documents: ``SHARD[:ROW]`` as users type it, URIs of shards, and documents as numbers.
 
-URIs of shards: relative to a root, printable, reversible, the same on every machine.
-
-A file name may hold any byte but ``/`` and NUL. In a URI, ``%``, ``#``, ``?``, control characters, invisible
-and bidirectional ones and bytes that are not UTF-8 are percent-encoded; everything else stays readable. A
-file that is listed more than once is that many shards, told apart by ``#copy=2``, ``#copy=3``, ...
-
-The place of a document in the manifest's order as one number.
+A URI is relative to a root, printable, reversible, and the same on every machine. A file name may hold any byte but
+``/`` and NUL; in a URI, ``%``, ``#``, ``?``, control, invisible and bidirectional characters, and bytes that are not
+UTF-8, are percent-encoded. Each further listing of a file is a shard of its own: ``#copy=2``, ``#copy=3``, ...
 """
 
 from __future__ import annotations
@@ -26,23 +22,19 @@ from dataaudit.base.errors import ConfigError
 
 _CHOICES = 5
 _NEAR_AMONG = 20_000
-"""Shards up to which similar names are looked for."""
+"""Most shards among which similar names are searched for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A shard, and a row when one was asked for."""
+    """A shard, and a row when it was given."""
 
     shard: int
     row: int | None
 
 
 def find_place(given: str, shards: pa.Table) -> Place:
-    """Resolve ``SHARD[:ROW]``.
-
-    SHARD is an ordinal, a URI or ``split/uri``. A URI may hold a colon: every reading that names a shard
-    counts, and more than one is an error that lists them.
-    """
+    """Resolve ``SHARD[:ROW]``, where SHARD is an ordinal, a URI or ``split/uri``; several meanings are an error."""
     readings: list[tuple[str, int | None]] = [(given, None)]
     head, colon, tail = given.rpartition(":")
     if colon and tail.isascii() and tail.isdecimal():
@@ -62,16 +54,16 @@ def find_place(given: str, shards: pa.Table) -> Place:
 
 def _named(name: str, shards: pa.Table) -> list[int]:
     """Return the ordinals of all shards that a name fits."""
-    found: list[int] = []
+    ordinals: list[int] = []
     if name.isascii() and name.isdecimal() and len(name) < 10 and int(name) < shards.num_rows:
-        found.append(int(name))
+        ordinals.append(int(name))
     masks = [pc.equal(shards["uri"], name)]
     split, slash, uri = name.partition("/")
     if slash:
         masks.append(pc.and_(pc.equal(shards["split"], split), pc.equal(shards["uri"], uri)))
     for mask in masks:
-        found += shards.filter(mask)["shard"].to_pylist()
-    return list(dict.fromkeys(found))
+        ordinals += shards.filter(mask)["shard"].to_pylist()
+    return list(dict.fromkeys(ordinals))
 
 
 def _handle(place: Place, shards: pa.Table) -> str:
@@ -81,7 +73,7 @@ def _handle(place: Place, shards: pa.Table) -> str:
 
 
 def _not_found(given: str, shards: pa.Table) -> str:
-    """Say what there is, with the shards that come nearest."""
+    """Return a message with the shards that have similar names."""
     if shards.num_rows == 0:
         return f"no shard `{given}`: the manifest has no shards"
     message = f"no shard `{given}`; the manifest has the shards 0 to {shards.num_rows - 1}"
@@ -123,7 +115,7 @@ def with_copy(uri: str, copy: int) -> str:
 
 
 def relative_path(uri: str) -> str | None:
-    """Return the relative path of a URI; None when it leaves its root, which no build writes."""
+    """Return the relative path of a URI; None when it leaves its root."""
     path = decode_path(uri)
     parts = PurePosixPath(path)
     if not parts.parts or parts.is_absolute() or ".." in parts.parts or "\0" in path:
@@ -132,16 +124,16 @@ def relative_path(uri: str) -> str | None:
 
 
 def is_canonical(uri: str) -> bool:
-    """Return whether a build may write a URI: no other one is of the same file and copy, and no path is as long."""
+    """Return whether a build may write a URI: the only form for its file and copy, and no longer than a path."""
     path, _, copy = uri.partition(_COPY)
     is_copy = uri == path or bool(re.fullmatch("[1-9][0-9]{0,8}", copy) and int(copy) > 1)
     return is_copy and len(uri) <= _LONGEST and encode_path(decode_path(path)) == path
 
 
 def is_roundabout(uri: str) -> bool:
-    """Return whether a URI is a second name of a file below a folder: `a//b` and `./a` are `a/b` and `a`.
+    """Return whether a URI is another name of a file below a folder (`a//b`, `./a`); in a store these are objects.
 
-    In a store they are objects of their own. A `/` at the end is that of a folder that could not be listed.
+    A `/` at the end is that of a folder that could not be listed.
     """
     return not {"", "."}.isdisjoint(decode_path(uri).removesuffix("/").split("/"))
 
@@ -159,7 +151,7 @@ ROW_BITS = 40
 
 
 def places_of(shards: int | np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return int64[n]: numbers that are ordered as documents are, by shard, then row."""
+    """Return int64[n], the numbers of documents, ordered by shard, then row."""
     places: np.ndarray = np.left_shift(np.asarray(shards, dtype=np.int64), ROW_BITS) | rows
     return places
 
@@ -172,3 +164,10 @@ def shards_of(places: np.ndarray) -> np.ndarray:
 def rows_of(places: np.ndarray) -> np.ndarray:
     """Return int64[n] rows of places."""
     return places & ((1 << ROW_BITS) - 1)
+
+
+def is_new(*columns: np.ndarray) -> np.ndarray:
+    """Return bool[n]: where a row differs from the row before; the first row does."""
+    new = np.ones(len(columns[0]), dtype=bool)
+    new[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return new

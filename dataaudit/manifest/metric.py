@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 Method = Literal["exact", "sampled", "estimated"]
@@ -12,18 +13,15 @@ METHODS: tuple[Method, ...] = ("exact", "sampled", "estimated")
 STATUSES: tuple[Status, ...] = ("ok", "not_evaluated", "not_applicable")
 SIGNIFICANT_DIGITS = 12
 SCREEN_ALONE = "screen_alone"
-"""A screen's estimate that no judge was held against: how far off it is depends on the corpus, and is not known."""
+"""A screen's estimate that no judge has checked: how far off it is depends on the corpus, and is not known."""
 PAIRS_LEFT_OUT = "pairs_left_out"
-"""A number of near-duplicates that pairs which were not compared might change; what it were with them is not known."""
+"""A number of near-duplicates that pairs which were not compared might change."""
 NO_INTERVAL = frozenset({SCREEN_ALONE, PAIRS_LEFT_OUT})
-"""Reasons for which an inexact value has no interval; without one of these it must have one."""
+"""Reasons for which an inexact value has no interval; without such a reason it must have one."""
 
 
 def rounded(value: float) -> float:
-    """Round to 12 significant digits; whole numbers stay exact; -0.0 becomes 0.0.
-
-    A float sum may differ in its last bits between processors; 12 digits keep what is meant.
-    """
+    """Round to 12 significant digits, as processors may differ in the last bits of a sum; whole numbers stay exact."""
     if not math.isfinite(value):
         raise ValueError(f"a metric value must be finite, found {value!r}")
     if value == int(value):
@@ -44,7 +42,7 @@ class Scope:
     rule: str | None = None
 
     def as_dict(self) -> dict[str, str | int]:
-        """Return only the fields that are given."""
+        """Return the fields that are given."""
         return {name: value for name in self.__slots__ if (value := getattr(self, name)) is not None}
 
 
@@ -57,23 +55,22 @@ class Metric:
     stat: str
     """Which statistic of the metric, for example ``p95`` or ``rate``; public API."""
     scope: Scope = field(default_factory=Scope)
-    """What it speaks of."""
+    """The part of the dataset that it is about."""
     unit: str
     """Unit of ``value``, ``low`` and ``high``."""
     value: float | None
-    """The number; None unless status is ``ok``."""
+    """None unless status is ``ok``."""
     low: float | None = None
-    """Lower bound, for sampled and estimated values but those whose ``reason`` is one of ``NO_INTERVAL``."""
+    """Lower bound of sampled and estimated values, unless ``reason`` is in ``NO_INTERVAL``."""
     high: float | None = None
-    """Upper bound, of the same values."""
+    """Upper bound of the same values."""
     confidence: float | None = None
     """Coverage probability of [low, high]."""
     n: int = 0
-    """Number of observations behind the value."""
+    """Observations behind the value."""
     denominator: int = 0
-    """What the value was divided by; for counts, the population counted in."""
+    """Divisor of the value; for counts, the population counted in."""
     method: Method = "exact"
-    """How the value was found."""
     status: Status = "ok"
     """Whether there is a value."""
     reason: str = ""
@@ -82,7 +79,7 @@ class Metric:
     """Version of the definition."""
 
     def __post_init__(self) -> None:
-        """Check the laws of a record; these are invariants of our own code."""
+        """Check the invariants of a record."""
         if self.method not in METHODS or self.status not in STATUSES:
             raise ValueError(f"{self.metric}: unknown method or status {self.method}/{self.status}")
         if (self.value is None) == (self.status == "ok"):
@@ -118,29 +115,10 @@ class Metric:
 
 def ratio(metric: str, stat: str, numerator: int, denominator: int, *, scope: Scope, unit: str, version: str) -> Metric:
     """Return an exact ratio; a denominator of 0 is ``not_evaluated``, never a number."""
+    record = partial(Metric, metric=metric, stat=stat, scope=scope, unit=unit, n=denominator, version=version)
     if denominator == 0:
-        return Metric(
-            metric=metric,
-            stat=stat,
-            scope=scope,
-            unit=unit,
-            value=None,
-            n=0,
-            denominator=0,
-            status="not_evaluated",
-            reason="empty_denominator",
-            version=version,
-        )
-    return Metric(
-        metric=metric,
-        stat=stat,
-        scope=scope,
-        unit=unit,
-        value=numerator / denominator,
-        n=denominator,
-        denominator=denominator,
-        version=version,
-    )
+        return record(value=None, denominator=0, status="not_evaluated", reason="empty_denominator")
+    return record(value=numerator / denominator, denominator=denominator)
 
 
 def count(metric: str, stat: str, value: int, *, scope: Scope, unit: str, n: int, version: str) -> Metric:

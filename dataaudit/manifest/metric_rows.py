@@ -1,8 +1,8 @@
-"""Metric records in columns: millions of them cost tens of bytes each, and become objects when somebody asks for them.
+"""Metric records in columns: millions of them take tens of bytes each, and become objects when somebody asks for them.
 
-A corpus of 15,000 sources has three million records, which differ in few words and numbers. So each column is held as
-its distinct values and, for each row, the number of its value; a struct (the scope) is one column for each field. What
-is asked of many records at once (order, digest, which of them speak of something) is asked of these numbers.
+A corpus of 15,000 sources has three million records, which differ in few words and numbers. So a column is its distinct
+values and, for each row, the code of its value; a struct (the scope) has a column for each field. Order, digest and
+filters work on the codes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.canonical import digest_columns, flat_columns, one_chunk, plain_floats
-from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.metric import Metric, Scope, rounded
 from dataaudit.manifest.tables import TABLES
+from dataaudit.manifest.value_checks import check_column, check_records
 
 SPEC = TABLES["metrics"]
 _SCOPE = "scope."
@@ -43,13 +43,13 @@ _FLOATS = frozenset(name for name, kind in LEAVES.items() if pa.types.is_floatin
 _BLOCK = 1 << 12
 """Rows that become objects together."""
 _PART = 1 << 18
-"""Rows that are held against laws together."""
+"""Rows that are checked together."""
 _FEW = 128
-"""Values that Python encodes in the time that Arrow's calls take."""
+"""Values that Python encodes as fast as Arrow."""
 _HANDFUL = 32
-"""Values that Python reads one by one in the time that Arrow's calls take."""
+"""Values that Python reads one by one as fast as Arrow."""
 Given: TypeAlias = Any  # pyarrow has no types: str | int | float | np.ndarray | pa.Array | None
-"""What a column is made of: one value for all rows, or one for each."""
+"""The value of a column for all rows, or a value for each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +57,28 @@ class Column:
     """One value for each row."""
 
     codes: np.ndarray
-    """int8, int16 or int32[n] place of each row's value, -1 where there is none."""
+    """int8, int16 or int32[n] index of each row's value, -1 for null."""
     values: pa.Array
-    """The values, each once, ascending; strings by bytes."""
+    """The distinct values, ascending; strings by bytes."""
 
     @classmethod
     def of(cls, array: pa.Array) -> Column:
-        """Encode an array, one of a dictionary too."""
+        """Encode an array; it may be a dictionary."""
         if len(array) <= _FEW and not pa.types.is_dictionary(array.type):
             return cls.of_few(array.to_pylist(), array.type)
         encoded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         order = pc.sort_indices(encoded.dictionary).to_numpy()
-        places = np.full(len(order) + 1, -1, _narrow(len(order)))
-        places[order] = np.arange(len(order))
-        return cls(places[codes], encoded.dictionary.take(pa.array(order)))
+        ranks = np.full(len(order) + 1, -1, _narrow(len(order)))
+        ranks[order] = np.arange(len(order))
+        return cls(ranks[codes], encoded.dictionary.take(pa.array(order)))
 
     @classmethod
     def of_few(cls, given: Sequence[Any], kind: pa.DataType) -> Column:
-        """Encode values, None where there is none: what Arrow does for many costs more than a few of them."""
+        """Encode a few values, some None, without Arrow, whose calls would take longer."""
         values = sorted({value for value in given if value is not None})
-        places = {value: place for place, value in enumerate(values)} | {None: -1}
-        return cls(np.array([places[value] for value in given], _narrow(len(values))), pa.array(values, kind))
+        codes = {value: code for code, value in enumerate(values)} | {None: -1}
+        return cls(np.array([codes[value] for value in given], _narrow(len(values))), pa.array(values, kind))
 
     @classmethod
     def joined(cls, columns: Sequence[Column]) -> Column:
@@ -86,13 +86,13 @@ class Column:
         distinct = {id(column.values): column.values for column in columns}
         if len(distinct) == 1:
             return cls(np.concatenate([column.codes for column in columns]), columns[0].values)
-        every = cls.of(pa.concat_arrays(list(distinct.values())))
+        whole = cls.of(pa.concat_arrays(list(distinct.values())))
         ends = np.cumsum([len(values) for values in distinct.values()])
-        none = every.codes.dtype.type(-1)
-        places = {
-            key: np.append(codes, none) for key, codes in zip(distinct, np.split(every.codes, ends[:-1]), strict=True)
+        none = whole.codes.dtype.type(-1)
+        recoded = {
+            key: np.append(codes, none) for key, codes in zip(distinct, np.split(whole.codes, ends[:-1]), strict=True)
         }
-        return cls(np.concatenate([places[id(column.values)][column.codes] for column in columns]), every.values)
+        return cls(np.concatenate([recoded[id(column.values)][column.codes] for column in columns]), whole.values)
 
     def take(self, rows: np.ndarray | slice) -> Column:
         """Return the values of some rows."""
@@ -110,73 +110,71 @@ class Column:
         return self.encoded().dictionary_decode()
 
     def listed(self) -> list[Any]:
-        """Return the same as Python's values."""
+        """Return the values row by row, as Python's."""
         if len(self.codes) <= _HANDFUL:
             return [None if code < 0 else self.values[code].as_py() for code in self.codes.tolist()]
         values: list[Any] = self.plain().to_pylist()
         return values
 
     def code(self, value: str | int | None) -> int:
-        """Return the code of a value: -1 of none, -2 of one that no row has."""
+        """Return the code of a value: -1 of None, -2 of a value that no row has."""
         if value is None:
             return -1
-        found = pc.index(self.values, pa.scalar(value, self.values.type)).as_py()
-        return -2 if found < 0 else int(found)
+        index = pc.index(self.values, pa.scalar(value, self.values.type)).as_py()
+        return -2 if index < 0 else int(index)
 
 
 class MetricRows(Sequence[Metric]):
-    """Metric records, held in columns.
+    """Metric records in columns.
 
     Args:
         columns: By the names of :data:`LEAVES`, all of the same length.
-        parts: In place of columns: rows that follow each other, not yet in one piece.
+        parts: In place of columns: rows one after another, which are joined when they are first asked for.
     """
 
-    __slots__ = ("_held", "_size", "parts")
+    __slots__ = ("_joined", "_size", "parts")
 
     def __init__(self, columns: Mapping[str, Column], *, parts: Sequence[MetricRows] = ()) -> None:
-        self._held = dict(columns)
+        self._joined = dict(columns)
         self.parts = parts
-        """Rows that are not yet in one piece; none once somebody has looked at them."""
-        self._size = sum(map(len, parts)) if parts else len(self._held["metric"].codes)
+        """Rows that are not joined yet."""
+        self._size = sum(map(len, parts)) if parts else len(self._joined["metric"].codes)
 
     @classmethod
     def of(cls, records: Iterable[Metric]) -> MetricRows:
         """Return the rows of records, in their order."""
         if isinstance(records, MetricRows):
             return records
-        held = list(records)
-        scopes = [record.scope for record in held]
+        rows = list(records)
 
         def values(name: str) -> list[Any]:
             if name.startswith(_SCOPE):
-                field = name.removeprefix(_SCOPE)
-                return [getattr(scope, field) for scope in scopes]
-            return [getattr(record, name) for record in held]
+                return [getattr(record.scope, name.removeprefix(_SCOPE)) for record in rows]
+            return [getattr(record, name) for record in rows]
 
         return cls({name: Column.of(pa.array(values(name), kind)) for name, kind in LEAVES.items()})
 
     @classmethod
     def of_batches(cls, batches: Iterable[pa.RecordBatch]) -> MetricRows:
         """Return the rows of batches of the table of metrics; strings may be dictionaries in them."""
-        parts = [{name: Column.of(leaf) for name, leaf in flat_columns(_table(batch))} for batch in batches]
-        return cls.joined([cls(part) for part in parts])
+        tables = (pa.Table.from_batches([batch]) for batch in batches)
+        return cls.joined([cls({name: Column.of(leaf) for name, leaf in flat_columns(table)}) for table in tables])
 
     @classmethod
     def joined(cls, parts: Iterable[Iterable[Metric]]) -> MetricRows:
-        """Return records one after another; they are put in one piece when somebody looks at them."""
+        """Return records one after another."""
         runs = [(kind, list(run)) for kind, run in groupby(parts, lambda part: isinstance(part, MetricRows))]
-        held = [cls.of(part) for kind, run in runs for part in (run if kind else [chain.from_iterable(run)])]
-        if len(held) < 2:
-            return held[0] if held else cls.of([])
-        return cls({}, parts=[part for item in held for part in item.parts or [item]])
+        rows = [cls.of(part) for kind, run in runs for part in (run if kind else [chain.from_iterable(run)])]
+        if len(rows) < 2:
+            return rows[0] if rows else cls.of([])
+        return cls({}, parts=[part for item in rows for part in item.parts or [item]])
 
     @property
     def _columns(self) -> dict[str, Column]:
         if parts := self.parts:  # of two threads that are here at once, each makes all
-            self._held = {name: Column.joined([part.column(name) for part in parts]) for name in LEAVES}
+            self._joined = {name: Column.joined([part.column(name) for part in parts]) for name in LEAVES}
             self.parts = ()
-        return self._held
+        return self._joined
 
     def column(self, name: str) -> Column:
         """Return a column by its dotted name."""
@@ -194,8 +192,8 @@ class MetricRows(Sequence[Metric]):
         """Return a record, or rows."""
         if isinstance(index, slice):
             return self.take(index)
-        place = range(self._size)[index]
-        return next(iter(self.take(slice(place, place + 1))))
+        row = range(self._size)[index]
+        return next(iter(self.take(slice(row, row + 1))))
 
     def __iter__(self) -> Iterator[Metric]:
         """Make one record after another."""
@@ -215,7 +213,7 @@ class MetricRows(Sequence[Metric]):
         return MetricRows({name: column.take(rows) for name, column in self._columns.items()})
 
     def where(self, **values: str | int | None) -> MetricRows:
-        """Return the rows that have these values, by names of columns or of fields of the scope; None: no value."""
+        """Return the rows with these values, by names of columns or of fields of the scope; None is no value."""
         chosen = np.ones(self._size, dtype=bool)
         for name, value in values.items():
             column = self._columns[name if name in LEAVES else f"{_SCOPE}{name}"]
@@ -239,17 +237,17 @@ class MetricRows(Sequence[Metric]):
         return MetricRows({**self._columns, f"{_SCOPE}{name}": Column(np.full_like(column.codes, -1), column.values)})
 
     def among(self, name: str, values: Sequence[str]) -> np.ndarray:
-        """bool[n]: whether a column of strings holds one of some values."""
+        """Return bool[n]: whether a column of strings has a value among some."""
         column = self._columns[name]
         known = pc.is_in(column.values, pa.array(values, pa.string())).to_numpy(zero_copy_only=False)
         return np.asarray(np.append(known, False)[column.codes])
 
     def given(self, name: str) -> np.ndarray:
-        """bool[n]: whether a field of the scope is given."""
+        """Return bool[n]: whether a field of the scope is given."""
         return np.asarray(self._columns[f"{_SCOPE}{name}"].codes >= 0)
 
     def numbers(self, name: str) -> np.ndarray:
-        """float64[n] of a column of numbers, NaN where there is none."""
+        """Return float64[n], a column of numbers, NaN for null."""
         column = self._columns[name]
         return np.asarray(np.append(column.values.to_numpy().astype(np.float64), np.nan)[column.codes])
 
@@ -263,8 +261,8 @@ class MetricRows(Sequence[Metric]):
         """Return the values that occur in a column, ascending."""
         column = self._columns[name]
         present = np.unique(column.codes[column.codes >= 0])
-        found: list[str] = column.values.take(pa.array(present)).to_pylist()
-        return found
+        names: list[str] = column.values.take(pa.array(present)).to_pylist()
+        return names
 
     def ordered(self) -> MetricRows:
         """Return the rows in canonical order."""
@@ -286,20 +284,20 @@ class MetricRows(Sequence[Metric]):
         return True
 
     def keys(self) -> np.ndarray:
-        """int64[n] that rise with the key of the rows, nulls last."""
+        """Return int64[n], numbers that rise with the key of the rows, nulls last."""
         keys, size = np.zeros(self._size, dtype=np.int64), 1
         for name in SPEC.key:
             column = self._columns[name]
             radix = len(column.values) + 1
             if size * radix >= 2**62:  # numbers of the keys so far, without gaps
-                held, keys = np.unique(keys, return_inverse=True)
-                size = len(held)
+                known, keys = np.unique(keys, return_inverse=True)
+                size = len(known)
             ranks = np.where(column.codes < 0, radix - 1, column.codes)
             keys, size = keys * radix + ranks, size * radix
         return keys
 
     def table(self) -> pa.Table:
-        """Return the table of metrics with every column as a dictionary: as large as the columns here."""
+        """Return the table of metrics with every column as a dictionary, without a copy."""
         whole = {name: column.encoded() for name, column in self._columns.items()}
         columns = []
         for field in SPEC.schema:
@@ -311,26 +309,26 @@ class MetricRows(Sequence[Metric]):
         return pa.table(columns, names=SPEC.schema.names)
 
     def plain(self) -> pa.Table:
-        """Return the table of metrics, rows in their order: some 200 bytes a row."""
+        """Return the table of metrics, some 200 bytes a row."""
         return self.table().cast(SPEC.schema).combine_chunks()
 
     def digest(self) -> str:
-        """Return the digest of the table, whose rows are in order."""
+        """Return the digest of the table, of rows in canonical order."""
         return digest_columns(SPEC.schema, self._size, self.table().column)
 
-    def lawful(self, num_shards: int) -> MetricRows:
-        """Return the rows, every zero of them with the same bits, after holding them against their laws."""
+    def checked(self, num_shards: int) -> MetricRows:
+        """Check all values; return the rows with the same bits for every zero."""
         columns = dict(self._columns)
         for name, column in columns.items():
             field, values = pa.field(name, column.values.type), pa.chunked_array([column.values])
             check_column(SPEC.name, field, values, num_shards)
             columns[name] = Column(column.codes, one_chunk(plain_floats(values, field)))
-        found = MetricRows(columns)
+        rows = MetricRows(columns)
         names = ("status", "method", "reason", "value", "low", "high", "confidence")
         for start in range(0, self._size, _PART):
-            part = found.take(slice(start, start + _PART))
+            part = rows.take(slice(start, start + _PART))
             check_records(pa.table({name: part.column(name).plain() for name in names}))
-        return found
+        return rows
 
 
 def metrics_table(records: Iterable[Metric]) -> pa.Table:
@@ -354,7 +352,7 @@ def metric_rows(
     version: str,
     **more: Given,
 ) -> MetricRows:
-    """Return records of one statistic, one for each of n groups; those without a value are not evaluated."""
+    """Return a record of a statistic for each of n groups; those without a value are not evaluated."""
     size = len(value)
     given: dict[str, Given] = {"metric": metric, "stat": stat, "unit": unit, "version": version, "method": "exact"}
     given |= {f"{_SCOPE}{name}": getattr(scope, name) for name in Scope.__slots__}
@@ -372,57 +370,17 @@ def metric_rows(
     return MetricRows({name: _column(name, given[name], size) for name in LEAVES})
 
 
-def ratio_rows(
-    metric: str,
-    stat: str,
-    numerators: np.ndarray,
-    denominators: np.ndarray,
-    *,
-    scope: Scope,
-    within: Mapping[str, pa.Array],
-    unit: str,
-    version: str,
-) -> MetricRows:
-    """Return exact ratios of int64[n] and int64[n], as :func:`dataaudit.manifest.metric.ratio` does."""
+def ratio_rows(metric: str, stat: str, numerators: np.ndarray, denominators: np.ndarray, **more: Given) -> MetricRows:
+    """Return exact ratios of int64[n] and int64[n]; ``more`` are scope, within, unit and version."""
     known = denominators != 0
-    return metric_rows(
-        metric,
-        stat,
-        scope=scope,
-        within=within,
-        unit=unit,
-        value=numerators / np.where(known, denominators, 1),
-        known=known,
-        n=denominators,
-        denominator=denominators,
-        version=version,
-    )
+    value = numerators / np.where(known, denominators, 1)
+    return metric_rows(metric, stat, value=value, known=known, n=denominators, denominator=denominators, **more)
 
 
-def count_rows(
-    metric: str,
-    stat: str,
-    values: np.ndarray,
-    n: np.ndarray,
-    *,
-    scope: Scope,
-    within: Mapping[str, pa.Array],
-    unit: str,
-    version: str,
-) -> MetricRows:
-    """Return exact counts, int64[n] among int64[n], as :func:`dataaudit.manifest.metric.count` does."""
-    return metric_rows(
-        metric,
-        stat,
-        scope=scope,
-        within=within,
-        unit=unit,
-        value=values.astype(np.float64),
-        known=np.ones(len(values), dtype=bool),
-        n=n,
-        denominator=n,
-        version=version,
-    )
+def count_rows(metric: str, stat: str, values: np.ndarray, n: np.ndarray, **more: Given) -> MetricRows:
+    """Return exact counts, int64[n] among int64[n]; ``more`` as of :func:`ratio_rows`."""
+    known = np.ones(len(values), dtype=bool)
+    return metric_rows(metric, stat, value=values.astype(np.float64), known=known, n=n, denominator=n, **more)
 
 
 def _either(chosen: np.ndarray, name: str, other: str) -> pa.Array:
@@ -430,7 +388,7 @@ def _either(chosen: np.ndarray, name: str, other: str) -> pa.Array:
 
 
 def _column(name: str, given: Given, size: int) -> Column:
-    """Return a column of one value for all rows, or of one for each; numbers are rounded, NaN is no value."""
+    """Return a column of a value for all rows, or of a value for each; numbers are rounded, NaN is null."""
     kind = LEAVES[name]
     if isinstance(given, pa.Array):
         return Column.of(given)
@@ -442,21 +400,17 @@ def _column(name: str, given: Given, size: int) -> Column:
     values, codes = np.unique(given, return_inverse=True)  # NaN, if any, comes last
     if name in _FLOATS:
         known = [rounded(value) for value in values[~np.isnan(values)]]
-        values, places = np.unique(np.array(known), return_inverse=True)
-        codes = np.where(np.isnan(given), -1, np.append(places, -1)[codes])
+        values, recoded = np.unique(np.array(known), return_inverse=True)
+        codes = np.where(np.isnan(given), -1, np.append(recoded, -1)[codes])
     return Column(codes.astype(_narrow(len(values))), pa.array(values, kind))
 
 
 @cache
 def _constant(value: str | float | None, name: str) -> pa.Array:
-    """Return the values of a column of one value; the same array again, so that joining columns knows it."""
+    """Return the values of a column with a single value, the same array each time: joining columns relies on it."""
     return pa.array([] if value is None else [value], LEAVES[name])
 
 
 def _narrow(size: int) -> type[np.signedinteger[Any]]:
     """Return the smallest type for codes of so many values."""
     return np.int8 if size < 1 << 7 else np.int16 if size < 1 << 15 else np.int32
-
-
-def _table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])

@@ -1,4 +1,4 @@
-"""MinHash signatures beside the tables: a Parquet file for each shard, named and digested by the table `signatures`."""
+"""MinHash signatures beside the tables: a Parquet file for each shard, with its digest in the table `signatures`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from dataaudit.base.errors import ManifestError
 from dataaudit.manifest.files import open_file
 from dataaudit.manifest.load import Manifest
+from dataaudit.manifest.reading import RESTORE
 
 FOLDER = "signatures"
 STAGE = "near_dup"
@@ -21,12 +22,10 @@ CLASS_BYTES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureSettings:
-    """What signatures are made of; those of two manifests can be compared when all of it agrees."""
+    """How signatures are made; those of two manifests can be compared when all fields agree."""
 
     num_perm: int
-    """Values of a signature."""
     ngram: int
-    """Words of a shingle."""
     version: str
     """Of the stage, with its words and hashes."""
 
@@ -37,7 +36,7 @@ def signature_schema(num_perm: int) -> pa.Schema:
 
 
 def file_name(shard: int) -> str:
-    """Return where a shard's signatures lie in a manifest's folder."""
+    """Return the name of a shard's file, below the manifest's folder."""
     return f"{FOLDER}/{shard:07}.parquet"
 
 
@@ -80,9 +79,9 @@ def _read(manifest: Manifest, name: str, row: dict[str, object], num_perm: int) 
             manifest.hold_bytes(name, file)
             table = pq.read_table(file, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
-        raise ManifestError(f"signatures {path}: {error}", "Restore the file or build again.") from None
+        raise ManifestError(f"signatures {path}: {error}", RESTORE) from None
     if not table.schema.equals(signature_schema(num_perm)):
-        raise ManifestError(f"signatures {path}: other columns than expected", "Restore the file or build again.")
+        raise ManifestError(f"signatures {path}: other columns than expected", RESTORE)
     if table.num_rows != row["documents"] or digest_signatures(table) != row["digest"]:
-        raise ManifestError(f"signatures {path}: not what the manifest says", "Restore the file or build again.")
+        raise ManifestError(f"signatures {path}: not what the manifest says", RESTORE)
     return table

@@ -1,8 +1,8 @@
-"""Files that options name: written beside their place and renamed, so that no link, pipe or manifest is written to.
+"""Output files that options name: atomic writes that never follow a link or write into a manifest.
 
-A name is one of four. A regular file, or nothing yet: it is replaced in one step. A link: the link is replaced, and
-what it leads to stays. A stream of this process (``/dev/stdout``, ``/dev/fd/63`` of ``>(command)``) or a device
-(``/dev/null``, a terminal): it is written to. Anything else (a folder, a named pipe, a socket, a disk) is refused.
+A regular file, or nothing yet, is replaced in one step. A link is replaced, and its target stays. A stream of this
+process (``/dev/stdout``, ``/dev/fd/63`` of ``>(command)``) or a device (``/dev/null``, a terminal) is written to.
+Anything else (a folder, a named pipe, a socket, a disk) is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def check_files(
     kept: Mapping[str, Path | None] | None = None,
     folders: Collection[Path | None] = (),
 ) -> None:
-    """Look at what options ask to write before any work is done."""
+    """Check the output files of options before any work is done."""
     closed = {os.path.realpath(folder) for folder in folders if folder is not None}
     taken: dict[str, str] = {}
     for option, path in (kept or {}).items():
@@ -53,7 +53,7 @@ def check_files(
 
 
 def check_folder(option: str, folder: Path) -> None:
-    """Look at a folder that an option asks to write files into."""
+    """Check the output folder of an option."""
     if os.path.lexists(folder / POINTER):
         raise ConfigError(f"{option}: {folder} is a manifest", "Give another folder.")
 
@@ -64,14 +64,14 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def write_pieces(path: Path, pieces: Iterable[bytes]) -> None:
-    """Do so piece by piece, as they are made; an error in making them leaves the old file, too."""
+    """Write pieces as they are made; an error in making them leaves the old file in place."""
     with writing(path) as file:
         file.writelines(pieces)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write; after the block it has the name, as of :func:`write_file`."""
+    """Yield a file to write, which gets its name after the block, as of :func:`write_file`."""
     try:
         if _is_stream(path):
             with open(_descriptor(path), "wb") as stream:
@@ -90,7 +90,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def append_file(path: Path, content: bytes) -> None:
-    """Add to the end of a file that others write, too; a link is not followed."""
+    """Append to a file that others may write, too; a link is not followed."""
     try:
         if _is_stream(path):
             descriptor = _descriptor(path)
@@ -111,7 +111,7 @@ def size_of(path: Path) -> int:
 
 
 def same_place(path: Path, other: Path) -> bool:
-    """Return whether two paths are the same name in the same folder; where the name is a link does not matter."""
+    """Return whether two paths are the same name in the same folder, be it a link or not."""
     return _place(path) == _place(other)
 
 
@@ -121,7 +121,7 @@ def _place(path: Path) -> str:
 
 
 def _mode(path: Path) -> int:
-    """Return the kind and the mode of what has the name; 0 where nothing has it."""
+    """Return the mode of a path; 0 when nothing is there."""
     try:
         return os.lstat(path).st_mode
     except FileNotFoundError:
@@ -131,11 +131,11 @@ def _mode(path: Path) -> int:
 
 
 def _own(path: Path) -> int | None:
-    """Return the descriptor of this process that a path means; None of any other path."""
-    found = _STREAM.fullmatch(os.path.abspath(path))
-    if found is None:
+    """Return the descriptor of this process that a path names; None of any other path."""
+    match = _STREAM.fullmatch(os.path.abspath(path))
+    if match is None:
         return None
-    return _NAMED[found["name"]] if found["name"] else int(found["number"])
+    return _NAMED[match["name"]] if match["name"] else int(match["number"])
 
 
 def _is_stream(path: Path) -> bool:
@@ -143,7 +143,7 @@ def _is_stream(path: Path) -> bool:
 
 
 def _descriptor(path: Path) -> int:
-    """Open a stream; one of this process keeps its position, so that nothing in it is written over."""
+    """Open a stream; a stream of this process keeps its position."""
     own = _own(path)
     if own is not None:
         return os.dup(own)
@@ -151,7 +151,7 @@ def _descriptor(path: Path) -> int:
 
 
 def _refuse(path: Path, option: str = "") -> None:
-    """Refuse what has the name and is neither a file nor a link; and a link to a folder, which somebody means."""
+    """Refuse a path that is neither a file nor a link, and a link to a folder."""
     mode = _mode(path)
     if stat.S_ISLNK(mode) and path.is_dir():
         mode = path.stat().st_mode
@@ -161,7 +161,7 @@ def _refuse(path: Path, option: str = "") -> None:
 
 
 def _is_part(path: Path, closed: Collection[str] = ()) -> bool:
-    """Return whether a path is a file of a manifest: of a closed one, or of any that is there."""
+    """Return whether a path is a file of a manifest: of a closed folder, or of any folder with a pointer."""
     folder, name = os.path.split(_place(path))
     inside = os.path.basename(folder) in FOLDERS
     folder = os.path.dirname(folder) if inside else folder

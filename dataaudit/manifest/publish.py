@@ -1,8 +1,8 @@
-"""Atomic publishing of a manifest directory: a reader sees the old one or the new one, never a mix.
+"""Atomic publishing of a manifest: a reader sees the old manifest or the new one, never a mix.
 
-Everything is written and synced in a hidden sibling folder, ``manifest.json`` last; then the folder takes the
-place of the old one in one step (:mod:`dataaudit.manifest.replace`). A kill leaves at most hidden siblings,
-which the next publish removes. Two publishes to one place wait for each other; the later one stays.
+Everything is written and synced in a hidden sibling folder, ``manifest.json`` last; then the folder replaces the old
+one in one step (:mod:`dataaudit.manifest.replace`). A kill leaves at most hidden siblings, which the next publish
+removes. Two publishes to the same folder wait for each other; the later manifest stays.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Fill = Callable[[Path], None]
 __all__ = ["FOLDERS", "POINTER", "Fill", "check_target", "prepare_tables", "publish", "table_records"]
 
 GROUP_ROWS = 1 << 16
-"""Rows of a row group; a table whose columns are dictionaries is opened so many at a time."""
+"""Rows of a row group; columns that are dictionaries are decoded so many rows at a time."""
 _WRITE_BYTES = 1 << 20
 _OURS = frozenset({POINTER, ATTESTATION, *FOLDERS, *map(table_file, TABLES)})
-"""What a later manifest does not take over."""
+"""Files that a later manifest does not take over."""
 
 
 def prepare_tables(filled: Mapping[str, pa.Table], metrics: MetricRows | None = None) -> dict[str, pa.Table]:
@@ -50,9 +50,9 @@ def prepare_tables(filled: Mapping[str, pa.Table], metrics: MetricRows | None = 
     unknown = sorted(set(filled) - set(TABLES))
     if unknown:
         raise ValueError(f"unknown tables: {unknown}")
-    held = {} if metrics is None else {"metrics": metrics.ordered().table()}
+    ready = {} if metrics is None else {"metrics": metrics.ordered().table()}
     return {
-        name: held.get(name) or sorted_table(filled.get(name, spec.schema.empty_table()), spec)
+        name: ready.get(name) or sorted_table(filled.get(name, spec.schema.empty_table()), spec)
         for name, spec in TABLES.items()
     }
 
@@ -67,7 +67,7 @@ def table_records(tables: dict[str, pa.Table]) -> dict[str, TableRecord]:
 
 def check_target(target: Path) -> None:
     """Refuse to replace a folder that is not a manifest."""
-    target = _plain(target)
+    target = Path(os.path.abspath(target))
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise ManifestError(f"the manifest {target}: expected a folder, found a file or a link", "Name a new folder.")
     above = next(parent for parent in target.parents if os.path.lexists(parent))
@@ -78,10 +78,10 @@ def check_target(target: Path) -> None:
             "Name another folder.",
         )
     try:
-        held = any(target.iterdir()) if target.is_dir() else False
+        is_filled = target.is_dir() and any(target.iterdir())
     except OSError as error:
         raise ManifestError(f"the manifest {target}: {error.strerror}", "Name another folder.") from None
-    if held and not (target / POINTER).is_file():
+    if is_filled and not (target / POINTER).is_file():
         raise ManifestError(
             f"the manifest {target}: the folder is not empty and holds no {POINTER}",
             "Name a new folder, or an older manifest to replace.",
@@ -93,11 +93,10 @@ def publish(
 ) -> str:
     """Write a manifest and put it in place atomically; return its id.
 
-    Files in the old folder that are not part of a manifest (a quarantine list, a gate's verdict) stay; a signature of
-    the old manifest goes.
+    Other files in the old folder (a quarantine list, a gate's verdict) stay; the old manifest's signature goes.
     """
     check_target(target)
-    target = _plain(target)
+    target = Path(os.path.abspath(target))
     identity = manifest_id(core)
     pointer = _pointer(identity, core, run)
     try:
@@ -123,24 +122,20 @@ def publish(
 
 
 def _pointer(identity: str, core: Core, run: Run) -> bytes:
-    """Return ``manifest.json``, held against its schema."""
+    """Return ``manifest.json``, checked by its schema."""
     document = {"id": identity, "core": core_json(core), "run": run.model_dump(mode="json", by_alias=True)}
     ManifestFile.model_validate(document)
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE)
 
 
 def _left(target: Path, pointer: bytes) -> str:
-    """Say what a failed publish left behind."""
+    """Return in words what a failed publish left behind."""
     if (target / POINTER).is_file():
         if (target / POINTER).read_bytes() == pointer:
             return "it is in place, but the disk did not confirm that"
         return "the manifest that was there before is untouched"
-    held = hidden_copy(target) if not target.exists() else None
-    return "nothing was published" if held is None else f"the manifest that was there before lies in {held}"
-
-
-def _plain(target: Path) -> Path:
-    return Path(os.path.abspath(target))
+    aside = hidden_copy(target) if not target.exists() else None
+    return "nothing was published" if aside is None else f"the manifest that was there before lies in {aside}"
 
 
 def _fill(staging: Path, target: Path, tables: dict[str, pa.Table], folders: Mapping[str, Fill]) -> None:

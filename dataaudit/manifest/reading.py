@@ -1,9 +1,9 @@
-"""Tables of a manifest: each file is read once, held against its digest in the core, and kept.
+"""Reading the tables of a manifest: proves that a table is the published one before anybody sees its rows.
 
-A table in canonical order is checked column by column, so that few columns of a large one are in memory at a time; one
-in another order is sorted first. From format 2 on the bytes of the file are held against ``run.files`` before anything
-parses them. A file that was checked is known by its inode, size and times: its other columns are read without a second
-check as long as these stay.
+The bytes of a file are compared with ``run.files`` before anything parses them, its rows with their digest in the core.
+A table in canonical order is checked column by column, so that few columns of a large table are in memory at a time;
+any other is sorted first. A checked file is known by its inode, size and times; while these stay, its other columns are
+read without a second check.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from dataaudit.base.yamlfile import nearest
 from dataaudit.manifest.canonical import digest_columns, digest_table, is_sorted, plain_floats, sorted_table
 from dataaudit.manifest.core import SCHEMA_VERSION, FileRecord, TableRecord
 from dataaudit.manifest.files import file_record, open_file, table_file
-from dataaudit.manifest.laws import check_column, check_records, wrong_statistics
 from dataaudit.manifest.metric_rows import TEXTS, MetricRows
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.s3 import shown
 from dataaudit.manifest.tables import TABLES, TableSpec
+from dataaudit.manifest.value_checks import check_column, check_records, wrong_statistics
 
 TRIES = 20
-"""Times that something is read whose folder is replaced meanwhile."""
+"""Tries to read a file whose folder is replaced meanwhile."""
 RESTORE = "Restore the file or build again."
 MOST_KEPT_BYTES = 1 << 29
-"""Bytes of all tables that are kept; what would be more is read anew whenever it is asked for."""
+"""Bytes of tables that are kept in all; more is read anew whenever it is asked for."""
 SMALL_TABLE_BYTES = 1 << 22
-"""Encoded bytes of a table up to which it is read and kept as a whole, whatever is asked for of it."""
+"""Encoded bytes of a table up to which all of its columns are read and kept together."""
 _BATCH_ROWS = 1 << 16
 _VERIFY = "Restore the file or build again; `dataaudit verify` says more."
 _FileState = tuple[int, int, int, int, int]
@@ -48,73 +48,63 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReader:
-    """Reads the tables of one manifest. Threads may share it; a copy of it in another process starts empty."""
+    """Reads the tables of a manifest, by the records of its core and the files of its run.
+
+    Threads may share a reader; a copy of it in another process starts empty.
+    """
 
     folder: Path
-    """Where the manifest lies."""
     id: str
-    """Of the manifest: another one may take its place at any moment."""
+    """Of the manifest: another manifest may be published here at any moment."""
     records: Mapping[str, TableRecord]
-    """Rows and digest of every table, from the core."""
     files: Mapping[str, FileRecord]
-    """Size and sha256 of every file, from the run."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
     _kept: dict[str, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Columns that were read, by table. Arrow's tables are immutable, so all who ask share them."""
+    """Columns that were read, by table; Arrow's tables are immutable, so all callers share them."""
     _checked: dict[str, _FileState] = field(default_factory=dict, init=False, repr=False, compare=False)
-    """Files in canonical order that had their digest, as they were then, by table."""
-
+    """Checked files in canonical order, as they were then, by table."""
     _rows: list[MetricRows] = field(default_factory=list, init=False, repr=False, compare=False)
     """The metric records, once they were read."""
 
     @property
     def place(self) -> str:
-        """Where the manifest lies, as people know it."""
+        """The folder, or the address that it was fetched from."""
         return shown(self.folder)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what it reads, and neither the lock nor what it keeps."""
-        return partial(
-            TableReader,
-            folder=self.folder,
-            id=self.id,
-            records=self.records,
-            files=self.files,
-        ), ()
+        """Pickle the public fields alone."""
+        return partial(TableReader, folder=self.folder, id=self.id, records=self.records, files=self.files), ()
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table in canonical order, or some of its columns, as the manifest was published with."""
+        """Return a published table in canonical order, or some of its columns."""
         names = _names(name, columns)
         with self._lock:
-            held = self._kept.get(name)
-            if held is None or not set(names) <= set(held.column_names):
-                held = self._in_place(f"table {name}", partial(self._read_checked, name, names, held), checked=True)
+            known = self._kept.get(name)
+            if known is None or not set(names) <= set(known.column_names):
+                known = self._in_place(f"table {name}", partial(self._read_checked, name, names, known), checked=True)
                 others = sum(item.nbytes for key, item in self._kept.items() if key != name)
-                if held.nbytes + others <= MOST_KEPT_BYTES:
-                    self._kept[name] = held
-        return held if held.column_names == names else held.select(names)
+                if known.nbytes + others <= MOST_KEPT_BYTES:
+                    self._kept[name] = known
+        return known if known.column_names == names else known.select(names)
 
     def metric_rows(self) -> MetricRows:
-        """Return the table of metrics as :meth:`table` does, in columns of some tens of bytes a row."""
+        """Return the published table of metrics in columns of some tens of bytes a row."""
         with self._lock:
             if not self._rows:
                 self._rows.append(self.read_rows())
         return self._rows[0]
 
     def read_rows(self) -> MetricRows:
-        """Return what :meth:`metric_rows` does, from the file as it is now, and keep nothing."""
+        """Return :meth:`metric_rows` from the file as it is now, and keep nothing."""
         return self._in_place("table metrics", self._read_rows, checked=True)
 
     def read_unchecked(self, name: str) -> pa.Table:
-        """Read a whole table from its file, whatever was read before, and keep nothing.
-
-        Its rows are not compared with their digest; the bytes are compared with the run before they are parsed.
-        """
+        """Read a whole table from its file, and keep nothing; its bytes are checked, its rows are not."""
         return self._in_place(f"table {name}", partial(self._read_whole, name), checked=False)
 
     def wrong_statistics(self, name: str) -> list[str]:
-        """Return what the footer of a table's file says that its rows do not; its bytes are compared first."""
+        """Return where the footer of a table's file differs from its rows; its bytes are checked first."""
 
         def read() -> list[str]:
             with self._open(name) as (file, _):
@@ -123,22 +113,23 @@ class TableReader:
         return self._in_place(f"table {name}", read, checked=True)
 
     def hold_file(self, name: str) -> None:
-        """Hold the bytes of a file of the manifest, by its path below the folder, against the run."""
-        self._in_place(name, partial(self._hold_file, name), checked=True)
+        """Compare the bytes of a file of the manifest, by its path below the folder, with the run."""
 
-    def _hold_file(self, name: str) -> None:
-        with open_file(self.folder / name) as file:
-            self.hold_bytes(name, file)
+        def read() -> None:
+            with open_file(self.folder / name) as file:
+                self.hold_bytes(name, file)
+
+        self._in_place(name, read, checked=True)
 
     def _in_place(self, what: str, read: Callable[[], _Read], *, checked: bool) -> _Read:
         """Read while the folder holds this manifest; again when it was replaced and put back in between."""
         for _ in range(TRIES):
             before = _pointer_place(self.folder)
-            found, failure = None, None
+            result, failure = None, None
             try:
-                found = read()
+                result = read()
                 if checked:
-                    return found
+                    return result
             except ManifestError as error:
                 failure = error
             except (OSError, pa.ArrowException) as error:
@@ -155,40 +146,42 @@ class TableReader:
                 break
         if failure is not None:
             raise failure
-        return cast("_Read", found)
+        return cast("_Read", result)
 
-    def _read_checked(self, name: str, columns: Collection[str], held: pa.Table | None) -> pa.Table:
-        """Return columns of a table, and others that are held or cost little; its rows have their digest."""
-        record = self.records.get(name)
-        if record is None:
+    def _read_checked(self, name: str, columns: Collection[str], known: pa.Table | None) -> pa.Table:
+        """Return columns of a table, with others that are kept already or cost little; its rows have their digest."""
+        if name not in self.records:
             raise ManifestError(f"the core of {self.place} names no table {name}", "Build again.")
         spec = TABLES[name]
         with self._open(name) as (file, state):
             if self._checked.get(name) == state:
-                missing = [item for item in columns if held is None or item not in held.column_names]
-                return _in_order(spec, [file.read(columns=missing), *([] if held is None else [held])])
+                missing = [item for item in columns if known is None or item not in known.column_names]
+                return _in_order(spec, [file.read(columns=missing), *([] if known is None else [known])])
             self._expect_schema(name, file.schema_arrow)
             column = _Columns(spec, file, columns, self._num_shards())
             if self._is_sorted(name, column):
-                self._hold(name, record, digest_columns(spec.schema, file.metadata.num_rows, column))
-                found = _in_order(spec, [pa.table(column.kept)])
-                if name == "metrics" and found.num_columns == len(spec.schema):
-                    check_records(found)
+                self._expect_digest(name, digest_columns(spec.schema, file.metadata.num_rows, column))
+                table = _in_order(spec, [pa.table(column.kept)])
+                if name == "metrics" and table.num_columns == len(spec.schema):
+                    check_records(table)
                 self._checked[name] = state
-                return found
+                return table
             table = self._sorted(name, file.read())
-            self._hold(name, record, digest_table(table))
-            return self._lawful(name, table)
+        self._expect_digest(name, digest_table(table))
+        for item in table.schema:
+            check_column(name, item, table[item.name], self._num_shards())
+        if name == "metrics":
+            check_records(table)
+        return table
 
     def _read_rows(self) -> MetricRows:
-        record = self.records.get("metrics")
-        if record is not None:
+        if "metrics" in self.records:
             with self._open("metrics", dictionaries=TEXTS) as (file, _):
                 self._expect_schema("metrics", file.schema.to_arrow_schema())
                 rows = MetricRows.of_batches(file.iter_batches(_BATCH_ROWS))
-            rows = rows.lawful(self._num_shards())
+            rows = rows.checked(self._num_shards())
             if rows.is_ordered():
-                self._hold("metrics", record, rows.digest())
+                self._expect_digest("metrics", rows.digest())
                 return rows
         table = self._read_checked("metrics", TABLES["metrics"].schema.names, None)
         return MetricRows.of_batches(table.to_batches(_BATCH_ROWS))
@@ -212,16 +205,7 @@ class TableReader:
     def _num_shards(self) -> int:
         return self.records["shards"].rows if "shards" in self.records else 0
 
-    def _lawful(self, name: str, table: pa.Table) -> pa.Table:
-        """Return a table whose values keep the laws of :mod:`dataaudit.manifest.laws`."""
-        for item in table.schema:
-            check_column(name, item, table[item.name], self._num_shards())
-        if name == "metrics":
-            check_records(table)
-        return table
-
     def _read_whole(self, name: str) -> pa.Table:
-        """Return a table with no check of rows."""
         with self._open(name) as (file, _):
             table = file.read()
         self._expect_schema(name, table.schema)
@@ -229,31 +213,28 @@ class TableReader:
 
     @contextmanager
     def _open(self, name: str, *, dictionaries: Sequence[str] = ()) -> Iterator[tuple[pq.ParquetFile, _FileState]]:
-        """Open a table's file, and say which one it is: a name may lead to another file at any moment.
-
-        Its bytes are compared with the run before anything parses them.
-        """
+        """Open a table's file after a check of its bytes; yield it with its state, as the file may be replaced."""
         with open_file(self.folder / table_file(name)) as handle:
-            found = os.fstat(handle.fileno())
-            state = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+            status = os.fstat(handle.fileno())
+            state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if self._checked.get(name) != state:
                 self.hold_bytes(table_file(name), handle)
             names = list(dictionaries)
-            if names:  # of another table, which the caller refuses, pyarrow would say it by an error of its own
+            if names:  # of unknown columns pyarrow raises its own error; the caller refuses the schema
                 schema = pq.read_metadata(handle).schema
-                held = {schema.column(index).path for index in range(len(schema))}
-                names = [item for item in names if item in held]
+                present = {schema.column(index).path for index in range(len(schema))}
+                names = [item for item in names if item in present]
             with pq.ParquetFile(handle, page_checksum_verification=True, read_dictionary=names) as file:
                 yield file, state
 
     def hold_bytes(self, name: str, file: pa.NativeFile) -> None:
-        """Hold the bytes of an open file against the run."""
+        """Compare the bytes of an open file with the run."""
         if name not in self.files:
             raise ManifestError(f"the run of {self.place} names no file {name}", "Build again.")
-        if (found := file_record(file)) != (held := self.files[name]):
+        if (found := file_record(file)) != (expected := self.files[name]):
             raise ManifestMismatch(
-                f"{name} of {self.place} is not the file that was published: the run says {held.size} bytes, sha256"
-                f" {held.sha256}, found {found.size} bytes, {found.sha256}",
+                f"{name} of {self.place} is not the file that was published: the run says {expected.size} bytes, sha256"
+                f" {expected.sha256}, found {found.size} bytes, {found.sha256}",
                 _VERIFY,
             )
 
@@ -265,31 +246,23 @@ class TableReader:
                 RESTORE,
             )
 
-    def _hold(self, name: str, record: TableRecord, found: str) -> None:
-        """Hold the digest of a table's rows against the one in the core."""
-        if found != record.digest:
+    def _expect_digest(self, name: str, found: str) -> None:
+        if found != (expected := self.records[name].digest):
             raise ManifestMismatch(
                 f"table {name} of {self.place}: its rows are not those that the manifest was published with; the core"
-                f" says {record.digest}, found {found}",
+                f" says {expected}, found {found}",
                 _VERIFY,
             )
 
 
 class _Columns:
-    """Columns of a file, each in one chunk, read when asked for; those that are wanted are kept, of a small file all.
-
-    Args:
-        spec: What the file holds.
-        file: Open.
-        wanted: Names of the columns that are kept; never none, so that the number of rows is known.
-        num_shards: Rows of the table of shards.
-    """
+    """Checked columns of a file, each in one chunk, read when asked for; kept are wanted ones, of a small file all."""
 
     def __init__(self, spec: TableSpec, file: pq.ParquetFile, wanted: Collection[str], num_shards: int) -> None:
         groups = (file.metadata.row_group(index).total_byte_size for index in range(file.num_row_groups))
         is_small = sum(groups) <= SMALL_TABLE_BYTES
         self._spec, self._file, self._num_shards = spec, file, num_shards
-        self._wanted = set(spec.schema.names) if is_small else {*wanted} or {spec.schema.names[0]}
+        self._wanted = set(spec.schema.names) if is_small else {*wanted} or {spec.schema.names[0]}  # one tells the rows
         self.kept: dict[str, pa.ChunkedArray] = {}
         if is_small:
             whole = file.read().combine_chunks()
@@ -311,31 +284,30 @@ class _Columns:
 
 
 def _pointer_place(folder: Path) -> tuple[int, int] | None:
-    """Return inode and time of the pointer that lies in a folder now; None when there is none."""
+    """Return inode and time of the pointer that is in a folder now; None without one."""
     try:
-        found = os.stat(folder / POINTER)
+        status = os.stat(folder / POINTER)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def _pointer_state(folder: Path) -> tuple[str | None, tuple[int, int] | None]:
-    """Return the id of the manifest that lies in a folder now, and the place of its pointer.
+    """Return the id of the manifest that is in a folder now, and :func:`_pointer_place`.
 
-    The id is None when the pointer is gone or damaged: then the table is checked against the core that was loaded.
-    It alone would not do: the manifest may have been replaced by another and that by the first again.
+    The id is None when the pointer is gone or damaged: then the table is compared with the loaded core. The id alone is
+    not enough: the manifest may have been replaced by another and that by the first again.
     """
     try:
         with (folder / POINTER).open("rb") as handle:
-            found = os.fstat(handle.fileno())
-            place = found.st_ino, found.st_mtime_ns
-            return str(orjson.loads(handle.read())["id"]), place
+            status = os.fstat(handle.fileno())
+            return str(orjson.loads(handle.read())["id"]), (status.st_ino, status.st_mtime_ns)
     except (OSError, ValueError, LookupError, TypeError):
         return None, _pointer_place(folder)
 
 
 def _names(name: str, columns: Sequence[str] | None) -> list[str]:
-    """Return the columns that are asked for."""
+    """Return the names of the requested columns."""
     if name not in TABLES:
         raise ConfigError(f"a manifest has no table `{name}`{nearest(name, list(TABLES))}")
     known = TABLES[name].schema.names
@@ -346,7 +318,7 @@ def _names(name: str, columns: Sequence[str] | None) -> list[str]:
 
 
 def _in_order(spec: TableSpec, tables: Sequence[pa.Table]) -> pa.Table:
-    """Return the columns of tables of the same rows, in the order of the schema; nothing is copied."""
+    """Return the columns of tables of the same rows, in the order of the schema."""
     by_name = {name: table[name] for table in tables for name in table.column_names}
     schema = pa.schema([item for item in spec.schema if item.name in by_name])
     return pa.table([by_name[name] for name in schema.names], schema=schema)

@@ -1,16 +1,14 @@
-"""Publishing a manifest in S3: objects named by their content first, then the pointer, by a conditional put.
+"""Manifests in S3: fetching into a private folder of this process, which everything else reads, and publishing.
 
-Before a build, the store is asked whether it keeps conditions, and the ETag of the pointer is noted. Nothing that a
-pointer names is ever changed or deleted, so a reader of the old pointer is not disturbed. The new pointer is put on
-the condition that the old one is still there, or that there is still none: of two builds at once one is published, and
-the other one is an error. What a build put in vain stays as objects that no pointer names.
+*Fetching*: the pointer is read once, and files by the digests that it names, so a reader has a whole manifest, whatever
+is published meanwhile. A file gets its name in the folder once its size and digest are those of ``run.files``. Tables
+are fetched at once, the manifest's folders (signatures, the index of repeats) when every byte is to be checked. Files
+under their own names, as in a folder that was copied into a store, are read, too.
 
-Fetching a manifest from S3 into a private folder of this process, which everything else reads.
-
-The pointer is read once, and everything is fetched by what it names, so a reader has one manifest whole, whatever is
-published meanwhile. A file has its name in the folder only when its bytes are of the size and digest in ``run.files``.
-Tables are fetched at once, the manifest's folders (signatures, the index of repeats) when every byte is to be checked.
-Files that lie under their own names, as in a folder that was copied into a store, are read too.
+*Publishing*: objects named by their content are put first, then the pointer, on the condition that the old pointer, or
+none, is still there: of two builds at once one is published, the other fails. Nothing that a pointer names is ever
+changed or deleted, so readers of the old pointer are not disturbed. A failed build leaves objects that no pointer
+names. Before a build, the store has to prove that it honours conditions.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -52,8 +50,7 @@ MOST_POINTER_BYTES = 1 << 28
 """A pointer has some hundred bytes for each shard with signatures."""
 MOST_SIGNATURE_BYTES = 1 << 20
 _FETCHED: dict[tuple[StoredPlace, str], Path] = {}
-"""Folders of this process that have a whole manifest, by its address and the digest of its pointer: who asks for an
-address again and again fetches what is new."""
+"""Folders of this process with a whole manifest, by address and digest of the pointer: nothing is fetched twice."""
 _AT_ONCE = 8
 """Files that are fetched at the same time."""
 _PIECE_BYTES = 1 << 20
@@ -96,15 +93,15 @@ def fetch_pointer(place: StoredPlace, *, may_be_absent: bool = False) -> tuple[P
 
 
 def fetch_rest(manifest: Manifest) -> None:
-    """Fetch what the folders of a fetched manifest hold: whoever checks every byte needs them."""
+    """Fetch the files in the folders of a fetched manifest, for a check of every byte."""
     place = place_of(manifest.folder)
-    assert place is not None, "only what was fetched has a rest"
+    assert place is not None, "only a fetched manifest has a rest"
     _fetch_files(place, manifest, [name for name in manifest.run.files if _BELOW.fullmatch(name)])
 
 
 @cache
 def _own_folder(process: int) -> str:
-    """Return the folder of what a process fetches, which it removes when it ends; none of its children does."""
+    """Return the folder for fetched files, which this process, and none of its children, removes at its end."""
     folder = tempfile.mkdtemp(prefix="dataaudit-")
     atexit.register(_remove, folder, process)
     return folder
@@ -135,23 +132,24 @@ def _fetch_files(place: StoredPlace, manifest: Manifest, names: Iterable[str]) -
             "Free space there, or name another folder by TMPDIR.",
         )
     try:
-        run(_fetch_all(place, manifest.folder, records))
+        run(_all([partial(_fetch, place, manifest.folder, *item) for item in records.items()], _AT_ONCE))
     except OSError as error:
         raise failure(f"the manifest {place} cannot be read", error) from None
 
 
-async def _fetch_all(place: StoredPlace, folder: Path, records: dict[str, FileRecord]) -> None:
-    turns = asyncio.Semaphore(_AT_ONCE)
+async def _all(tasks: Iterable[Callable[[], Awaitable[None]]], at_once: int) -> None:
+    """Run tasks, some at a time."""
+    turns = asyncio.Semaphore(at_once)
 
-    async def fetch_in_turn(name: str, record: FileRecord) -> None:
+    async def in_turn(task: Callable[[], Awaitable[None]]) -> None:
         async with turns:
-            await _fetch(place, folder, name, record)
+            await task()
 
-    await asyncio.gather(*(fetch_in_turn(name, record) for name, record in records.items()))
+    await asyncio.gather(*map(in_turn, tasks))
 
 
 async def _fetch(place: StoredPlace, folder: Path, name: str, record: FileRecord) -> None:
-    """Fetch a file by its content; under its own name where no object is named so."""
+    """Fetch a file by its digest; by its own name where there is no such object."""
     problem = ""
     for key in (f"{OBJECTS}/{record.sha256}", name):
         try:
@@ -171,7 +169,7 @@ async def _fetch(place: StoredPlace, folder: Path, name: str, record: FileRecord
 
 
 async def _copy(place: StoredPlace, key: str, target: Path, record: FileRecord) -> str:
-    """Copy an object into a file once; return why it is not the one that is named, else nothing."""
+    """Copy an object into a file; return in what it differs from the record, else nothing."""
     answer = await place.call("get_object", key)
     async with answer["Body"] as body:
         if answer["ContentLength"] != record.size:
@@ -204,13 +202,13 @@ class Publication:
 
     place: StoredPlace
     folder: Path
-    """Private folder of this process to build into; it holds the pointer that was there, when there was one."""
+    """Private folder to build into; it holds the present pointer, if any."""
     etag: str
-    """Of that pointer; empty when there was none."""
+    """Of that pointer; empty without one."""
 
 
 def begin_publication(address: str) -> Publication:
-    """Find out whether a manifest can be published at an address, and what is there now."""
+    """Check that a manifest can be published at an address, and fetch the present pointer."""
     place = stored_place(address)
     try:
         run(_expect_conditions(place))
@@ -221,12 +219,14 @@ def begin_publication(address: str) -> Publication:
 
 
 def publish_stored(publication: Publication) -> None:
-    """Put the manifest that a build left in the folder of its publication."""
+    """Publish the manifest that a build left in the folder of its publication."""
     place, manifest = publication.place, load_manifest(publication.folder)
     pointer = (publication.folder / POINTER).read_bytes()
     condition = {"IfMatch": publication.etag} if publication.etag else {"IfNoneMatch": "*"}
     try:
-        run(_put_objects(place, manifest))
+        files = manifest.run.files.items()
+        puts = [partial(_put_object, place, manifest.folder / name, record) for name, record in files]
+        run(_all(puts, _UPLOADS_AT_ONCE))
         done = run(_put(place, POINTER, pointer, condition))
     except OSError as error:
         raise failure(f"the manifest {place} cannot be written; what was there before is untouched", error) from None
@@ -245,7 +245,7 @@ def publish_stored(publication: Publication) -> None:
 
 
 def put_signature(manifest: Manifest) -> None:
-    """Put the signature in the folder of a fetched manifest where its readers look for it."""
+    """Put the signature in the folder of a fetched manifest into the store."""
     place = place_of(manifest.folder)
     assert place is not None, "what lies on this machine is signed in its folder"
     try:
@@ -256,7 +256,7 @@ def put_signature(manifest: Manifest) -> None:
 
 
 async def _expect_conditions(place: StoredPlace) -> None:
-    """Refuse a store that does what a condition forbids, or knows no conditions."""
+    """Refuse a store that ignores conditions, or knows none."""
     name = f"probe-{secrets.token_hex(8)}"
     try:
         known = await _put(place, name, b"", {"IfNoneMatch": "*"}) is not None
@@ -275,7 +275,7 @@ async def _expect_conditions(place: StoredPlace) -> None:
 
 
 async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, str]) -> bool | None:
-    """Put a small object; return whether the condition was met, None where the store knows none."""
+    """Put a small object; return whether the condition was met, None where the store knows no conditions."""
 
     async def once() -> bool | None:
         with Guarded(ConfigError) as call:
@@ -290,16 +290,6 @@ async def _put(place: StoredPlace, name: str, data: bytes, condition: dict[str, 
         raise call.error
 
     return await place.patiently(name, once, len(data))
-
-
-async def _put_objects(place: StoredPlace, manifest: Manifest) -> None:
-    turns = asyncio.Semaphore(_UPLOADS_AT_ONCE)
-
-    async def put_in_turn(path: Path, record: FileRecord) -> None:
-        async with turns:
-            await _put_object(place, path, record)
-
-    await asyncio.gather(*(put_in_turn(manifest.folder / name, record) for name, record in manifest.run.files.items()))
 
 
 async def _put_object(place: StoredPlace, path: Path, record: FileRecord) -> None:

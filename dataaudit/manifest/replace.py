@@ -1,9 +1,8 @@
-"""Putting a prepared folder in the place of another in one step, and mending what a kill left behind.
+"""Atomic replacement of a folder by a prepared one, and recovery from a kill.
 
-The step is ``renameat2`` with ``RENAME_EXCHANGE``. Where the system has no such call, it is two renames: the
-old folder becomes a hidden sibling, then the new one takes its name. Between the two there is, for some
-microseconds, no folder; a kill right there leaves it so. Then nothing is lost: a reader's error names the
-sibling (:func:`hidden_copy`), and the next publish puts it back first (:func:`recover`).
+The replacement is ``renameat2`` with ``RENAME_EXCHANGE``. Where the system has no such call, it is two renames: the old
+folder becomes a hidden sibling, then the new folder takes its name. A kill between the two leaves no folder, but loses
+nothing: a reader's error names the sibling (:func:`hidden_copy`), and the next publish puts it back (:func:`recover`).
 
 Hidden siblings of ``DIR`` are ``.DIR.publishing-<random>`` (a new manifest, unfinished or replaced) and
 ``.DIR.replaced-<random>`` (an old one). Each publish has names of its own.
@@ -25,7 +24,7 @@ from dataaudit.base.files import sync_folder
 
 POINTER = "manifest.json"
 ATTESTATION = "attestation.json"
-"""Signature of a manifest, of :mod:`dataaudit.manifest.attestation`; of this manifest alone, so no publish keeps it."""
+"""Signature of this manifest alone (:mod:`dataaudit.manifest.trust`), so no publish keeps it."""
 _PUBLISHING = "publishing"
 _REPLACED = "replaced"
 _AT_FDCWD = -100
@@ -34,7 +33,7 @@ _RENAME_EXCHANGE = 2
 
 @contextmanager
 def alone_in(parent: Path) -> Iterator[bool]:
-    """Wait until no other publish works in ``parent``; a killed one is never waited for."""
+    """Wait until no other live publish works in ``parent``."""
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         try:
@@ -48,7 +47,7 @@ def alone_in(parent: Path) -> Iterator[bool]:
 
 
 def new_sibling(target: Path) -> Path:
-    """Return the name of a folder in which a publish can prepare its manifest."""
+    """Return a name for the folder in which a publish prepares its manifest."""
     return _name(target, _PUBLISHING)
 
 

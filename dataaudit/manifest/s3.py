@@ -2,7 +2,7 @@
 
 A manifest in a store is the pointer ``manifest.json`` of a folder, byte for byte, and its files as objects named by
 their content: ``objects/<sha256>``. ``signed/<sha256 of the pointer>.json`` is the signature of that pointer. The base
-and s3fs are enough to read one (:mod:`dataaudit.manifest.remote`) and to put one (:mod:`dataaudit.manifest.remote`).
+and s3fs are enough to fetch and publish manifests (:mod:`dataaudit.manifest.remote`).
 """
 
 from __future__ import annotations
@@ -26,16 +26,15 @@ RETRIES = 3
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 _HELP = "Credentials and the store's address come from the environment or its config files: `dataaudit explain remote`."
 _SHOWN: dict[Path, StoredPlace] = {}
-"""Folders of this process that hold what was fetched, and from where."""
+"""Fetched folders of this process, with their addresses."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An object."""
+    """An object, with the ETag that changes when it does."""
 
     body: bytes
     etag: str
-    """What changes when the object does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +95,12 @@ class StoredPlace:
 
 
 def is_stored(given: object) -> bool:
-    """Tell whether what is given as a manifest is an address in S3."""
+    """Return whether the name of a manifest is an address in S3."""
     return isinstance(given, str) and given.lower().startswith(SCHEME)
 
 
 def stored_place(given: str) -> StoredPlace:
-    """Take an address apart."""
+    """Parse an address."""
     bucket, _, prefix = given[len(SCHEME) :].partition("/")
     if "@" in bucket:
         raise ConfigError(f"found keys inside an address of a manifest that starts with {SCHEME}", _HELP)
@@ -118,17 +117,17 @@ def stored_place(given: str) -> StoredPlace:
 
 
 def show_as(folder: Path, place: StoredPlace) -> None:
-    """Have messages name the address in place of a folder that holds what was fetched from there."""
+    """Have messages name the address in place of the folder with the fetched manifest."""
     _SHOWN[folder] = place
 
 
 def place_of(folder: Path) -> StoredPlace | None:
-    """Return where what a folder holds was fetched from; None of a manifest that lies on this machine."""
+    """Return the address that a folder was fetched from; None of a local manifest."""
     return _SHOWN.get(folder)
 
 
 def shown(path: Path) -> str:
-    """Return how people know a path: below a folder that was fetched, by its address."""
+    """Return a path for messages: below a fetched folder, its address."""
     for folder in (path, *path.parents) if _SHOWN else ():
         if folder in _SHOWN:
             return "/".join((str(_SHOWN[folder]), *path.relative_to(folder).parts))

@@ -1,17 +1,17 @@
-"""Signing: local keys, the envelope of a signed statement, and signatures by an identity.
+"""Signatures of statements: proves that a key, or an identity, signed a payload.
 
 Keys are ed25519, or ECDSA on a NIST curve, in PEM files. ECDSA signs with SHA-256 on P-256, SHA-384 on P-384, SHA-512
 on P-521, as DSSE's implementations do, and with the deterministic nonce of RFC 6979, so that the same statement gets
 the same signature.
 
-The envelope is DSSE 1.0, https://github.com/secure-systems-lab/dsse. Signed is not the JSON but the pre-authentication
-encoding of payload type and payload: ``DSSEv1``, and of both the length in bytes and the bytes, parted by single
-spaces. What is read is held to one form: no field is unknown or given twice, base64 is canonical, a key id that is
-given is the key's. So no byte of an envelope that this program wrote can change without being noticed.
+The envelope is DSSE 1.0, https://github.com/secure-systems-lab/dsse. Signed is the pre-authentication encoding of
+payload type and payload: ``DSSEv1``, then length in bytes and bytes of both, separated by single spaces. A reader
+accepts a single form: no unknown or repeated field, canonical base64, the key's own id. So no byte of an envelope that
+this program wrote can change unnoticed.
 
 An identity, instead of a key, is that of the CI job or of whoever logs in: sigstore, which needs a network and the
-extra `sign`. A certificate of ten minutes binds the identity to a key made for this one signature, and a public log
-keeps that it happened. The result is a sigstore bundle around the same envelope.
+extra `sign`. A certificate of ten minutes binds the identity to a key made for this signature, and a public log records
+it. The result is a sigstore bundle around the same envelope.
 """
 
 from __future__ import annotations
@@ -62,7 +62,6 @@ class PublicKey:
     """A key that checks signatures."""
 
     key: ed25519.Ed25519PublicKey | ec.EllipticCurvePublicKey
-    """Of cryptography."""
 
     @property
     def id(self) -> str:
@@ -71,7 +70,7 @@ class PublicKey:
         return hashlib.sha256(der).hexdigest()
 
     def verifies(self, signature: bytes, data: bytes) -> bool:
-        """Tell whether the signature is this key's of the data."""
+        """Return whether the signature is this key's of the data."""
         try:
             if isinstance(self.key, ed25519.Ed25519PublicKey):
                 self.key.verify(signature, data)
@@ -84,10 +83,9 @@ class PublicKey:
 
 @dataclass(frozen=True, slots=True)
 class PrivateKey:
-    """A key that signs; it is not in any message or ``repr``."""
+    """A key that signs; no message or ``repr`` shows it."""
 
     key: ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
-    """Of cryptography."""
 
     def __repr__(self) -> str:
         return f"PrivateKey({self.public.id})"
@@ -116,11 +114,7 @@ def load_private_key(path: Path) -> PrivateKey:
         raise ConfigError(f"the key {path} {state} {PHRASE_FROM}") from None
     except (ValueError, UnsupportedAlgorithm):
         pass
-    if isinstance(key, ed25519.Ed25519PrivateKey) or (
-        isinstance(key, ec.EllipticCurvePrivateKey) and key.curve.name in _HASHES
-    ):
-        return PrivateKey(key)
-    raise ConfigError(f"the key {path}: {_EXPECTED}, found {_found(key, pem)}", f"Make one: {_HOW}")
+    return PrivateKey(_supported(key, pem, f"the key {path}"))
 
 
 def load_public_key(path: Path) -> PublicKey:
@@ -129,28 +123,29 @@ def load_public_key(path: Path) -> PublicKey:
     key: Any = None
     with contextlib.suppress(ValueError, UnsupportedAlgorithm):
         key = load_pem_public_key(pem)
-    if isinstance(key, ed25519.Ed25519PublicKey) or (
-        isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name in _HASHES
-    ):
-        return PublicKey(key)
-    raise ConfigError(f"the public key {path}: {_EXPECTED}, found {_found(key, pem)}", f"Make one: {_HOW}")
+    return PublicKey(_supported(key, pem, f"the public key {path}"))
 
 
-def _found(key: Any, pem: bytes) -> str:
-    """Say what a file holds instead, never a byte of it."""
-    if isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey):
-        return f"one on the curve {key.curve.name}"
-    if key is not None:
-        return "a key of another kind"
-    if b"BEGIN CERTIFICATE-----" in pem:
-        return "a certificate: openssl x509 -pubkey -noout takes its key out; it is checked without a chain or a day"
-    if b"PRIVATE KEY-----" in pem:
-        return "a private key, damaged or with a wrong pass phrase, or in the place of a public one"
-    return "a damaged key, or another kind of file"
+def _supported(key: Any, pem: bytes, name: str) -> Any:
+    """Refuse a key that this program cannot use; the message says what the file holds, never a byte of it."""
+    is_curve = isinstance(key, ec.EllipticCurvePrivateKey | ec.EllipticCurvePublicKey)
+    is_edwards = isinstance(key, ed25519.Ed25519PrivateKey | ed25519.Ed25519PublicKey)
+    if is_edwards or (is_curve and key.curve.name in _HASHES):
+        return key
+    found = "a damaged key, or another kind of file"
+    if is_curve:
+        found = f"one on the curve {key.curve.name}"
+    elif key is not None:
+        found = "a key of another kind"
+    elif b"BEGIN CERTIFICATE-----" in pem:
+        found = "a certificate: openssl x509 -pubkey -noout takes its key out; it is checked without a chain or a day"
+    elif b"PRIVATE KEY-----" in pem:
+        found = "a private key, damaged or with a wrong pass phrase, or in the place of a public one"
+    raise ConfigError(f"{name}: {_EXPECTED}, found {found}", f"Make one: {_HOW}")
 
 
 class BadEnvelope(ValueError):
-    """What is read is no envelope, or its signature does not hold; the message says why."""
+    """The bytes are no envelope, or its signature is not valid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +155,7 @@ class Envelope:
     payload: bytes
     payload_type: str
     signatures: tuple[tuple[str, bytes], ...]
-    """Key id, empty when none is given, and signature."""
+    """Key id, which may be empty, and signature."""
 
 
 def pae(payload_type: str, payload: bytes) -> bytes:
@@ -181,7 +176,7 @@ def seal(payload: bytes, key: PrivateKey, payload_type: str = PAYLOAD_TYPE) -> b
 
 
 def parse(data: bytes) -> Envelope:
-    """Read an envelope; nothing of it is to be trusted before :func:`unseal`."""
+    """Read an envelope, which is not to be trusted before :func:`unseal`."""
     if data not in {data.strip(), data.strip() + b"\n"}:
         raise BadEnvelope("there is something before or after the envelope")
     try:
@@ -219,10 +214,10 @@ def unseal(data: bytes, key: PublicKey) -> bytes:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise BadEnvelope("a field is given twice")
-    return found
+    return fields
 
 
 def _fields(
@@ -250,24 +245,22 @@ def _bytes(text: str, field: str) -> bytes:
 
 
 def lies_in(path: Path, folder: Path) -> bool:
-    """Tell whether a file lies in a folder, links followed."""
+    """Return whether a file lies in a folder, links followed."""
     return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
-    """How a statement is signed."""
+    """How a statement is signed: with the private key of a file, or, None, with an identity."""
 
     key: Path | None = None
-    """File of a private key; None: with an identity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """Signs statements; that its key can be used is known."""
+    """Signs statements with a key that was loaded, or, None, with an identity."""
 
     key: PrivateKey | None
-    """None: an identity signs, which shows when it does."""
 
     def sign(self, payload: bytes) -> tuple[bytes, str]:
         """Return the envelope or bundle of a statement, and how it was signed."""
@@ -277,7 +270,7 @@ class Seal:
 
 
 def seal_of(signing: Signing, folder: Path) -> Seal:
-    """Read the key, before any work is done; or see that sigstore is there."""
+    """Load the key, before any work is done; or check that sigstore is installed."""
     if signing.key is not None and lies_in(signing.key, folder):
         raise ConfigError(
             f"the private key {signing.key} lies in the folder that is signed, and would be published with it",
@@ -293,12 +286,12 @@ def expect_identity() -> None:
     """Refuse to begin long work after which an identity is to sign, where there is none."""
     from sigstore.oidc import detect_credential
 
-    found = None
+    credential = None
     with Guarded() as call:
-        found = detect_credential()
+        credential = detect_credential()
     if call.error is not None:
         raise StoreError(f"sigstore cannot sign: {_reason(call.error)}", _OFFLINE)
-    if found is None and not sys.stdin.isatty():
+    if credential is None and not sys.stdin.isatty():
         raise _nobody()
 
 
@@ -346,9 +339,9 @@ def unseal_bundle(data: bytes, *, identity: str, issuer: str, path: Path) -> tup
 def _token(config: Any) -> Any:
     from sigstore.oidc import IdentityToken, Issuer, detect_credential
 
-    found = detect_credential()
-    if found is not None:
-        return IdentityToken(found)
+    credential = detect_credential()
+    if credential is not None:
+        return IdentityToken(credential)
     if not sys.stdin.isatty():
         raise _nobody()
     return Issuer(config.signing_config.get_oidc_url()).identity_token()

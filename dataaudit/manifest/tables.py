@@ -27,9 +27,9 @@ class TableSpec:
     """Name, schema and key of one table."""
 
     name: str
-    """Name in the manifest; the file is ``<name>.parquet``."""
+    """Its file is ``<name>.parquet``."""
     schema: pa.Schema
-    """Columns in their order; every field's metadata says what it means."""
+    """The metadata of each field is its meaning."""
     key: tuple[str, ...]
     """Columns (dotted into structs) that identify a row and sort the table."""
     about: str
@@ -40,12 +40,22 @@ HELD_BACK = "quarantine_list"
 """Reason of a skipped shard that the quarantine list of the build holds back: neither read nor unread."""
 SHARD = field("shard", pa.int32(), "row of shards")
 ROW = field("row", COUNT, "record of the shard, in reading order, bad records counted")
+SPLIT = field("split", STRING, "split")
+SOURCE = field("source", STRING, "source")
+LANGUAGE = field("language", STRING, "language code, `und` when unsure")
 SPAN = [field("start", COUNT, "first byte"), field("end", COUNT, "byte after the last")]
 
 
-def _counts_by(name: str, meaning: str) -> pa.DataType:
+_COUNTS = [
+    field("documents", COUNT, "documents"),
+    field("bytes", COUNT, "UTF-8 bytes of text"),
+    field("tokens", COUNT, "tokens"),
+]
+
+
+def _counts_by(column: pa.Field) -> pa.DataType:
     counts = [field(unit, COUNT, unit) for unit in ("documents", "bytes", "tokens")]
-    return pa.list_(pa.struct([field(name, STRING, meaning), *counts]))
+    return pa.list_(pa.struct([column, *counts]))
 
 
 def _faults(kind: str, meaning: str) -> tuple[pa.Field, pa.Field]:
@@ -56,7 +66,7 @@ def _faults(kind: str, meaning: str) -> tuple[pa.Field, pa.Field]:
     )
 
 
-_FOUND = pa.list_(
+_HITS = pa.list_(
     pa.struct(
         [
             field("entity", STRING, "entity type"),
@@ -67,15 +77,26 @@ _FOUND = pa.list_(
     )
 )
 
-SHARDS = TableSpec(
-    name="shards",
-    about="A row per shard: what it is, what became of it, and every per-shard metric.",
-    key=("shard",),
-    schema=pa.schema(
-        [
+
+def _affected(column: pa.Field) -> pa.DataType:
+    counts = [field("documents", COUNT, "documents that hold it"), field("occurrences", COUNT, "occurrences")]
+    return pa.list_(pa.struct([column, *counts]))
+
+
+def _table(name: str, about: str, key: str, *columns: pa.Field) -> TableSpec:
+    return TableSpec(name=name, schema=pa.schema(columns), key=tuple(key.split()), about=about)
+
+
+TABLES: dict[str, TableSpec] = {
+    spec.name: spec
+    for spec in (
+        _table(
+            "shards",
+            "A row per shard: what it is, what became of it, and every per-shard metric.",
+            "shard",
             field("shard", pa.int32(), "ordinal: shards are ordered by (split, uri)"),
             field("uri", STRING, "URI relative to the root; `#copy=2` marks a second listing of one file"),
-            field("split", STRING, "split"),
+            SPLIT,
             field("format", STRING, f"{', '.join(FORMATS)} or {UNKNOWN}"),
             field("compression", STRING, "none, gzip, zstd, bzip2 or xz"),
             field("size", COUNT, "stored bytes; of a streamed dataset the bytes of its texts"),
@@ -89,14 +110,10 @@ SHARDS = TableSpec(
             field("bytes", COUNT, "UTF-8 bytes of their text"),
             field("tokens", COUNT, "tokens without special ones"),
             field("bad_records", COUNT, "records that could not be used"),
-            field(
-                "sources",
-                _counts_by("source", "source"),
-                "counts per source, sorted by source",
-            ),
+            field("sources", _counts_by(SOURCE), "counts per source, sorted by source"),
             field(
                 "languages",
-                _counts_by("language", "language code, `und` when unsure"),
+                _counts_by(LANGUAGE),
                 "counts per language, sorted by language; null when languages were not looked for",
                 null=True,
             ),
@@ -155,10 +172,10 @@ SHARDS = TableSpec(
                 null=True,
             ),
             field("pii_documents", COUNT, "documents that hold some", null=True),
-            field("pii", _FOUND, "personal data by entity and tier, sorted; reserved values are left out", null=True),
+            field("pii", _HITS, "personal data by entity and tier, sorted; reserved values are left out", null=True),
             field("secret_hits", COUNT, "secrets found; placeholders and allowed ones are left out", null=True),
             field("secrets_validated", COUNT, "of these, those whose structure confirms them", null=True),
-            field("secrets", _FOUND, "secrets by entity and tier, sorted", null=True),
+            field("secrets", _HITS, "secrets by entity and tier, sorted", null=True),
             field(
                 "held_out_copies",
                 COUNT,
@@ -166,26 +183,11 @@ SHARDS = TableSpec(
                 null=True,
             ),
             field("contaminated", COUNT, "training documents that hold an item of an evaluation set", null=True),
-        ]
-    ),
-)
-
-METRICS = TableSpec(
-    name="metrics",
-    about="Every metric record of the dataset, its splits and its sources.",
-    key=(
-        "metric",
-        "stat",
-        "scope.split",
-        "scope.source",
-        "scope.language",
-        "scope.shard",
-        "scope.set",
-        "scope.entity",
-        "scope.rule",
-    ),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "metrics",
+            "Every metric record of the dataset, its splits and its sources.",
+            "metric stat scope.split scope.source scope.language scope.shard scope.set scope.entity scope.rule",
             field("metric", STRING, "name, public API"),
             field("stat", STRING, "statistic of the metric, public API"),
             field(
@@ -214,76 +216,47 @@ METRICS = TableSpec(
             field("status", STRING, "ok, not_evaluated or not_applicable"),
             field("reason", STRING, "code when there is no value, or an inexact one has no interval"),
             field("version", STRING, "version of the definition"),
-        ]
-    ),
-)
-
-SOURCES = TableSpec(
-    name="sources",
-    about="Documents, bytes and tokens per split and source.",
-    key=("split", "source"),
-    schema=pa.schema(
-        [
-            field("split", STRING, "split"),
-            field("source", STRING, "source"),
-            field("documents", COUNT, "documents"),
-            field("bytes", COUNT, "UTF-8 bytes of text"),
-            field("tokens", COUNT, "tokens"),
-        ]
-    ),
-)
-
-LANGUAGES = TableSpec(
-    name="languages",
-    about="Documents, bytes and tokens per split, source and language.",
-    key=("split", "source", "language"),
-    schema=pa.schema(
-        [
-            field("split", STRING, "split"),
-            field("source", STRING, "source"),
-            field("language", STRING, "language code, `und` when unsure"),
-            field("documents", COUNT, "documents"),
-            field("bytes", COUNT, "UTF-8 bytes of text"),
-            field("tokens", COUNT, "tokens"),
-        ]
-    ),
-)
-
-LENGTHS = TableSpec(
-    name="lengths",
-    about="Distribution of tokens per document: exact values, or buckets once there are over 10^5.",
-    key=("split", "source", "low", "high"),
-    schema=pa.schema(
-        [
-            field("split", STRING, "split"),
-            field("source", STRING, "source"),
+        ),
+        _table(
+            "sources",
+            "Documents, bytes and tokens per split and source.",
+            "split source",
+            SPLIT,
+            SOURCE,
+            *_COUNTS,
+        ),
+        _table(
+            "languages",
+            "Documents, bytes and tokens per split, source and language.",
+            "split source language",
+            SPLIT,
+            SOURCE,
+            LANGUAGE,
+            *_COUNTS,
+        ),
+        _table(
+            "lengths",
+            "Distribution of tokens per document: exact values, or buckets once there are over 10^5.",
+            "split source low high",
+            SPLIT,
+            SOURCE,
             field("low", COUNT, "least tokens of the bucket"),
             field("high", COUNT, "most tokens of the bucket; equal to low when exact"),
             field("documents", COUNT, "documents in it"),
-        ]
-    ),
-)
-
-HISTOGRAM = TableSpec(
-    name="histogram",
-    about="Token counts per split and source: the reference for drift.",
-    key=("split", "source", "token"),
-    schema=pa.schema(
-        [
-            field("split", STRING, "split"),
-            field("source", STRING, "source"),
+        ),
+        _table(
+            "histogram",
+            "Token counts per split and source: the reference for drift.",
+            "split source token",
+            SPLIT,
+            SOURCE,
             field("token", pa.int32(), "token id"),
             field("count", COUNT, "occurrences"),
-        ]
-    ),
-)
-
-DRIFT = TableSpec(
-    name="drift",
-    about="The tokens that make up most of the divergence from the reference, per split and source.",
-    key=("split", "source", "token"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "drift",
+            "The tokens that make up most of the divergence from the reference, per split and source.",
+            "split source token",
             field("split", STRING, "split; null for the whole dataset", null=True),
             field("source", STRING, "source; null for all of the split", null=True),
             field("token", pa.int32(), "token id"),
@@ -297,90 +270,50 @@ DRIFT = TableSpec(
             field("kl", RATIO, "what it adds to KL, nats; negative where it became rarer"),
             field("js", RATIO, "what it adds to the Jensen-Shannon divergence, nats"),
             field("rank", COUNT, "from 1, by js"),
-        ]
-    ),
-)
-
-LEDGER = TableSpec(
-    name="ledger",
-    about="What was not read: every loss with its place and reason.",
-    key=("shard", "reason", "place"),
-    schema=pa.schema(
-        [
-            SHARD,
-            field("reason", STRING, "reason code"),
-            field("place", STRING, "where: a line, a row group, a byte; the first places when there are many"),
-            field("records", COUNT, "records lost; -1 when it cannot be known"),
-            field("bytes", COUNT, "bytes lost: stored ones of a whole shard, decoded ones of a record"),
-        ]
-    ),
-)
-
-CLUSTERS = TableSpec(
-    name="clusters",
-    about="Duplicate groups: every member, and which one is kept.",
-    key=("kind", "cluster", "shard", "row"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "clusters",
+            "Duplicate groups: every member, and which one is kept.",
+            "kind cluster shard row",
             field("kind", STRING, "exact or near"),
             field("cluster", COUNT, "number of the group, by its first member"),
             SHARD,
             ROW,
             field("kept", pa.bool_(), "True for the one member to keep"),
-        ]
-    ),
-)
-
-PAIRS = TableSpec(
-    name="pairs",
-    about="Near-duplicate pairs with their Jaccard similarity.",
-    key=("left_shard", "left_row", "right_shard", "right_row"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "pairs",
+            "Near-duplicate pairs with their Jaccard similarity.",
+            "left_shard left_row right_shard right_row",
             field("left_shard", pa.int32(), "row of shards"),
             field("left_row", COUNT, "record"),
             field("right_shard", pa.int32(), "row of shards"),
             field("right_row", COUNT, "record"),
             field("jaccard", RATIO, "similarity of the shingle sets"),
             field("verified", pa.bool_(), "True when computed exactly"),
-        ]
-    ),
-)
-
-NEAR_SOURCES = TableSpec(
-    name="near_sources",
-    about="Near-duplicates by their split and source, and by those of the earliest near-duplicate that was compared.",
-    key=("split", "source", "earlier_split", "earlier_source"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "near_sources",
+            "Near-duplicates by their split and source, and by those of the earliest near-duplicate that was compared.",
+            "split source earlier_split earlier_source",
             field("split", STRING, "split of the document"),
             field("source", STRING, "source of the document"),
             field("earlier_split", STRING, "split of its earliest near-duplicate that was compared"),
             field("earlier_source", STRING, "source of its earliest near-duplicate that was compared"),
             field("documents", COUNT, "documents"),
-        ]
-    ),
-)
-
-SIGNATURES = TableSpec(
-    name="signatures",
-    about="The shards whose MinHash signatures the manifest keeps, in `signatures/<shard>.parquet`.",
-    key=("shard",),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "signatures",
+            "The shards whose MinHash signatures the manifest keeps, in `signatures/<shard>.parquet`.",
+            "shard",
             SHARD,
             field("documents", COUNT, "documents that have words, and so a signature"),
             field("digest", STRING, "sha256 over the file's rows, classes and signatures"),
-        ]
-    ),
-)
-
-OVERLAP = TableSpec(
-    name="overlap",
-    about="Matches between training documents and protected sets.",
-    key=("set", "item", "part", "tier", "rule", "shard", "row", "start", "end"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "overlap",
+            "Matches between training documents and protected sets.",
+            "set item part tier rule shard row start end",
             field("set", STRING, "evaluation set, or held-out split"),
             field("item", STRING, "item of the set; shard:row of a held-out document"),
             field("part", STRING, "question, answer or both; document for a held-out split"),
@@ -393,22 +326,11 @@ OVERLAP = TableSpec(
             *SPAN,
             field("score", RATIO, "words (of ngram: 13-grams) in common / those of the part"),
             field("score_without_common", RATIO, "the same without text that very many training documents hold"),
-        ]
-    ),
-)
-
-
-def _affected(name: str, kind: pa.DataType, meaning: str) -> pa.DataType:
-    counts = [field("documents", COUNT, "documents that hold it"), field("occurrences", COUNT, "occurrences")]
-    return pa.list_(pa.struct([field(name, kind, meaning), *counts]))
-
-
-HOTSPOTS = TableSpec(
-    name="hotspots",
-    about="Spans of 50 words and more that many training documents hold, the most widely held first.",
-    key=("hotspot",),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "hotspots",
+            "Spans of 50 words and more that many training documents hold, the most widely held first.",
+            "hotspot",
             field("hotspot", COUNT, "number, from 1: by documents, then occurrences, most first, then by first place"),
             field("hash", STRING, "of its words: 64 bits, hex"),
             field("words", COUNT, "length in words"),
@@ -418,31 +340,28 @@ HOTSPOTS = TableSpec(
             field("variants", COUNT, "other spans merged into it: shorter, a little longer, or shifted"),
             field(
                 "shards",
-                _affected("shard", pa.int32(), "row of shards"),
+                _affected(SHARD),
                 "the ten shards with the most documents that hold it, most first",
             ),
             field(
                 "sources",
-                _affected("source", STRING, "source"),
+                _affected(SOURCE),
                 "the ten sources with the most documents that hold it, most first",
             ),
-        ]
-    ),
-)
-
-HOTSPOT_MEMBERS = TableSpec(
-    name="hotspot_members",
-    about="Where each repeated span occurs.",
-    key=("hotspot", "shard", "row", "start", "end"),
-    schema=pa.schema([field("hotspot", COUNT, "number of hotspots"), SHARD, ROW, *SPAN]),
-)
-
-FINDINGS = TableSpec(
-    name="findings",
-    about="Detector findings: positions, classes and scores, never text.",
-    key=("detector", "class", "tier", "shard", "row", "start", "end"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "hotspot_members",
+            "Where each repeated span occurs.",
+            "hotspot shard row start end",
+            field("hotspot", COUNT, "number of hotspots"),
+            SHARD,
+            ROW,
+            *SPAN,
+        ),
+        _table(
+            "findings",
+            "Detector findings: positions, classes and scores, never text.",
+            "detector class tier shard row start end",
             field("detector", STRING, "pii, secrets, or the judge that looked at a sample"),
             field("class", STRING, "entity type, or class of the judge"),
             field("tier", STRING, "validated, contextual or pattern; judged: a judge said so of a sampled document"),
@@ -452,19 +371,14 @@ FINDINGS = TableSpec(
             field("score", RATIO, "confidence"),
             field("reserved", pa.bool_(), "True for an example, a reserved value or an allowed one: in no rate"),
             field("hmac", STRING, "first 16 bytes of HMAC-SHA256 of the normal form, hex; only with a key", null=True),
-        ]
-    ),
-)
-
-JUDGED = TableSpec(
-    name="judged",
-    about="What the rates of a judge's sample rest on: the size of every stratum, documents judged, positive ones.",
-    key=("metric", "class", "split", "source", "language", "level"),
-    schema=pa.schema(
-        [
+        ),
+        _table(
+            "judged",
+            "What the rates of a judge's sample rest on: the size of every stratum, documents judged, positive ones.",
+            "metric class split source language level",
             field("metric", STRING, "data_toxicity_rate or pii_hit_rate"),
             field("class", STRING, "class of the judge or entity type"),
-            field("split", STRING, "split"),
+            SPLIT,
             field("source", STRING, "source; `other` stands for those with few documents"),
             field("language", STRING, "language code; `other` stands for those with few documents"),
             field("level", COUNT, "level that the screen gave; -1: not screened"),
@@ -474,30 +388,17 @@ JUDGED = TableSpec(
             field("judged_tokens", COUNT, "tokens of these"),
             field("positive", COUNT, "of these, documents of the class"),
             field("hits", COUNT, "findings in them; 0 for a class of whole documents"),
-        ]
-    ),
-)
-
-TABLES: dict[str, TableSpec] = {
-    spec.name: spec
-    for spec in (
-        SHARDS,
-        METRICS,
-        SOURCES,
-        LANGUAGES,
-        LENGTHS,
-        HISTOGRAM,
-        DRIFT,
-        CLUSTERS,
-        PAIRS,
-        NEAR_SOURCES,
-        SIGNATURES,
-        OVERLAP,
-        HOTSPOTS,
-        HOTSPOT_MEMBERS,
-        FINDINGS,
-        JUDGED,
-        LEDGER,
+        ),
+        _table(
+            "ledger",
+            "What was not read: every loss with its place and reason.",
+            "shard reason place",
+            SHARD,
+            field("reason", STRING, "reason code"),
+            field("place", STRING, "where: a line, a row group, a byte; the first places when there are many"),
+            field("records", COUNT, "records lost; -1 when it cannot be known"),
+            field("bytes", COUNT, "bytes lost: stored ones of a whole shard, decoded ones of a record"),
+        ),
     )
 }
 """Every table of a manifest; each is written in every manifest, empty where nothing filled it."""

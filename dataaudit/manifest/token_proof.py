@@ -1,7 +1,7 @@
-"""What ``dataaudit map`` found: whether token files hold the documents that a manifest audited, and which do not.
+"""Token proofs: the record of ``dataaudit map`` proves which audited documents token files hold, and which not.
 
-A record says of which manifest, lists and files it is, by digest. It is not signed: as of ``gate.json``, whoever can
-write it can write another one.
+A record names its manifest, lists and files by digest. It is not signed, as ``gate.json`` is not: whoever can write it
+can forge it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataaudit.manifest.core import Count, Digest
 SCHEMA_NAME: Final = "dataaudit-token-proof"
 SCHEMA_VERSION: Final = 1
 NAMED = 1_000
-"""Cases of a kind that a record names; all are counted."""
+"""Most cases of a kind that a record names; all are counted."""
 Hex = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -128,19 +128,19 @@ class TokenProof(_Model):
 
     @property
     def proves(self) -> bool:
-        """Whether the counts say that the files hold what was audited, and nothing else."""
+        """Whether by the counts the files hold the audited documents, and nothing else."""
         return proves(self.faults, any_order=self.any_order) and self.expected == self.found == self.matched > 0
 
 
 def proves(faults: Faults, *, any_order: bool) -> bool:
-    """Tell whether no document differs."""
+    """Return whether no document differs."""
     return not any(
         getattr(faults, name).documents for name in Faults.model_fields if not (any_order and name == "reordered")
     )
 
 
 def exit_code(faults: Faults, *, proven: bool) -> Literal[0, 1, 5]:
-    """Return what the command ends with."""
+    """Return the exit code of the command."""
     return 0 if proven else 5 if faults.held_out.documents else 1
 
 

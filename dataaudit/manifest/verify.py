@@ -1,4 +1,8 @@
-"""Verification: schema, digests of every table, and whether ledger, splits and headline agree with the tables."""
+"""Verification of a manifest: proves that every file is the published one, and that the core agrees with the tables.
+
+Whether a build could have written the values is checked by :mod:`.value_checks`, who signed by :mod:`.trust`, whether
+numbers contradict each other by :mod:`dataaudit.metrics.relations`.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +19,13 @@ from dataaudit.base.yamlfile import NAME_PATTERN
 from dataaudit.manifest.canonical import digest_table, flat_columns, sorted_table
 from dataaudit.manifest.core import Coverage
 from dataaudit.manifest.files import files_below, table_file
-from dataaudit.manifest.laws import check_column, check_records
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.locate import is_canonical, is_roundabout, relative_path
 from dataaudit.manifest.minhash import FOLDER, file_name, read_signatures
 from dataaudit.manifest.replace import POINTER
 from dataaudit.manifest.s3 import place_of
 from dataaudit.manifest.tables import HELD_BACK, TABLES
+from dataaudit.manifest.value_checks import check_column, check_records
 
 LOST = ("quarantined", "skipped")
 ALWAYS = "volume"
@@ -29,21 +33,19 @@ ALWAYS = "volume"
 _MOST_SHOWN = 200
 """Characters of a URI in a message."""
 _ADDED_UP = ("shards", "sources")
-"""Tables that are held against the core and against each other; others are in memory one at a time."""
+"""Tables that are compared with the core and each other; others are in memory one at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is not as the manifest says."""
+    """A difference from what the manifest says: a short code, and what was expected and found."""
 
     code: str
-    """Short code, for programs."""
     text: str
-    """What was expected and what was found."""
 
 
 def verify(manifest: Manifest) -> list[Problem]:
-    """Check every table against the core; return every problem, none when all is well."""
+    """Check every file and table; return all problems."""
     problems: list[Problem] = []
     tables: dict[str, pa.Table] = {}
     for name in sorted(set(TABLES) | set(manifest.core.tables)):
@@ -51,8 +53,8 @@ def verify(manifest: Manifest) -> list[Problem]:
             problems.append(Problem("table_list", f"table {name}: in one of schema and core, not in both"))
             continue
         if table_file(name) not in manifest.run.files:
-            continue  # of no known bytes, so it is not parsed; check_bytes names it
-        if name == "metrics" and _are_sound(manifest):  # millions of rows, and nothing to be said
+            continue  # its bytes are unknown, so it is not parsed; check_bytes names it
+        if name == "metrics" and _is_sound(manifest):  # millions of rows
             problems += _check_statistics(manifest, name)
             continue
         try:
@@ -73,8 +75,8 @@ def verify(manifest: Manifest) -> list[Problem]:
     return problems or check_core(manifest, tables)
 
 
-def _are_sound(manifest: Manifest) -> bool:
-    """Return whether the records are those that were published; if not, the table says what is wrong."""
+def _is_sound(manifest: Manifest) -> bool:
+    """Return whether the table of metrics is the published one; if not, the table is read to say what is wrong."""
     try:
         return len(manifest.read_rows()) == manifest.core.tables["metrics"].rows
     except ManifestError:
@@ -82,17 +84,18 @@ def _are_sound(manifest: Manifest) -> bool:
 
 
 def check_core(manifest: Manifest, tables: Mapping[str, pa.Table] | None = None) -> list[Problem]:
-    """Check what the core says against the tables of shards, sources and metrics, and the URIs of shards."""
-    held = {name: manifest.table(name) for name in _ADDED_UP} if tables is None else tables
-    problems = _check_uris(held["shards"], manifest.run.roots)
-    problems += _check_ledger(manifest, held["shards"])
-    problems += _check_sums(manifest, held)
-    problems += _check_headline(manifest)
-    return problems
+    """Compare the core with the tables of shards, sources and metrics, and check the URIs of shards."""
+    tables = {name: manifest.table(name) for name in _ADDED_UP} if tables is None else tables
+    return [
+        *_check_uris(tables["shards"], manifest.run.roots),
+        *_check_ledger(manifest, tables["shards"]),
+        *_check_sums(manifest, tables),
+        *_check_headline(manifest),
+    ]
 
 
 def _check_run(manifest: Manifest) -> list[Problem]:
-    """Check the words that other programs are told: the dataset's name and version, and the times of the build."""
+    """Check the names that exports pass on: the dataset's name and version, and the times of the build."""
     dataset, run = manifest.core.dataset, manifest.run
     problems = []
     if not re.fullmatch(NAME_PATTERN, dataset.name) or not dataset.version or not dataset.version.isprintable():
@@ -107,7 +110,7 @@ def _check_run(manifest: Manifest) -> list[Problem]:
 
 
 def _check_statistics(manifest: Manifest, name: str) -> list[Problem]:
-    """Check what the footer of a table's file says of its rows."""
+    """Compare the footer of a table's file with its rows."""
     try:
         return [Problem("statistics", text) for text in manifest.wrong_statistics(name)]
     except ManifestError as error:
@@ -115,12 +118,12 @@ def _check_statistics(manifest: Manifest, name: str) -> list[Problem]:
 
 
 def _unreadable(what: str, error: ManifestError) -> Problem:
-    """Return what is wrong with a file: its bytes are others, or it cannot be read."""
+    """Return the problem of a file: it has other bytes, or it cannot be read."""
     return Problem("file_bytes" if isinstance(error, ManifestMismatch) else f"{what}_unreadable", error.message)
 
 
 def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]:
-    """Check every file against the size and sha256 in the run, and that there is no other in the manifest's folders."""
+    """Compare every file with the size and sha256 in the run; the manifest's folders have no other file."""
     if place_of(manifest.folder) is not None:
         from dataaudit.manifest.remote import fetch_rest
 
@@ -144,17 +147,17 @@ def check_bytes(manifest: Manifest, tables: Sequence[str] = ()) -> list[Problem]
 
 
 def _check_signatures(manifest: Manifest) -> list[Problem]:
-    """Check the file of every shard whose signatures the manifest keeps, and that there is no other."""
+    """Check the files of MinHash signatures; their folder has no other file."""
     try:
         named = {file_name(shard) for shard, _ in read_signatures(manifest)}
     except ManifestError as error:
         return [Problem("signatures", error.message)]
-    found = {f"{FOLDER}/{path.name}" for path in (manifest.folder / FOLDER).glob("*")}
-    return [Problem("signatures", f"{name} is not part of the manifest") for name in sorted(found - named)]
+    present = {f"{FOLDER}/{path.name}" for path in (manifest.folder / FOLDER).glob("*")}
+    return [Problem("signatures", f"{name} is not part of the manifest") for name in sorted(present - named)]
 
 
 def _check_table(manifest: Manifest, name: str, table: pa.Table) -> list[Problem]:
-    """Check the rows of a table."""
+    """Check the number of rows, values, digest, order and keys of a table."""
     record = manifest.core.tables[name]
     if table.num_rows != record.rows:
         return [Problem("table_rows", f"table {name}: the core says {record.rows} rows, found {table.num_rows}")]
@@ -191,25 +194,28 @@ def _rows_with_known_key(ordered: pa.Table, key: tuple[str, ...]) -> int:
 
 
 def _check_uris(shards: pa.Table, roots: Mapping[str, str]) -> list[Problem]:
-    """Check that every shard's URI is one that a build writes, below its root; streamed ones are no files."""
+    """Check that a build writes such URIs, below the root of their split; shards of streamed datasets are no files."""
     files = shards.filter(pc.not_equal(shards["format"], "datasets"))
-    out = [uri for uri in files["uri"].to_pylist() if relative_path(uri) is None]
-    more = f", and {len(out) - 1} more" if len(out) > 1 else ""
-    text = f"table shards: the URI {out[0][:_MOST_SHOWN]!r} leads out of the root{more}" if out else ""
-    if out:
-        return [Problem("uri_outside_root", text)]
+    uris = files["uri"].to_pylist()
     stores = {split for split, root in roots.items() if "://" in root}
+    outside = [uri for uri in uris if relative_path(uri) is None]
     odd = [
         uri
-        for uri, split in zip(files["uri"].to_pylist(), files["split"].to_pylist(), strict=True)
+        for uri, split in zip(uris, files["split"].to_pylist(), strict=True)
         if not is_canonical(uri) or (split not in stores and is_roundabout(uri))
     ]
-    more = f", and {len(odd) - 1} more" if len(odd) > 1 else ""
-    return [Problem("uri_form", f"table shards: no build writes the URI {odd[0][:_MOST_SHOWN]!r}{more}")] if odd else []
+    if not outside and not odd:
+        return []
+    first, *others = outside or odd
+    shown = f"the URI {first[:_MOST_SHOWN]!r}"
+    more = f", and {len(others)} more" if others else ""
+    if outside:
+        return [Problem("uri_outside_root", f"table shards: {shown} leads out of the root{more}")]
+    return [Problem("uri_form", f"table shards: no build writes {shown}{more}")]
 
 
 def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
-    """Check that planned = read + bad + held back + quarantined + skipped, and that the shards add up to it."""
+    """Check that planned = read + bad + held back + quarantined + skipped, and that the shards add up to that."""
     core = manifest.core
     problems = []
     for unit in ("shards", "bytes", "documents"):
@@ -239,13 +245,13 @@ def _check_ledger(manifest: Manifest, shards: pa.Table) -> list[Problem]:
     }
     for unit, values in sums.items():
         if len(set(values)) > 1:
-            found = f"the table adds up to {values[0]}, the core says {' and '.join(map(str, values[1:]))}"
-            problems.append(Problem("ledger_sums", f"{unit} of table shards: {found}"))
+            text = f"the table adds up to {values[0]}, the core says {' and '.join(map(str, values[1:]))}"
+            problems.append(Problem("ledger_sums", f"{unit} of table shards: {text}"))
     return problems
 
 
 def _check_sums(manifest: Manifest, tables: Mapping[str, pa.Table]) -> list[Problem]:
-    """Check every split's totals against the tables of shards and of sources."""
+    """Compare the totals of every split with the tables of shards and of sources."""
     shards = tables["shards"]
     kept = shards.filter(pc.invert(pc.is_in(shards["status"], pa.array(LOST))))
     problems = []
@@ -256,9 +262,9 @@ def _check_sums(manifest: Manifest, tables: Mapping[str, pa.Table]) -> list[Prob
         expected = {name: getattr(split, name) for name in ("documents", "bytes", "tokens")}
         for table, rows in (("shards", kept), ("sources", tables["sources"])):
             own = rows.filter(pc.equal(rows["split"], split.name))
-            found = {name: _sum(own, name) for name in expected}
-            if found != expected or (table == "shards" and own.num_rows != split.shards):
-                text = f"split {split.name}: table {table} adds up to {found} in {own.num_rows} rows"
+            sums = {name: _sum(own, name) for name in expected}
+            if sums != expected or (table == "shards" and own.num_rows != split.shards):
+                text = f"split {split.name}: table {table} adds up to {sums} in {own.num_rows} rows"
                 problems.append(Problem("split_sums", f"{text}, the core says {expected}"))
     return problems
 

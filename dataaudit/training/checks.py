@@ -123,8 +123,7 @@ def _why(verdict: Verdict) -> str:
 def attested_by(manifest: Manifest, demand: Demand) -> Manifest:
     """Return a manifest that is known to be signed itself; its baseline has to be, too."""
     try:
-        from dataaudit.manifest.attestation import attested
-        from dataaudit.manifest.trust import Signer
+        from dataaudit.manifest.trust import Signer, attested
     except ModuleNotFoundError as error:
         raise _no_cryptography(error) from None
     signer = Signer(public_key=demand.public_key, identity=demand.identity, issuer=demand.issuer)

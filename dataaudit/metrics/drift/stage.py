@@ -1,14 +1,10 @@
-"""Token histogram, and ``token_kl_drift``: how far its unigram distribution is from a reference manifest's.
-
-``token_kl_drift``: the divergence of token counts from a reference, what chance gives, and which tokens make it.
-
-The table of the tokens that drift most, with their names in the vocabulary.
-"""
+"""``token_kl_drift``: the divergence of token counts from a reference manifest's, what chance gives, the top tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,120 +54,66 @@ TOP_SOURCES = 100
 """Sources of a split, the largest by tokens, whose tokens are listed."""
 
 
-def read_reference(manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
-    """Return the token counts of a reference manifest, and why they cannot be compared where they cannot."""
-    told = manifest.core.tokenizer
-    if (told.sha256, told.format, told.vocab_size) != (tokenizer.sha256, tokenizer.format, tokenizer.vocab_size):
-        return Reference(TABLES["histogram"].schema.empty_table(), problem=OTHER_TOKENIZER), (
-            f"counted with another tokenizer ({told.name}, this build uses {tokenizer.name}), so its tokens cannot be"
-            f" compared: {METRIC} is not_applicable"
-        )
-    table = manifest.table("histogram")
-    if table.num_rows == 0:
-        return Reference(table, problem=NO_HISTOGRAM), (
-            f"it holds no token counts (its stage `histogram` was off): {METRIC} is not_applicable"
-        )
-    rows = manifest.table("sources", ["split", "source", "tokens"]).to_pylist()
-    sources = [(row["split"], row["source"]) for row in rows if row["tokens"]]
-    kept = set(table["source"].unique().to_pylist())
-    named = {source for _, source in sources}
-    limit = manifest.core.config.get("max_sources", len(named) + 1)
-    folded = bool(named - kept) or (OTHER in named and len(named) >= limit)
-    return Reference(table, sources=sources, folded=folded), ""
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Token counts against those of the reference."""
+    """KL(now || reference), Jensen-Shannon divergence, and the KL that chance alone gives on average; nats."""
 
     kl: float
-    """KL(now || reference), nats."""
     js: float
-    """Jensen-Shannon divergence, nats."""
     bias: float | None
-    """KL that chance alone gives on average, nats; None when the documents do not make two halves."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopToken:
-    """One of the tokens that make a divergence."""
-
-    source: str | None
-    token: int
-    count: int
-    reference_count: int
-    kl: float
-    """What it adds to KL, nats; negative where it became rarer."""
-    js: float
-    """What it adds to the Jensen-Shannon divergence, nats; never negative."""
-    rank: int
-    """From 1, by ``js``; equal ones by token."""
+    """KL that chance alone gives on average; None when the documents do not make two halves."""
 
 
 def vocabulary(table: pa.Table, context: Context) -> int:
-    """Return the size of the vocabulary: the tokenizer's, and never less than what occurs."""
+    """Return the size of the vocabulary: that of the tokenizer, or more when larger tokens occur."""
     largest = int(table["token"].to_numpy().max(initial=-1))
     known = 0 if context.reference is None else context.reference.size
     return max(context.vocab_size, largest + 1, known)
 
 
 def comparison(counts: Counts, scope: Scope, context: Context) -> Comparison | str:
-    """Compare with the same split and source of the reference, or return the code of why that cannot be."""
-    found = _reference_counts(scope, context, len(counts.all))
-    if isinstance(found, str):
-        return found
+    """Compare with the same split and source of the reference, or return the code of the reason why not."""
+    reference = _reference_counts(scope, context, len(counts.all))
+    if isinstance(reference, str):
+        return reference
     if not counts.all.any():
         return _EMPTY
-    kl, js = divergences(counts.all, found)
+    kl, js = divergences(counts.all, reference)
     other_half = counts.all - counts.half
     bias = None
     if counts.half.any() and other_half.any():
-        bias = pool_counts(counts.all, found).kl_null(clump_size(counts.half, other_half))
+        bias = pool_counts(counts.all, reference).kl_null(clump_size(counts.half, other_half))
     return Comparison(kl, js, bias)
 
 
 def drift_metrics(counts: Counts, scope: Scope, context: Context, version: str) -> list[Metric]:
-    """Return the records of one scope."""
+    """Return the records of a scope."""
     tokens = int(counts.all.sum())
+    record = partial(Metric, metric=METRIC, scope=scope, unit="nats", n=tokens, denominator=tokens, version=version)
+
+    def without_value(stats: Sequence[str], status: Status, reason: str) -> list[Metric]:
+        return [record(stat=stat, value=None, status=status, reason=reason) for stat in stats]
+
     if tokens == 0 and context.reference is not None:
-        return without_numbers(scope, "not_evaluated", _EMPTY, version)
-    found = comparison(counts, scope, context)
-    if isinstance(found, str):
-        return without_numbers(scope, "not_applicable", found, version, tokens)
-
-    def record(stat: str, value: float, bounds: tuple[float, float] | None = None) -> Metric:
-        low, high = bounds or (None, None)
-        return Metric(
-            metric=METRIC,
-            stat=stat,
-            scope=scope,
-            unit="nats",
-            value=value,
-            low=low,
-            high=high,
-            n=tokens,
-            denominator=tokens,
-            confidence=None if bounds is None else CONFIDENCE,
-            method="exact" if bounds is None else "estimated",
-            version=version,
-        )
-
-    records = [record("kl", found.kl), record("js", found.js)]
-    if found.bias is None:
-        return records + [
-            _no_number(stat, scope, "not_evaluated", "too_few_documents", version, tokens) for stat in STATS[2:]
-        ]
-    low, high = found.bias / NULL_FACTOR, found.bias * NULL_FACTOR
+        return without_value(STATS, "not_evaluated", _EMPTY)
+    result = comparison(counts, scope, context)
+    if isinstance(result, str):
+        return without_value(STATS, "not_applicable", result)
+    records = [record(stat="kl", value=result.kl), record(stat="js", value=result.js)]
+    if result.bias is None:
+        return records + without_value(STATS[2:], "not_evaluated", "too_few_documents")
+    low, high = result.bias / NULL_FACTOR, result.bias * NULL_FACTOR
+    estimate = partial(record, method="estimated", confidence=CONFIDENCE)
     return [
         *records,
-        record("kl_bias", found.bias, (low, high)),
-        record("kl_excess", found.kl - found.bias, (found.kl - high, found.kl - low)),
+        estimate(stat="kl_bias", value=result.bias, low=low, high=high),
+        estimate(stat="kl_excess", value=result.kl - result.bias, low=result.kl - high, high=result.kl - low),
     ]
 
 
-def top_tokens(partial: Partial, context: Context) -> Iterator[TopToken]:
-    """Yield the tokens that make the divergence of a scope, and of each of its largest sources."""
-    table = partial["histogram"]
+def top_tokens(tables: Partial, context: Context) -> Iterator[dict[str, Any]]:
+    """Yield rows of the table ``drift`` without ``piece``: of a scope, and of each of its largest sources."""
+    table = tables["histogram"]
     size = vocabulary(table, context)
     yield from _ranked(whole(table, size).all, context.scope, context)
     if context.scope.split is None:
@@ -183,34 +125,30 @@ def top_tokens(partial: Partial, context: Context) -> Iterator[TopToken]:
             yield from _ranked(counts.all, Scope(split=context.scope.split, source=source), context)
 
 
-def left_out(partial: Partial) -> int:
-    """Return how many sources of a split have no listed tokens because there are too many."""
-    return max(0, len(partial["histogram"]["source"].unique()) - TOP_SOURCES)
+def left_out(tables: Partial) -> int:
+    """Return how many sources of a split are too small for their tokens to be listed."""
+    return max(0, len(tables["histogram"]["source"].unique()) - TOP_SOURCES)
 
 
-def without_numbers(scope: Scope, status: Status, reason: str, version: str, tokens: int = 0) -> list[Metric]:
-    """Return records that say why there is no number."""
-    return [_no_number(stat, scope, status, reason, version, tokens) for stat in STATS]
-
-
-def _ranked(counts: np.ndarray, scope: Scope, context: Context) -> Iterator[TopToken]:
-    found = _reference_counts(scope, context, len(counts))
-    if isinstance(found, str) or not counts.any():
+def _ranked(counts: np.ndarray, scope: Scope, context: Context) -> Iterator[dict[str, Any]]:
+    reference = _reference_counts(scope, context, len(counts))
+    if isinstance(reference, str) or not counts.any():
         return
-    now, reference = smoothed(counts), smoothed(found)
-    js, kl = js_terms(now, reference), kl_terms(now, reference)
+    now, then = smoothed(counts), smoothed(reference)
+    js, kl = js_terms(now, then), kl_terms(now, then)
     likely = np.argsort(-js, kind="stable")[: 2 * TOP_TOKENS]  # rounding may swap neighbours
     ordered = sorted((-rounded(float(js[token])), int(token)) for token in likely if js[token] > 0)
     for rank, (_, token) in enumerate(ordered[:TOP_TOKENS], start=1):
-        yield TopToken(
-            source=scope.source,
-            token=token,
-            count=int(counts[token]),
-            reference_count=int(found[token]),
-            kl=rounded(float(kl[token])),
-            js=rounded(float(js[token])),
-            rank=rank,
-        )
+        yield {
+            "split": scope.split,
+            "source": scope.source,
+            "token": token,
+            "count": int(counts[token]),
+            "reference_count": int(reference[token]),
+            "kl": rounded(float(kl[token])),
+            "js": rounded(float(js[token])),
+            "rank": rank,
+        }
 
 
 def _reference_counts(scope: Scope, context: Context, size: int) -> np.ndarray | str:
@@ -225,23 +163,8 @@ def _reference_counts(scope: Scope, context: Context, size: int) -> np.ndarray |
     return reference.absence(scope.split, scope.source) if counts is None else counts
 
 
-def _no_number(stat: str, scope: Scope, status: Status, reason: str, version: str, tokens: int) -> Metric:
-    return Metric(
-        metric=METRIC,
-        stat=stat,
-        scope=scope,
-        unit="nats",
-        value=None,
-        n=tokens,
-        denominator=tokens,
-        status=status,
-        reason=reason,
-        version=version,
-    )
-
-
 _HALF_BYTE = 8
-"""Byte of a document's digest whose lowest bit draws its half; the sample of the encoders uses the first eight."""
+"""Byte of a document's digest whose lowest bit draws its half; the encoders' sample uses the first eight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,7 +176,7 @@ class Histogram(StageDefaults):
     """
 
     max_sources: int = 200
-    """Sources, the largest by tokens, whose histograms are kept apart; the others are added up as `other`."""
+    """Sources, the largest by tokens, that have their own histogram; the others are added up as `other`."""
 
     name: ClassVar[str] = "histogram"
     version: ClassVar[str] = "1"
@@ -269,7 +192,7 @@ class Histogram(StageDefaults):
         return {"histogram": token_shape()}
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         assert batch.digests is not None
         names = sorted(batch.source_names, key=str.encode)
         rank = {name: number for number, name in enumerate(names)}
@@ -303,15 +226,31 @@ class Histogram(StageDefaults):
 
     def read_reference(self, manifest: Manifest, tokenizer: TokenizerFile) -> tuple[Reference, str]:
         """Return the token counts of a manifest, and why they cannot be compared where they cannot."""
-        return read_reference(manifest, tokenizer)
+        own = manifest.core.tokenizer
+        if (own.sha256, own.format, own.vocab_size) != (tokenizer.sha256, tokenizer.format, tokenizer.vocab_size):
+            return Reference(TABLES["histogram"].schema.empty_table(), problem=OTHER_TOKENIZER), (
+                f"counted with another tokenizer ({own.name}, this build uses {tokenizer.name}), so its tokens cannot"
+                f" be compared: {METRIC} is not_applicable"
+            )
+        table = manifest.table("histogram")
+        if table.num_rows == 0:
+            problem = f"it holds no token counts (its stage `histogram` was off): {METRIC} is not_applicable"
+            return Reference(table, problem=NO_HISTOGRAM), problem
+        rows = manifest.table("sources", ["split", "source", "tokens"]).to_pylist()
+        sources = [(row["split"], row["source"]) for row in rows if row["tokens"]]
+        kept = set(table["source"].unique().to_pylist())
+        named = {source for _, source in sources}
+        limit = manifest.core.config.get("max_sources", len(named) + 1)
+        folded = bool(named - kept) or (OTHER in named and len(named) >= limit)
+        return Reference(table, sources=sources, folded=folded), ""
 
     def compare_shard(self, partial: Partial, context: Context) -> dict[str, float | int | None]:
         """Fill the drift of a shard against its split in the reference; null where there is none."""
         size = vocabulary(partial["histogram"], context)
-        found = comparison(whole(partial["histogram"], size), context.scope, context)
-        if isinstance(found, str):
+        result = comparison(whole(partial["histogram"], size), context.scope, context)
+        if isinstance(result, str):
             return dict.fromkeys(("token_kl_drift", "token_js_drift", "token_kl_bias"))
-        return {"token_kl_drift": found.kl, "token_js_drift": found.js, "token_kl_bias": found.bias}
+        return {"token_kl_drift": result.kl, "token_js_drift": result.js, "token_kl_bias": result.bias}
 
 
 def drift_table(
@@ -325,25 +264,12 @@ def drift_table(
     reference = context(None).reference
     if reference is None or reference.problem:
         return {}
-    found = []
+    rows: list[dict[str, Any]] = []
     for split, partials in merged.items():
-        partial = partials[stage.name]
-        found += [(split or None, token) for token in top_tokens(partial, context(split or None))]
-        if split and (more := left_out(partial)):
+        rows += top_tokens(partials[stage.name], context(split or None))
+        if split and (more := left_out(partials[stage.name])):
             note(f"drift: tokens are listed for {TOP_SOURCES} sources of {split}; {more:,} smaller ones not")
-    pieces = vocabulary_pieces(tokenizer, (token.token for _, token in found))
-    rows = [
-        {
-            "split": split,
-            "source": token.source,
-            "token": token.token,
-            "piece": pieces[token.token],
-            "count": token.count,
-            "reference_count": token.reference_count,
-            "kl": token.kl,
-            "js": token.js,
-            "rank": token.rank,
-        }
-        for split, token in found
-    ]
+    pieces = vocabulary_pieces(tokenizer, (row["token"] for row in rows))
+    for row in rows:
+        row["piece"] = pieces[row["token"]]
     return {"drift": pa.Table.from_pylist(rows, schema=TABLES["drift"].schema)}

@@ -30,7 +30,7 @@ _COLUMNS = (
     *(f"{kind}_bytes" for kind in KINDS),
 )
 _MANY = 4
-"""One in so many lines, or bytes, from which a document is markup, or encoded."""
+"""A document is markup, or encoded, when at least a quarter of its lines, or bytes, are."""
 _SHAPES = {"faults": TableShape(keys={"source": pa.string()}, sums=("documents", "bytes", *_COLUMNS))}
 
 
@@ -52,7 +52,7 @@ class EncodingFaults(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         offsets, data = text_buffers(batch.texts)
         counts = count_faults(data, offsets)
         kinds = counts[:, : len(KINDS)]
@@ -82,7 +82,7 @@ class EncodingFaults(StageDefaults):
         )
 
     def shard_columns(self, partial: Partial) -> dict[str, int | None]:
-        """Fill the counts; where no line has a character that is seen, those of what could not be found are null."""
+        """Fill the counts; where no line has a visible character, the counts of faults are null."""
         sums: dict[str, int | None] = {name: sum(partial["faults"][name].to_pylist()) for name in _COLUMNS}
         known = _COLUMNS if sums["text_lines"] else ("text_lines", "wordless_documents")
         return {name: value if name in known else None for name, value in sums.items()}

@@ -1,18 +1,15 @@
-"""``exact_dup_rate``: documents whose normalised text was seen before in the manifest's order.
-
-The family of exact duplicates: documents of equal normal form, of whatever shards.
-"""
+"""``exact_dup_rate``: documents with the normal form of an earlier document in the manifest's order, of any shard."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from dataaudit.manifest.locate import is_new, rows_of, shards_of
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.corpus.batch import DocBatch
@@ -54,17 +51,10 @@ class ExactDup(StageDefaults):
 
     def map(self, batch: DocBatch) -> Partial:
         """Count the documents."""
-        ones = np.ones(len(batch), dtype=np.int64)
-        zeros = np.zeros(len(batch), dtype=np.int64)
-        table = pa.table(
-            {
-                "source": batch.sources().cast(pa.string()),
-                "documents": ones,
-                "duplicates": zeros,
-                "duplicates_in_split": zeros,
-            }
-        )
-        return {"exact_dup": group(_SHAPES["exact_dup"], table)}
+        ones, zeros = np.ones(len(batch), dtype=np.int64), np.zeros(len(batch), dtype=np.int64)
+        shape = _SHAPES["exact_dup"]
+        columns = [batch.sources().cast(pa.string()), ones, zeros, zeros]
+        return {"exact_dup": group(shape, pa.table(columns, schema=shape.schema()))}
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the digest of every document's normal form, with its row and source."""
@@ -98,9 +88,7 @@ class ExactDup(StageDefaults):
 _KIND = "link-exact"
 
 
-def exact_duplicates(
-    context: LinkContext,
-) -> LinkStep:
+def exact_duplicates(context: LinkContext) -> LinkStep:
     """Join the keys of all shards that were read; nothing has to be read again."""
     documents = context.survey.total(context.stage.name, "exact_dup", "documents")
     join = Join(
@@ -108,35 +96,24 @@ def exact_duplicates(
     )
     joined = context.join(join)
     yield from ()
-    clusters = clusters_table(joined.table("members", MEMBERS))
+    members = joined.table("members", MEMBERS)
+    clusters = cluster_rows("exact", members["place"].to_numpy(), members["first"].to_numpy())
     return LinkResult(tables={"clusters": clusters}, extra={"exact_dup": joined.table("counts", COUNTS)})
 
 
-def clusters_table(members: pa.Table) -> pa.Table:
-    """Number the groups by their first member and mark the one to keep."""
-    schema = TABLES["clusters"].schema
-    if members.num_rows == 0:
-        return schema.empty_table()
-    order = [(name, "ascending") for name in ("first_shard", "first_row", "shard", "row")]
-    ordered = members.take(pc.sort_indices(members, sort_keys=order))
-    kept = pc.and_(pc.equal(ordered["shard"], ordered["first_shard"]), pc.equal(ordered["row"], ordered["first_row"]))
-    numbers = pc.subtract(pc.cumulative_sum(pc.cast(kept, pa.int64())), 1)
-    kind = pa.array(["exact"] * ordered.num_rows)
-    columns = {"kind": kind, "cluster": numbers, "shard": ordered["shard"], "row": ordered["row"], "kept": kept}
-    return pa.table(columns).cast(schema)
+def cluster_rows(kind: str, places: np.ndarray, firsts: np.ndarray) -> pa.Table:
+    """Return the manifest's ``clusters`` of members and the first of each: numbered by firsts, which are kept."""
+    order = np.lexsort((places, firsts))
+    places, firsts = places[order], firsts[order]
+    numbers = np.cumsum(is_new(firsts)) - 1
+    columns = [[kind] * len(places), numbers, shards_of(places), rows_of(places), places == firsts]
+    return pa.table(columns, schema=TABLES["clusters"].schema)
 
 
-COUNTS = pa.schema(
-    [
-        ("shard", pa.int32()),
-        ("source", pa.string()),
-        ("duplicates", pa.int64()),
-        ("duplicates_in_split", pa.int64()),
-    ]
-)
-MEMBERS = pa.schema(
-    [("first_shard", pa.int32()), ("first_row", pa.int64()), ("shard", pa.int32()), ("row", pa.int64())]
-)
+_COUNTS = TableShape(keys={"shard": pa.int32(), "source": pa.string()}, sums=("duplicates", "duplicates_in_split"))
+COUNTS = _COUNTS.schema()
+MEMBERS = pa.schema([("first", pa.int64()), ("place", pa.int64())])
+"""Documents of groups of two and more, with the first of their group."""
 
 
 def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
@@ -144,38 +121,14 @@ def link_exact(files: pa.Table, start: int, stop: int) -> Joined:
     read = read_placed(files, ExactDup.emits[KEYS], start, stop)
     if read.table.num_rows == 0:
         return Joined(tables={"counts": COUNTS.empty_table(), "members": MEMBERS.empty_table()})
-    shards, rows, splits = read.shards, read.rows, read.splits
-    keys = _matrix(read.table["key"].chunks)
-    seen, seen_in_split, first = earlier_twins(keys, shards, rows, splits)
-    counts = _counts(shards[seen], read.table["source"].filter(pa.array(seen)), seen_in_split[seen])
-    return Joined(tables={"counts": counts, "members": _members(seen, first, shards, rows)})
-
-
-def _matrix(chunks: Iterable[pa.Array]) -> np.ndarray:
-    return np.concatenate([key_matrix(chunk) for chunk in chunks])
-
-
-def _counts(shards: np.ndarray, sources: pa.ChunkedArray, in_split: np.ndarray) -> pa.Table:
-    table = pa.table(
-        {
-            "shard": shards,
-            "source": sources,
-            "duplicates": np.ones(len(shards), np.int64),
-            "in_split": in_split,
-        }
-    )
-    table = table.set_column(3, "duplicates_in_split", pc.cast(table["in_split"], pa.int64()))
-    grouped = table.group_by(["shard", "source"], use_threads=False).aggregate(
-        [("duplicates", "sum"), ("duplicates_in_split", "sum")]
-    )
-    names = ["shard", "source", "duplicates_sum", "duplicates_in_split_sum"]
-    return grouped.select(names).rename_columns(COUNTS.names).cast(COUNTS)
-
-
-def _members(seen: np.ndarray, first: np.ndarray, shards: np.ndarray, rows: np.ndarray) -> pa.Table:
-    shared = np.zeros(len(seen), dtype=bool)
+    places = read.places
+    keys = np.concatenate([key_matrix(chunk) for chunk in read.table["key"].chunks])
+    seen, seen_in_split, first = earlier_twins(keys, read.shards, read.rows, read.splits)
+    in_split = seen_in_split[seen].astype(np.int64)
+    sources = read.table["source"].filter(pa.array(seen))
+    counts = pa.table([read.shards[seen], sources, np.ones_like(in_split), in_split], schema=COUNTS)
+    shared = seen.copy()
     shared[first[seen]] = True
-    chosen = np.flatnonzero(shared | seen)
-    leaders = first[chosen]
-    columns = (shards[leaders], rows[leaders], shards[chosen], rows[chosen])
-    return pa.table(dict(zip(MEMBERS.names, columns, strict=True))).cast(MEMBERS)
+    chosen = np.flatnonzero(shared)
+    members = pa.table([places[first[chosen]], places[chosen]], schema=MEMBERS)
+    return Joined(tables={"counts": group(_COUNTS, counts), "members": members})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial as bind
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,16 +46,16 @@ class Language(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
-        found = batch.get(LANGUAGES)
-        assert found is not None
+        """Count a batch."""
+        detected = batch.get(LANGUAGES)
+        assert detected is not None
         ones = np.ones(len(batch), dtype=np.int64)
-        columns = (ones, batch.num_bytes(), num_tokens(batch), found.sampled, found.agreeing)
+        columns = (ones, batch.num_bytes(), num_tokens(batch), detected.sampled, detected.agreeing)
         numbers = {
             name: pa.array(column.astype(np.int64))
             for name, column in zip(_SHAPES["languages"].sums, columns, strict=True)
         }
-        keys = {"source": batch.sources().cast(pa.string()), "language": found.languages().cast(pa.string())}
+        keys = {"source": batch.sources().cast(pa.string()), "language": detected.languages().cast(pa.string())}
         return {"languages": group(_SHAPES["languages"], pa.table({**keys, **numbers}))}
 
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
@@ -64,7 +65,10 @@ class Language(StageDefaults):
         metrics: list[Metric] = []
         for language, counts in whole.items():
             metrics += self._counts(counts, replace(context.scope, language=language))
-        metrics += self._shares({UND: dict.fromkeys(_COUNTS, 0), **whole}, context.scope)
+        total = sum(counts["tokens"] for counts in whole.values())
+        share = bind(ratio, "language_share", "share", unit="ratio", version=self.version)
+        for language, counts in ({UND: dict.fromkeys(_COUNTS, 0)} | whole).items():
+            metrics.append(share(counts["tokens"], total, scope=replace(context.scope, language=language)))
         groups = Groups.of(table, context.scope, self.version)
         tokens = groups.sums(table, "tokens")[groups.places(table)]
         sources, languages = (table[name].combine_chunks() for name in ("source", "language"))
@@ -79,60 +83,16 @@ class Language(StageDefaults):
             count(name, "count", counts[name], scope=scope, unit=name, n=documents, version=self.version)
             for name in _COUNTS
         ]
-        density = ratio(
-            "bytes_per_token",
-            "ratio",
-            counts["bytes"],
-            counts["tokens"],
-            scope=scope,
-            unit="bytes/token",
-            version=self.version,
-        )
-        return [*metrics, density]
-
-    def _shares(self, languages: Mapping[str, Mapping[str, int]], scope: Scope) -> list[Metric]:
-        total = sum(counts["tokens"] for counts in languages.values())
-        return [
-            ratio(
-                "language_share",
-                "share",
-                counts["tokens"],
-                total,
-                scope=replace(scope, language=language),
-                unit="ratio",
-                version=self.version,
-            )
-            for language, counts in languages.items()
-        ]
+        density = bind(ratio, "bytes_per_token", "ratio", unit="bytes/token", version=self.version)
+        return [*metrics, density(counts["bytes"], counts["tokens"], scope=scope)]
 
     def _agreement(self, agreeing: int, sampled: int, scope: Scope) -> Metric:
+        named = bind(Metric, metric="language_share", stat="detector_agreement", version=self.version)
+        record = bind(named, scope=scope, unit="ratio", n=sampled, denominator=sampled, method="sampled")
         if sampled == 0:
-            return Metric(
-                metric="language_share",
-                stat="detector_agreement",
-                scope=scope,
-                unit="ratio",
-                value=None,
-                method="sampled",
-                status="not_evaluated",
-                reason="empty_denominator",
-                version=self.version,
-            )
+            return record(value=None, status="not_evaluated", reason="empty_denominator")
         low, high = wilson(agreeing / sampled, sampled, _CONFIDENCE)
-        return Metric(
-            metric="language_share",
-            stat="detector_agreement",
-            scope=scope,
-            unit="ratio",
-            value=agreeing / sampled,
-            low=low,
-            high=high,
-            confidence=_CONFIDENCE,
-            n=sampled,
-            denominator=sampled,
-            method="sampled",
-            version=self.version,
-        )
+        return record(value=agreeing / sampled, low=low, high=high, confidence=_CONFIDENCE)
 
     def shard_columns(self, partial: Partial) -> dict[str, Any]:
         """Fill languages."""

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dataaudit.manifest.locate import is_new
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.scan.annotators import TOKENS, num_tokens
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
@@ -57,21 +58,17 @@ class Lengths(StageDefaults):
         }
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the lengths and densities of one batch."""
+        """Count the lengths and densities of a batch."""
         shapes = self.shapes()
         sources = batch.sources().cast(pa.string())
         tokens, num_bytes = num_tokens(batch), batch.num_bytes()
         ones = np.ones(len(batch), dtype=np.int64)
         filled = tokens > 0
+        dense = sources.filter(pa.array(filled))
         low, high = bucket_bounds((num_bytes[filled] << _SCALE_BITS) // tokens[filled])
         tables = {
             "lengths": {"source": sources, "low": tokens, "high": tokens, "documents": ones},
-            "densities": {
-                "source": sources.filter(pa.array(filled)),
-                "low": low,
-                "high": high,
-                "documents": ones[filled],
-            },
+            "densities": {"source": dense, "low": low, "high": high, "documents": ones[filled]},
             "totals": {"source": sources, "bytes": num_bytes, "tokens": tokens, "longest": tokens},
         }
         return {name: group(shapes[name], pa.table(columns)) for name, columns in tables.items()}
@@ -84,22 +81,15 @@ class Lengths(StageDefaults):
         np.maximum.at(longest, groups.places(totals), totals["longest"].to_numpy())
         longest[0] = longest.max()
         documents = groups.sums(partial["lengths"], "documents")
+        bounds, exact = (longest,) * 3, documents >= 0
+        num_bytes, tokens = (groups.sums(totals, name) for name in ("bytes", "tokens"))
+        lengths, density, unit = "seq_len_p50_p95", "bytes_per_token", "bytes/token"
         return MetricRows.joined(
             [
-                *self._quantiles("seq_len_p50_p95", "tokens", partial["lengths"], LENGTH_STATS, 0, groups),
-                groups.estimates(
-                    "seq_len_p50_p95", "max", "tokens", (longest,) * 3, documents, confidence=1.0, exact=documents >= 0
-                ),
-                groups.ratios(
-                    "bytes_per_token",
-                    "ratio",
-                    groups.sums(totals, "bytes"),
-                    groups.sums(totals, "tokens"),
-                    "bytes/token",
-                ),
-                *self._quantiles(
-                    "bytes_per_token", "bytes/token", partial["densities"], DENSITY_STATS, _SCALE_BITS, groups
-                ),
+                *self._quantiles(lengths, "tokens", partial["lengths"], LENGTH_STATS, 0, groups),
+                groups.estimates(lengths, "max", "tokens", bounds, documents, confidence=1.0, exact=exact),
+                groups.ratios(density, "ratio", num_bytes, tokens, unit),
+                *self._quantiles(density, unit, partial["densities"], DENSITY_STATS, _SCALE_BITS, groups),
             ]
         )
 
@@ -108,18 +98,18 @@ class Lengths(StageDefaults):
     ) -> list[MetricRows]:
         """Return the quantiles of each group; the buckets of all sources are sorted once, and cut by source."""
         starts, stops, counts = _ordered(table)
-        low, high, places = table["low"].to_numpy(), table["high"].to_numpy(), groups.places(table)
-        order = np.lexsort((low, places))
+        low, high, sources = table["low"].to_numpy(), table["high"].to_numpy(), groups.places(table)
+        order = np.lexsort((low, sources))
         starts, stops = np.append(starts, low[order]), np.append(stops, high[order])
-        sizes = np.bincount(places, minlength=len(groups))
+        sizes = np.bincount(sources, minlength=len(groups))
         sizes[0] = len(counts)
         counts = np.append(counts, table["documents"].to_numpy()[order])
         if len(counts) == 0:
             starts, stops = np.zeros((2, 1), dtype=np.int64)  # shown of no group
         documents = groups.sums(table, "documents")
-        found = quantile_places(counts, np.append(0, np.cumsum(sizes)), list(stats.values()))
+        quantiles = quantile_places(counts, np.append(0, np.cumsum(sizes)), list(stats.values()))
         records = []
-        for stat, rows in zip(stats, found, strict=True):
+        for stat, rows in zip(stats, quantiles, strict=True):
             exact = (starts[rows] == stops[rows]) & (scale_bits == 0)
             shown = _bounds(starts[rows], stops[rows], scale_bits)
             records.append(groups.estimates(metric, stat, unit, shown, documents, confidence=1.0, exact=exact))
@@ -164,7 +154,7 @@ def _ordered(table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         low, high = bucket_bounds(low)
     order = np.argsort(low, kind="stable")
     low = low[order]
-    firsts = np.flatnonzero(np.append(low[:1] == low[:1], low[1:] != low[:-1]))
+    firsts = np.flatnonzero(is_new(low))
     counts = np.add.reduceat(table["documents"].to_numpy()[order], firsts)
     return low[firsts], np.maximum.reduceat(high[order], firsts), counts
 
@@ -172,8 +162,7 @@ def _ordered(table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def settle_lengths(table: pa.Table, max_distinct: int) -> pa.Table:
     """Bucket every source that has over ``max_distinct`` distinct values, or that was bucketed before.
 
-    Columns: source, low, high and counts. Commutes with merging: distinct values never become fewer, and a
-    bucketed source is known by a bucket that is wider than one value.
+    It commutes with merging: distinct values never become fewer, and a bucketed source has a bucket of several values.
     """
     wide = pc.greater(table["high"], table["low"])
     per_source = pa.table({"source": table["source"], "wide": wide}).group_by("source", use_threads=False)

@@ -1,90 +1,75 @@
-"""From verified pairs to who is a near-duplicate of whom: counts, clusters and the pairs that show it.
+"""Clusters of near-duplicates: the connected components of verified pairs, and counts by shard and source.
 
-Classes of equal word sequences are nodes, verified pairs are edges between them; each node stands for all documents
-of its class and is named by the first. A document is a near-duplicate when its own class or one that is joined to it
-by an edge has an earlier document.
+A node is a class of documents with equal word sequences, named by the first; an edge is a verified pair. A document is
+a near-duplicate when its own class, or one that an edge joins to it, has an earlier document.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import rows_of, shards_of
+from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.exact_dup.stage import cluster_rows
 from dataaudit.scan.link.places import distinct
+from dataaudit.scan.stages.partial import TableShape, group
 
-NEAR_COUNTS = pa.schema(
-    [
-        ("shard", pa.int32()),
-        ("source", pa.string()),
-        ("duplicates", pa.int64()),
-        ("component_duplicates", pa.int64()),
-        ("leaked", pa.int64()),
-        ("cut", pa.int64()),
-        ("undecided", pa.int64()),
-        ("undecided_leaks", pa.int64()),
-    ]
+NEAR_COUNTS = TableShape(
+    keys={"shard": pa.int32(), "source": pa.string()},
+    sums=("duplicates", "component_duplicates", "leaked", "cut", "undecided", "undecided_leaks"),
 )
-"""Near-duplicates by shard and source; documents that are not the first of their component; held-out documents with a
-neighbour in training data; documents of which pairs were left out; those of them that are no near-duplicates by the
-others, and held-out ones with no neighbour in training data by the others."""
-EARLIER = pa.schema(
-    [
-        ("split", pa.int32()),
-        ("source", pa.string()),
-        ("earlier_split", pa.int32()),
-        ("earlier_source", pa.string()),
-        ("documents", pa.int64()),
-    ]
+"""Near-duplicates; documents that are not the first of their component; held-out documents with a neighbour in training
+data; documents of which pairs were left out; those of them that the other pairs make no near-duplicate, and held-out
+documents that the other pairs give no neighbour in training data."""
+EARLIER = TableShape(
+    keys={"split": pa.int32(), "source": pa.string(), "earlier_split": pa.int32(), "earlier_source": pa.string()},
+    sums=("documents",),
 )
-"""Near-duplicates by where they are and where their earliest neighbour is."""
+"""Near-duplicates by their split and source, and by those of their earliest neighbour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corpus:
-    """What is known of shards and splits."""
+    """int32[shards] split of each shard, and bool[splits] which splits are held out."""
 
     split_of: np.ndarray
-    """int32[shards] split of each shard."""
     held_out: np.ndarray
-    """bool[splits] whether a split is held out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearClusters:
-    """What the verified pairs of a corpus amount to."""
+    """The near-duplicates of a corpus."""
 
     counts: pa.Table
-    """Of schema :data:`NEAR_COUNTS`."""
+    """Of shape :data:`NEAR_COUNTS`."""
     earlier: pa.Table
-    """Of schema :data:`EARLIER`."""
+    """Of shape :data:`EARLIER`."""
     clusters: pa.Table
-    """kind, cluster, shard, row, kept: every member of every component."""
+    """Rows of the manifest's ``clusters``: every member of every component."""
     pairs: pa.Table
-    """left_shard, left_row, right_shard, right_row, jaccard, verified."""
+    """Rows of the manifest's ``pairs``."""
     sizes: np.ndarray
     """int64[components] documents of each."""
     weakest: tuple[int, int]
-    """Intersection and union of the weakest link of the largest component: of all ways to join its documents the one
-    whose least similar pair is most similar. (1, 1) when all have equal words, (0, 0) when there is no component."""
+    """Intersection and union of the weakest link of the largest component, the least similar pair of its maximum
+    spanning tree. (1, 1) when all have equal words, (0, 0) when there is no component."""
     same_words: int
-    """Documents whose words are those of an earlier one, in the same order."""
+    """Documents with the word sequence of an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Documents:
-    """All documents that have a neighbour."""
+    """The n documents that have a neighbour: ascending places, the node of each, and its source."""
 
     places: np.ndarray
-    """int64[n], ascending."""
     nodes: np.ndarray
-    """int64[n] the node that each belongs to."""
     sources: pa.Array
-    """[n]"""
 
 
 def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpus, cut: pa.Table) -> NearClusters:
@@ -103,17 +88,15 @@ def cluster(members: pa.Table, edges: pa.Table, sources: pa.Table, corpus: Corpu
     duplicate = earliest[documents.nodes] < documents.places
     leaked = _leaked(documents, len(nodes), left, right, corpus)
     later = documents.places != firsts[of_document]
+    marks = {"duplicates": duplicate, "component_duplicates": later, "leaked": leaked}
+    marked = [
+        _marked(documents.places, documents.sources, **marks),
+        *_undecided(cut, members, sources, corpus, documents.places[duplicate], documents.places[leaked]),
+    ]
     return NearClusters(
-        counts=_counts(
-            [
-                _marked(
-                    documents.places, documents.sources, duplicates=duplicate, component_duplicates=later, leaked=leaked
-                ),
-                *_undecided(cut, members, sources, corpus, documents.places[duplicate], documents.places[leaked]),
-            ]
-        ),
+        counts=group(NEAR_COUNTS, pa.concat_tables(marked)),
         earlier=_earlier(documents, np.flatnonzero(duplicate), earliest, corpus),
-        clusters=_clusters(documents.places, firsts[of_document]),
+        clusters=cluster_rows("near", documents.places, firsts[of_document]),
         pairs=_pairs(members, edges),
         sizes=sizes,
         weakest=_weakest(edges, left, right, component, sizes, firsts),
@@ -134,7 +117,7 @@ def _components(left: np.ndarray, right: np.ndarray, num_nodes: int) -> tuple[in
 
 
 def _documents(members: pa.Table, sources: pa.Table, nodes: np.ndarray) -> _Documents:
-    """Put the members of classes and the nodes that stand for themselves alone together."""
+    """Return the members of classes, and the nodes that are one document each."""
     alone = nodes[~np.isin(nodes, distinct(members["first"].to_numpy()))]
     order = np.argsort(sources["place"].to_numpy(), kind="stable")
     known = sources["place"].to_numpy()[order]
@@ -150,7 +133,7 @@ def _documents(members: pa.Table, sources: pa.Table, nodes: np.ndarray) -> _Docu
 
 
 def _leaked(documents: _Documents, num_nodes: int, left: np.ndarray, right: np.ndarray, corpus: Corpus) -> np.ndarray:
-    """Return bool[n]: held-out documents whose class, or one that is joined to it, has a document in training data."""
+    """Return bool[n]: held-out documents whose class, or one joined to it, has a document in training data."""
     held_out = corpus.held_out[corpus.split_of[shards_of(documents.places)]]
     trained = np.zeros(num_nodes, dtype=bool)
     trained[documents.nodes[~held_out]] = True
@@ -163,7 +146,7 @@ def _leaked(documents: _Documents, num_nodes: int, left: np.ndarray, right: np.n
 def _undecided(
     cut: pa.Table, members: pa.Table, sources: pa.Table, corpus: Corpus, near: np.ndarray, leaked: np.ndarray
 ) -> Iterator[pa.Table]:
-    """Yield the documents of which pairs were left out, but those that are near-duplicates or leaks without them."""
+    """Yield the documents of which pairs were left out, and which of them the other pairs do not decide."""
     later = distinct(cut.filter(cut["is_later"])["place"].to_numpy())
     known = sources["place"].to_numpy()
     order = np.argsort(known, kind="stable")
@@ -172,7 +155,7 @@ def _undecided(
     )
     places = distinct(cut["place"].to_numpy())
     others = pc.and_(pc.is_in(members["first"], pa.array(places)), pc.not_equal(members["first"], members["place"]))
-    same = members.filter(others)  # a leak of the first is one of all of its class
+    same = members.filter(others)  # a leak of the first document is a leak of all of its class
     names = pa.chunked_array([*_names(sources, order, places).chunks, *same["source"].chunks], pa.string())
     places = np.concatenate([places, same["place"].to_numpy()])
     unsure = corpus.held_out[corpus.split_of[shards_of(places)]] & ~np.isin(places, leaked)
@@ -180,23 +163,21 @@ def _undecided(
 
 
 def _names(sources: pa.Table, order: np.ndarray, places: np.ndarray) -> pa.ChunkedArray:
-    """Return the sources of documents, all of which were read again."""
+    """Return the sources of documents, which all were read again."""
     known = sources["place"].to_numpy()[order]
     return sources["source"].take(pa.array(order[np.searchsorted(known, places)]))
 
 
 def _marked(places: np.ndarray, sources: pa.Array | pa.ChunkedArray, **marks: np.ndarray) -> pa.Table:
-    """Return documents with what they count for; see :data:`NEAR_COUNTS`."""
-    none = np.zeros(len(places), dtype=np.int64)
-    columns = [marks[name].astype(np.int64) if name in marks else none for name in NEAR_COUNTS.names[2:]]
-    return pa.table([pa.array(shards_of(places), pa.int32()), sources, *columns], names=NEAR_COUNTS.names)
+    """Return documents with the counts that they are in."""
+    numbers = {name: mark.astype(np.int64) for name, mark in marks.items()}
+    return filled_table(NEAR_COUNTS, {"shard": shards_of(places), "source": sources, **numbers})
 
 
-def _counts(parts: list[pa.Table]) -> pa.Table:
-    calls = [(name, "sum") for name in NEAR_COUNTS.names[2:]]
-    grouped = pa.concat_tables(parts).group_by(["shard", "source"], use_threads=False).aggregate(calls)
-    names = ["shard", "source", *(f"{name}_sum" for name, _ in calls)]
-    return _sorted(grouped.select(names).rename_columns(NEAR_COUNTS.names).cast(NEAR_COUNTS), ["shard", "source"])
+def filled_table(shape: TableShape, columns: Mapping[str, Any]) -> pa.Table:
+    """Return a table of a shape; sums that are not given are 0."""
+    none = np.zeros(len(columns["shard"]), dtype=np.int64)
+    return pa.table([columns.get(name, none) for name in shape.schema().names], schema=shape.schema())
 
 
 def _earlier(documents: _Documents, chosen: np.ndarray, earliest: np.ndarray, corpus: Corpus) -> pa.Table:
@@ -212,29 +193,7 @@ def _earlier(documents: _Documents, chosen: np.ndarray, earliest: np.ndarray, co
             "documents": np.ones(len(chosen), dtype=np.int64),
         }
     )
-    names = EARLIER.names[:4]
-    grouped = table.group_by(names, use_threads=False).aggregate([("documents", "sum")])
-    return _sorted(grouped.select([*names, "documents_sum"]).rename_columns(EARLIER.names).cast(EARLIER), names)
-
-
-def _sorted(table: pa.Table, names: list[str]) -> pa.Table:
-    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in names]))
-
-
-def _clusters(places: np.ndarray, firsts: np.ndarray) -> pa.Table:
-    """Number the components by their first members; the first is kept."""
-    order = np.lexsort((places, firsts))
-    places, firsts = places[order], firsts[order]
-    numbers = np.cumsum(np.append(False, firsts[1:] != firsts[:-1])[: len(firsts)]).astype(np.int64)
-    return pa.table(
-        {
-            "kind": pa.array(["near"] * len(places), pa.string()),
-            "cluster": numbers,
-            "shard": shards_of(places),
-            "row": rows_of(places),
-            "kept": places == firsts,
-        }
-    )
+    return group(EARLIER, table)
 
 
 def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
@@ -245,22 +204,14 @@ def _pairs(members: pa.Table, edges: pa.Table) -> pa.Table:
     similarity = edges["intersection"].to_numpy() / np.maximum(edges["union"].to_numpy(), 1)
     jaccard = np.concatenate([similarity, np.ones(later.num_rows)])
     order = np.lexsort((rights, lefts))
-    return pa.table(
-        {
-            "left_shard": shards_of(lefts[order]),
-            "left_row": rows_of(lefts[order]),
-            "right_shard": shards_of(rights[order]),
-            "right_row": rows_of(rights[order]),
-            "jaccard": jaccard[order],
-            "verified": np.ones(len(order), dtype=bool),
-        }
-    )
+    places = [part(side[order]) for side in (lefts, rights) for part in (shards_of, rows_of)]
+    return pa.table([*places, jaccard[order], np.ones(len(order), dtype=bool)], schema=TABLES["pairs"].schema)
 
 
 def _weakest(
     edges: pa.Table, left: np.ndarray, right: np.ndarray, component: np.ndarray, sizes: np.ndarray, firsts: np.ndarray
 ) -> tuple[int, int]:
-    """Return the least similarity on a maximum spanning tree of the largest component; of equal ones the first."""
+    """Return the least similar pair of a maximum spanning tree of the largest component; of equals the first."""
     if len(sizes) == 0:
         return 0, 0
     largest = np.lexsort((firsts, -sizes))[0]

@@ -1,19 +1,16 @@
-"""Near-duplicates of the reference: its stored signatures are joined with this corpus, nothing of it is read again.
+"""Near-duplicates of the reference's corpus, which is not read again: its stored signatures meet the bands of this one.
 
-Near-duplicates of an older corpus that is not read again: its stored signatures meet the bands of this one.
-
-What such a pair has in common can only be estimated: the share of equal values of two signatures is, on average, the
-Jaccard similarity, and the number of equal ones is binomial (Broder 1997).
-
-The signatures that a manifest keeps: the keyed rows of every part, put together for each shard on the workers.
+The similarity of such a pair can only be estimated: the share of equal values of two signatures is, on average, the
+Jaccard similarity, and the number of equal ones is binomial (Broder 1997). So that a later build can do the same,
+:func:`collect_signatures` puts this corpus's signatures into files, one for each shard.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
@@ -33,38 +30,45 @@ from dataaudit.manifest.minhash import (
     signature_settings,
 )
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.near_dup.bands import PAIRS, BucketRows, pairs_table
+from dataaudit.metrics.near_dup.candidates import (
+    CANDIDATES,
+    PAIRS,
+    BucketRows,
+    PairJoin,
+    bucket_bounds,
+    pairs_table,
+    run_join,
+)
 from dataaudit.metrics.near_dup.stage import BANDS, NearDup
-from dataaudit.metrics.near_dup.verify import CANDIDATES, PairJoin
 from dataaudit.scan.kernels.intervals import clopper_pearson
 from dataaudit.scan.kernels.minhash import band_keys
 from dataaudit.scan.kernels.pairing import LATER, form_probe_pairs
-from dataaudit.scan.link.joins import Join, Joined, JoinedParts, KeyedFile, KeyedFiles
+from dataaudit.scan.link.joins import Joined, KeyedFile, KeyedFiles
 from dataaudit.scan.link.keyed import KEYED_VERSION, each_listed, read_keyed, write_keyed
 from dataaudit.scan.link.places import distinct, key_array, named, read_placed
 from dataaudit.scan.link.step import DamagedEntryError, LinkContext, Store
 
 CONFIDENCE = 0.95
 EXACTLY = -1
-"""Stands for all values and more: the words are equal."""
+"""In place of the number of equal values: the words are equal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceJoin:
-    """Pairs the documents of this corpus with those of the older one in the same bucket."""
+    """Pairs the documents of this corpus with those of the older corpus in the same bucket."""
 
     small: int
-    """Older documents of a bucket up to which all are taken."""
+    """Older documents of a bucket up to which all are paired."""
     leaders: int
-    """First older documents of a larger bucket that are taken."""
+    """First older documents of a larger bucket that are paired."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return the keyed rows ``pairs``, of schema :data:`.bands.PAIRS`: left is the older one."""
+        """Return the keyed rows ``pairs``; left is the older document."""
         older = BucketRows.of(read_placed(named(files, "older"), BANDS, start, stop))
         rows = BucketRows.of(read_placed(named(files, "bands"), BANDS, start, stop))
         older = older.take(older.first_of_same())
-        heads = np.flatnonzero(np.append(True, older.keys[1:] != older.keys[:-1])[: len(older.keys)])
-        bounds = np.append(heads, len(older.keys)).astype(np.int64)
+        bounds = bucket_bounds(older.keys)
+        heads = bounds[:-1]
         rows = rows.take(np.flatnonzero(np.isin(rows.keys, older.keys[heads])))
         rows = rows.take(rows.first_of_same())
         lefts, rights = form_probe_pairs(
@@ -82,20 +86,6 @@ class ReferenceJoin:
         return Joined(tables={"rows": pa.table({"rows": pa.array([len(left)], pa.int64())})}, keyed={"pairs": pairs})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InReference:
-    """Documents of one scope with a near-duplicate in the older corpus."""
-
-    estimated: int
-    """Those whose best estimate is at or above the threshold."""
-    low: int
-    """Those of them whose estimate's lower bound is."""
-    high: int
-    """Documents whose estimate's upper bound is."""
-    documents: int
-    """All documents."""
-
-
 def equal_values(left: np.ndarray, right: np.ndarray, lefts: np.ndarray, rights: np.ndarray) -> np.ndarray:
     """Return int64[p], how many values the signatures of each pair share."""
     step = 1 << 16
@@ -107,7 +97,7 @@ def equal_values(left: np.ndarray, right: np.ndarray, lefts: np.ndarray, rights:
 
 
 def decide(counts: np.ndarray, num_perm: int, threshold: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Tell for numbers of equal values whether the estimate, its lower and its upper bound reach the threshold."""
+    """Return bool[n] thrice: whether the estimate, its lower and its upper bound reach the threshold."""
     bounds = [clopper_pearson(number, num_perm, CONFIDENCE) for number in range(num_perm + 1)]
     tables = (
         [number / num_perm >= threshold for number in range(num_perm + 1)] + [True],
@@ -122,35 +112,34 @@ def count_matches(
     places: np.ndarray, counts: np.ndarray, members: pa.Table, splits: np.ndarray, *, num_perm: int, threshold: float
 ) -> np.ndarray:
     """Return int64[s, 3]: by split, documents near by estimate, by its lower and by its upper bound."""
-    found = np.zeros((int(splits.max(initial=0)) + 1, 3), dtype=np.int64)
+    matches = np.zeros((int(splits.max(initial=0)) + 1, 3), dtype=np.int64)
     if len(places) == 0:
-        return found
+        return matches
     flags = np.stack(decide(counts, num_perm, threshold), axis=1)
     firsts, others = members["first"].to_numpy(), members["place"].to_numpy()
     later = firsts != others
     at = np.minimum(np.searchsorted(places, firsts[later]), len(places) - 1)
     shared = places[at] == firsts[later]
-    np.add.at(found, splits[shards_of(places)], flags)
-    np.add.at(found, splits[shards_of(others[later][shared])], flags[at[shared]])
-    return found
+    np.add.at(matches, splits[shards_of(places)], flags)
+    np.add.at(matches, splits[shards_of(others[later][shared])], flags[at[shared]])
+    return matches
 
 
 NAME = "signatures"
-"""Of the keyed rows, of the table and of the folder."""
+"""Name of the keyed rows, of the table and of the folder."""
 _PARQUET = "parquet"
 _VERSION = 3
-"""Changes with the form of what is stored."""
+"""Of the stored form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignatureFiles:
-    """Makes the file of signatures of each of some shards."""
+    """Makes the file of signatures of each shard."""
 
     num_perm: int
-    """Values of a signature."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return their rows of the table `signatures`, and the files, as ``shard`` and ``data``, bytes of Parquet."""
+        """Return rows of the table ``signatures``, and the files, as ``shard`` and ``data``, bytes of Parquet."""
         schema, shards = signature_schema(self.num_perm), dict[int, list[pa.Table]]()
         for shard, first_row, table in each_listed(files, start, stop):
             ordered = table.take(pa.array(np.argsort(table["row"].to_numpy())))
@@ -164,26 +153,16 @@ class SignatureFiles:
             pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
             rows.append({"shard": shard, "documents": table.num_rows, "digest": digest_signatures(table)})
             data.append(sink.getvalue().to_pybytes())
-        made = pa.table(
-            [pa.array(list(shards), pa.int32()), pa.array(data, pa.large_binary())], names=["shard", "data"]
-        )
-        return Joined(tables={NAME: pa.Table.from_pylist(rows, schema=TABLES[NAME].schema)}, rows={_PARQUET: made})
+        files_of = pa.table({"shard": pa.array(list(shards), pa.int32()), "data": pa.array(data, pa.large_binary())})
+        return Joined(tables={NAME: pa.Table.from_pylist(rows, schema=TABLES[NAME].schema)}, rows={_PARQUET: files_of})
 
 
 def collect_signatures(context: LinkContext) -> tuple[pa.Table, Callable[[Path], None]]:
-    """Put the signatures of every shard together in the store."""
+    """Return the table ``signatures``, and what fills its folder."""
     stage, store = context.stage, context.store
     assert isinstance(stage, NearDup)
-    joined = context.join(
-        Join(
-            kind="link-near-signatures",
-            function=SignatureFiles(num_perm=stage.num_perm),
-            identity=[_VERSION, stage.num_perm],
-            files=context.files(NAME),
-            rows=0,
-            by_shard=True,
-        )
-    )
+    function, identity = SignatureFiles(num_perm=stage.num_perm), [_VERSION, stage.num_perm]
+    joined = run_join(context, "signatures", function, context.files(NAME), identity=identity, by_shard=True)
     kind, keys = joined.kind, joined.keys
 
     def fill(folder: Path) -> None:
@@ -206,28 +185,25 @@ NO_REFERENCE, NO_SIGNATURES, OTHER_SETTINGS = "no_reference", "no_signatures", "
 
 @dataclass(frozen=True, slots=True)
 class BestMatches:
-    """For each document that shares a band with an older one, its best estimate."""
+    """Documents that share a band with an older document, with their best match."""
 
     places: np.ndarray
     """int64[n], ascending; of equal words the first document stands for all."""
     equal: np.ndarray
-    """int64[n] equal values of the two signatures, or :data:`dataaudit.metrics.near_dup.reference.EXACTLY`."""
+    """int64[n] equal values of the two signatures, or :data:`EXACTLY`."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Signatures:
-    """Signatures of some documents."""
+    """Signatures of documents: int64[n] ascending places, uint32[n, num_perm] values, bytes[n] classes of width 16."""
 
     places: np.ndarray
-    """int64[n], ascending."""
     values: np.ndarray
-    """uint32[n, num_perm]."""
     classes: np.ndarray
-    """bytes[n] of width 16."""
 
 
 def match_reference(context: LinkContext, documents: int) -> BestMatches | str:
-    """Return the best match of each document in the reference, or why there is none."""
+    """Return the best match of each document in the reference, or the reason why there is none."""
     stage, folder = context.stage, context.older
     assert isinstance(stage, NearDup)
     if folder is None:
@@ -253,13 +229,12 @@ def match_reference(context: LinkContext, documents: int) -> BestMatches | str:
 
 
 def _older_bands(manifest: Manifest, stage: NearDup, store: Store) -> list[KeyedFile]:
-    """Write the bands of the reference's signatures as a scan would have; return the files."""
+    """Write the bands of the reference's signatures as a scan would have written them; return the files."""
     bands, rows = stage.bands()
-    names = ("shard", "digest")
-    digests = dict(zip(*(manifest.table(NAME)[name].to_pylist() for name in names), strict=True))
+    table = manifest.table(NAME)
     keys = {
         shard: digest_json([digest, bands, rows, KEYED_VERSION]).removeprefix("sha256:")
-        for shard, digest in digests.items()
+        for shard, digest in zip(table["shard"].to_pylist(), table["digest"].to_pylist(), strict=True)
     }  # what was written before is not read
     for shard, table in read_signatures(manifest, lambda shard: not store.has(_KIND, keys[shard])):
         key = keys[shard]
@@ -282,32 +257,12 @@ def _matrix(column: pa.ChunkedArray, width: int) -> np.ndarray:
 
 
 def _candidates(context: LinkContext, stage: NearDup, older: list[KeyedFile], documents: int) -> pa.Table:
-    join = ReferenceJoin(small=stage.small_bucket, leaders=stage.leaders)
-    bands = stage.bands()[0]
-
-    def run(
-        name: str,
-        function: ReferenceJoin | PairJoin,
-        files: Sequence[KeyedFile],
-        rows: int,
-        emits: Mapping[str, pa.Schema],
-    ) -> JoinedParts:
-        return context.join(
-            Join(
-                kind=f"link-near-{name}",
-                function=function,
-                identity=[stage.version, asdict(function)],
-                files=files,
-                rows=rows,
-                emits=emits,
-            )
-        )
-
     files = KeyedFiles.of(chain(context.files("bands"), older))
-    paired = run("older-bands", join, files, documents * bands, {"pairs": PAIRS})
+    by_bands = ReferenceJoin(small=stage.small_bucket, leaders=stage.leaders)
+    paired = run_join(context, "older-bands", by_bands, files, documents * stage.bands()[0], pairs=PAIRS)
     rows = sum(paired.table("rows", pa.schema([("rows", pa.int64())]))["rows"].to_pylist())
     by_pairs = PairJoin(limits=stage.limits(), values=stage.values())
-    return run("older-pairs", by_pairs, paired.files("pairs"), rows, {}).table("candidates", CANDIDATES)
+    return run_join(context, "older-pairs", by_pairs, paired.files("pairs"), rows).table("candidates", CANDIDATES)
 
 
 def _older_signatures(manifest: Manifest, places: np.ndarray, num_perm: int) -> _Signatures:
@@ -319,13 +274,13 @@ def _older_signatures(manifest: Manifest, places: np.ndarray, num_perm: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class WantedSignatures:
-    """Finds the signatures of chosen documents among those of some shards."""
+    """Reads the signatures of chosen documents."""
 
     wanted: str
-    """Address of the places of the documents, as keyed rows."""
+    """Address of their places, as keyed rows."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``found``: place, class and signature of the documents."""
+        """Return ``found``: place, class and signature."""
         places = read_keyed(self.wanted, start, stop)["place"].to_numpy()
         pieces = [_FOUND.empty_table()]
         for shard, first_row, table in each_listed(files, start, stop):
@@ -342,23 +297,15 @@ def _own_signatures(context: LinkContext, places: np.ndarray, stage: NearDup) ->
     wanted = pa.table({"key": key_array(places.astype(np.uint64)), "place": places})
     with store.writing():
         write_keyed(store.side_path(_KIND, key, _WANTED), [wanted], wanted.schema)
-    joined = context.join(
-        Join(
-            kind="link-near-wanted",
-            function=WantedSignatures(store.address(_KIND, key, _WANTED)),
-            identity=[stage.version, key],
-            files=context.files(NAME),
-            rows=0,
-            by_shard=True,
-        )
-    )
+    function = WantedSignatures(store.address(_KIND, key, _WANTED))
+    joined = run_join(context, "wanted", function, context.files(NAME), identity=key, by_shard=True)
     store.remove(_KIND, key)
     found = joined.table("found", _FOUND)
     return _joined([(found["place"].to_numpy(), found)], places, stage.num_perm)
 
 
 def _chosen(table: pa.Table, shard: int, first_row: int, places: np.ndarray) -> tuple[np.ndarray, pa.Table]:
-    """Return the places and rows of those that are wanted."""
+    """Return the places and rows of wanted documents."""
     there = places_of(np.full(table.num_rows, shard), first_row + table["row"].to_numpy())
     kept = np.flatnonzero(np.isin(there, places))
     return there[kept], table.take(pa.array(kept)).select(["key", "signature"])

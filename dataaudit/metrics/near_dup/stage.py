@@ -1,6 +1,6 @@
 """``near_dup_rate``: documents with a verified near-duplicate earlier in the manifest's order.
 
-What the scan emits for the search for near-duplicates: classes, bands, sketches, signatures.
+The scan emits classes of equal word sequences, MinHash bands, sketches and signatures; :mod:`.link` joins them.
 """
 
 from __future__ import annotations
@@ -23,46 +23,13 @@ from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 DOCUMENTS = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
-"""Every document that has words: the digest of their sequence (its class), and its source."""
+"""Documents that have words: the digest of the word sequence (their class), and their source."""
 BANDS = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("same", pa.uint32())])
-"""Every band of these documents: its key, and the first four bytes of the document's class."""
+"""Bands of these documents: the key, and the first four bytes of the document's class."""
 SKETCHES = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("sketch", pa.binary())])
-"""Every document's class, its first eight bytes, and its sketch: see :mod:`dataaudit.scan.kernels.pairing`."""
+"""The first eight bytes of each document's class, and its sketch: see :mod:`dataaudit.scan.kernels.pairing`."""
 SIGNATURES = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("signature", pa.large_binary())])
-"""Every document's class and its signature, little-endian uint32 values."""
-
-
-def emit_tables(
-    batch: DocBatch, *, ngram: int, num_perm: int, bands: int, rows: int, signatures: bool
-) -> dict[str, pa.Table]:
-    """Return the keyed tables of some documents; those without words are in none."""
-    words = batch.get(WORDS)
-    has_words = words.num_words() > 0
-    values, classes = sketch(words.hashes, words.offsets, ngram=ngram, num_perm=num_perm)
-    keys = band_keys(values, bands, rows)[has_words]
-    values, classes, numbers = values[has_words], classes[has_words], batch.rows[has_words]
-    sources = batch.sources().cast(pa.string()).filter(pa.array(has_words))
-    same = np.repeat(classes.view("<u4")[:, 0], bands)
-    of_class, of_band = _binary(classes), _binary(keys.reshape(-1, keys.shape[2]))
-    sketches = _binary(sketches_of(values)).cast(pa.binary())
-    tables = {
-        "documents": pa.table([of_class, numbers, sources], schema=DOCUMENTS),
-        "bands": pa.table([of_band, np.repeat(numbers, bands), same], schema=BANDS),
-        "sketches": pa.table([_binary(classes[:, :8]), numbers, sketches], schema=SKETCHES),
-        "signatures": SIGNATURES.empty_table(),
-    }
-    if signatures:
-        columns = [of_class, numbers, _binary(values.view(np.uint8)).cast(pa.large_binary())]
-        tables["signatures"] = pa.table(columns, schema=SIGNATURES)
-    return tables
-
-
-def _binary(values: np.ndarray) -> pa.FixedSizeBinaryArray:
-    """Return uint8[n, width] as Arrow's fixed-size binary."""
-    buffer = pa.py_buffer(np.ascontiguousarray(values))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.shape[1]), len(values), [None, buffer])
-
-
+"""Each document's class and signature, little-endian uint32 values."""
 TABLE = "near_dup"
 METRIC, COMPONENTS, OVERLAP = "near_dup_rate", "near_dup_component_rate", "train_val_overlap"
 _SUMS = (
@@ -154,7 +121,7 @@ class NearDup(StageDefaults):
     def bands(self) -> tuple[int, int]:
         """Return the number of bands and the values of each."""
         chosen = choose_bands(self.num_perm, self.threshold, self.target_recall)
-        assert chosen is not None, "checked when the parameters were"
+        assert chosen is not None, "checked with the parameters"
         return chosen
 
     def values(self) -> int:
@@ -180,16 +147,26 @@ class NearDup(StageDefaults):
         return {TABLE: group(_SHAPES[TABLE], table)}
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
-        """Return classes, bands and sketches of the documents that have words, and their signatures if asked for."""
-        bands, rows = self.bands()
-        return emit_tables(
-            batch,
-            ngram=self.ngram,
-            num_perm=self.num_perm,
-            bands=bands,
-            rows=rows,
-            signatures=self.signatures,
-        )
+        """Return classes, bands and sketches of the documents that have words, and signatures if asked for."""
+        (bands, rows), words = self.bands(), batch.get(WORDS)
+        has_words = words.num_words() > 0
+        values, classes = sketch(words.hashes, words.offsets, ngram=self.ngram, num_perm=self.num_perm)
+        keys = band_keys(values, bands, rows)[has_words]
+        values, classes, numbers = values[has_words], classes[has_words], batch.rows[has_words]
+        sources = batch.sources().cast(pa.string()).filter(pa.array(has_words))
+        same = np.repeat(classes.view("<u4")[:, 0], bands)
+        of_class, of_band = _binary(classes), _binary(keys.reshape(-1, keys.shape[2]))
+        sketches = _binary(sketches_of(values)).cast(pa.binary())
+        tables = {
+            "documents": pa.table([of_class, numbers, sources], schema=DOCUMENTS),
+            "bands": pa.table([of_band, np.repeat(numbers, bands), same], schema=BANDS),
+            "sketches": pa.table([_binary(classes[:, :8]), numbers, sketches], schema=SKETCHES),
+            "signatures": SIGNATURES.empty_table(),
+        }
+        if self.signatures:
+            columns = [of_class, numbers, _binary(values.view(np.uint8)).cast(pa.large_binary())]
+            tables["signatures"] = pa.table(columns, schema=SIGNATURES)
+        return tables
 
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the rates of the scope and of each source."""
@@ -221,18 +198,18 @@ class NearDup(StageDefaults):
         )
 
     def _leaks(self, totals: Mapping[str, int], context: Context) -> list[Metric]:
-        """Return the share of held-out documents that are near training ones; of no training data there is none."""
+        """Return the share of held-out documents that are near training documents, if there are any."""
         if not totals["held_out"]:
             return []
         scope = replace(context.scope, split=None, set=context.scope.split)
         leaked, held_out = totals["leaked"], totals["held_out_worded"]
-        found = ratio(OVERLAP, "near_dup", leaked, held_out, scope=scope, unit="ratio", version=self.version)
-        if context.trains and totals["undecided_leaks"]:
-            most = (leaked + totals["undecided_leaks"]) / held_out
-            return [replace(found, low=found.value, high=most, confidence=1.0, method="estimated")]
-        if context.trains:
-            return [found]
-        return [replace(found, value=None, status="not_evaluated", reason="no_training_documents")]
+        record = ratio(OVERLAP, "near_dup", leaked, held_out, scope=scope, unit="ratio", version=self.version)
+        if not context.trains:
+            return [replace(record, value=None, status="not_evaluated", reason="no_training_documents")]
+        if not totals["undecided_leaks"]:
+            return [record]
+        most = (leaked + totals["undecided_leaks"]) / held_out
+        return [replace(record, low=record.value, high=most, confidence=1.0, method="estimated")]
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
         """Fill near_dup_rate, near_dup_undecided and no_words."""
@@ -241,3 +218,9 @@ class NearDup(StageDefaults):
         worded = documents - no_words
         rate = duplicates / worded if worded else None
         return {"near_dup_rate": rate, "near_dup_undecided": undecided, "no_words": no_words}
+
+
+def _binary(values: np.ndarray) -> pa.FixedSizeBinaryArray:
+    """Return uint8[n, width] as Arrow's fixed-size binary."""
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(values.shape[1]), len(values), [None, buffer])

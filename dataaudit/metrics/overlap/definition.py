@@ -160,7 +160,7 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.overlap.stage:Overlap",
     stage_name="overlap",
-    link="dataaudit.metrics.contamination.records:leaks",
+    link="dataaudit.metrics.overlap.link:leaks",
     by_shard=("documents",),
     by_split=("documents", "sets"),
     harmless=frozenset({"max_rows", "max_grams"}),

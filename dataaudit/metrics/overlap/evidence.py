@@ -1,9 +1,4 @@
-"""Which documents and shards hold text of held-out ones and of evaluation items: the tables of matches and pairs.
-
-Records of what was looked for in all training data: of held-out splits and of evaluation sets.
-
-Which training shards hold what is protected: by set and shard, most items first.
-"""
+"""Training documents and shards that hold text of held-out documents or evaluation items, for rules and pages."""
 
 from __future__ import annotations
 
@@ -34,9 +29,9 @@ _RULES = {
 
 
 def matches_of(case: Broken, tables: Tables, sets: Sequence[str]) -> pa.Table:
-    """Return the rows of ``overlap`` about the case's set, or any of some: its statistic, part and tier alone.
+    """Return the rows of ``overlap`` of the case's set, or any of some, and of its statistic, part and tier.
 
-    Matches of common text (notices, licences) are among them only where the case has no others.
+    Matches of common text (notices, licences) are included only when the case has no others.
     """
     table = tables.table("overlap")
     wanted = [case.scope.set] if case.scope.set is not None else list(sets)
@@ -59,15 +54,15 @@ def documents_with_text_of(case: Broken, tables: Tables, sets: Sequence[str]) ->
     """Count the training documents of each shard that hold something of the case's set, or of any of some."""
     rows = matches_of(case, tables, sets).group_by(["shard", "row"]).aggregate([])
     counted = rows.group_by("shard").aggregate([([], "count_all")])
-    found = dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
+    numbers = dict(zip(counted["shard"].to_pylist(), counted["count_all"].to_pylist(), strict=True))
     if case.scope.source is None:
-        return found
-    held = shards_with(tables.shards, case.scope.source)
-    return {shard: number for shard, number in found.items() if held[shard]}
+        return numbers
+    has_source = shards_with(tables.shards, case.scope.source)
+    return {shard: number for shard, number in numbers.items() if has_source[shard]}
 
 
 def near_copies(case: Broken, tables: Tables) -> np.ndarray:
-    """int64[n, 2]: shard and row of the training documents that are near-duplicates of held-out ones, each once."""
+    """Return int64[n, 2], shard and row of the training documents that are near-duplicates of held-out ones."""
     pairs = tables.table("pairs").filter(pc.field("verified"))
     splits = np.asarray(tables.shards["split"].to_pylist(), dtype=object)
     sets = (case.scope.set,) if case.scope.set is not None else tables.splits("held_out")
@@ -84,9 +79,9 @@ def shards_with(shards: pa.Table, source: str) -> np.ndarray:
     """Return bool[n]: which shards hold a source."""
     flat = pc.list_flatten(shards["sources"])
     parents = pc.list_parent_indices(shards["sources"]).to_numpy()
-    held = np.zeros(shards.num_rows, dtype=bool)
-    held[parents[pc.equal(pc.struct_field(flat, "source"), source).to_numpy()]] = True
-    return held
+    has_source = np.zeros(shards.num_rows, dtype=bool)
+    has_source[parents[pc.equal(pc.struct_field(flat, "source"), source).to_numpy()]] = True
+    return has_source
 
 
 @once
@@ -113,11 +108,11 @@ def _lists_all(manifest: Manifest, which: pc.Expression) -> bool:
 
 NO_TRAINING = "there are no training documents"
 NEARLY_ALL = 0.9
-"""Share of documents without a word from which on nothing is looked for in a part: 0 of it is no good news."""
+"""Share of documents without a word from which on a part counts as not searched: 0 matches in it mean nothing."""
 
 
 def why_absent(records: Sequence[Metric | None], empty: str) -> str:
-    """Return why a rate has no value, in words; ``empty`` says what a denominator of 0 means."""
+    """Return in words why a rate has no value; ``empty`` is the meaning of a denominator of 0."""
     words = {"no_training_documents": NO_TRAINING, "empty_denominator": empty}
     reasons = sorted({record.reason for record in records if record is not None and record.reason})
     return "; ".join(words.get(reason, reason) for reason in reasons)
@@ -127,7 +122,7 @@ Key = tuple[str, str, str, str]
 
 
 def by_scope(records: Sequence[Metric]) -> dict[Key, Metric]:
-    """Return the records that speak of all training data, by (stat, set, entity, rule)."""
+    """Return the records of all training data, by (stat, set, entity, rule)."""
     return {
         (record.stat, record.scope.set or "", record.scope.entity or "", record.scope.rule or ""): record
         for record in records
@@ -135,24 +130,24 @@ def by_scope(records: Sequence[Metric]) -> dict[Key, Metric]:
     }
 
 
-def value_of(found: dict[Key, Metric], key: Key) -> float | None:
-    """Return the value of a record, None without one."""
-    record = found.get(key)
+def value_of(records: dict[Key, Metric], key: Key) -> float | None:
+    """Return the value of a record; None without a record."""
+    record = records.get(key)
     return None if record is None else record.value
 
 
-def number_of(found: dict[Key, Metric], key: Key) -> int:
-    """Return the value of a record as a count, 0 without one."""
-    return int(value_of(found, key) or 0)
+def number_of(records: dict[Key, Metric], key: Key) -> int:
+    """Return the value of a record as a count; 0 without a record."""
+    return int(value_of(records, key) or 0)
 
 
 WORD_FOR_WORD = ("verbatim", "span")
-"""Rules whose matches are copies, not likenesses."""
+"""Rules whose matches are verbatim copies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeakPlace:
-    """One training shard that holds items of one set."""
+    """A training shard that holds items of a set."""
 
     set: str
     held_out: bool
@@ -161,23 +156,23 @@ class LeakPlace:
     name: str
     """``split/uri`` of the shard."""
     items: int
-    """Items of the set that it holds, in any form."""
+    """Items in the shard, in any form."""
     whole: int
-    """Held-out documents of which it holds an equal one; 0 for an evaluation set."""
+    """Held-out documents with an equal one in the shard; 0 for an evaluation set."""
     copied: int
-    """Items of which it holds a passage word for word, or the whole."""
+    """Items of which the shard holds a passage word for word, or the whole."""
     documents: int
-    """Its documents that hold some, in any form."""
+    """Documents of the shard that hold items, in any form."""
     copies: int
-    """Its documents that hold some word for word."""
+    """Documents of the shard that hold items word for word."""
     of: int
-    """Its documents."""
+    """All documents of the shard."""
     is_worst: bool
-    """Whether no other shard holds as many of the set word for word."""
+    """Whether no other shard holds as many items word for word."""
 
     @property
     def share(self) -> float:
-        """Share of its documents that hold some word for word."""
+        """Share of the shard's documents that hold items word for word."""
         return self.copies / self.of if self.of else 0.0
 
 
@@ -189,17 +184,17 @@ def leak_places(manifest: Manifest) -> list[LeakPlace]:
     table = manifest.table("overlap", ["set", "item", "rule", "shard", "row", "score_without_common"])
     table = table.filter(pc.greater(table["score_without_common"], 0))
     equal = _equal(manifest, held_out - sets)
-    found = _counted(table)
+    matches = _counted(table)
     copied = _counted(table.filter(pc.is_in(table["rule"], pa.array(WORD_FOR_WORD))))
     documents = manifest.table("shards", ["documents"])["documents"]
     names = ShardNames(manifest)
-    made = []
-    for key in found.keys() | equal.keys():
+    places = []
+    for key in matches.keys() | equal.keys():
         name, shard = key
-        items, rows = found.get(key, _NONE)
+        items, rows = matches.get(key, _NONE)
         whole, equal_rows = equal.get(key, _NONE)
         pieces, piece_rows = copied.get(key, _NONE)
-        made.append(
+        places.append(
             LeakPlace(
                 set=name,
                 held_out=name in held_out and name not in sets,
@@ -214,41 +209,33 @@ def leak_places(manifest: Manifest) -> list[LeakPlace]:
                 is_worst=False,
             )
         )
-    made.sort(
-        key=lambda leak_place: (
-            leak_place.set,
-            -leak_place.whole,
-            -leak_place.copied,
-            -leak_place.items,
-            leak_place.shard,
-        )
-    )
+    places.sort(key=lambda place: (place.set, -place.whole, -place.copied, -place.items, place.shard))
     return [
-        replace(leak_place, is_worst=_leads(leak_place, made[index - 1 : index] + made[index + 1 : index + 2]))
-        for index, leak_place in enumerate(made)
+        replace(place, is_worst=_leads(place, places[index - 1 : index] + places[index + 1 : index + 2]))
+        for index, place in enumerate(places)
     ]
 
 
-_Found = dict[tuple[str, int], tuple[set[Any], set[int]]]
-"""Items, and rows of the shard that hold them, by set and shard."""
+_Items = dict[tuple[str, int], tuple[set[Any], set[int]]]
+"""Items, and the rows that hold them, by set and shard."""
 _NONE: tuple[set[Any], set[int]] = (set(), set())
 
 
 def _leads(place: LeakPlace, neighbours: list[LeakPlace]) -> bool:
-    """Return whether it is the first of its set, and the next one holds less."""
+    """Return whether it is the first of its set, and the next shard holds less."""
     own = [other for other in neighbours if other.set == place.set]
     return place.copied > 0 and all((other.whole, other.copied) < (place.whole, place.copied) for other in own)
 
 
-def _counted(table: pa.Table) -> _Found:
-    found: _Found = {}
+def _counted(table: pa.Table) -> _Items:
     pairs = table.group_by(["set", "shard"], use_threads=False).aggregate([("item", "distinct"), ("row", "distinct")])
-    for pair in pairs.to_pylist():
-        found[pair["set"], pair["shard"]] = set(pair["item_distinct"]), set(pair["row_distinct"])
-    return found
+    return {
+        (pair["set"], pair["shard"]): (set(pair["item_distinct"]), set(pair["row_distinct"]))
+        for pair in pairs.to_pylist()
+    }
 
 
-def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
+def _equal(manifest: Manifest, held_out: set[str]) -> _Items:
     """Return the held-out documents that have an equal one in a training shard, from the groups of equal texts."""
     clusters = manifest.table("clusters", ["kind", "cluster", "shard", "row"])
     clusters = clusters.filter(pc.equal(clusters["kind"], "exact"))
@@ -262,18 +249,18 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
     for row in own.to_pylist():
         item = splits[row["shard"]].as_py(), (row["shard"], row["row"])
         protected.setdefault(row["cluster"], []).append(item)
-    found: _Found = {}
+    equal: _Items = {}
     for row in trained.to_pylist():
         for name, document in protected[row["cluster"]]:
-            items, rows = found.setdefault((name, row["shard"]), (set(), set()))
+            items, rows = equal.setdefault((name, row["shard"]), (set(), set()))
             items.add(document)
             rows.add(row["row"])
-    return found
+    return equal
 
 
 def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
-    """Return that a set is in training data, and the shard that holds most of it."""
-    own = [leak_place for leak_place in leak_places(manifest) if leak_place.set == which]
+    """Return the standout that a set is in training data, with the shard that holds most of it."""
+    own = [place for place in leak_places(manifest) if place.set == which]
     where = Where(link=first_of(len(own), "most"))
     if own:
         where |= {"place": own[0].name, "shard": own[0].shard}
@@ -281,7 +268,7 @@ def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str
 
 
 def places_table(places: Sequence[LeakPlace]) -> Table:
-    """Return which shards hold what is protected."""
+    """Return the table of shards that hold protected items."""
 
     def row(place: LeakPlace) -> Row:
         whole = bad(place.whole) if place.held_out else None

@@ -1,13 +1,14 @@
-"""``train_val_overlap``, ``ngram``, ``span`` and ``edited``: from what was seen to held-out documents that leaked.
+"""``train_val_overlap``, ``ngram``, ``span`` and ``edited``: held-out documents that leaked into training data.
 
-Text that very many training documents share, notices and licences: what of held-out documents it is.
+*Common text* (notices, licences) is in very many training documents; leaks are counted with it and without it.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -36,24 +37,24 @@ _WORD_BITS = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Training documents above which text is common: more than 20, or 100, and than one in a thousand."""
+    """Numbers of training documents above which text is common; both also exceed a thousandth of all."""
 
     wide: int
-    """Of text that is a smaller part of some held-out document."""
+    """For text that is a smaller part of some held-out document."""
     very_wide: int
-    """Of any text: a held-out document that is copied often is no notice."""
+    """For any text: a held-out document that is copied often is no notice."""
 
     @classmethod
     def of(cls, documents: int) -> Limits:
-        """Return the limits in so many training documents."""
+        """Return the limits of a number of training documents."""
         return cls(wide=max(_WIDE, documents // _ONE_IN), very_wide=max(_VERY_WIDE, documents // _ONE_IN))
 
 
 def common_text(held_out: HeldOut, documents: Mapping[int, np.ndarray], limits: Limits) -> dict[int, np.ndarray]:
-    """Return which 13-grams and whole documents are common, by kind: uint8[g], 1 for those, in the order of entries.
+    """Return by kind uint8[g], 1 for common 13-grams and whole documents, in the order of entries.
 
-    Wide 13-grams are common where they are a smaller part of some held-out document; of text that only documents hold
-    that mostly consist of such text, the very wide ones are.
+    Wide 13-grams are common when they are a smaller part of some held-out document; 13-grams of documents that mostly
+    consist of such text are common when they are very wide.
     """
     grams = held_out.grams
     wide, very_wide = (documents[GRAM] > limit for limit in (limits.wide, limits.very_wide))
@@ -67,7 +68,7 @@ def common_text(held_out: HeldOut, documents: Mapping[int, np.ndarray], limits: 
 
 
 def by_document(marks: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Return int64[d]: how many places of each document are marked, of bool[g] marks and int64[d + 1] offsets."""
+    """Return int64[d], the number of marks of each document, of bool[g] marks and int64[d + 1] offsets."""
     sums = np.zeros(len(marks) + 1, dtype=np.int64)
     np.cumsum(marks, out=sums[1:])
     return np.asarray(sums[offsets[1:]] - sums[offsets[:-1]])
@@ -75,22 +76,25 @@ def by_document(marks: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommonText:
-    """The common text of held-out documents, to judge matches by."""
+    """The common text of held-out documents.
+
+    Ranges of words are int64[r, 2], first and stop, each with its document in the upper 32 bits; ascending, apart.
+    """
 
     words: np.ndarray
-    """int64[r, 2] from which word to which, each with its document in the upper 32 bits; ascending, apart."""
+    """Ranges of common words."""
     wholes: np.ndarray
     """int64[k] entries of common whole documents, ascending."""
     grams: np.ndarray
-    """int64[s, 2] the same of the first words of its different common 13-grams."""
+    """Ranges of the first words of the different common 13-grams of a document."""
     telling: np.ndarray
-    """int64[t, 2] the same of the words by which edited copies are found, as far as they are common."""
+    """Ranges of the common words among those by which edited copies are found."""
     very_wide: int
     """Training documents above which an edited document is common as a whole."""
 
     @classmethod
     def of(cls, held_out: HeldOut, common: Mapping[int, np.ndarray], very_wide: int) -> CommonText:
-        """Return the common text of held-out documents, of :func:`common_text`."""
+        """Return the ranges of :func:`common_text`."""
         grams, marks = held_out.grams, common[GRAM] > 0
         places = np.flatnonzero(marks)
         owners = np.searchsorted(grams.offsets, places, side="right") - 1
@@ -108,19 +112,19 @@ class CommonText:
 
     @property
     def digest(self) -> str:
-        """Return the sha256 of it, hex."""
+        """Return its sha256, hex."""
         state = hashlib.sha256(str(self.very_wide).encode())
         for values in (self.words, self.wholes, self.grams, self.telling):
             state.update(np.array(values.shape).tobytes() + np.ascontiguousarray(values).tobytes())
         return state.hexdigest()
 
     def without(self, rules: np.ndarray, targets: np.ndarray, *numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return what matches share without common text, and of how much: int64[n] each.
+        """Return how much matches share without common text, and of how much: int64[n] each.
 
-        A span needs as many words outside of common 13-grams as a span has. Of the 13-grams of a held-out document that
-        a training document holds, all common ones from the first to the last are taken to be among those: the least
-        that it can share. The same holds for the words of an edited copy, which is none without as many words, and as
-        large a share of them, as one needs; nor is it one where too many training documents have one of that document.
+        A span needs as many words outside of common 13-grams as a span has. A match of 13-grams is assumed to include
+        all common ones from its first to its last: so its share is the least possible. The same holds for the words of
+        an edited copy, which needs as many of them, and as large a share, as any edited copy; nor does it count where
+        too many training documents have an edited copy of that document.
         """
         shared, of, firsts, lengths = numbers
         own, own_of = shared.copy(), of.copy()
@@ -141,7 +145,7 @@ class CommonText:
 
 
 def _runs(starts: np.ndarray, length: int) -> np.ndarray:
-    """Return int64[r, 2], ascending and apart: the places that pieces of a length cover, int64[m] ascending starts."""
+    """Return the ranges that pieces of a length cover, of int64[m] ascending starts."""
     stops = np.minimum(starts + length, np.append(starts[1:], np.iinfo(np.int64).max))
     apart = starts[1:] != stops[:-1]
     first, last = (np.append(*edges)[: len(starts)] for edges in ((True, apart), (apart, True)))
@@ -149,37 +153,36 @@ def _runs(starts: np.ndarray, length: int) -> np.ndarray:
 
 
 def _inside(runs: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """Return int64[n]: how many places of runs lie from some places to others."""
+    """Return int64[n], how many words of ranges lie between starts and stops."""
     edges = np.vstack([np.zeros((1, 2), dtype=np.int64), runs])
     sums = np.append(0, np.cumsum(edges[:, 1] - edges[:, 0]))
 
     def before(places: np.ndarray) -> np.ndarray:
         run = np.searchsorted(edges[:, 0], places, side="right") - 1
-        found: np.ndarray = sums[run] + np.minimum(places - edges[run, 0], sums[run + 1] - sums[run])
-        return found
+        covered: np.ndarray = sums[run] + np.minimum(places - edges[run, 0], sums[run + 1] - sums[run])
+        return covered
 
     return np.asarray(before(stops) - before(starts))
 
 
 NAME = "train_val_overlap"
 LEAKED_PERCENT = 50
-"""Of the 13-grams of a document; from that share on it leaked."""
+"""Share of a document's 13-grams from which on it leaked."""
 _CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Leaks:
-    """What of some held-out documents is in training data."""
+    """int64[d] words of held-out documents inside a copied span, and bool[d] whether a document leaked."""
 
     leaked: np.ndarray
     """bool[d] half of the 13-grams and more; of a shorter document all of it."""
     covered: np.ndarray
-    """int64[d] words inside a copied span."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Subset:
-    """Some documents, with the grams they hold numbered anew."""
+    """Some documents, with their grams numbered anew."""
 
     offsets: np.ndarray
     entries: np.ndarray
@@ -205,13 +208,13 @@ def find_leaks(
     return Leaks(leaked, count_own(spans.offsets, copied, grams.offsets, left_out[GRAM], (SPAN_WORDS, GRAM_WORDS)))
 
 
-def documents_with(held: HeldOut, seen: pa.Table) -> dict[int, np.ndarray]:
+def documents_with(index: HeldOut, seen: pa.Table) -> dict[int, np.ndarray]:
     """Return by kind int64[k]: the training documents that hold each gram."""
-    return {kind: _documents(seen, kind, grams) for kind, grams in _placed(held).items()}
+    return {kind: _documents(seen, kind, grams) for kind, grams in _placed(index).items()}
 
 
 def overlap(
-    held: HeldOut,
+    index: HeldOut,
     splits: Sequence[str],
     split_of: np.ndarray,
     seen: pa.Table,
@@ -222,23 +225,23 @@ def overlap(
     version: str,
 ) -> list[Metric]:
     """Return the metrics of every held-out split, and of all together."""
-    placed, known = _placed(held), {kind: number > 0 for kind, number in documents.items()}
+    placed, known = _placed(index), {kind: number > 0 for kind, number in documents.items()}
     whole, rare = find_leaks(placed, known), find_leaks(placed, known, common)
     metrics: list[Metric] = []
     scopes = [(Scope(set=name), split_of == number) for number, name in enumerate(splits)]
     for scope, chosen in [(Scope(), split_of >= 0), *scopes]:
-        say = _Say(held, chosen, scope, version)
-        metrics += say.coverage()
-        metrics += [say.ngram("ngram", whole), say.span("span", whole)]
-        metrics += [say.ngram("ngram_without_common", rare), say.span("span_without_common", rare)]
-        metrics += [say.ngram(stat, Leaks(marked, whole.covered)) for stat, marked in edited.items()]
-        own = np.repeat(chosen, np.diff(held.grams.offsets)) & (common[GRAM] > 0)
-        metrics.append(say.number("common_grams", len(np.unique(held.grams.entries[own])), "13-grams"))
-    return metrics + _by_source(held, splits, split_of, seen, whole, version)
+        records = _Records(index, chosen, scope, version)
+        metrics += records.coverage()
+        metrics += [records.ngram("ngram", whole), records.span("span", whole)]
+        metrics += [records.ngram("ngram_without_common", rare), records.span("span_without_common", rare)]
+        metrics += [records.ngram(stat, Leaks(marked, whole.covered)) for stat, marked in edited.items()]
+        own = np.repeat(chosen, np.diff(index.grams.offsets)) & (common[GRAM] > 0)
+        metrics.append(records.number("common_grams", len(np.unique(index.grams.entries[own])), "13-grams"))
+    return metrics + _by_source(index, splits, split_of, seen, whole, version)
 
 
-def _placed(held: HeldOut) -> dict[int, Grams]:
-    return {GRAM: held.grams, SPAN: held.spans, WHOLE: held.wholes}
+def _placed(index: HeldOut) -> dict[int, Grams]:
+    return {GRAM: index.grams, SPAN: index.spans, WHOLE: index.wholes}
 
 
 def _documents(seen: pa.Table, kind: int, grams: Grams) -> np.ndarray:
@@ -250,11 +253,11 @@ def _documents(seen: pa.Table, kind: int, grams: Grams) -> np.ndarray:
 
 
 def _by_source(
-    held: HeldOut, splits: Sequence[str], split_of: np.ndarray, seen: pa.Table, whole: Leaks, version: str
+    index: HeldOut, splits: Sequence[str], split_of: np.ndarray, seen: pa.Table, whole: Leaks, version: str
 ) -> list[Metric]:
-    """Return what each source alone leaked; only documents that leaked at all can have leaked from one."""
+    """Return the leaks of each source alone; only documents that leaked at all can have leaked from one."""
     affected = np.flatnonzero(whole.leaked | (whole.covered > 0))
-    subsets = {kind: _subset(grams, affected) for kind, grams in _placed(held).items()}
+    subsets = {kind: _subset(grams, affected) for kind, grams in _placed(index).items()}
     metrics: list[Metric] = []
     for source, kinds, entries in _sources(seen):
         marked = {kind: np.isin(subset.names, entries[kinds == kind]) for kind, subset in subsets.items()}
@@ -262,8 +265,8 @@ def _by_source(
         leaks = Leaks(np.zeros(len(split_of), dtype=bool), np.zeros(len(split_of), dtype=np.int64))
         leaks.leaked[affected], leaks.covered[affected] = few.leaked, few.covered
         for number, name in enumerate(splits):
-            say = _Say(held, split_of == number, Scope(set=name, source=source), version)
-            metrics += [say.ngram("ngram", leaks), say.span("span", leaks)]
+            records = _Records(index, split_of == number, Scope(set=name, source=source), version)
+            metrics += [records.ngram("ngram", leaks), records.span("span", leaks)]
     return metrics
 
 
@@ -290,10 +293,10 @@ def _subset(grams: Grams, documents: np.ndarray) -> _Subset:
 
 
 @dataclass(frozen=True, slots=True)
-class _Say:
-    """Metrics of some held-out documents."""
+class _Records:
+    """Metric records of some held-out documents."""
 
-    held: HeldOut
+    index: HeldOut
     chosen: np.ndarray
     scope: Scope
     version: str
@@ -303,8 +306,8 @@ class _Say:
         return count(NAME, stat, value, scope=self.scope, unit=unit, n=int(self.chosen.sum()), version=self.version)
 
     def coverage(self) -> list[Metric]:
-        """Return how many documents were looked for, and how."""
-        words = self.held.num_words[self.chosen]
+        """Return how many documents were searched for, and how many of them have too few words."""
+        words = self.index.num_words[self.chosen]
         return [
             self.number("documents", len(words)),
             self.number("too_short", int(((words > 0) & (words < GRAM_WORDS)).sum())),
@@ -313,9 +316,9 @@ class _Say:
 
     def ngram(self, stat: str, leaks: Leaks) -> Metric:
         """Return the share of documents that leaked."""
-        judged = self.chosen & (self.held.num_words > 0)
-        trials = int(judged.sum())
-        return self._share(stat, int((leaks.leaked & judged).sum()), trials, trials)
+        worded = self.chosen & (self.index.num_words > 0)
+        trials = int(worded.sum())
+        return self._share(stat, int((leaks.leaked & worded).sum()), trials, trials)
 
     def span(self, stat: str, leaks: Leaks) -> Metric:
         """Return the share of words that lie in a copied span.
@@ -323,27 +326,19 @@ class _Say:
         In a sample, documents are drawn and not words: as many independent words as their lengths are worth (Kish
         1965, "Survey sampling", section 8.2).
         """
-        words = self.held.num_words[self.chosen]
+        words = self.index.num_words[self.chosen]
         squares = float((words.astype(np.float64) ** 2).sum())
         effective = float(words.sum()) ** 2 / squares if squares else 0.0
         return self._share(stat, int(leaks.covered[self.chosen].sum()), int(words.sum()), effective)
 
     def _share(self, stat: str, part: int, whole: int, trials: float) -> Metric:
-        made = Metric(
-            metric=NAME,
-            stat=stat,
-            scope=self.scope,
-            unit="ratio",
-            value=part / whole if whole else None,
-            n=int(self.chosen.sum()),
-            denominator=whole,
-            status="ok" if whole else "not_evaluated",
-            reason="" if whole else "empty_denominator",
-            version=self.version,
-        )
-        if not self.held.sample_bits:
-            return made
+        named = partial(Metric, metric=NAME, stat=stat, scope=self.scope, unit="ratio", version=self.version)
+        record = partial(named, n=int(self.chosen.sum()), denominator=whole)
+        if self.index.sample_bits:
+            record = partial(record, method="sampled")
         if not whole:
-            return replace(made, method="sampled")
+            return record(value=None, status="not_evaluated", reason="empty_denominator")
+        if not self.index.sample_bits:
+            return record(value=part / whole)
         low, high = clopper_pearson(min(part / whole * trials, trials), trials, _CONFIDENCE)
-        return replace(made, method="sampled", low=low, high=high, confidence=_CONFIDENCE)
+        return record(value=part / whole, low=low, high=high, confidence=_CONFIDENCE)

@@ -1,10 +1,7 @@
-"""Leaks into training: what of held-out splits and evaluation sets training documents hold.
+"""Leaks into training: the training documents that hold text of held-out splits and evaluation sets.
 
-``train_val_overlap`` and ``benchmark_contamination`` themselves, which speak of what is protected, are computed in the
-link step (:mod:`dataaudit.metrics.overlap.leakage`); here are the training documents. Words:
-``dataaudit explain leakage``.
-
-What training documents hold of protected sets, of one partition of it: counts, and the first places.
+The stage emits the matches of every document, and the joins here count and list them by partition. The link step
+computes the rates of protected sets (:mod:`dataaudit.metrics.overlap.leakage`); see ``dataaudit explain leakage``.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.manifest.locate import places_of
+from dataaudit.manifest.locate import is_new, places_of
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.overlap.leakage import CommonText
 from dataaudit.scan.annotators import MATCHES, WORDS
@@ -29,7 +26,7 @@ from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 HELD_OUT_VERSION, COPIES_VERSION, ITEMS_VERSION = "2", "3", "2"
-"""Of the definitions of ``train_val_overlap``, of its ``train_documents``, and of ``benchmark_contamination``."""
+"""Versions of ``train_val_overlap``, of its ``train_documents``, and of ``benchmark_contamination``."""
 GRAM_ROWS, MATCH_ROWS = "grams", "matches"
 """Names of the keyed tables."""
 ITEM, HELD_OUT = 0, 1
@@ -39,6 +36,7 @@ _SHAPES = {
     "documents": TableShape(keys={"source": pa.string()}, sums=("documents", "held_out", "verbatim", "similar")),
     "sets": TableShape(keys={"source": pa.string(), "set": pa.int64()}, sums=("verbatim", "similar")),
 }
+_KEYED = [("key", pa.binary(_KEY_BYTES)), ("row", pa.int64()), ("source", pa.string()), ("kind", pa.uint8())]
 _NUMBERS = ("part", "tier", "rule", "start", "end", "common", "of", "crowded", "first", "length")
 
 
@@ -59,26 +57,8 @@ class Overlap(StageDefaults):
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS, MATCHES)
     training_only: ClassVar[bool] = True
     emits: ClassVar[Mapping[str, pa.Schema]] = {
-        GRAM_ROWS: pa.schema(
-            [
-                ("key", pa.binary(_KEY_BYTES)),
-                ("row", pa.int64()),
-                ("source", pa.string()),
-                ("kind", pa.uint8()),
-                ("entry", pa.uint32()),
-                ("documents", pa.int64()),
-            ]
-        ),
-        MATCH_ROWS: pa.schema(
-            [
-                ("key", pa.binary(_KEY_BYTES)),
-                ("row", pa.int64()),
-                ("source", pa.string()),
-                ("kind", pa.uint8()),
-                ("target", pa.int64()),
-                *((name, pa.int64()) for name in _NUMBERS),
-            ]
-        ),
+        GRAM_ROWS: pa.schema([*_KEYED, ("entry", pa.uint32()), ("documents", pa.int64())]),
+        MATCH_ROWS: pa.schema([*_KEYED, *((name, pa.int64()) for name in ("target", *_NUMBERS))]),
     }
 
     def __post_init__(self) -> None:
@@ -89,14 +69,11 @@ class Overlap(StageDefaults):
             raise ValueError(f"max_rows: expected at least 1, found {self.max_rows}")
 
     def shapes(self) -> Mapping[str, TableShape]:
-        """Training documents by source: all, those with copies, those with items, these by set, too.
-
-        Those with a copied span or an edited copy are added by the link step, which knows what is common.
-        """
+        """Training documents by source: all, those with items, also by set; the link step adds those with copies."""
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the documents that hold something."""
+        """Count the documents that hold protected items."""
         matches = _matches(batch)
         sources = batch.sources().cast(pa.string())
         items = matches.items
@@ -123,12 +100,12 @@ class Overlap(StageDefaults):
         }
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
-        """Return the protected grams that were seen, with how many documents hold each, and every match."""
+        """Return the protected grams of the batch, with the number of documents that hold each, and every match."""
         matches = _matches(batch)
         return {GRAM_ROWS: _gram_rows(batch, matches.entries), MATCH_ROWS: _match_rows(batch, matches)}
 
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
-        """Return the share of training documents that hold something, of the scope and of each source."""
+        """Return the share of training documents that hold protected text, of the scope and of each source."""
         table = partial["documents"]
         held_out, groups = (Groups.of(table, context.scope, version) for version in (COPIES_VERSION, ITEMS_VERSION))
         documents = groups.sums(table, "documents")
@@ -144,7 +121,7 @@ class Overlap(StageDefaults):
         return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, int | None]:
-        """Fill none here: what a build does not protect has no number, and the partial does not know."""
+        """Nothing: the partial does not know what the build protects, so the link step fills the columns."""
         del partial
         return {}
 
@@ -160,7 +137,7 @@ def _marked(documents: np.ndarray, num_documents: int) -> np.ndarray:
 
 
 def _keys(kinds: np.ndarray, numbers: np.ndarray) -> pa.FixedSizeBinaryArray:
-    """Return keys that fall evenly on partitions: the finaliser of SplitMix64 over kind and number."""
+    """Return evenly spread keys: the finaliser of SplitMix64 over kind and number."""
     value = kinds.astype(np.uint64) << np.uint64(56) | numbers.astype(np.uint64)
     with np.errstate(over="ignore"):
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -176,9 +153,7 @@ def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
     codes = batch.source_codes[entries[:, 1]].astype(np.int64)
     order = np.lexsort((entries[:, 1], codes, entries[:, 2], entries[:, 0]))
     entries, codes = entries[order], codes[order]
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = (np.diff(entries[:, 0]) != 0) | (np.diff(entries[:, 2]) != 0) | (np.diff(codes) != 0)
-    starts = np.flatnonzero(fresh)
+    starts = np.flatnonzero(is_new(entries[:, 0], entries[:, 2], codes))
     kinds, numbers = entries[starts, 0], entries[starts, 2]
     names = pa.array(batch.source_names, pa.string())
     return pa.table(
@@ -195,17 +170,17 @@ def _gram_rows(batch: DocBatch, entries: np.ndarray) -> pa.Table:
 
 
 def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
-    """Return a row for each match: of an item, or of a held-out document."""
-    items, held = matches.items, matches.held_out
-    zeros, sames = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held), 2), dtype=np.int64)
+    """Return a row for each match of an item or a held-out document."""
+    items, held_out = matches.items, matches.held_out
+    zeros, sames = np.zeros((len(items), 3), dtype=np.int64), np.zeros((len(held_out), 2), dtype=np.int64)
     numbers = np.concatenate(
         [
             np.hstack([items[:, [2, 3, 4, 5, 6, 7, 8, 9]], zeros]),
-            np.hstack([held[:, [2]], sames, held[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
+            np.hstack([held_out[:, [2]], sames, held_out[:, [0, 3, 4, 5, 6, 7, 8, 9]]]),
         ]
     )
-    kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held)])
-    documents = np.concatenate([items[:, 0], held[:, 1]])
+    kinds = np.repeat(np.array([ITEM, HELD_OUT], dtype=np.uint8), [len(items), len(held_out)])
+    documents = np.concatenate([items[:, 0], held_out[:, 1]])
     columns = {
         "key": _keys(kinds, numbers[:, 0]),
         "row": batch.rows[documents],
@@ -217,36 +192,27 @@ def _match_rows(batch: DocBatch, matches: MatchBatch) -> pa.Table:
     return pa.table(columns, schema=Overlap.emits[MATCH_ROWS])
 
 
-SEEN = pa.schema([("kind", pa.uint8()), ("entry", pa.uint32()), ("source", pa.string()), ("documents", pa.int64())])
-COUNTS = pa.schema(
+_SEEN = TableShape(keys={"kind": pa.uint8(), "entry": pa.uint32(), "source": pa.string()}, sums=("documents",))
+_COUNTS = TableShape(
+    keys={"kind": pa.uint8(), **dict.fromkeys(("target", "part", "tier"), pa.int64()), "source": pa.string()},
+    sums=("documents", "crowded", "own"),
+)
+_COPIED = TableShape(keys={"shard": pa.int32(), "source": pa.string()}, sums=("held_out",))
+SEEN, COUNTS, COPIED = _SEEN.schema(), _COUNTS.schema(), _COPIED.schema()
+ROWS = pa.schema(
     [
         ("kind", pa.uint8()),
-        ("target", pa.int64()),
-        ("part", pa.int64()),
-        ("tier", pa.int64()),
-        ("source", pa.string()),
-        ("documents", pa.int64()),
-        ("crowded", pa.int64()),
-        ("own", pa.int64()),
+        *((name, pa.int64()) for name in ("target", "part", "tier", "rule")),
+        *(("shard", pa.int32()), ("row", pa.int64())),
+        *((name, pa.int64()) for name in ("start", "end", "common", "of", "own", "own_of")),
     ]
 )
-ROWS = pa.schema(
-    [("kind", pa.uint8()), ("target", pa.int64())]
-    + [(name, pa.int64()) for name in ("part", "tier", "rule")]
-    + [("shard", pa.int32()), ("row", pa.int64())]
-    + [(name, pa.int64()) for name in ("start", "end", "common", "of", "own", "own_of")]
-)
 COPIES = pa.schema([("key", pa.binary(8)), ("shard", pa.int32()), ("row", pa.int64()), ("source", pa.string())])
-COPIED = pa.schema([("shard", pa.int32()), ("source", pa.string()), ("held_out", pa.int64())])
 
 
 def link_grams(files: pa.Table, start: int, stop: int) -> Joined:
     """Add up the documents that hold a protected gram, over all shards."""
-    rows = read_placed(files, Overlap.emits[GRAM_ROWS], start, stop).table
-    seen = rows.group_by(["kind", "entry", "source"], use_threads=False).aggregate([("documents", "sum")])
-    seen = seen.rename_columns({"documents_sum": "documents"}).select(SEEN.names).cast(SEEN)
-    order = [(name, "ascending") for name in ("kind", "entry", "source")]
-    return Joined(tables={"seen": seen.sort_by(order)})
+    return Joined(tables={"seen": group(_SEEN, read_placed(files, Overlap.emits[GRAM_ROWS], start, stop).table)})
 
 
 def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int, common: CommonText) -> Joined:
@@ -262,34 +228,28 @@ def link_matches(files: pa.Table, start: int, stop: int, *, max_rows: int, commo
     kinds, targets, parts, shards, rows = (placed[name].to_numpy() for name in order[:5])
     placed, copies = _without_common(placed, common)
     last = placed["own"].to_numpy() == 0
-    group = _run_starts(kinds, targets, parts)
-    number = np.repeat(np.arange(len(group)), np.diff(np.append(group, len(kinds))))
+    starts = np.flatnonzero(is_new(kinds, targets, parts))
+    number = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(kinds))))
     rank = np.empty(len(kinds), dtype=np.int64)
-    rank[np.lexsort((last, number))] = np.arange(len(kinds)) - group[number]
+    rank[np.lexsort((last, number))] = np.arange(len(kinds)) - starts[number]
     listed = placed.filter(pa.array(rank < max_rows)).select(ROWS.names).cast(ROWS)
     is_edited = (kinds == HELD_OUT) & (placed["rule"].to_numpy() == EDITED)
-    first = _run_starts(kinds, targets, parts, shards, rows, is_edited)
+    first = np.flatnonzero(is_new(kinds, targets, parts, shards, rows, is_edited))
     once = placed.take(pa.array(first)).drop_columns(["own", "part"])
     counted = once.append_column("documents", pa.array(np.ones(once.num_rows, dtype=np.int64)))
     counted = counted.append_column("own", pa.array(np.maximum.reduceat(~last, first).astype(np.int64)))
     counted = counted.append_column("part", pa.array(np.where(is_edited, EDITED, parts)[first]))
-    keys = ["kind", "target", "part", "tier", "source"]
-    counts = counted.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in _SUMS])
-    counts = counts.rename_columns({f"{name}_sum": name for name in _SUMS})
-    counts = counts.select(COUNTS.names).cast(COUNTS).sort_by([(name, "ascending") for name in keys])
+    counts = group(_COUNTS, counted.select(COUNTS.names))
     return Joined(tables={"counts": counts, "rows": listed}, keyed={"copies": copies})
 
 
-_SUMS = ("documents", "crowded", "own")
-_NUMBERS_OF_ITEMS = ("rule", "target", "common", "of", "first", "length")
-
-
 def _without_common(placed: pa.Table, common: CommonText) -> tuple[pa.Table, pa.Table]:
-    """Add what matches share without common text, ``own`` of ``own_of``; return with it the rows of copies."""
+    """Return matches with their share without common text, ``own`` of ``own_of``, and the rows of copies."""
     kinds, rules, shared, of = (placed[name].to_numpy() for name in ("kind", "rule", "common", "of"))
     is_document = kinds == HELD_OUT
     own, own_of = shared.copy(), of.copy()
-    numbers = [placed[name].to_numpy()[is_document] for name in _NUMBERS_OF_ITEMS]
+    names = ("rule", "target", "common", "of", "first", "length")
+    numbers = [placed[name].to_numpy()[is_document] for name in names]
     own[is_document], own_of[is_document] = common.without(*numbers)
     copied = placed.filter(pa.array(is_document & (rules != GRAM) & (own > 0)))
     keys = key_array(spread(places_of(copied["shard"].to_numpy(), copied["row"].to_numpy())))
@@ -300,12 +260,5 @@ def _without_common(placed: pa.Table, common: CommonText) -> tuple[pa.Table, pa.
 def link_copies(files: pa.Table, start: int, stop: int) -> Joined:
     """Count the training documents that hold a copy of held-out text that is not common."""
     once = read_all(files, COPIES, start, stop).group_by(["shard", "row", "source"], use_threads=False).aggregate([])
-    counted = once.group_by(["shard", "source"], use_threads=False).aggregate([([], "count_all")])
-    counted = counted.rename_columns({"count_all": "held_out"}).select(COPIED.names).cast(COPIED)
-    return Joined(tables={"copied": counted.sort_by([("shard", "ascending"), ("source", "ascending")])})
-
-
-def _run_starts(*columns: np.ndarray) -> np.ndarray:
-    fresh = np.ones(len(columns[0]), dtype=bool)
-    fresh[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return np.flatnonzero(fresh)
+    counted = once.append_column("held_out", pa.array(np.ones(once.num_rows, dtype=np.int64)))
+    return Joined(tables={"copied": group(_COPIED, counted.select(COPIED.names))})

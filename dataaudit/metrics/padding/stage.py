@@ -64,7 +64,7 @@ class Padding(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Cut the documents of one batch at every context length."""
+        """Cut the documents of a batch at every context length."""
         tokens = num_tokens(batch)
         num_groups = len(batch.source_names)
         documents = np.bincount(batch.source_codes, minlength=num_groups)
@@ -76,21 +76,13 @@ class Padding(StageDefaults):
             full = int(whole.sum())
             if full:
                 lengths, counts = np.append(lengths, context), np.append(counts, full)
-            pieces.append(pa.table({"context": np.full(len(lengths), context), "length": lengths, "pieces": counts}))
+            columns = [np.full(len(lengths), context), lengths, counts]
+            pieces.append(pa.table(columns, schema=_SHAPES["pieces"].schema()))
             number = _add(batch.source_codes, whole + (rest > 0), num_groups)
-            totals.append(
-                pa.table(
-                    {
-                        "source": pa.array(batch.source_names, pa.string()),
-                        "context": np.full(num_groups, context, dtype=np.int64),
-                        "documents": documents,
-                        "tokens": sums,
-                        "pieces": number,
-                    }
-                )
-            )
+            by_source = [list(batch.source_names), np.full(num_groups, context), documents, sums, number]
+            totals.append(pa.table(by_source, schema=_SHAPES["totals"].schema()))
         tables = {"pieces": pa.concat_tables(pieces), "totals": pa.concat_tables(totals)}
-        return {name: group(_SHAPES[name], table.cast(_SHAPES[name].schema())) for name, table in tables.items()}
+        return {name: group(_SHAPES[name], table) for name, table in tables.items()}
 
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the fractions of the scope, and of each source those that need no other documents."""
@@ -110,7 +102,7 @@ class Padding(StageDefaults):
         return MetricRows.joined(metrics)
 
     def _together(self, pieces: pa.Table, tokens: int, number: int, length: int, scope: Scope) -> list[Metric]:
-        """Return what depends on which pieces meet."""
+        """Return the fractions that depend on which pieces share a sequence or a batch."""
         chosen = pieces.filter(pc.equal(pieces["context"], length)).sort_by("length")
         lengths, counts = chosen["length"].to_numpy(), chosen["pieces"].to_numpy()
         bins = packed_bins(lengths, counts, length)
@@ -119,20 +111,17 @@ class Padding(StageDefaults):
         if not number:
             return [packed, self._fraction(stat, 0, 0, scope)]
         positions = batched_positions(lengths, counts, self.batch)
-        value = rounded(max(0.0, 1 - tokens / positions))
-        return [
-            packed,
-            Metric(
-                metric=_METRIC,
-                stat=stat,
-                scope=scope,
-                unit="ratio",
-                value=value,
-                n=number,
-                denominator=round(positions),
-                version=self.version,
-            ),
-        ]
+        padded = Metric(
+            metric=_METRIC,
+            stat=stat,
+            scope=scope,
+            unit="ratio",
+            value=rounded(max(0.0, 1 - tokens / positions)),
+            n=number,
+            denominator=round(positions),
+            version=self.version,
+        )
+        return [packed, padded]
 
     def _fraction(self, stat: str, padding: int, positions: int, scope: Scope) -> Metric:
         return ratio(_METRIC, stat, padding, positions, scope=scope, unit="ratio", version=self.version)

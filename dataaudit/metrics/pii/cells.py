@@ -1,12 +1,13 @@
-"""Personal data in numbers that may be shown: of the dataset, of each source, of each shard; small ones are hidden.
+"""Counts of personal data that may be shown: of the dataset, of each source, of each shard; small counts are hidden.
 
-Shown are, exactly: entities and tiers of the whole dataset. Rounded: all entities together of each source; entities and
-tiers of each shard. What is hidden of the dataset is hidden wherever its parts would add up to it; what is rounded adds
-up to nothing.
+Entities and tiers of the whole dataset are shown exactly; all entities together of each source, and entities and tiers
+of each shard, are rounded. A hidden count of the dataset is hidden wherever its parts would add up to it; rounded
+counts add up to nothing.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -19,7 +20,7 @@ from dataaudit.metrics.records import Records, by_scope, records_in
 
 METRIC = "pii_hit_rate"
 JUDGED = ("analyzer_documents", "analyzer_hits", "confirmed")
-"""Stats of the sample that presidio saw."""
+"""Stats of the sample that presidio analyzed."""
 _Key = TypeVar("_Key")
 _Cell = tuple[int, int]
 """Documents and hits."""
@@ -28,7 +29,7 @@ _NONE = (0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiiCells:
-    """Counts of personal data; those that are not shown are suppressed."""
+    """Counts of personal data; hidden counts are suppressed."""
 
     total: Count
     total_by_tier: dict[str, Count]
@@ -39,7 +40,7 @@ class PiiCells:
     sources: dict[str, Count]
     """All entities together, of sources over all splits; rounded."""
     shards: Mapping[int, Mapping[tuple[str, str], _Cell]]
-    """What each shard that was looked at holds; not to be shown."""
+    """Exact counts of each searched shard; not to be shown."""
     hidden_in_shards: dict[tuple[str, str], tuple[frozenset[int], bool]]
     """Shards whose count of an entity and tier is hidden, and whether all of these are small."""
     hidden_shards: dict[int, bool]
@@ -48,7 +49,7 @@ class PiiCells:
 
 @once
 def pii_cells(manifest: Manifest) -> PiiCells | None:
-    """Return the counts; None when personal data was not looked for."""
+    """Return the counts; None when nothing searched for personal data."""
     records = by_scope(records_in(manifest, METRIC, (), ("entity",)))
     for stat in ("hits", "documents"):
         for record in records_in(manifest, METRIC, ("source",)).where(stat=stat):
@@ -58,19 +59,16 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
         return None
     names = sorted(scope.entity for scope in records if scope.entity and scope == Scope(entity=scope.entity))
     names = [name for name in names if "hits" in records[Scope(entity=name)]]
-    found = {(name, tier): _cell(records[Scope(entity=name)], f"{tier}_") for name in names for tier in TIERS}
+    cells = {(name, tier): _cell(records[Scope(entity=name)], f"{tier}_") for name in names for tier in TIERS}
     shards, totals = _shards(manifest)
-    families = {
-        key: hide(_family({shard: held[key] for shard, held in shards.items() if key in held}, len(shards)))
-        for key in found
-    }
-    in_tiers = {name: _hidden_tiers(name, found, families) for name in names}
+    in_shards = {key: hide(_distinct_shards(shards, key)) for key in cells}
+    in_tiers = {name: _hidden_tiers(name, cells, in_shards) for name in names}
     rows = [_cell(records[Scope(entity=name)]) for name in names]
     hidden = hide(rows, [index for index, name in enumerate(names) if in_tiers[name].whole])
     sources = {
-        scope.source: _cell(held)
-        for scope, held in records.items()
-        if scope.source is not None and scope == Scope(source=scope.source) and "hits" in held
+        scope.source: _cell(own)
+        for scope, own in records.items()
+        if scope.source is not None and scope == Scope(source=scope.source) and "hits" in own
     }
     by_source, by_shard = hide(list(sources.values())), hide(list(totals.values()))
     if hidden.whole or by_source.whole or by_shard.whole:
@@ -78,7 +76,7 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
     entities = _counts(dict(zip(names, rows, strict=True)), hidden, whole)
     tiers: dict[tuple[str, str], Count] = {}
     for name in names:
-        own = _counts({(name, tier): found[name, tier] for tier in TIERS}, in_tiers[name], whole)
+        own = _counts({(name, tier): cells[name, tier] for tier in TIERS}, in_tiers[name], whole)
         row = entities[name]
         tiers |= {key: row if row.suppressed else count for key, count in own.items()}
     return PiiCells(
@@ -98,7 +96,7 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
             for index, (name, cell) in enumerate(sources.items())
         },
         shards=shards,
-        hidden_in_shards=_hidden_in_shards(found, families, shards, tiers),
+        hidden_in_shards=_hidden_in_shards(cells, in_shards, shards, tiers),
         hidden_shards={shard: by_shard.below for index, shard in enumerate(totals) if index in by_shard.cells},
     )
 
@@ -106,23 +104,23 @@ def pii_cells(manifest: Manifest) -> PiiCells | None:
 def shard_counts(
     cells: PiiCells, shard: int, documents: int, tokens: int
 ) -> tuple[Count, dict[tuple[str, str], Count]]:
-    """Return what may be shown of a shard, rounded: in all, and by entity and tier of all that the dataset holds."""
-    held, counts = cells.shards.get(shard, {}), {}
+    """Return the shown counts of a shard, rounded: in all, and by entity and tier of all that the dataset holds."""
+    own, counts = cells.shards.get(shard, {}), {}
     for key, (hidden, below) in cells.hidden_in_shards.items():
-        cell = held.get(key, _NONE)
+        cell = own.get(key, _NONE)
         counts[key] = suppressed(below=below) if shard in hidden else _rounded(cell, documents, tokens)
     return shard_total(cells, shard, documents, tokens), counts
 
 
 def shard_total(cells: PiiCells, shard: int, documents: int, tokens: int) -> Count:
-    """Return what may be shown of all kinds together in a shard, rounded; arguments as of :func:`shard_counts`."""
+    """Return the shown count of all entities in a shard, rounded."""
     if shard in cells.hidden_shards:
         return suppressed(below=cells.hidden_shards[shard])
     return _rounded(cells.shards.get(shard, {}).get(("", ""), _NONE), documents, tokens)
 
 
 def _cell(records: Records, prefix: str = "") -> _Cell:
-    """Return documents and hits from the records of one scope."""
+    """Return documents and hits from the records of a scope."""
     hits, documents = records.get(f"{prefix}hits"), records.get(f"{prefix}documents")
     if hits is None or documents is None:
         return _NONE
@@ -130,7 +128,7 @@ def _cell(records: Records, prefix: str = "") -> _Cell:
 
 
 def _count(cell: _Cell, records: Records) -> Count:
-    """Return a count that is shown; the records say how many documents and tokens there are."""
+    """Return an exact count; the records have the numbers of documents and tokens."""
     documents, tokens = _sizes(records)
     return Count(
         documents=cell[0],
@@ -146,13 +144,13 @@ def _sizes(records: Records) -> tuple[int, int]:
 
 
 def _rounded(cell: _Cell, documents: int, tokens: int) -> Count:
-    """Return a count that is shown rounded, and rates of the rounded one."""
-    found, hits = min(about(cell[0]), documents), about(cell[1])
+    """Return a rounded count, with rates of the rounded number."""
+    holding, hits = min(about(cell[0]), documents), about(cell[1])
     return Count(
         hits=hits,
-        documents=found,
+        documents=holding,
         per_million=two_digits(hits / tokens * 1e6) if tokens else None,
-        share=two_digits(found / documents) if documents else None,
+        share=two_digits(holding / documents) if documents else None,
         rounded=True,
     )
 
@@ -165,58 +163,57 @@ def _counts(cells: Mapping[_Key, _Cell], hidden: Hidden, whole: Records) -> dict
 
 
 def _hidden_tiers(
-    name: str, found: Mapping[tuple[str, str], _Cell], families: Mapping[tuple[str, str], Hidden]
+    name: str, cells: Mapping[tuple[str, str], _Cell], in_shards: Mapping[tuple[str, str], Hidden]
 ) -> Hidden:
-    """Return which tiers of an entity are hidden: small ones, and those that the shards would tell."""
-    forced = [index for index, tier in enumerate(TIERS) if families[name, tier].whole and found[name, tier] != _NONE]
-    return hide([found[name, tier] for tier in TIERS], forced)
+    """Return the hidden tiers of an entity: small ones, and those that the shards would reveal."""
+    forced = [index for index, tier in enumerate(TIERS) if in_shards[name, tier].whole and cells[name, tier] != _NONE]
+    return hide([cells[name, tier] for tier in TIERS], forced)
 
 
 def _shards(manifest: Manifest) -> tuple[dict[int, dict[tuple[str, str], _Cell]], dict[int, _Cell]]:
-    """Return documents and hits of each shard that was looked at, by entity and tier, under ('', '') in all."""
+    """Return documents and hits of each searched shard, by entity and tier, under ('', '') in all; and the latter."""
     names = ["shard", "tokens", "pii_hits", "pii_documents", "pii"]
     shards, totals = {}, {}
     for row in manifest.table("shards", names).to_pylist():
         if row["pii"] is None:
             continue
-        held = {(item["entity"], item["tier"]): (item["documents"], item["hits"]) for item in row["pii"]}
-        totals[row["shard"]] = (row["pii_documents"] or 0, sum(hits for _, hits in held.values()))
-        shards[row["shard"]] = held | {("", ""): totals[row["shard"]]}
+        cells = {(item["entity"], item["tier"]): (item["documents"], item["hits"]) for item in row["pii"]}
+        totals[row["shard"]] = (row["pii_documents"] or 0, sum(hits for _, hits in cells.values()))
+        shards[row["shard"]] = cells | {("", ""): totals[row["shard"]]}
     return shards, totals
 
 
-def _family(held: Mapping[int, _Cell], size: int) -> list[_Cell]:
-    """Return the counts of all shards; one 0 stands for all that hold nothing."""
-    return [*held.values(), *([_NONE] if len(held) < size else [])]
+def _distinct_shards(shards: Mapping[int, Mapping[tuple[str, str], _Cell]], key: tuple[str, str]) -> list[_Cell]:
+    """Return the counts of all shards; a single 0 stands for all without any."""
+    cells = [own[key] for own in shards.values() if key in own]
+    return [*cells, *([_NONE] if len(cells) < len(shards) else [])]
 
 
 def _hidden_in_shards(
-    found: Mapping[tuple[str, str], _Cell],
-    families: Mapping[tuple[str, str], Hidden],
+    cells: Mapping[tuple[str, str], _Cell],
+    in_shards: Mapping[tuple[str, str], Hidden],
     shards: Mapping[int, Mapping[tuple[str, str], _Cell]],
     tiers: Mapping[tuple[str, str], Count],
 ) -> dict[tuple[str, str], tuple[frozenset[int], bool]]:
-    """Return the shards whose count is hidden: all of them where the dataset's is."""
+    """Return the shards whose count is hidden: all shards where the dataset's count is."""
     answer = {}
-    for key, total in found.items():
-        if total == _NONE and not tiers[key].suppressed:
-            continue
+    for key, total in cells.items():
         if tiers[key].suppressed:
             answer[key] = (frozenset(shards), tiers[key].fewer_than is not None)
-            continue
-        holding = [shard for shard in shards if key in shards[shard]]
-        chosen = families[key].cells
-        hidden = {shard for index, shard in enumerate(holding) if index in chosen}
-        if len(holding) in chosen:
-            hidden |= shards.keys() - set(holding)
-        answer[key] = (frozenset(hidden), families[key].below)
+        elif total != _NONE:
+            holding = [shard for shard in shards if key in shards[shard]]
+            chosen = in_shards[key].cells
+            hidden = {shard for index, shard in enumerate(holding) if index in chosen}
+            if len(holding) in chosen:
+                hidden |= shards.keys() - set(holding)
+            answer[key] = (frozenset(hidden), in_shards[key].below)
     return answer
 
 
 def _nothing(
     names: list[str], sources: list[str], shards: dict[int, dict[tuple[str, str], _Cell]], *, below: bool
 ) -> PiiCells:
-    """Return cells that are all hidden: there is too little to show any of it."""
+    """Return cells that are all hidden: there is too little to show any."""
     none = suppressed(below=below)
     keys = [(name, tier) for name in names for tier in TIERS]
     return PiiCells(
@@ -233,17 +230,17 @@ def _nothing(
 
 def few_judged(manifest: Manifest) -> frozenset[str]:
     """Return the entities that a judge found in so few sampled documents that their rates are not shown."""
-    found: dict[str, int] = {}
+    positive = Counter[str]()
     for row in manifest.table("judged", ["metric", "class", "positive"]).to_pylist():
         if row["metric"] == METRIC:
-            found[row["class"]] = found.get(row["class"], 0) + row["positive"]
-    return frozenset(name for name, documents in found.items() if 0 < documents < FEW)
+            positive[row["class"]] += row["positive"]
+    return frozenset(name for name, documents in positive.items() if 0 < documents < FEW)
 
 
 def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[int]:
-    """Return the indexes of records that are not shown: of personal data those that are too few; of others none.
+    """Return the indexes of records of personal data that are hidden because the numbers are too small.
 
-    Such a record is left out as a whole: that there is one tells that something was found.
+    Such a record is left out as a whole, as its presence alone reveals that there are findings.
     """
     own = [index for index, record in enumerate(records) if record.metric == METRIC]
     if not own or (cells := pii_cells(manifest)) is None:
@@ -254,7 +251,7 @@ def hidden_records(manifest: Manifest, records: Sequence[Metric]) -> frozenset[i
 
 
 def _is_hidden(record: Metric, cells: PiiCells, few: frozenset[str], splits: int) -> bool:
-    """Tell whether a record is not shown; one split alone is the whole dataset."""
+    """Return whether a record is hidden; a single split is the whole dataset."""
     scope, stat = record.scope, record.stat
     if splits == 1:
         scope = replace(scope, split=None)

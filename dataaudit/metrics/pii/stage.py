@@ -1,8 +1,7 @@
 """``pii_hit_rate``: personal data by entity and tier, per million tokens and per document.
 
-What shows a sample of documents to presidio, and keeps what it says: findings, and opinions of the patterns' own.
-
-The family of personal data: findings gathered; presidio looks at a sample, also for names, places, organisations.
+Patterns search every document. presidio analyzes a sample, also for names, places and organisations, and gives its
+opinion of findings that the patterns are not sure of.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, 
 from dataaudit.scan.stages import findings
 from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS, STRATA, Groups, count_strata, member_rows
-from dataaudit.scan.stages.partial import Partial, TableShape
+from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 METRIC = "pii_hit_rate"
 NAMES_EDGES = (1, 3, 10)
-"""Fewest capitalised words within sentences of the second, third and fourth class of documents."""
+"""Fewest capitalised words within sentences, for the second, third and fourth class of documents."""
 NAME_CLASSES = len(NAMES_EDGES) + 1
 
 
 def levels_of(batch: DocBatch, findings: FindingBatch) -> np.ndarray:
-    """Return int64[n]: four classes of documents by their surest finding, each in four by how many names they may hold.
+    """Return int64[n]: four classes of documents by their surest finding, each in four by possible names.
 
     0 to 3: no finding; 4 to 7: the surest is ``pattern``; 8 to 11: ``contextual``; 12 to 15: ``validated``.
     """
@@ -66,7 +65,7 @@ class Pii(StageDefaults):
         return {**findings.SHAPES, "strata": STRATA}
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the findings of one batch."""
+        """Count the findings of a batch."""
         own = findings.own_findings(batch, self.detector)
         return {**findings.count_findings(batch, own), "strata": count_strata(batch, levels_of(batch, own))}
 
@@ -86,13 +85,13 @@ class Pii(StageDefaults):
         metrics = [groups.counts(METRIC, "truncated", truncated, documents, "documents")]
         for tiered in findings.by_tier(partial, groups):
             prefix = f"{tiered.tier}_" if tiered.tier else ""
-            held = documents[tiered.places]
+            among = documents[tiered.places]
             metrics += [
                 tiered.groups.per_million(METRIC, f"{prefix}hits", tiered.sums["hits"], tokens[tiered.places]),
-                tiered.groups.ratios(METRIC, f"{prefix}documents", tiered.sums["documents"], held),
+                tiered.groups.ratios(METRIC, f"{prefix}documents", tiered.sums["documents"], among),
             ]
             if not tiered.tier:
-                metrics.append(tiered.groups.counts(METRIC, "reserved", tiered.sums["reserved"], held, "hits"))
+                metrics.append(tiered.groups.counts(METRIC, "reserved", tiered.sums["reserved"], among, "hits"))
         return MetricRows.joined(metrics)
 
     def shard_columns(self, partial: Partial) -> dict[str, object]:
@@ -106,90 +105,77 @@ class Pii(StageDefaults):
         }
 
 
-MARKS = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("class", pa.string()),
-        ("start", pa.int64()),
-        ("end", pa.int64()),
-        ("score", pa.float64()),
-    ]
-)
-"""A row a finding: its entity, where it is, how sure."""
-OPINIONS = pa.schema(
-    [("row", pa.int64()), ("class", pa.string()), ("candidates", pa.int64()), ("confirmed", pa.int64())]
-)
-"""A row a document and entity: candidates that the patterns alone are not sure of, and those that are confirmed."""
+_SPAN = [("start", pa.int64()), ("end", pa.int64())]
+MARKS = pa.schema([("row", pa.int64()), ("class", pa.string()), *_SPAN, ("score", pa.float64())])
+"""Findings of presidio: entity, bytes, score."""
+_OPINIONS = TableShape(keys={"row": pa.int64(), "class": pa.string()}, sums=("candidates", "confirmed"))
+OPINIONS = _OPINIONS.schema()
+"""Candidates of a document and entity that the patterns are not sure of, and how many of them presidio confirms."""
 _DECISIVE = ("version", "sha256", "language", "min_score", "seed", "stretch", "overlap", "max_stretches", "window")
 CONFIRMED_SCORE = 0.5
 """Score from which on a candidate counts as confirmed."""
 MOST_ASKED = 100
-"""Candidates of a document that are asked about, the first: each takes milliseconds, and a list may hold thousands."""
+"""Most candidates of a document that presidio checks: each takes milliseconds, and a list may hold thousands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiiTask(JudgeTask):
-    """SecondPassTask: asks presidio for all that it finds, and for its opinion of what the patterns are not sure of."""
+    """SecondPassTask: asks presidio for its findings, and for its opinion of candidates."""
 
     name: ClassVar[str] = "pii_judge"
     version: ClassVar[str] = "1"
     model: AnalyzerModel
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides its findings; the digest stands for the spaCy model and the registry."""
+        """Return the settings that decide its findings; the digest covers the spaCy model and the registry."""
         return {**{name: getattr(self.model, name) for name in _DECISIVE}, "tokenizer": self.tokenizer}
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
         """Return ``seen``, ``marks`` and ``opinions`` of the documents."""
         del wanted
         analyzer = PiiAnalyzer(self.model)
-        found = analyzer.analyze(batch.texts)
-        tokens = np.diff(encode(batch.texts).offsets) * found.analyzed // np.maximum(batch.num_bytes(), 1)
-        names = pa.array(found.entities, pa.string()).take(pa.array(found.codes))
-        marks = [batch.rows[found.documents], names, found.starts, found.ends, found.scores.astype(np.float64).round(4)]
+        hits = analyzer.analyze(batch.texts)
+        tokens = np.diff(encode(batch.texts).offsets) * hits.analyzed // np.maximum(batch.num_bytes(), 1)
+        names = pa.array(hits.entities, pa.string()).take(pa.array(hits.codes))
+        marks = [batch.rows[hits.documents], names, hits.starts, hits.ends, hits.scores.astype(np.float64).round(4)]
         return {
-            "seen": seen_table(batch, tokens, found.whole, found.failures),
+            "seen": seen_table(batch, tokens, hits.whole, hits.failures),
             "marks": pa.table(marks, schema=MARKS),
             "opinions": self._opinions(batch, analyzer),
         }
 
     def _opinions(self, batch: DocBatch, analyzer: PiiAnalyzer) -> pa.Table:
         """Ask presidio's own recognizers about the candidates; kinds that it has no recognizer for are left out."""
-        held = PatternScreen(registry=self.model.registry).find(batch.byte_values(), batch.byte_offsets())
-        unsure = np.flatnonzero((held.tiers != Tier.VALIDATED) & ~held.reserved)
-        own = held.documents[unsure]
+        screened = PatternScreen(registry=self.model.registry).find(batch.byte_values(), batch.byte_offsets())
+        unsure = np.flatnonzero((screened.tiers != Tier.VALIDATED) & ~screened.reserved)
+        own = screened.documents[unsure]
         asked = unsure[np.arange(len(unsure)) - np.searchsorted(own, own) < MOST_ASKED]
-        entities = [held.entities[code] for code in held.codes[asked]]
-        places = (held.documents[asked], held.starts[asked], held.ends[asked])
-        scores = analyzer.confirm(batch.texts, *places, entities).peers
+        entities, documents = [screened.entities[code] for code in screened.codes[asked]], screened.documents[asked]
+        bounds = (screened.starts[asked], screened.ends[asked])
+        scores = analyzer.confirm(batch.texts, documents, *bounds, entities).peers
         known = np.flatnonzero(~np.isnan(scores))
-        table = pa.table(
-            {
-                "row": batch.rows[places[0][known]],
-                "class": pa.array(entities, pa.string()).take(pa.array(known)),
-                "candidates": np.ones(len(known), np.int64),
-                "confirmed": (scores[known] >= CONFIRMED_SCORE).astype(np.int64),
-            }
-        )
-        grouped = table.group_by(["row", "class"], use_threads=False).aggregate(
-            [("candidates", "sum"), ("confirmed", "sum")]
-        )
-        return grouped.rename_columns(OPINIONS.names).cast(OPINIONS)
+        columns = [
+            batch.rows[documents[known]],
+            pa.array(entities, pa.string()).take(pa.array(known)),
+            np.ones(len(known), np.int64),
+            (scores[known] >= CONFIRMED_SCORE).astype(np.int64),
+        ]
+        return group(_OPINIONS, pa.table(columns, schema=OPINIONS))
 
 
 NO_ANALYZER = "no_analyzer"
 JUDGE = "presidio"
 DOCUMENTS, HITS, CONFIRMED = "analyzer_documents", "analyzer_hits", "confirmed"
-"""Stats: documents that hold an entity, its hits per million tokens, candidates that were confirmed."""
+"""Stats: documents that hold an entity, its hits per million tokens, confirmed candidates."""
 _SALT = 2
 _GUESSES = (0.1, 0.5, 0.8, 0.9)
-"""Share of documents expected to hold something, by the class of how many names they may hold."""
+"""Expected share of documents with personal data, by class of possible names."""
 _WITH_FINDING = 0.97
 _UNITS = {DOCUMENTS: "ratio", HITS: "hits per million tokens", CONFIRMED: "ratio"}
 
 
 def personal_data(context: LinkContext) -> LinkStep:
-    """Gather the findings, draw the sample, have it analyzed, and estimate."""
+    """Collect the findings, draw the sample, have it analyzed, and estimate."""
     analyzer, settings = context.content.analyzer, context.config.pii
     findings = findings_table(context)
     question = Question(
@@ -197,7 +183,8 @@ def personal_data(context: LinkContext) -> LinkStep:
         half_width=settings.half_width,
         most=settings.most_judged,
         languages=() if analyzer is None or isinstance(analyzer, Unavailable) else (analyzer.language,),
-        guesses=_guesses(),
+        guesses=dict(enumerate(_GUESSES))
+        | dict.fromkeys(range(NAME_CLASSES, NAME_CLASSES * (len(Tier) + 1)), _WITH_FINDING),
         salt=_SALT,
     )
     if analyzer is None or isinstance(analyzer, Unavailable):
@@ -228,10 +215,3 @@ def personal_data(context: LinkContext) -> LinkStep:
     judged = judged_findings(JUDGE, marks, TABLES["findings"].schema)
     found.tables = {"findings": pa.concat_tables([findings, judged]), "judged": pa.concat_tables(tables)}
     return found
-
-
-def _guesses() -> dict[int, float]:
-    """Return the share of documents expected to hold an entity, by level."""
-    guesses = dict(enumerate(_GUESSES))
-    guesses |= dict.fromkeys(range(NAME_CLASSES, NAME_CLASSES * (len(Tier) + 1)), _WITH_FINDING)
-    return guesses

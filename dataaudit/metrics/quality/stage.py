@@ -1,10 +1,8 @@
 """``filter_reject_rate``: how many documents each published quality rule would reject.
 
-The published quality rules: names, thresholds, sources, and how counts decide.
-
 A rule compares a count, or a ratio of two counts, with bounds that are exact fractions; whole numbers are
 cross-multiplied, so nothing is rounded at a threshold. A ratio with a denominator of 0 rejects nothing.
-``dataaudit explain quality-rules`` defines every count.
+``dataaudit explain quality-rules`` defines every count and says in words what each rule rejects.
 """
 
 from __future__ import annotations
@@ -29,14 +27,6 @@ from dataaudit.scan.stages.base import Context, StageDefaults
 from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
-_GOPHER = "Rae et al. 2021, arXiv 2112.11446, appendix A.1.1, quality filtering"
-_TABLE = "Rae et al. 2021, arXiv 2112.11446, appendix A.1.1, table A1"
-_C4 = "Raffel et al. 2020, arXiv 1910.10683, section 2.2"
-_C4_CODE = f"{_C4}; threshold of its code (c4_utils.py of tensorflow_datasets)"
-_FINEWEB = "Penedo et al. 2024, arXiv 2406.17557, section 3.6"
-_FINEWEB_CODE = "FineWebQualityFilter of datatrove, with which FineWeb was made; not in the paper"
-_OLMO = "OLMo 2, arXiv 2501.00656, section on training stability (repeated n-grams); InstanceFilterConfig of OLMo-core"
-
 SHORT_LINE_CHARS = 30
 """FineWeb: a line of at most so many characters is short."""
 MOST_PERIOD = 13
@@ -60,205 +50,56 @@ class Rule:
     high: Fraction | None = None
     """Rejects above it."""
     at_bound: bool = False
-    """Whether a value at the bound is rejected too."""
+    """Whether a value at the bound is rejected, too."""
     kept_lines: bool = False
     """Whether the rule drops lines (of C4): it rejects when that leaves too few sentences, and there were enough."""
-    about: str
-    """What is rejected, in words."""
-    source: str
-    """Paper and section."""
 
 
-def _ratio(name: str, part: str, whole: str, high: str, about: str, source: str, *, at_bound: bool = False) -> Rule:
-    return Rule(
-        name=name, parts=(part,), whole=whole, high=Fraction(high), at_bound=at_bound, about=about, source=source
-    )
-
-
-def _line_rule(
-    name: str, part: str, about: str, source: str, *, low: Fraction | None = None, high: Fraction | None = None
-) -> Rule:
-    return Rule(name=f"c4.{name}", parts=(part,), kept_lines=True, low=low, high=high, about=about, source=source)
+def _rule(name: str, *parts: str, low: str | None = None, high: str | None = None, **more: Any) -> Rule:
+    lower, upper = (None if bound is None else Fraction(bound) for bound in (low, high))
+    return Rule(name=name, parts=parts, low=lower, high=upper, **more)
 
 
 _TOP = {2: "0.20", 3: "0.18", 4: "0.16"}
 _REPEATED = {5: "0.15", 6: "0.14", 7: "0.13", 8: "0.12", 9: "0.11", 10: "0.10"}
 
 RULES: tuple[Rule, ...] = (
-    Rule(
-        name="gopher_quality.word_count",
-        parts=("plain_words",),
-        low=Fraction(50),
-        high=Fraction(100_000),
-        about="fewer than 50 or more than 100,000 words, marks not counted",
-        source=_GOPHER,
-    ),
-    Rule(
-        name="gopher_quality.mean_word_length",
-        parts=("plain_chars",),
-        whole="plain_words",
-        low=Fraction(3),
-        high=Fraction(10),
-        about="mean length of a word below 3 or above 10 characters",
-        source=_GOPHER,
-    ),
-    Rule(
-        name="gopher_quality.symbol_ratio",
-        parts=("hashes", "ellipses"),
-        whole="words",
-        high=Fraction("0.1"),
-        about="more than 0.1 hash signs, or more than 0.1 ellipses, a word",
-        source=_GOPHER,
-    ),
-    _ratio(
-        "gopher_quality.bullet_lines",
-        "bullet_lines",
-        "lines",
-        "0.9",
-        "more than 90 % of lines begin with a bullet",
-        _GOPHER,
-    ),
-    _ratio(
-        "gopher_quality.ellipsis_lines",
-        "ellipsis_lines",
-        "lines",
-        "0.3",
-        "more than 30 % of lines end with an ellipsis",
-        _GOPHER,
-    ),
-    Rule(
-        name="gopher_quality.alphabetic_words",
-        parts=("letter_words",),
-        whole="words",
-        low=Fraction("0.8"),
-        about="fewer than 80 % of words have a letter",
-        source=_GOPHER,
-    ),
-    Rule(
-        name="gopher_quality.stop_words",
-        parts=("stop_words",),
-        low=Fraction(2),
-        about="fewer than two of the, be, to, of, and, that, have, with",
-        source=_GOPHER,
-    ),
-    _ratio(
-        "gopher_repetition.duplicate_lines",
-        "duplicate_lines",
-        "content_lines",
-        "0.30",
-        "more than 30 % of lines are a repetition",
-        _TABLE,
-    ),
-    _ratio(
-        "gopher_repetition.duplicate_paragraphs",
-        "duplicate_paragraphs",
-        "paragraphs",
-        "0.30",
-        "more than 30 % of paragraphs are a repetition",
-        _TABLE,
-    ),
-    _ratio(
-        "gopher_repetition.duplicate_line_chars",
-        "duplicate_line_chars",
-        "chars",
-        "0.20",
-        "more than 20 % of characters are in repeated lines",
-        _TABLE,
-    ),
-    _ratio(
-        "gopher_repetition.duplicate_paragraph_chars",
-        "duplicate_paragraph_chars",
-        "chars",
-        "0.20",
-        "more than 20 % of characters are in repeated paragraphs",
-        _TABLE,
-    ),
+    # Rae et al. 2021, arXiv 2112.11446, appendix A.1.1, quality filtering
+    _rule("gopher_quality.word_count", "plain_words", low="50", high="100000"),
+    _rule("gopher_quality.mean_word_length", "plain_chars", whole="plain_words", low="3", high="10"),
+    _rule("gopher_quality.symbol_ratio", "hashes", "ellipses", whole="words", high="0.1"),
+    _rule("gopher_quality.bullet_lines", "bullet_lines", whole="lines", high="0.9"),
+    _rule("gopher_quality.ellipsis_lines", "ellipsis_lines", whole="lines", high="0.3"),
+    _rule("gopher_quality.alphabetic_words", "letter_words", whole="words", low="0.8"),
+    _rule("gopher_quality.stop_words", "stop_words", low="2"),
+    # the same appendix, table A1
+    _rule("gopher_repetition.duplicate_lines", "duplicate_lines", whole="content_lines", high="0.30"),
+    _rule("gopher_repetition.duplicate_paragraphs", "duplicate_paragraphs", whole="paragraphs", high="0.30"),
+    _rule("gopher_repetition.duplicate_line_chars", "duplicate_line_chars", whole="chars", high="0.20"),
+    _rule("gopher_repetition.duplicate_paragraph_chars", "duplicate_paragraph_chars", whole="chars", high="0.20"),
     *(
-        _ratio(
-            f"gopher_repetition.top_{size}_gram_chars",
-            f"top_{size}_gram_chars",
-            "chars",
-            limit,
-            f"more than {Fraction(limit) * 100} % of characters are in the most frequent {size}-gram",
-            _TABLE,
-        )
-        for size, limit in _TOP.items()
+        _rule(f"gopher_repetition.{name}", name, whole="chars", high=limit)
+        for kind, limits in (("top", _TOP), ("duplicate", _REPEATED))
+        for name, limit in ((f"{kind}_{size}_gram_chars", limit) for size, limit in limits.items())
     ),
-    *(
-        _ratio(
-            f"gopher_repetition.duplicate_{size}_gram_chars",
-            f"duplicate_{size}_gram_chars",
-            "chars",
-            limit,
-            f"more than {Fraction(limit) * 100} % of characters are in repeated {size}-grams",
-            _TABLE,
-        )
-        for size, limit in _REPEATED.items()
-    ),
-    Rule(name="c4.lorem_ipsum", parts=("lorem_ipsum",), high=Fraction(0), about="holds 'lorem ipsum'", source=_C4),
-    Rule(name="c4.curly_bracket", parts=("curly_brackets",), high=Fraction(0), about="holds '{'", source=_C4),
-    Rule(
-        name="c4.sentences",
-        parts=("sentences_left",),
-        low=Fraction(3),
-        about="fewer than 3 sentences are left in the lines that all rules on lines keep",
-        source=_C4_CODE,
-    ),
-    _line_rule(
-        "terminal_punctuation", "sentences_terminal", "lines that end with no mark leave fewer than 3 sentences", _C4
-    ),
-    _line_rule(
-        "words_per_line",
-        "sentences_long_enough",
-        "lines of fewer than 5 words leave fewer than 3 sentences",
-        _C4_CODE,
-        low=Fraction(5),
-    ),
-    _line_rule(
-        "long_words",
-        "sentences_short_words",
-        "lines with a word of more than 1,000 characters leave fewer than 3 sentences",
-        "c4_utils.py of tensorflow_datasets; not in the paper",
-        high=Fraction(1000),
-    ),
-    _line_rule("javascript", "sentences_no_javascript", "lines with 'javascript' leave fewer than 3 sentences", _C4),
-    _line_rule("policy", "sentences_no_policy", "lines on policies and cookies leave fewer than 3 sentences", _C4_CODE),
-    Rule(
-        name="fineweb.line_punctuation",
-        parts=("terminal_lines",),
-        whole="content_lines",
-        low=Fraction("0.12"),
-        at_bound=True,
-        about="at most 12 % of lines end with a terminal mark",
-        source=_FINEWEB,
-    ),
-    _ratio(
-        "fineweb.duplicate_line_chars",
-        "duplicate_line_chars",
-        "text_chars",
-        "0.1",
-        "at least 10 % of characters are in repeated lines",
-        _FINEWEB,
-        at_bound=True,
-    ),
-    _ratio(
-        "fineweb.short_lines",
-        "short_lines",
-        "content_lines",
-        "0.67",
-        "at least 67 % of lines are short",
-        _FINEWEB,
-        at_bound=True,
-    ),
-    _ratio("fineweb.new_lines", "breaks", "words", "0.3", "more than 0.3 line breaks a word", _FINEWEB_CODE),
-    Rule(
-        name="repeated_ngrams.periodic_run",
-        parts=("periodic_run",),
-        high=Fraction(32),
-        at_bound=True,
-        about="1 to 13 tokens that are repeated at least 32 times in a row",
-        source=_OLMO,
-    ),
+    # Raffel et al. 2020, arXiv 1910.10683, section 2.2; numbers of words and sentences as in its code, c4_utils.py of
+    # tensorflow_datasets, which has the rule on long words alone
+    _rule("c4.lorem_ipsum", "lorem_ipsum", high="0"),
+    _rule("c4.curly_bracket", "curly_brackets", high="0"),
+    _rule("c4.sentences", "sentences_left", low="3"),
+    _rule("c4.terminal_punctuation", "sentences_terminal", kept_lines=True),
+    _rule("c4.words_per_line", "sentences_long_enough", low="5", kept_lines=True),
+    _rule("c4.long_words", "sentences_short_words", high="1000", kept_lines=True),
+    _rule("c4.javascript", "sentences_no_javascript", kept_lines=True),
+    _rule("c4.policy", "sentences_no_policy", kept_lines=True),
+    # Penedo et al. 2024, arXiv 2406.17557, section 3.6
+    _rule("fineweb.line_punctuation", "terminal_lines", whole="content_lines", low="0.12", at_bound=True),
+    _rule("fineweb.duplicate_line_chars", "duplicate_line_chars", whole="text_chars", high="0.1", at_bound=True),
+    _rule("fineweb.short_lines", "short_lines", whole="content_lines", high="0.67", at_bound=True),
+    # FineWebQualityFilter of datatrove, with which FineWeb was made; not in the paper
+    _rule("fineweb.new_lines", "breaks", whole="words", high="0.3"),
+    # OLMo 2, arXiv 2501.00656, section on training stability; InstanceFilterConfig of OLMo-core
+    _rule("repeated_ngrams.periodic_run", "periodic_run", high="32", at_bound=True),
 )
 """Every rule, sets together."""
 
@@ -285,7 +126,7 @@ def bounds_of(rule: Rule, overrides: Bounds) -> tuple[Fraction | None, Fraction 
 
 
 def whole_bound(name: str, overrides: Bounds) -> int:
-    """Return the one bound of a rule that counts whole things."""
+    """Return the only bound of a rule on whole numbers."""
     bound = next(value for value in bounds_of(BY_NAME[name], overrides) if value is not None)
     return bound.numerator
 
@@ -314,7 +155,7 @@ _SHAPES = {
 _ANY = ""
 """Key of the documents that any rule of any set rejects."""
 _COUNTED = ("c4.words_per_line", "c4.long_words", "c4.sentences", "repeated_ngrams.periodic_run")
-"""Rules whose bound is a whole number, and only one of the two."""
+"""Rules with a single bound, which is a whole number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +167,7 @@ class Filters(StageDefaults):
     """
 
     sets: tuple[str, ...] = SETS
-    """Rule sets that are looked at."""
+    """Rule sets that are evaluated."""
     thresholds: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
     """Bounds by rule that replace the published ones: [low, high], null for none."""
 
@@ -375,17 +216,15 @@ class Filters(StageDefaults):
         )
         counts = {name: rows[:, index] for index, name in enumerate(COUNTS)}
         counts["text_chars"] = counts["chars"] - counts["break_chars"]
-        found: dict[str, np.ndarray] = {}
+        masks: dict[str, np.ndarray] = {}
         for rule in rules:
-            if rule.name.startswith("repeated_ngrams"):
-                found[rule.name] = self._runs(batch)
-            else:
-                found[rule.name] = rejected(rule, counts, overrides)
+            is_run = rule.name.startswith("repeated_ngrams")
+            masks[rule.name] = self._runs(batch) if is_run else rejected(rule, counts, overrides)
         for chosen in sorted(self.sets):
-            members = [found[rule.name] for rule in rules if rule.name.startswith(f"{chosen}.")]
-            found[chosen] = np.logical_or.reduce(members)
-        found[_ANY] = np.logical_or.reduce([found[chosen] for chosen in self.sets])
-        return found
+            members = [masks[rule.name] for rule in rules if rule.name.startswith(f"{chosen}.")]
+            masks[chosen] = np.logical_or.reduce(members)
+        masks[_ANY] = np.logical_or.reduce([masks[chosen] for chosen in self.sets])
+        return masks
 
     def _runs(self, batch: DocBatch) -> np.ndarray:
         times = whole_bound("repeated_ngrams.periodic_run", self.thresholds)
@@ -397,13 +236,13 @@ class Filters(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Judge one batch."""
-        found, names = self.rejections(batch), batch.source_names
+        """Count the rejected documents of a batch."""
+        masks, names = self.rejections(batch), batch.source_names
         codes, size = batch.source_codes, len(names)
         table = {
-            "source": [source for _ in found for source in names],
-            "rule": [rule for rule in found for _ in names],
-            "documents": np.concatenate([np.bincount(codes[mask], minlength=size) for mask in found.values()]),
+            "source": [source for _ in masks for source in names],
+            "rule": [rule for rule in masks for _ in names],
+            "documents": np.concatenate([np.bincount(codes[mask], minlength=size) for mask in masks.values()]),
         }
         documents = np.bincount(codes, minlength=size)
         totals = {"source": list(names), "documents": documents}

@@ -1,12 +1,12 @@
 """Repeated spans: every span of 50 words that enough documents hold, and the hotspots that such spans make up.
 
-1. :mod:`fingerprints`: of the winnowed n-grams of all documents, those that enough documents have.
-2. :mod:`link`: their documents are read again; every window of 50 words that has one is hashed.
-3. :mod:`windows`: of these, those that enough documents hold, each with the first place where it stands.
-4. :mod:`runs`: windows of one part become runs: so many windows from here on are those from there on.
-5. :mod:`hosts`, :mod:`paths`, :mod:`matching`, :mod:`choice`, :mod:`find`: runs become hotspots.
-6. :mod:`covered`: what they cover is read once more, and its tokens are counted.
+1. :mod:`.stage` emits the winnowed fingerprints of all documents.
+2. :mod:`.windows`: the frequent fingerprints; a second reading hashes the windows that selected them; the frequent
+   windows, each with its first occurrence.
+3. :mod:`.runs`: consecutive windows of a document that are consecutive at their first occurrences become runs.
+4. :mod:`.hotspots`, :mod:`.matching`: runs become hotspots.
+5. :mod:`.link` calls all of these; a third reading counts the tokens that hotspots cover.
 
-A *window* is 50 consecutive words. A document is named by one number: the place
-(:func:`dataaudit.manifest.locate.places_of`) of its file and row.
+A *window* is 50 consecutive words. A document is a number, the place (:func:`dataaudit.manifest.locate.places_of`) of
+its file and row.
 """

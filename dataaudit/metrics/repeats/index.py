@@ -1,4 +1,4 @@
-"""The index of all fingerprints of a corpus, kept beside its manifest: which documents hold a part of some text?
+"""Text look-up: an index of all fingerprints of a corpus beside its manifest finds the documents that share some text.
 
 A folder of Parquet files, ``000.parquet`` on: ``fingerprint`` uint64, ``shard`` int32, ``row`` int64 and ``word``
 uint32 (where the 13 words begin), each file sorted by ``fingerprint`` and holding a range of them, in row groups that a
@@ -8,7 +8,7 @@ reader passes over by their least and largest fingerprint. ``index.json`` has th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,14 +33,13 @@ FOLDER = "repeat_index"
 INDEX_ROWS = pa.schema(
     [("key", pa.binary(KEY_BYTES)), ("row", pa.int64()), ("shard", pa.int32()), ("word", pa.uint32())]
 )
-"""Keyed rows of the index."""
 COLUMNS = pa.schema([("fingerprint", pa.uint64()), ("shard", pa.int32()), ("row", pa.int64()), ("word", pa.uint32())])
-"""Of the files of the index."""
+"""Columns of the files of the index."""
 _POINTER = "index.json"
 _KIND = {"kind": "dataaudit repeat index", "version": 1}
 _ROW_GROUP = 1 << 16
 _FARTHEST = WINDOW - GRAM
-"""Words between the fingerprints of a shared span at most."""
+"""Most words between neighbouring fingerprints of a shared span."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,10 +60,7 @@ class Shared:
 
 
 def link_index(files: pa.Table, start: int, stop: int) -> Joined:
-    """Return all fingerprints with their shards, keyed ``index``, of :data:`INDEX_ROWS`.
-
-    The key is the fingerprint, high byte last as in the rows it is made of; memory is 64 bytes a row of the range.
-    """
+    """Return all fingerprints with their shards, keyed rows ``index``; memory is 64 bytes a row of the range."""
     read = read_placed(files, FINGERPRINT_ROWS, start, stop)
     word = pc.add(read.table["position"], pc.cast(read.table["offset"], pa.uint32()))
     columns = [read.table["key"], pa.array(read.rows), pa.array(read.shards), word]
@@ -80,12 +76,11 @@ def write_index(folder: Path, paths: Sequence[Path]) -> None:
             continue
         matrices = [key_matrix(chunk) for chunk in table["key"].chunks]
         values = np.concatenate([np.zeros((0, KEY_BYTES), np.uint8), *matrices]).view("<u8").reshape(-1)
-        columns = (pa.array(values.byteswap()), table["shard"], table["row"], table["word"])
-        named = pa.table(list(columns), schema=COLUMNS)
+        columns = pa.table([values.byteswap(), table["shard"], table["row"], table["word"]], schema=COLUMNS)
         order = [(name, "ascending") for name in COLUMNS.names]
         names.append(f"{len(names):03d}.parquet")
         with (folder / names[-1]).open("wb") as handle:
-            pq.write_table(named.sort_by(order), handle, compression="zstd", row_group_size=_ROW_GROUP)
+            pq.write_table(columns.sort_by(order), handle, compression="zstd", row_group_size=_ROW_GROUP)
             sync_file(handle)
     write_synced(folder / _POINTER, orjson.dumps(_KIND | {"files": names}, option=orjson.OPT_INDENT_2))
 
@@ -108,7 +103,7 @@ class RepeatIndex:
                 loaded.hold_bytes(f"{FOLDER}/{_POINTER}", file)
                 head = orjson.loads(file.read())
             known = {name: head.get(name) for name in _KIND} == _KIND
-            self._files = [_opened(loaded, name) for name in head["files"]] if known else []
+            self._files = [_open_file(loaded, name) for name in head["files"]] if known else []
         except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException):
             known = False
         if not known:
@@ -126,24 +121,23 @@ class RepeatIndex:
         values = np.frombuffer(text.encode(), dtype=np.uint8)
         words = split_words(values, np.array([0, len(values)], dtype=np.int64))
         own = winnow(words.hashes, words.offsets)
-        places = own.positions.astype(np.int64) + own.offsets
-        order = np.argsort(_stored(own.values), kind="stable")
-        wanted, places = _stored(own.values)[order], places[order]
-        pieces = [file.rows(wanted) for file in self._files]
-        found = pa.concat_tables([COLUMNS.empty_table(), *pieces])
-        return _joined(found, wanted, places)
+        stored: np.ndarray = own.values.byteswap()  # low byte first, because a selected one's high bits are not even
+        order = np.argsort(stored, kind="stable")
+        wanted, positions = stored[order], (own.positions.astype(np.int64) + own.offsets)[order]
+        rows = pa.concat_tables([COLUMNS.empty_table(), *(file.rows(wanted) for file in self._files)])
+        return _spans(rows, wanted, positions)
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of the index, and the least and the largest fingerprint of each of its row groups."""
+    """A file of the index, with the least and the largest fingerprint of each row group."""
 
     file: pq.ParquetFile
     low: np.ndarray
     high: np.ndarray
 
     def rows(self, wanted: np.ndarray) -> pa.Table:
-        """Return the rows that have one of some ascending fingerprints."""
+        """Return the rows with a fingerprint of some, which ascend."""
         first, last = np.searchsorted(wanted, self.low), np.searchsorted(wanted, self.high, side="right")
         groups = np.flatnonzero(first < last).tolist()
         if not groups:
@@ -152,56 +146,41 @@ class _File:
         return table.filter(pc.is_in(table["fingerprint"], value_set=pa.array(wanted)))
 
 
-def _opened(manifest: Manifest, name: str) -> _File:
+def _open_file(manifest: Manifest, name: str) -> _File:
     handle = open_file(manifest.folder / FOLDER / name)
     manifest.hold_bytes(f"{FOLDER}/{name}", handle)
     file = pq.ParquetFile(handle)
     groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-    limits = [group.column(0).statistics for group in groups]
     assert all(group.num_rows for group in groups)
-    return _File(
-        file, *(np.array([getattr(limit, name) for limit in limits], dtype=np.uint64) for name in ("min", "max"))
+    low, high = (
+        np.array([getattr(group.column(0).statistics, bound) for group in groups], dtype=np.uint64)
+        for bound in ("min", "max")
     )
+    return _File(file, low, high)
 
 
-def _stored(values: np.ndarray) -> np.ndarray:
-    """Return fingerprints as they are stored: their low byte first, because a selected one's high bits are not even."""
-    swapped: np.ndarray = values.byteswap()
-    return swapped
-
-
-def _joined(found: pa.Table, wanted: np.ndarray, places: np.ndarray) -> list[Shared]:
-    """Join matches of one document that stand at one distance to those of the text, and follow each other there."""
-    values = found["fingerprint"].to_numpy()
+def _spans(rows: pa.Table, wanted: np.ndarray, positions: np.ndarray) -> list[Shared]:
+    """Join the matches of a document that are at one distance to those of the text, and follow each other."""
+    values = rows["fingerprint"].to_numpy()
     low, high = np.searchsorted(wanted, values), np.searchsorted(wanted, values, side="right")
-    row = np.repeat(np.arange(len(values)), high - low)
-    index = np.arange(len(row)) + np.repeat(low - np.concatenate([[0], np.cumsum(high - low)])[:-1], high - low)
-    place = places[index]
-    shard, record = found["shard"].to_numpy()[row].astype(np.int64), found["row"].to_numpy()[row]
-    shift = found["word"].to_numpy()[row].astype(np.int64) - place
-    order = np.lexsort((place, shift, record, shard))
+    match = np.repeat(np.arange(len(values)), high - low)
+    index = np.arange(len(match)) + np.repeat(low - np.concatenate([[0], np.cumsum(high - low)])[:-1], high - low)
+    position = positions[index]
+    shard, row = rows["shard"].to_numpy()[match].astype(np.int64), rows["row"].to_numpy()[match]
+    shift = rows["word"].to_numpy()[match].astype(np.int64) - position
+    order = np.lexsort((position, shift, row, shard))
     shared: list[Shared] = []
-    for value in order.tolist():
+    for own_shard, own_row, distance, start in zip(
+        *(column[order].tolist() for column in (shard, row, shift, position)), strict=True
+    ):
         last = shared[-1] if shared else None
-        start = int(place[value])
-        where = (int(shard[value]), int(record[value]), start + int(shift[value]))
-        joins = (
+        if (
             last is not None
-            and (last.shard, last.row) == where[:2]
-            and where[2] - last.document_start == start - last.start
+            and (last.shard, last.row, last.document_start - last.start) == (own_shard, own_row, distance)
             and start <= last.stop + _FARTHEST
-        )
-        first = last if joins and last is not None else None
-        begin = first.start if first else start
-        span = Shared(
-            shard=where[0],
-            row=where[1],
-            start=begin,
-            stop=start + GRAM,
-            document_start=first.document_start if first else where[2],
-        )
-        if first:
-            shared[-1] = span
+        ):
+            shared[-1] = replace(last, stop=start + GRAM)
         else:
+            span = Shared(shard=own_shard, row=own_row, start=start, stop=start + GRAM, document_start=start + distance)
             shared.append(span)
     return sorted(shared, key=lambda item: (item.shard, item.row, item.start, item.document_start))

@@ -1,12 +1,8 @@
-"""The family of repeated spans: what many training documents hold, found, counted and measured.
+"""The link step of repeated spans: finds, counts and measures the spans that many training documents hold.
 
-Two joins of hashes (fingerprints, windows), each followed by one that brings what was found home to its file, with a
-second read of the documents between them; rounds of matching over runs, without texts; and a third read of the
-documents that hold repeated spans, to count their tokens. See ``dataaudit explain repeated-spans``.
-
-What hotspots cover, in bytes and tokens: one more look at the documents that hold repeated spans.
-
-From what was seen of repeated spans, part by part, to the manifest's tables and the stage's partials.
+Two joins of hashes (fingerprints, windows), each followed by a join that regroups the rows by file, with a second
+reading of the documents between them; rounds of matching over runs, without texts; and a third reading of the documents
+that hold repeated spans (:class:`RepeatedSpans`), which counts their tokens. See ``dataaudit explain repeated-spans``.
 """
 
 from __future__ import annotations
@@ -24,22 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.files import write_whole
-from dataaudit.manifest.locate import rows_of
+from dataaudit.manifest.locate import is_new, rows_of
 from dataaudit.manifest.metric import Scope, count
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.repeats.find import (
+from dataaudit.metrics.repeats.hotspots import Round, find_hotspots, first_windows
+from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, link_index, write_index
+from dataaudit.metrics.repeats.matching import (
     MEMBERS,
     REACH,
     SavedSearch,
     Search,
     add_reaches,
-    find_hotspots,
-    first_windows,
     link_members,
     link_reaches,
 )
-from dataaudit.metrics.repeats.hosts import Round
-from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, link_index, write_index
 from dataaudit.metrics.repeats.runs import (
     COVERAGE,
     HISTOGRAM,
@@ -67,36 +61,31 @@ from dataaudit.scan.corpus.texts import text_buffers
 from dataaudit.scan.kernels.winnow import sequence_hashes
 from dataaudit.scan.link.joins import Join, JoinedParts, JoinFunction, KeyedFile, KeyedFiles, Numbered
 from dataaudit.scan.link.step import Encode, LinkContext, LinkResult, LinkStep, SecondPassRequest, SecondPassResult
+from dataaudit.scan.stages.partial import TableShape, group
 
 ANY = -1
-"""In place of a hotspot: whatever lies in repeated spans, in hotspots and in their variants."""
+"""In place of a hotspot: all repeated spans, hotspots and their variants."""
 SPANS = pa.schema([("row", pa.int64()), ("hotspot", pa.int64()), ("start", pa.int64()), ("stop", pa.int64())])
 """Words [start, stop) of a document that are an occurrence of a hotspot, or, merged, in repeated spans."""
 PLACES = pa.schema([("hotspot", pa.int64()), ("row", pa.int64()), ("start", pa.int64()), ("end", pa.int64())])
 """Occurrences of hotspots, in bytes."""
-TOTALS = pa.schema(
-    [
-        ("hotspot", pa.int64()),
-        ("source", pa.string()),
-        ("documents", pa.int64()),
-        ("occurrences", pa.int64()),
-        ("tokens", pa.int64()),
-    ]
-)
-"""By hotspot (or ANY) and source: documents, occurrences, and tokens of the words covered, each word once."""
+_SUMS = ("documents", "occurrences", "tokens")
+_TOTALS = TableShape(keys={"hotspot": pa.int64(), "source": pa.string()}, sums=_SUMS)
+TOTALS = _TOTALS.schema()
+"""Documents, occurrences and covered tokens by hotspot (or ANY) and source; each word counts once."""
 HASHES = pa.schema([("hotspot", pa.int64()), ("hash", pa.uint64())])
 """Hash of the words of each hotspot."""
 
 
 def spans_of(members: pa.Table, covered: pa.Table) -> pa.Table:
-    """Return what is wanted: ``document``, ``hotspot``, ``start``, ``stop``."""
+    """Return occurrences and repeated spans: ``document``, ``hotspot``, ``start``, ``stop``."""
     tables = [members, covered.append_column("hotspot", pa.array(np.full(covered.num_rows, ANY)))]
     return pa.concat_tables([table.select(["document", "hotspot", "start", "stop"]) for table in tables])
 
 
 @dataclass(frozen=True, slots=True)
 class RepeatedSpans:
-    """Counts the tokens that hotspots cover, and says where these are in bytes."""
+    """SecondPassTask: counts the tokens of repeated spans, and finds the bytes where hotspots occur."""
 
     tokenizer: str
     """Digest of what decides tokens; it only keeps the results of different tokenizers apart."""
@@ -111,67 +100,47 @@ class RepeatedSpans:
         columns = [wanted[name].to_numpy() for name in SPANS.names]
         order = np.lexsort((columns[2], columns[1], columns[0]))
         row, hotspot, start, stop = (column[order] for column in columns)
-        place = np.searchsorted(batch.rows, row)
-        first, last = batch.get(WORDS).offsets[place] + start, batch.get(WORDS).offsets[place] + stop - 1
-        places = (hotspot, row, batch.get(WORDS).starts[first], batch.get(WORDS).ends[last])
+        words, document = batch.get(WORDS), np.searchsorted(batch.rows, row)
+        first, last = words.offsets[document] + start, words.offsets[document] + stop - 1
         real = hotspot != ANY
-        table = pa.table({name: column[real] for name, column in zip(PLACES.names, places, strict=True)})
+        columns = [column[real] for column in (hotspot, row, words.starts[first], words.ends[last])]
         return {
-            "places": table.cast(PLACES),
-            "totals": self._totals(batch, place, hotspot, start, stop, encode),
-            "hashes": _hashes(batch.get(WORDS).hashes, hotspot, first, last + 1),
+            "places": pa.table(columns, schema=PLACES),
+            "totals": _totals(batch, document, hotspot, start, stop, encode),
+            "hashes": _hashes(words.hashes, hotspot, first, last + 1),
         }
 
-    def _totals(
-        self,
-        batch: DocBatch,
-        place: np.ndarray,
-        hotspot: np.ndarray,
-        start: np.ndarray,
-        stop: np.ndarray,
-        encode: Encode,
-    ) -> pa.Table:
-        """Merge what overlaps within a document, count its tokens, and add up by hotspot and source."""
-        holders, holder = _distinct(place, hotspot)
-        joined = merged(holder, start, stop)
-        holder_of = joined["document"].to_numpy()
-        (base, values), words = text_buffers(batch.texts), batch.get(WORDS)
-        document = holders[holder_of, 0]
-        first = words.offsets[document] + joined["start"].to_numpy()
-        last = words.offsets[document] + joined["stop"].to_numpy() - 1
-        begin, end = base[document] + words.starts[first], base[document] + words.ends[last]
-        tokens = _tokens_between(values, begin, end, encode)
-        table = pa.table(
-            {
-                "hotspot": holders[:, 1],
-                "source": batch.sources().cast(pa.string()).take(pa.array(holders[:, 0])),
-                "documents": np.ones(len(holders), dtype=np.int64),
-                "occurrences": np.bincount(holder, minlength=len(holders)).astype(np.int64),
-                "tokens": np.bincount(holder_of, tokens, minlength=len(holders)).astype(np.int64),
-            }
-        )
-        return add_totals([table])
+
+def _totals(
+    batch: DocBatch, document: np.ndarray, hotspot: np.ndarray, start: np.ndarray, stop: np.ndarray, encode: Encode
+) -> pa.Table:
+    """Merge overlapping spans of a document, count their tokens, and add up by hotspot and source."""
+    new = is_new(document, hotspot)
+    pair, size = np.cumsum(new) - 1, int(new.sum())  # a pair is a document and a hotspot
+    joined = merged(pair, start, stop)
+    pair_of = joined["document"].to_numpy()
+    (base, values), words = text_buffers(batch.texts), batch.get(WORDS)
+    own = document[new][pair_of]
+    first = words.offsets[own] + joined["start"].to_numpy()
+    last = words.offsets[own] + joined["stop"].to_numpy() - 1
+    tokens = _tokens_between(values, base[own] + words.starts[first], base[own] + words.ends[last], encode)
+    columns = [
+        hotspot[new],
+        batch.sources().cast(pa.string()).take(pa.array(document[new])),
+        np.ones(size, dtype=np.int64),
+        np.bincount(pair, minlength=size).astype(np.int64),
+        np.bincount(pair_of, tokens, minlength=size).astype(np.int64),
+    ]
+    return add_totals([pa.table(columns, schema=TOTALS)])
 
 
 def add_totals(tables: list[pa.Table]) -> pa.Table:
     """Add up totals of equal hotspot and source."""
-    table = pa.concat_tables([TOTALS.empty_table(), *(table.cast(TOTALS) for table in tables)])
-    sums = [(name, "sum") for name in TOTALS.names[2:]]
-    grouped = table.group_by(TOTALS.names[:2], use_threads=False).aggregate(sums)
-    return (
-        grouped.rename_columns(TOTALS.names).cast(TOTALS).sort_by([("hotspot", "ascending"), ("source", "ascending")])
-    )
-
-
-def _distinct(place: np.ndarray, hotspot: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct (document, hotspot), int64[h, 2], and of each row which it is; rows are sorted by both."""
-    new = np.ones(len(place), dtype=bool)
-    new[1:] = (place[1:] != place[:-1]) | (hotspot[1:] != hotspot[:-1])
-    return np.column_stack([place[new], hotspot[new]]), np.cumsum(new) - 1
+    return group(_TOTALS, pa.concat_tables([TOTALS.empty_table(), *tables]))
 
 
 def _tokens_between(values: np.ndarray, begin: np.ndarray, end: np.ndarray, encode: Encode) -> np.ndarray:
-    """int64[n] tokens of each ``values[begin:end]``; equal ones are counted once."""
+    """Return int64[n], the tokens of each ``values[begin:end]``; equal ones are counted once."""
     spans, which = np.unique(np.column_stack([begin, end]), axis=0, return_inverse=True)
     offsets = np.concatenate([[0], np.cumsum(spans[:, 1] - spans[:, 0])]).astype(np.int64)
     data = b"".join(values[low:high].tobytes() for low, high in spans.tolist())
@@ -181,7 +150,7 @@ def _tokens_between(values: np.ndarray, begin: np.ndarray, end: np.ndarray, enco
 
 
 def _hashes(words: np.ndarray, hotspot: np.ndarray, first: np.ndarray, stop: np.ndarray) -> pa.Table:
-    """Return the hash of each hotspot's words, from any one occurrence: they are the same."""
+    """Return the hash of each hotspot's words, from any occurrence: all have the same words."""
     numbers, at = np.unique(hotspot, return_index=True)
     at, numbers = at[numbers != ANY], numbers[numbers != ANY]
     return pa.table({"hotspot": numbers, "hash": sequence_hashes(words, first[at], stop[at])}).cast(HASHES)
@@ -192,27 +161,24 @@ _PLACES = pa.schema(
 )
 _SEEN = pa.schema([("shard", pa.int32()), *TOTALS])
 _LISTED = 10
-_SUMS = ("documents", "occurrences", "tokens")
 
 
 def hotspot_tables(
     covered: SecondPassResult, words: np.ndarray, variants: np.ndarray
 ) -> tuple[dict[str, pa.Table], np.ndarray]:
-    """Return ``hotspots`` and ``hotspot_members``, and the number of every hotspot."""
+    """Return the tables ``hotspots`` and ``hotspot_members``, and the number of every hotspot."""
     places, seen = covered.table("places", _PLACES), covered.table("totals", _SEEN)
     seen = seen.filter(pc.not_equal(seen["hotspot"], ANY))
     totals = {name: _sums(seen["hotspot"].to_numpy(), seen[name].to_numpy(), len(words)) for name in _SUMS}
     numbers = _numbers(places, totals)
     ranked = np.argsort(numbers)
-    found = covered.table("hashes", HASHES)
-    hashes = dict.fromkeys(range(len(words)), 0) | dict(
-        zip(found["hotspot"].to_pylist(), found["hash"].to_pylist(), strict=True)
-    )
+    hashed = covered.table("hashes", HASHES)
+    hashes = dict(zip(hashed["hotspot"].to_pylist(), hashed["hash"].to_pylist(), strict=True))
     affected = {f"{name}s": _affected(seen, name) for name in ("shard", "source")}
     rows = [
         {
             "hotspot": int(numbers[spot]),
-            "hash": f"{hashes[spot]:016x}",
+            "hash": f"{hashes.get(spot, 0):016x}",
             "words": int(words[spot]),
             **{name: int(values[spot]) for name, values in totals.items()},
             "variants": int(variants[spot]),
@@ -228,29 +194,13 @@ def hotspot_tables(
 
 
 def repeat_partials(covered: SecondPassResult, numbers: np.ndarray) -> dict[str, pa.Table]:
-    """Return what is added to the partials of the stage ``repeats``, by shard and source."""
+    """Return what is added to the partials of the stage, by shard and source."""
     seen = covered.table("totals", _SEEN)
     whole = pc.equal(seen["hotspot"], ANY)
     every, spots = seen.filter(whole), seen.filter(pc.invert(whole))
-    return {
-        "repeats": pa.table(
-            {
-                "shard": every["shard"],
-                "source": every["source"],
-                "repeated_documents": every["documents"],
-                "repeated_tokens": every["tokens"],
-            }
-        ),
-        "hotspots": pa.table(
-            {
-                "shard": spots["shard"],
-                "source": spots["source"],
-                "hotspot": pa.array(numbers[spots["hotspot"].to_numpy()]),
-                "documents": spots["documents"],
-                "occurrences": spots["occurrences"],
-            }
-        ),
-    }
+    spots = spots.set_column(1, "hotspot", pa.array(numbers[spots["hotspot"].to_numpy()])).drop_columns(["tokens"])
+    names = {"documents": "repeated_documents", "tokens": "repeated_tokens"}
+    return {"repeats": every.select(["shard", "source", *names]).rename_columns(names), "hotspots": spots}
 
 
 def _sums(spots: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
@@ -260,60 +210,38 @@ def _sums(spots: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
 
 
 def _numbers(places: pa.Table, totals: dict[str, np.ndarray]) -> np.ndarray:
-    """Return the number of every hotspot."""
+    """Return the number of every hotspot, from 1: by documents, then occurrences, most first, then first place."""
     columns = [places[name].to_numpy() for name in ("start", "row", "shard", "hotspot")]
     order = np.lexsort(columns)
     spots, first = np.unique(columns[3][order], return_index=True)
     assert len(spots) == len(totals["documents"]), "every hotspot occurs"
-    start, row, shard = (column[order][first] for column in columns[:3])
+    first_places = [column[order][first] for column in columns[:3]]
     numbers = np.empty(len(spots), dtype=np.int64)
-    numbers[np.lexsort((start, row, shard, -totals["occurrences"], -totals["documents"]))] = np.arange(
-        1, len(spots) + 1
-    )
+    ranked = np.lexsort((*first_places, -totals["occurrences"], -totals["documents"]))
+    numbers[ranked] = np.arange(1, len(spots) + 1)
     return numbers
 
 
 def _affected(seen: pa.Table, name: str) -> list[list[dict[str, object]]]:
     """Return, for every hotspot, the shards or sources with the most documents that hold it."""
-    sums = [("documents", "sum"), ("occurrences", "sum")]
-    grouped = seen.group_by(["hotspot", name], use_threads=False).aggregate(sums)
-    order = [
-        ("hotspot", "ascending"),
-        ("documents_sum", "descending"),
-        ("occurrences_sum", "descending"),
-        (name, "ascending"),
-    ]
-    ordered = grouped.sort_by(order)
+    keys = {"hotspot": pa.int64(), name: seen.schema.field(name).type}
+    counted = group(TableShape(keys=keys, sums=("documents", "occurrences")), seen)
+    most = [("documents", "descending"), ("occurrences", "descending")]
+    ordered = counted.sort_by([("hotspot", "ascending"), *most, (name, "ascending")])
     spots = ordered["hotspot"].to_numpy()
     listed = np.arange(len(spots)) - np.searchsorted(spots, spots) < _LISTED
-    found: list[list[dict[str, object]]] = []
+    lists: list[list[dict[str, object]]] = []
     for row in ordered.filter(listed).to_pylist():
-        while len(found) <= row["hotspot"]:
-            found.append([])
-        documents, occurrences = row["documents_sum"], row["occurrences_sum"]
-        found[-1].append({name: row[name], "documents": documents, "occurrences": occurrences})
-    return found
+        while len(lists) <= row["hotspot"]:
+            lists.append([])
+        del row["hotspot"]
+        lists[-1].append(row)
+    return lists
 
 
 _KIND = "link-repeats"
 _TOKENS_A_FINGERPRINT = 25
 _COUNTS = pa.schema([("rows", pa.int64())])
-
-
-@dataclass(frozen=True, slots=True)
-class _Homes:
-    """The files of a join by their number, see :mod:`dataaudit.metrics.repeats.runs`: where each is listed first."""
-
-    shards: np.ndarray
-    """int32[n]"""
-    first_rows: np.ndarray
-    """int64[n]"""
-    times: pa.Table
-    """Column ``times``, int64[n]: how often each is listed."""
-
-    def asked(self, files: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the columns ``shard`` and ``row`` of documents."""
-        return {"shard": self.shards[files], "row": rows + self.first_rows[files]}
 
 
 def repeated_spans(context: LinkContext) -> LinkStep:
@@ -331,46 +259,48 @@ def repeated_spans(context: LinkContext) -> LinkStep:
         emits={"frequent": FREQUENT_ROWS},
         identity=[stage.min_documents],
     )
-    ranges = _join(context, "ranges", link_ranges, frequent.files("frequent"), rows=_counted(frequent))
+    ranges = _join(context, "ranges", link_ranges, frequent.files("frequent"), rows=_num_rows(frequent))
     hashed = ranges.table("ranges", RANGES)
     if hashed.num_rows == 0:
         return _nothing(stage, stage.min_documents, folders)
-    asked = _homes(listed).asked(hashed["file"].to_numpy(), hashed["row"].to_numpy())
-    wanted = pa.table({**asked, "position": hashed["position"], "windows": hashed["windows"]})
+    files, rows = hashed["file"].to_numpy(), hashed["row"].to_numpy()
+    documents = _documents(listed, Numbered.of(listed).firsts, files, rows)
+    wanted = pa.table({**documents, "position": hashed["position"], "windows": hashed["windows"]})
     (windows,) = yield [SecondPassRequest(task=RepeatWindows(), wanted=wanted)]
     again = KeyedFiles.of(windows.files("windows"))
-    runs, rows = _runs(context, stage, again, int(pc.sum(hashed["windows"]).as_py()))
+    runs, num_rows = _runs(context, stage, again, int(pc.sum(hashed["windows"]).as_py()))
     floor = choose_floor(runs.table("histogram", HISTOGRAM), stage.min_documents, stage.max_memory_bytes)
     hosts = _join(
-        context, "hosts", partial(link_hosts, floor=floor), runs.files("runs"), rows=rows, identity=[floor]
+        context, "hosts", partial(link_hosts, floor=floor), runs.files("runs"), rows=num_rows, identity=[floor]
     ).table("hosts", RUNS)
-    homes, firsts = _homes(again), first_windows(hosts)
+    numbered, firsts = Numbered.of(again), first_windows(hosts)
+    times = pa.table({"times": pa.array(numbered.times, pa.int64())})
 
     def search(name: str, function: Any, round_: Round) -> JoinedParts:
-        saved = _save(context, Search(round_, firsts, homes.times))
+        saved = _save(context, Search(round_, firsts, times))
         chosen = partial(function, floor=floor, search=saved)
-        return _join(context, name, chosen, runs.files("runs"), rows=rows, identity=[floor, saved.sha256])
+        return _join(context, name, chosen, runs.files("runs"), rows=num_rows, identity=[floor, saved.sha256])
 
     def match(round_: Round) -> pa.Table:
         return add_reaches([search("reaches", link_reaches, round_).table("reaches", REACH)])
 
-    found = find_hotspots(hosts, floor, match)
-    occurring = search("members", link_members, found.final)
+    hotspots = find_hotspots(hosts, floor, match)
+    occurring = search("members", link_members, hotspots.final)
     spans = spans_of(occurring.table("members", MEMBERS), occurring.table("covered", COVERAGE))
     if spans.num_rows == 0:
         return _nothing(stage, floor, folders, runs)
     document = spans["document"].to_numpy()
-    asked = homes.asked(file_numbers(document), rows_of(document))
-    wanted = pa.table({**asked, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
+    documents = _documents(again, numbered.firsts, file_numbers(document), rows_of(document))
+    wanted = pa.table({**documents, **{name: spans[name] for name in ("hotspot", "start", "stop")}})
     (covered,) = yield [SecondPassRequest(task=RepeatedSpans(context.tokenizer()), wanted=wanted)]
     result = _nothing(stage, floor, folders, runs)
-    result.tables, numbers = hotspot_tables(covered, found.words, found.variants)
+    result.tables, numbers = hotspot_tables(covered, hotspots.words, hotspots.variants)
     result.extra = repeat_partials(covered, numbers)
     return result
 
 
 def _runs(context: LinkContext, stage: Repeats, files: Sequence[KeyedFile], rows: int) -> tuple[JoinedParts, int]:
-    """Join the windows and bring their occurrences home; return the runs, and about how many rows they are."""
+    """Join the windows and regroup their occurrences by file; return the runs, and about how many rows they are."""
     windows = _join(
         context,
         "windows",
@@ -380,7 +310,7 @@ def _runs(context: LinkContext, stage: Repeats, files: Sequence[KeyedFile], rows
         emits={"occurrences": OCCURRENCE_ROWS},
         identity=[stage.min_documents],
     )
-    number = _counted(windows)
+    number = _num_rows(windows)
     runs = _join(context, "runs", link_runs, windows.files("occurrences"), rows=number, emits={"runs": RUN_ROWS})
     return runs, number
 
@@ -407,18 +337,14 @@ def _join(
     )
 
 
-def _counted(joined: JoinedParts) -> int:
+def _num_rows(joined: JoinedParts) -> int:
     return int(pc.sum(joined.table("counts", _COUNTS)["rows"]).as_py() or 0)
 
 
-def _homes(files: KeyedFiles) -> _Homes:
-    """Return where the files of a join are listed first, in that order, as ``listing_of`` numbers them."""
-    numbered = Numbered.of(files)
-    return _Homes(
-        files.shards[numbered.firsts].astype(np.int32),
-        files.first_rows[numbered.firsts],
-        pa.table({"times": pa.array(numbered.times, pa.int64())}),
-    )
+def _documents(files: KeyedFiles, firsts: np.ndarray, numbers: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the columns ``shard`` and ``row`` of documents of numbered files, each where it is listed first."""
+    listings = firsts[numbers]
+    return {"shard": files.shards[listings].astype(np.int32), "row": rows + files.first_rows[listings]}
 
 
 def _save(context: LinkContext, search: Search) -> SavedSearch:
@@ -440,7 +366,7 @@ def _index(context: LinkContext, files: Sequence[KeyedFile], rows: int) -> dict[
 def _nothing(
     stage: Repeats, floor: int, folders: dict[str, Callable[[Path], None]], runs: JoinedParts | None = None
 ) -> LinkResult:
-    """Return what is found without any hotspot: the floor, and what lies under it."""
+    """Return the result without any hotspot: the floor, and the windows under it."""
     histogram = HISTOGRAM.empty_table() if runs is None else runs.table("histogram", HISTOGRAM)
     under = histogram.filter(pc.less(histogram["documents"], floor))
     left_out, every = (int(pc.sum(table["firsts"]).as_py() or 0) for table in (under, histogram))

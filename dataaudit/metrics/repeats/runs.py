@@ -1,10 +1,8 @@
-"""Runs: consecutive windows of a document that stand, in the same order, somewhere before.
+"""Runs of repeated windows by file: consecutive windows of a document that are consecutive at their first occurrences.
 
-A page of 5,000 words that 20 documents hold is 4,951 windows in each, and one run.
-
-The parts of a corpus as the link steps of repeats see them: each content once, with how often it is listed.
-
-Regroups what partitions of hashes found by the file that it speaks of.
+A page of 5,000 words that 20 documents hold is 4,951 windows in each, and one run. Files are parts of the corpus:
+:class:`Listing` has each content once, with how often it is listed, and :func:`tables_by_file` regroups rows that were
+partitioned by hashes.
 """
 
 from __future__ import annotations
@@ -20,28 +18,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.manifest.locate import ROW_BITS, places_of, rows_of
+from dataaudit.manifest.locate import ROW_BITS, is_new, places_of, rows_of
 from dataaudit.scan.kernels.winnow import SPAN
 from dataaudit.scan.link.joins import Joined
 from dataaudit.scan.link.keyed import MERGED, each_table, key_matrix, read_keyed
+from dataaudit.scan.stages.partial import TableShape, group
 
 MAX_FILES = 1 << (63 - ROW_BITS)
-"""A document's number is that of a place, with the number of its file for a shard."""
+"""Files that the number of a document can name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Keyed rows of parts, in ``m`` files; parts are numbered in the order of where each is listed first."""
+    """Keyed rows of parts in m files; parts are numbered in the order of their first listing."""
 
     paths: tuple[str, ...]
-    """[m] the files."""
+    """[m]"""
     numbers: np.ndarray
-    """int64[m] number of the part in each, :data:`dataaudit.scan.link.keyed.MERGED` where rows name their parts."""
+    """int64[m] part of each file; :data:`dataaudit.scan.link.keyed.MERGED` where rows name their parts."""
     times: np.ndarray
     """int64[m] how often that part is listed: parts of equal content share a file, and are documents of their own."""
 
     def tables(self, start: int, stop: int, columns: list[str]) -> Iterator[tuple[pa.Table, np.ndarray, np.ndarray]]:
-        """Yield the rows of each file whose key's first byte is in [start, stop), with part and times of each row."""
+        """Yield the rows of each file whose key's first byte is in [start, stop), with part and times of each."""
         tables = each_table([os.fsencode(path) for path in self.paths], start, stop)
         for table, number, times in zip(tables, self.numbers.tolist(), self.times.tolist(), strict=True):
             if number == MERGED:
@@ -60,30 +59,27 @@ def listing_of(files: pa.Table) -> Listing:
     ordered = sorted(known, key=lambda path: min(known[path]))
     assert len(ordered) < MAX_FILES, "more parts than a document's number can name"
     numbers = np.arange(len(ordered))
-    if "number" in files.column_names:  # others are in merged files
+    if "number" in files.column_names:  # merged files hold other parts
         named = dict(zip(files["path"].to_pylist(), files["number"].to_pylist(), strict=True))
         numbers = np.array([named[path] for path in ordered], dtype=np.int64)
-    return Listing(
-        tuple(os.fsdecode(path) for path in ordered),
-        numbers,
-        np.array([len(known[path]) for path in ordered], dtype=np.int64),
-    )
+    times = np.array([len(known[path]) for path in ordered], dtype=np.int64)
+    return Listing(tuple(map(os.fsdecode, ordered)), numbers, times)
 
 
 def file_numbers(documents: np.ndarray) -> np.ndarray:
-    """int64[n] file of each document."""
+    """Return int64[n], the file of each document."""
     return documents >> ROW_BITS
 
 
 def by_place(documents: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """int64[n] indices that sort by document, then by position, which is below 2^32; fastest for those of one file."""
+    """Return int64[n], indices that sort by document and position (below 2^32); fastest for documents of one file."""
     if len(documents) and int(documents.max()) - (first := int(documents.min())) < 1 << 31:
         return np.argsort(documents - first << 32 | positions, kind="stable")
     return np.lexsort((positions, documents))
 
 
 FILE_KEY = pa.binary(4)
-"""Number of a file, its low byte first: a range of first bytes is some of the files, taken evenly."""
+"""Number of a file, low byte first: so files fall evenly on partitions."""
 _ROWS = 65536
 """Rows after which a table of small files ends."""
 
@@ -94,10 +90,10 @@ def file_keys(files: np.ndarray) -> pa.FixedSizeBinaryArray:
 
 
 def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[pa.Table]:
-    """Yield all rows of the files whose key's first byte is in [start, stop), in order, those of some files at a time.
+    """Yield the rows of the files whose key's first byte is in [start, stop), in order, of several small files at once.
 
-    In place of key and ``row`` stands ``document``, int64: the place of a document, with the number of its file for a
-    shard. A corpus may be a million files of a few rows, so what is done with a table is not done for each of them.
+    Column ``document``, int64, takes the place of key and ``row``. A corpus may be a million files of a few rows, so a
+    table for each would be slow.
     """
     tables, damaged = [], set[str]()
     for path in files["path"].to_pylist():
@@ -123,31 +119,25 @@ def tables_by_file(files: pa.Table, start: int, stop: int) -> Iterator[pa.Table]
 
 
 RUNS = pa.schema(
-    [
-        ("document", pa.int64()),
-        ("start", pa.int64()),
-        ("windows", pa.int64()),
-        ("first_document", pa.int64()),
-        ("first_start", pa.int64()),
-        ("documents", pa.int64()),
-        ("occurrences", pa.int64()),
-    ]
+    (name, pa.int64())
+    for name in ("document", "start", "windows", "first_document", "first_start", "documents", "occurrences")
 )
-"""By document and start: ``windows`` windows from word ``start`` on; the place where the first of them stands first,
-the others after it; and the documents and occurrences of each. Runs are as long as all of that holds."""
-RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *(RUNS.field(index) for index in range(1, 7))])
+"""By document and start: ``windows`` windows from word ``start`` on; the first occurrence of the first of them, which
+those of the others follow; and the documents and occurrences of each. Runs are as long as possible."""
+RUN_ROWS = pa.schema([("key", FILE_KEY), ("row", pa.int64()), *list(RUNS)[1:]])
 """The same as keyed rows, by file."""
-HISTOGRAM = pa.schema([(name, pa.int64()) for name in ("documents", "runs", "windows", "firsts")])
-"""Of documents in which some window stands first: so many runs and windows that so many documents hold, and how many
-of the windows stand there first."""
+_HISTOGRAM = TableShape(keys={"documents": pa.int64()}, sums=("runs", "windows", "firsts"))
+HISTOGRAM = _HISTOGRAM.schema()
+"""Runs and windows of host documents by the number of documents that hold them, and how many of the windows are first
+occurrences."""
 _RUN_BYTES = 800
 _WINDOW_BYTES = 4
 COVERAGE = pa.schema([("document", pa.int64()), ("start", pa.int64()), ("stop", pa.int64())])
-"""Words [start, stop) of a document that lie inside repeated spans, by document and start; no two touch."""
+"""Words [start, stop) of a document inside repeated spans, by document and start; no two touch."""
 
 
 def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
-    """Make runs of the occurrences of each file: keyed ``runs``, of :data:`RUN_ROWS`, and their ``histogram``."""
+    """Make the runs of each file: keyed ``runs``, of :data:`RUN_ROWS`, and their ``histogram``."""
     pieces, histograms = [RUN_ROWS.empty_table()], [HISTOGRAM.empty_table()]
     for table in tables_by_file(files, start, stop):
         runs = runs_of(table)
@@ -158,14 +148,12 @@ def link_runs(files: pa.Table, start: int, stop: int) -> Joined:
         firsts = pa.array(np.where(is_first(hosts), hosts["windows"].to_numpy(), 0))
         counted = hosts.append_column("firsts", firsts).append_column("runs", pa.array(np.ones(len(firsts), np.int64)))
         histograms.append(counted.select(HISTOGRAM.names))
-    sums = [(name, "sum") for name in HISTOGRAM.names[1:]]
-    grouped = pa.concat_tables(histograms).group_by("documents", use_threads=False).aggregate(sums)
-    histogram = grouped.rename_columns(HISTOGRAM.names).cast(HISTOGRAM).sort_by("documents")
+    histogram = group(_HISTOGRAM, pa.concat_tables(histograms))
     return Joined(tables={"histogram": histogram}, keyed={"runs": pa.concat_tables(pieces)})
 
 
 def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator[pa.Table]:
-    """Yield the runs of some files at a time, of :data:`RUNS`, of windows that ``floor`` documents hold."""
+    """Yield the runs of several files at a time, of windows that ``floor`` documents hold."""
     for table in tables_by_file(files, start, stop):
         runs = table.cast(RUNS)
         kept = runs.filter(runs["documents"].to_numpy() >= floor)
@@ -173,7 +161,7 @@ def runs_by_file(files: pa.Table, start: int, stop: int, floor: int) -> Iterator
 
 
 def link_hosts(files: pa.Table, start: int, stop: int, *, floor: int) -> Joined:
-    """Return the runs, ``hosts`` of :data:`RUNS`, of documents in which some window stands first."""
+    """Return ``hosts``, the runs of host documents."""
     pieces = [hosted(runs) for runs in runs_by_file(files, start, stop, floor)]
     return Joined(tables={"hosts": pa.concat_tables([RUNS.empty_table(), *pieces])})
 
@@ -184,31 +172,24 @@ def runs_of(occurrences: pa.Table) -> pa.Table:
     columns = [occurrences[name].to_numpy().astype(np.int64) for name in names]
     order = by_place(columns[0], columns[1])
     document, position, first_document, first_position, documents, times = (column[order] for column in columns)
-    begins = np.ones(len(document), dtype=bool)
-    begins[1:] = (
-        (document[1:] != document[:-1])
-        | (position[1:] != position[:-1] + 1)
-        | (first_document[1:] != first_document[:-1])
-        | (first_position[1:] != first_position[:-1] + 1)
-        | (documents[1:] != documents[:-1])
-        | (times[1:] != times[:-1])
-    )
-    at = np.flatnonzero(begins)
-    sizes = np.diff(np.append(at, len(document)))
-    kept = (document[at], position[at], sizes, first_document[at], first_position[at])
-    return pa.table(dict(zip(RUNS.names, (*kept, documents[at], times[at]), strict=True)), schema=RUNS)
+    steps = np.arange(len(order))  # less these, the positions of consecutive windows are equal
+    at = np.flatnonzero(is_new(document, position - steps, first_document, first_position - steps, documents, times))
+    sizes = np.diff(np.append(at, len(order)))
+    starts = [column[at] for column in (document, position, first_document, first_position, documents, times)]
+    return pa.table([*starts[:2], sizes, *starts[2:]], schema=RUNS)
 
 
 def hosted(runs: pa.Table) -> pa.Table:
-    """Return the runs of documents in which some window of theirs stands first."""
+    """Return the runs of host documents: those in which some window occurs first."""
     document = runs["document"].to_numpy()
     return runs.filter(np.isin(document, document[is_first(runs)]))
 
 
 def is_first(runs: pa.Table) -> np.ndarray:
-    """bool[n]: the windows of the run stand here first."""
-    pairs = (("document", "first_document"), ("start", "first_start"))
-    same: np.ndarray = np.logical_and.reduce([runs[pair].to_numpy() == runs[two].to_numpy() for pair, two in pairs])
+    """Return bool[n]: whether this is the first occurrence of the windows of a run."""
+    same: np.ndarray = np.logical_and.reduce(
+        [runs[name].to_numpy() == runs[f"first_{name}"].to_numpy() for name in ("document", "start")]
+    )
     return same
 
 
@@ -223,11 +204,10 @@ def merged(document: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Tabl
     """Merge the intervals [start, stop) of each document that touch; they are sorted by document and start."""
     if len(document) == 0:
         return COVERAGE.empty_table()
-    new = np.ones(len(document), dtype=bool)
-    new[1:] = document[1:] != document[:-1]
-    group = np.cumsum(new) - 1
-    reach = int(stop.max()) + 1  # so that no document's intervals reach into the next one's
-    ends = np.maximum.accumulate(stop + group * reach) - group * reach
+    new = is_new(document)
+    number = np.cumsum(new) - 1
+    reach = int(stop.max()) + 1  # so that intervals of a document do not reach into those of the next
+    ends = np.maximum.accumulate(stop + number * reach) - number * reach
     new[1:] |= start[1:] > ends[:-1]
     at = np.flatnonzero(new)
     last = np.append(at[1:], len(document)) - 1
@@ -235,12 +215,11 @@ def merged(document: np.ndarray, start: np.ndarray, stop: np.ndarray) -> pa.Tabl
 
 
 def choose_floor(histogram: pa.Table, min_documents: int, max_memory_bytes: int) -> int:
-    """Return the least floor, ``min_documents`` or more, at which finding hotspots fits into some memory.
+    """Return the least floor, ``min_documents`` or more, at which the search for hotspots fits into some memory.
 
-    A run of a document in which some window stands first is 800 bytes, measured, and each of its windows 4.
+    A run of a host document takes 800 bytes, measured, and each of its windows 4.
     """
-    columns = (histogram[name].to_numpy() for name in ("documents", "runs", "windows"))
-    documents, runs, windows = columns
+    documents, runs, windows = (histogram[name].to_numpy() for name in ("documents", "runs", "windows"))
     order = np.argsort(documents)[::-1]
     above = np.cumsum((runs * _RUN_BYTES + windows * _WINDOW_BYTES)[order])
     too_many = documents[order][above > max_memory_bytes]

@@ -30,8 +30,8 @@ FINGERPRINT_ROWS = pa.schema(
         ("offset", pa.uint8()),
     ]
 )
-"""Keyed rows of a document's fingerprints: ``windows`` windows, from word ``position`` on, selected it; it begins
-``offset`` words after the first of them."""
+"""Keyed rows of fingerprints: ``windows`` windows, from word ``position`` on, selected it; it begins ``offset`` words
+after the first of them."""
 METRIC = "doc_repeat_hotspots"
 _SHAPES = {
     "repeats": TableShape(
@@ -42,7 +42,7 @@ _SHAPES = {
 
 
 def hash_keys(values: np.ndarray) -> pa.FixedSizeBinaryArray:
-    """Return uint64[n] as keys, low byte first: of a selected fingerprint only the low bytes are evenly spread."""
+    """Return uint64[n] as keys, low byte first: only the low bytes of selected fingerprints are evenly spread."""
     data = np.ascontiguousarray(values, dtype="<u8")
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(KEY_BYTES), len(values), [None, pa.py_buffer(data)])
 
@@ -52,7 +52,7 @@ class Repeats(StageDefaults):
     """Emits the winnowed fingerprints of every training document; the link step finds the spans that recur."""
 
     min_documents: int = 20
-    """Documents that hold a span at least; 2 or more."""
+    """Least number of documents that hold a span; 2 or more."""
     max_memory_bytes: int = 2_147_483_648
     """Memory for telling hotspots apart, on the driver. When it would take more, ``min_documents`` rises until it does
     not, and ``floor`` says so."""
@@ -73,7 +73,7 @@ class Repeats(StageDefaults):
             raise ValueError(f"max_memory_bytes: expected 1000 or more, found {self.max_memory_bytes}")
 
     def shapes(self) -> Mapping[str, TableShape]:
-        """Totals by source, which the link step adds to, and what of each hotspot is in a source."""
+        """Totals by source, which the link step adds to, and the share of each hotspot in a source."""
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
@@ -92,10 +92,10 @@ class Repeats(StageDefaults):
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
         """Return the fingerprints of every document."""
-        found = winnow(batch.get(WORDS).hashes, batch.get(WORDS).offsets)
-        rows = np.repeat(batch.rows, np.diff(found.bounds))
-        columns = (hash_keys(found.values), rows, found.positions, found.windows, found.offsets)
-        return {FINGERPRINTS: pa.table(dict(zip(FINGERPRINT_ROWS.names, columns, strict=True))).cast(FINGERPRINT_ROWS)}
+        prints = winnow(batch.get(WORDS).hashes, batch.get(WORDS).offsets)
+        rows = np.repeat(batch.rows, np.diff(prints.bounds))
+        columns = [hash_keys(prints.values), rows, prints.positions, prints.windows, prints.offsets]
+        return {FINGERPRINTS: pa.table(columns, schema=FINGERPRINT_ROWS)}
 
     def finalize(self, partial: Partial, context: Context) -> MetricRows:
         """Return the counts and the shares of the scope and of each source."""
@@ -104,9 +104,9 @@ class Repeats(StageDefaults):
         names = ("documents", "tokens", "repeated_documents", "repeated_tokens")
         documents, tokens, repeated, repeated_tokens = (groups.sums(repeats, name) for name in names)
         whole = spots.group_by("hotspot", use_threads=False).aggregate([("documents", "sum")])["documents_sum"]
-        places, held = groups.places(spots), spots["documents"].to_numpy()
-        number, largest = np.bincount(places, minlength=len(groups)), np.zeros(len(groups), dtype=np.int64)
-        np.maximum.at(largest, places, held)
+        sources = groups.places(spots)
+        number, largest = np.bincount(sources, minlength=len(groups)), np.zeros(len(groups), dtype=np.int64)
+        np.maximum.at(largest, sources, spots["documents"].to_numpy())
         number[0], largest[0] = len(whole), pc.max(whole).as_py() or 0
         return MetricRows.joined(
             [

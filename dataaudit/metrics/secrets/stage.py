@@ -1,7 +1,4 @@
-"""``secret_hit_rate``: keys, tokens and passwords, counted by entity and tier.
-
-The family of secrets: findings gathered; nothing has to be read again.
-"""
+"""``secret_hit_rate``: keys, tokens and passwords, counted by entity and tier; the link step collects the findings."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ class Secrets(StageDefaults):
         return findings.SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count the findings of one batch."""
+        """Count the findings of a batch."""
         return findings.count_findings(batch, findings.own_findings(batch, self.detector))
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
@@ -73,7 +70,7 @@ class Secrets(StageDefaults):
 
 
 def secret_findings(context: LinkContext) -> LinkStep:
-    """Gather the findings."""
+    """Collect the findings; nothing has to be read again."""
     table = findings_table(context)
     yield from ()
     return LinkResult(tables={"findings": table})

@@ -1,12 +1,11 @@
-"""``data_toxicity_rate``: what the screen says of every document; the judge's sample is drawn by its levels.
+"""``data_toxicity_rate``: a screen scores every document, a judge (Detoxify) a sample of every stratum.
 
-What shows a sample of documents to Detoxify, and keeps what it says: scores of each document and class.
-
-The family of toxicity: a judge looks at a sample of every stratum, and the rates are estimated from its verdicts.
+The sample is drawn by the screen's levels, and the rates are estimated from the judge's scores.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -34,9 +33,9 @@ from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 METRIC = "data_toxicity_rate"
 EDGES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Lowest probabilities of levels 1, 2, ...; level 0 is what lies below."""
+"""Lowest probabilities of levels 1, 2, ...; level 0 is below them."""
 UNSCREENED = -1
-"""Level of documents that the screen cannot judge."""
+"""Level of documents that the screen cannot score."""
 POSITIVE = EDGES.index(0.5) + 1
 """First level of documents that the screen classifies as toxic."""
 MILLION = 1_000_000
@@ -69,14 +68,13 @@ class Toxicity(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Look up the scores of one batch."""
-        found = batch.get(TOXICITY)
-        assert found is not None
-        levels = levels_of(found)
-        columns = {"source": batch.sources().cast(pa.string()), "level": levels, "documents": np.ones_like(levels)}
-        millionths = np.where(found.screened, np.rint(found.probability * MILLION), 0)
-        columns["probability"] = millionths.astype(np.int64)
-        scores = group(_SHAPES["scores"], pa.table(columns).cast(_SHAPES["scores"].schema()))
+        """Look up the scores of a batch."""
+        screened = batch.get(TOXICITY)
+        assert screened is not None
+        levels, shape = levels_of(screened), _SHAPES["scores"]
+        millionths = np.where(screened.screened, np.rint(screened.probability * MILLION), 0).astype(np.int64)
+        columns = [batch.sources().cast(pa.string()), levels, np.ones_like(levels), millionths]
+        scores = group(shape, pa.table(columns, schema=shape.schema()))
         return {"strata": count_strata(batch, levels), "scores": scores}
 
     def emit(self, batch: DocBatch) -> dict[str, pa.Table]:
@@ -111,7 +109,7 @@ class Toxicity(StageDefaults):
 
 
 SCORES = pa.schema([("row", pa.int64()), ("bytes", pa.int64()), ("class", pa.string()), ("score", pa.float64())])
-"""A row a document and class: its probability, and the document's size. Documents without a verdict have none."""
+"""Probability of each class, by document, with the document's size; documents without a verdict have no rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +121,7 @@ class ToxicityTask(JudgeTask):
     model: JudgeModel
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides its verdicts: all of the model but what it reads, where it lies and what it runs on."""
+        """Return the settings that decide its verdicts: all but languages, paths and device."""
         values = asdict(self.model)
         for name in ("languages", "path", "config_path", "device"):
             del values[name]
@@ -152,12 +150,12 @@ NO_JUDGE = "no_judge"
 POSITIVE_SCORE = 0.5
 """Probability from which on a document is of a class."""
 THRESHOLDS = (0.1, 0.25, 0.75, 0.9)
-"""Further probabilities that the share of documents above is estimated for: how the judge's scores are distributed."""
+"""Further probabilities above which the share of documents is estimated: the distribution of the judge's scores."""
 _DIGITS = 2
 """Decimals of a score in the table of findings: the fourth may differ between processors, these hardly ever do."""
 _SALT = 1
 _UNSCREENED_GUESS = 0.02
-"""Share of toxic documents expected where the screen cannot look."""
+"""Expected share of toxic documents among those that are not screened."""
 
 
 def toxic_documents(context: LinkContext) -> LinkStep:
@@ -203,8 +201,8 @@ def toxic_documents(context: LinkContext) -> LinkStep:
     positive = scores.filter(pc.greater_equal(scores["score"], POSITIVE_SCORE))
     whole = positive.append_column("start", pa.array(np.zeros(positive.num_rows, dtype=np.int64)))
     whole = whole.append_column("end", whole["bytes"])
-    shown = pc.round(whole["score"], _DIGITS)  # rates have used the exact one
-    whole = whole.set_column(whole.schema.get_field_index("score"), "score", shown)
+    score = pc.round(whole["score"], _DIGITS)  # rates use the exact score
+    whole = whole.set_column(whole.schema.get_field_index("score"), "score", score)
     found.tables = {
         "judged": pa.concat_tables(tables),
         "findings": judged_findings(judge.title, whole, TABLES["findings"].schema),
@@ -213,13 +211,11 @@ def toxic_documents(context: LinkContext) -> LinkStep:
 
 
 def _guesses(context: LinkContext) -> dict[int, float]:
-    """Return the share of toxic documents that is expected of each level: the mean probability of its documents."""
-    bounds = (0.0, *EDGES, 1.0)
-    guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise(bounds))}
-    sums: dict[int, list[int]] = {}
+    """Return the expected share of toxic documents of each level: the mean probability of its documents."""
+    guesses = {level: (low + high) / 2 for level, (low, high) in enumerate(pairwise((0.0, *EDGES, 1.0)))}
+    documents, totals = Counter[int](), Counter[int]()
     for row in context.survey.by_split[context.stage.name, "scores"].to_pylist():
-        own = sums.setdefault(row["level"], [0, 0])
-        own[0] += row["documents"]
-        own[1] += row["probability"]
-    means = {level: total / MILLION / documents for level, (documents, total) in sums.items()}
+        documents[row["level"]] += row["documents"]
+        totals[row["level"]] += row["probability"]
+    means = {level: totals[level] / MILLION / number for level, number in documents.items()}
     return {**guesses, **means, UNSCREENED: _UNSCREENED_GUESS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial as bind
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from dataaudit.scan.stages.groups import Groups
 from dataaudit.scan.stages.partial import Partial, TableShape, group
 
 _COUNTS = ("documents", "bytes", "tokens", "empty", "with_nul")
+_SHARE = "source_mix_share"
 _ENCODED = ("documents", "bytes", "sampled", "differing")
 _SHAPES = {
     "volume": TableShape(keys={"source": pa.string()}, sums=_COUNTS),
@@ -43,7 +45,7 @@ class Volume(StageDefaults):
         return _SHAPES
 
     def map(self, batch: DocBatch) -> Partial:
-        """Count one batch."""
+        """Count a batch."""
         num_bytes = batch.num_bytes()
         ones, with_nul = np.ones(len(batch), dtype=np.int64), _with_nul(batch)
         columns = (ones, num_bytes, num_tokens(batch), num_bytes == 0, with_nul)
@@ -68,35 +70,21 @@ class Volume(StageDefaults):
                 groups.counts("documents", "with_nul", sums["with_nul"], documents, "documents"),
                 groups.counts("bytes", "count", sums["bytes"], documents, "bytes"),
                 groups.counts("tokens", "count", tokens, documents, "tokens"),
-                groups.sources.ratios("source_mix_share", "share", tokens[1:], whole),
+                groups.sources.ratios(_SHARE, "share", tokens[1:], whole),
                 self._declared(set(groups.sources.names.to_pylist()), int(tokens[0]), context),
             ]
         )
 
-    def _declared(self, found: set[str], total: int, context: Context) -> list[Metric]:
-        """Return each source's declared share of a training split, and 0 found of one that is absent."""
-        whole = sum(context.mixture.values())
-        if whole == 0:
-            return []
-        metrics = []
-        for source, weight in sorted(context.mixture.items()):
+    def _declared(self, present: set[str], total: int, context: Context) -> list[Metric]:
+        """Return the declared share of each source of a training split, and a share of 0 for absent sources."""
+        whole, metrics = sum(context.mixture.values()), []
+        declared = bind(Metric, metric=_SHARE, stat="declared", unit="ratio", version=self.version)
+        absent = bind(ratio, _SHARE, "share", 0, total, unit="ratio", version=self.version)
+        for source, weight in sorted(context.mixture.items()) if whole else ():
             scope = replace(context.scope, source=source)
-            metrics.append(
-                Metric(
-                    metric="source_mix_share",
-                    stat="declared",
-                    scope=scope,
-                    unit="ratio",
-                    value=weight / whole,
-                    n=0,
-                    denominator=0,
-                    version=self.version,
-                )
-            )
-            if source not in found:
-                metrics.append(
-                    ratio("source_mix_share", "share", 0, total, scope=scope, unit="ratio", version=self.version)
-                )
+            metrics.append(declared(scope=scope, value=weight / whole))
+            if source not in present:
+                metrics.append(absent(scope=scope))
         return metrics
 
     def shard_columns(self, partial: Partial) -> dict[str, float | int | None]:
@@ -106,24 +94,21 @@ class Volume(StageDefaults):
 
 
 def _with_nul(batch: DocBatch) -> np.ndarray:
-    """bool[n]: documents that hold U+0000, which many programs take for the end of a text."""
-    found = np.zeros(len(batch), dtype=bool)
-    places = np.flatnonzero(batch.byte_values() == 0)
-    if len(places):
-        found[np.searchsorted(batch.byte_offsets(), places, side="right") - 1] = True
-    return found
+    """Return bool[n]: documents that hold U+0000, which many programs take for the end of a text."""
+    with_nul = np.zeros(len(batch), dtype=bool)
+    offsets = np.flatnonzero(batch.byte_values() == 0)
+    with_nul[np.searchsorted(batch.byte_offsets(), offsets, side="right") - 1] = True
+    return with_nul
 
 
 def _encoding(tokens: TokenBatch, num_bytes: np.ndarray) -> pa.Table:
-    """Return which encoder counted what in one batch; the sample belongs to the fast one."""
+    """Return the documents and bytes of each encoder in a batch; the sample belongs to the fast encoder."""
     slow = tokens.by_reference
     both = (("gigatoken", ~slow, tokens.sampled, tokens.differing), ("reference", slow, 0, 0))
     rows = [
-        (name, int(mask.sum()), int(num_bytes[mask].sum()), sampled, differing)
+        {"encoder": name, "documents": int(mask.sum()), "bytes": int(num_bytes[mask].sum())}
+        | {"sampled": sampled, "differing": differing}
         for name, mask, sampled, differing in both
         if mask.any()
     ]
-    names = _SHAPES["encoding"].schema().names
-    return pa.Table.from_pylist(
-        [dict(zip(names, row, strict=True)) for row in rows], schema=_SHAPES["encoding"].schema()
-    )
+    return pa.Table.from_pylist(rows, schema=_SHAPES["encoding"].schema())

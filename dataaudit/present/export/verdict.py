@@ -17,12 +17,21 @@ from dataaudit.base import text as t
 from dataaudit.base.extras import require
 from dataaudit.base.render.result import Written
 from dataaudit.decide.gate.verdict import State, Subject, Verdict, WaiverState
-from dataaudit.manifest.attestation import load_attested
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, VERDICT_LISTS, dataset_uri, digest_of, manifest_uri
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.signing import Signing, seal_of
-from dataaudit.manifest.trust import EXTENSION, FAILED, LEVEL, PASSED, PREDICATE, SLSA_VERSION, VERIFIER, Signer
+from dataaudit.manifest.trust import (
+    EXTENSION,
+    FAILED,
+    LEVEL,
+    PASSED,
+    PREDICATE,
+    SLSA_VERSION,
+    VERIFIER,
+    Signer,
+    load_attested,
+)
 from dataaudit.present.export.output import export_time, write_file
 
 

@@ -199,7 +199,7 @@ def make_report(manifest: Manifest, out: Path, given: Given) -> Written:
     read["--verdict"] = None if isinstance(given.verdict, Verdict) else given.verdict
     check_files({"--out": out}, read, (manifest.folder, given.baseline))
     if given.signer is not None:
-        from dataaudit.manifest.attestation import attested
+        from dataaudit.manifest.trust import attested
 
         manifest = attested(manifest, given.signer)
     from dataaudit.base.render.html import render
@@ -250,7 +250,7 @@ def verdict_of(
     if policy is not None:
         older = None if baseline is None else load_manifest(baseline)
         if older is not None and signer is not None:
-            from dataaudit.manifest.attestation import attested
+            from dataaudit.manifest.trust import attested
 
             older = attested(older, signer)
         rules = policy_of(policy)

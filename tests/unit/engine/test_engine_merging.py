@@ -25,7 +25,7 @@ from dataaudit.engine.joins import link_files, run_join
 from dataaudit.engine.store import PartialStore
 from dataaudit.metrics.exact_dup.stage import link_exact
 from dataaudit.metrics.repeats.runs import listing_of
-from dataaudit.metrics.repeats.windows import hot_rows, link_fingerprints
+from dataaudit.metrics.repeats.windows import frequent_rows, link_fingerprints
 from dataaudit.scan.link.joins import LINK_FILES, Join, KeyedFile, KeyedFiles
 from dataaudit.scan.link.keyed import MERGED, Stored
 from dataaudit.scan.link.places import read_placed
@@ -122,7 +122,7 @@ def test_spans_and_duplicates_are_found_in_merged_rows(store, small, monkeypatch
         assert len(set(merged["number"].to_pylist()) - {MERGED}) > 1
         assert MERGED in merged["number"].to_pylist()
     for least in (2, 5, 1000):
-        rows = [hot_rows(listing_of(one), 0, 256, least, "windows") for one in (plain, merged)]
+        rows = [frequent_rows(listing_of(one), 0, 256, least, "windows") for one in (plain, merged)]
         for name in rows[0].__slots__:
             assert getattr(rows[0], name).tolist() == getattr(rows[1], name).tolist(), name
         found = [link_fingerprints(one, 0, 256, min_documents=least) for one in (plain, merged)]

@@ -31,7 +31,7 @@ from dataaudit.scan.corpus.storage.files import stat_file
 from dataaudit.engine.store import PartialStore, entry_item
 from dataaudit.engine.units import WANTED, ScanSettings, SecondPassUnit
 from dataaudit.engine.work import read_again
-from dataaudit.metrics.near_dup.verify import NearSets
+from dataaudit.metrics.near_dup.verification import NearSets
 from dataaudit.metrics.repeats.windows import RepeatWindows
 
 folder = Path(sys.argv[1])

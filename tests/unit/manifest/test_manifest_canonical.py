@@ -184,7 +184,6 @@ class TestDigest:
     @FEW
     @given(data=st.data())
     def test_no_way_of_storing_changes_it(self, spec, data):
-        """Row order, chunks, slices, row groups and compression never change a digest."""
         rows = data.draw(rows_of(spec))
         expected = digest(table_of(rows, spec), spec)
         shuffled = table_of(data.draw(st.permutations(rows)), spec)
@@ -206,7 +205,6 @@ class TestDigest:
     @FEW
     @given(data=st.data())
     def test_any_changed_cell_changes_it(self, spec, data):
-        """One cell of one row with another value, a null included, gives another digest."""
         rows = data.draw(rows_of(spec, min_size=1))
         index = data.draw(st.integers(0, len(rows) - 1))
         field = data.draw(st.sampled_from(list(spec.schema)))
@@ -219,7 +217,6 @@ class TestDigest:
     @FEW
     @given(data=st.data())
     def test_a_dropped_or_added_row_changes_it(self, spec, data):
-        """A row less and a row twice give other digests."""
         rows = data.draw(rows_of(spec, min_size=1))
         index = data.draw(st.integers(0, len(rows) - 1))
         digests = {
@@ -229,7 +226,6 @@ class TestDigest:
         assert len(digests) == 3
 
     def test_null_where_none_may_be_is_refused(self, spec):
-        """A null in a column that allows none is an error that names table and column."""
         loose = pa.schema([field.with_nullable(True) for field in spec.schema])
         table = pa.Table.from_pylist([dict.fromkeys(spec.schema.names)], schema=loose)
         first = next(field.name for field in spec.schema if not field.nullable)
@@ -237,7 +233,6 @@ class TestDigest:
             sorted_table(table, spec)
 
     def test_missing_column_is_refused(self, spec):
-        """A table without one of its columns is an error that names the column."""
         last = spec.schema.names[-1]
         table = spec.schema.empty_table().drop_columns([last])
         with pytest.raises(ValueError, match=rf"table {spec.name}: .*'{last}'"):
@@ -267,27 +262,23 @@ class TestOrderAndValues:
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
     def test_a_float_that_is_no_number_is_refused(self, value):
-        """NaN and infinities have no place in a table; the error names table and column."""
         spec = TABLES["pairs"]
         row = {"left_shard": 0, "left_row": 0, "right_shard": 0, "right_row": 1, "verified": True}
         with pytest.raises(ValueError, match="table pairs: NaN or an infinity in column jaccard"):
             sorted_table(table_of([{**row, "jaccard": value}], spec), spec)
 
     def test_zero_has_one_sign(self):
-        """-0.0 and 0.0 are the same number, so they have the same digest."""
         spec = TABLES["pairs"]
         row = {"left_shard": 0, "left_row": 0, "right_shard": 0, "right_row": 1, "verified": True}
         zeros = [table_of([{**row, "jaccard": zero}], spec) for zero in (0.0, -0.0)]
         assert digest(zeros[0], spec) == digest(zeros[1], spec)
 
     def test_digest_of_no_rows_depends_on_the_columns(self):
-        """Two empty tables of different columns have different digests."""
         digests = {digest_table(spec.schema.empty_table()) for spec in TABLES.values()}
         schemas = {str(spec.schema.remove_metadata()) for spec in TABLES.values()}
         assert len(digests) == len(schemas)
 
     def test_null_and_empty_are_told_apart(self):
-        """A null string and an empty one give different digests, as do a null number and 0."""
         spec = TABLES["shards"]
         row = dict.fromkeys(spec.schema.names, "") | dict.fromkeys(
             (field.name for field in spec.schema if pa.types.is_integer(field.type)), 0
@@ -314,21 +305,18 @@ class TestJson:
     @FEW
     @given(value=JSON)
     def test_reading_it_back_gives_the_same_bytes(self, value):
-        """Canonical JSON is valid JSON, and the canonical form of what was read is the same."""
         data = canonical_json(value)
         assert rfc8785.dumps(json.loads(data)) == data
 
     @FEW
     @given(value=st.dictionaries(TEXT, JSON, min_size=1, max_size=5), seed=st.randoms(use_true_random=False))
     def test_order_of_keys_never_counts(self, value, seed):
-        """A mapping has one digest, however its keys are ordered."""
         keys = list(value)
         seed.shuffle(keys)
         assert digest_json({key: value[key] for key in keys}) == digest_json(value)
 
     @pytest.mark.parametrize("value", [2**53, -(2**53), float("nan"), float("inf"), "\ud800"])
     def test_what_has_no_canonical_form_is_refused(self, value):
-        """Integers beyond 2^53 - 1, NaN, infinities and lone surrogates are errors."""
         with pytest.raises(ValueError, match=r".+"):
             canonical_json({"key": value})
 

@@ -75,6 +75,18 @@ def tell(folder, out):
     return codes
 
 
+def write_cells(folder, table, **cells):
+    """Forge a manifest in which the first row of a table has other cells."""
+    rows = pq.read_table(folder / f"{table}.parquet").to_pylist()
+    rows[0] |= cells
+    forge(folder, {table: pa.Table.from_pylist(rows, schema=TABLES[table].schema)})
+
+
+def codes_of(folder):
+    """Return the codes of all problems."""
+    return [problem.code for problem in verify(load_manifest(folder))]
+
+
 FILES = ("manifest.json", "shards.parquet", "metrics.parquet", "clusters.parquet")
 
 
@@ -131,7 +143,7 @@ def test_values_that_no_build_writes_are_refused_by_their_column(folder, tmp_pat
     if name != "metrics":
         with pytest.raises(ManifestError, match=f"table {name} of .*: column {column}"):
             load_manifest(folder).table(name)
-        assert "table_values" in [problem.code for problem in verify(load_manifest(folder))]
+        assert "table_values" in codes_of(folder)
     elif column != "n":
         with pytest.raises(ManifestError, match="table metrics"):
             load_manifest(folder).metrics()
@@ -139,7 +151,6 @@ def test_values_that_no_build_writes_are_refused_by_their_column(folder, tmp_pat
 
 @pytest.mark.parametrize("name", sorted(set(TABLES) - {"shards"}))
 def test_two_rows_with_one_key_are_refused(folder, name):
-    """What looks a row up by its key would find either."""
     table = pq.read_table(folder / f"{name}.parquet")
     forge(folder, {name: pa.concat_tables([table, table.slice(0, 1)])})
     with pytest.raises(ManifestError, match="1 rows have the same"):
@@ -148,12 +159,11 @@ def test_two_rows_with_one_key_are_refused(folder, name):
 
 @pytest.mark.parametrize("place", ["id", "core", "totals", "files"])
 def test_a_key_that_stands_twice_is_refused(folder, place):
-    """One reader would take the first, another one the last."""
     path = folder / "manifest.json"
     text = path.read_text()
     document = json.loads(text)
-    held = {"id": document, "core": document, "totals": document["core"], "files": document["run"]}[place][place]
-    value = json.dumps(held)
+    parents = {"id": document, "core": document, "totals": document["core"], "files": document["run"]}
+    value = json.dumps(parents[place][place])
     at = text.index(f'"{place}": ')
     path.write_text(f'{text[:at]}"{place}": {value}, {text[at:]}')
     with pytest.raises(ManifestError, match=f"the key `{place}` stands twice"):
@@ -162,11 +172,8 @@ def test_a_key_that_stands_twice_is_refused(folder, place):
 
 @pytest.mark.parametrize("uri", ["../secret", "/etc/passwd", "a/%2e%2e/%2e%2e/b", ""])
 def test_a_uri_that_leaves_the_root_is_a_problem_without_reading_the_data(folder, uri):
-    """`verify` needs no shard to see it."""
-    rows = pq.read_table(folder / "shards.parquet").to_pylist()
-    rows[0]["uri"] = uri
-    forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
-    assert [problem.code for problem in verify(load_manifest(folder))] == ["uri_outside_root"]
+    write_cells(folder, "shards", uri=uri)
+    assert codes_of(folder) == ["uri_outside_root"]
 
 
 @pytest.mark.parametrize(
@@ -174,9 +181,7 @@ def test_a_uri_that_leaves_the_root_is_a_problem_without_reading_the_data(folder
 )
 def test_a_uri_that_no_build_writes_is_a_problem(folder, uri):
     """Each file and copy has one URI, so that no two manifests name it in two ways."""
-    rows = pq.read_table(folder / "shards.parquet").to_pylist()
-    rows[0]["uri"] = uri
-    forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
+    write_cells(folder, "shards", uri=uri)
     (problem,) = verify(load_manifest(folder))
     assert problem.code in {"uri_form", "uri_outside_root"}
     assert len(problem.text) < 300
@@ -198,10 +203,7 @@ def test_a_uri_that_no_build_writes_is_a_problem(folder, uri):
     ],
 )
 def test_words_and_shares_that_no_build_writes_are_refused(folder, tmp_path, table, column, value):
-    """By their column, whatever command meets them."""
-    rows = pq.read_table(folder / f"{table}.parquet").to_pylist()
-    rows[0][column] = value
-    forge(folder, {table: pa.Table.from_pylist(rows, schema=TABLES[table].schema)})
+    write_cells(folder, table, **{column: value})
     assert set(tell(folder, tmp_path)) & {1, 2}
     with pytest.raises(ManifestError, match=f"column {column}"):
         load_manifest(folder).table(table)
@@ -209,10 +211,7 @@ def test_words_and_shares_that_no_build_writes_are_refused(folder, tmp_path, tab
 
 @pytest.mark.parametrize("uri", ["", "x" * 200_000])
 def test_a_shard_that_no_entry_can_name_is_refused(folder, tmp_path, uri):
-    """`quarantine add` says so."""
-    rows = pq.read_table(folder / "shards.parquet").to_pylist()
-    rows[0]["uri"] = uri
-    forge(folder, {"shards": pa.Table.from_pylist(rows, schema=TABLES["shards"].schema)})
+    write_cells(folder, "shards", uri=uri)
     add = ["quarantine", "add", str(tmp_path / "q.jsonl"), "--manifest", str(folder), "0", "--reason", "x"]
     done = CliRunner().invoke(main, add)
     assert done.exit_code == 2
@@ -221,24 +220,21 @@ def test_a_shard_that_no_entry_can_name_is_refused(folder, tmp_path, uri):
 
 @pytest.mark.parametrize("name", ["", "a\n::error::", "<b>"])
 def test_a_name_of_the_dataset_that_no_config_has_is_a_problem(folder, name):
-    """Other programs print it."""
     forge(folder, core=lambda core: core["dataset"].update(name=name))
-    assert [problem.code for problem in verify(load_manifest(folder))] == ["dataset"]
+    assert codes_of(folder) == ["dataset"]
 
 
 def test_a_time_that_is_none_is_a_problem(folder):
-    """It is in the run, which the id does not cover."""
     pointer = folder / "manifest.json"
     document = json.loads(pointer.read_text())
     document["run"]["started"] = "garbage"
     pointer.write_text(json.dumps(document))
-    assert [problem.code for problem in verify(load_manifest(folder))] == ["run_time"]
+    assert codes_of(folder) == ["run_time"]
 
 
 def test_parquet_in_large_letters_is_a_stranger_too(folder):
-    """Other programs read it as well."""
     (folder / "extra.PARQUET").write_bytes(b"PAR1")
-    assert [problem.code for problem in verify(load_manifest(folder))] == ["unknown_table"]
+    assert codes_of(folder) == ["unknown_table"]
 
 
 @pytest.mark.parametrize("forged", [False, True], ids=["its bytes are published", "its bytes are forged"])

@@ -28,7 +28,6 @@ def _without_bytes(run: Run) -> Run:
 
 class TestGolden:
     def test_it_verifies(self):
-        """The stored folder has no problem."""
         assert verify(load_manifest(GOLDEN)) == []
 
     def test_its_id_never_changes(self, golden_parts):
@@ -37,7 +36,6 @@ class TestGolden:
         assert manifest_id(golden_parts[0]) == GOLDEN_ID
 
     def test_every_table_has_a_row(self):
-        """No table of the format is left untried."""
         manifest = load_manifest(GOLDEN)
         assert {name for name in TABLES if manifest.table(name).num_rows == 0} == set()
         assert set(manifest.core.tables) == set(TABLES)
@@ -56,34 +54,29 @@ class TestGolden:
         assert (made_bytes == stored_bytes) == of_this_pyarrow
 
     def test_it_holds_the_bytes_of_every_file(self):
-        """Size and sha256 are those that other programs find."""
-        held = {name: (record.size, record.sha256) for name, record in load_manifest(GOLDEN).run.files.items()}
-        assert held == {
+        recorded = {name: (record.size, record.sha256) for name, record in load_manifest(GOLDEN).run.files.items()}
+        assert recorded == {
             path.name: (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
             for path in GOLDEN.glob("*.parquet")
         }
 
     def test_order_of_rows_in_the_source_does_not_count(self, golden_parts, variant):
-        """The same rows in another order give the same id."""
         tables = golden_parts[2]
         turned = {name: table.take(list(range(table.num_rows))[::-1]) for name, table in tables.items()}
         assert manifest_id(variant(turned)[0]) == GOLDEN_ID
 
     def test_it_is_small(self):
-        """A golden manifest is for reading, so it stays small."""
         assert sum(path.stat().st_size for path in GOLDEN.iterdir()) < MAX_BYTES
 
 
 class TestCore:
     def test_core_survives_json(self, golden_parts):
-        """The core as JSON is the same core and the same id when it is read again."""
         core = golden_parts[0]
         again = Core.model_validate(core_json(core))
         assert again == core
         assert manifest_id(again) == manifest_id(core)
 
     def test_json_schema_accepts_the_golden_manifest(self):
-        """The exported JSON Schema and the models agree on the golden manifest, and on what is wrong."""
         jsonschema = pytest.importorskip("jsonschema")
         import orjson
 

@@ -31,12 +31,10 @@ class TestRounding:
 
     @given(st.integers(-(2**53), 2**53))
     def test_whole_numbers_stay_exact(self, value):
-        """A count keeps every digit."""
         assert rounded(float(value)) == value
 
     @given(FINITE)
     def test_rounding_twice_changes_nothing(self, value):
-        """A rounded value is its own rounded value."""
         assert rounded(rounded(value)) == rounded(value)
 
     @given(st.floats(0.001, 1000), st.integers(-4, 4))
@@ -53,12 +51,10 @@ class TestRounding:
         assert rounded(nearby) == rounded(value)
 
     def test_zero_has_no_sign(self):
-        """-0.0 becomes 0.0."""
         assert math.copysign(1, rounded(-0.0)) == 1
 
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
     def test_what_is_no_number_is_refused(self, value):
-        """NaN and infinities are errors, alone and as value or bound of a record."""
         with pytest.raises(ValueError, match="finite"):
             rounded(value)
         with pytest.raises(ValueError, match=r"finite|interval"):
@@ -108,12 +104,10 @@ class TestRecord:
 
     @pytest.mark.parametrize("fields", [{"method": "guessed"}, {"status": "fine"}, {"n": -1}, {"denominator": -1}])
     def test_unknown_words_and_negative_counts_are_refused(self, fields):
-        """Method and status are closed lists; counts are not negative."""
         with pytest.raises(ValueError, match=r"^m"):
             record(**fields)
 
     def test_value_and_bounds_are_rounded(self):
-        """All three numbers of a record carry twelve digits."""
         made = record(value=1 / 3, low=1 / 7, high=2 / 3, confidence=0.95, method="sampled")
         assert (made.value, made.low, made.high) == (0.333333333333, 0.142857142857, 0.666666666667)
 
@@ -121,7 +115,6 @@ class TestRecord:
 class TestRatioAndCount:
     @given(st.integers(0, 2**53 - 1), st.integers(1, 2**53 - 1))
     def test_ratio_is_the_rounded_quotient(self, numerator, denominator):
-        """An exact ratio carries its denominator."""
         made = ratio("m", "s", numerator, denominator, scope=Scope(), unit="ratio", version="2")
         assert made.value == rounded(numerator / denominator)
         assert (made.denominator, made.n, made.method, made.status, made.version) == (
@@ -134,13 +127,11 @@ class TestRatioAndCount:
 
     @given(st.integers(0, 5))
     def test_denominator_of_zero_is_not_evaluated(self, numerator):
-        """Nothing to divide by is no number, not even for 0 / 0."""
         made = ratio("m", "s", numerator, 0, scope=Scope(), unit="ratio", version="1")
         assert (made.value, made.status, made.reason) == (None, "not_evaluated", "empty_denominator")
 
     @given(st.integers(0, 2**53))
     def test_count_is_exact(self, value):
-        """A count is the number itself."""
         assert count("m", "s", value, scope=Scope(), unit="documents", n=value, version="1").value == value
 
 
@@ -159,17 +150,14 @@ SCOPES = st.builds(
 class TestTable:
     @given(st.lists(SCOPES, max_size=4, unique=True))
     def test_records_survive_the_table(self, scopes):
-        """Records become rows and rows the same records again."""
         records = [record(scope=scope) for scope in scopes]
         assert list(MetricRows.of_batches(metrics_table(records).to_batches())) == records
 
     @given(SCOPES)
     def test_scope_shows_only_what_is_given(self, scope):
-        """The short form of a scope holds no null and is enough to make it again."""
         assert None not in scope.as_dict().values()
         assert Scope(**scope.as_dict()) == scope
 
     def test_two_records_for_one_thing_are_refused(self):
-        """Metric, statistic and scope name one record."""
         with pytest.raises(ValueError, match="two records"):
             metrics_table([record(), record(value=0.25)])

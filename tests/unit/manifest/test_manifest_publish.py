@@ -203,7 +203,6 @@ while True:
 class TestKills:
     @pytest.mark.parametrize("seconds", [0.15, 0.4])
     def test_sigkill_leaves_a_whole_manifest(self, tmp_path, golden_parts, seconds):
-        """A process that is killed as it publishes leaves no lock and nothing that hinders the next."""
         target = tmp_path / "manifest"
         golden = Path(__file__).parents[2] / "golden"
         publish(target, *golden_parts)
@@ -252,7 +251,6 @@ class TestTwoPublishers:
         assert hidden(tmp_path) == []
 
     def test_the_second_waits_for_the_first(self, tmp_path):
-        """The lock of a folder is held by one at a time and is free after it."""
         order = []
         with replace.alone_in(tmp_path) as alone:
             assert alone
@@ -277,7 +275,6 @@ def refuse(*_: object) -> None:
 
 class TestReaderAcrossAPublish:
     def test_tables_of_a_replaced_manifest_are_refused(self, tmp_path, two):
-        """A manifest that was loaded before another took its place never reads the other's tables."""
         target = tmp_path / "manifest"
         publish(target, *two[0])
         loaded = load_manifest(target)
@@ -367,7 +364,6 @@ class TestTarget:
         ],
     )
     def test_what_is_no_manifest_is_never_replaced(self, tmp_path, golden_parts, make: Callable, words):
-        """A file, a link and a folder of other things are refused with a reason, and stay as they are."""
         target = make(tmp_path)
         before = sorted((str(path), path.is_symlink()) for path in tmp_path.rglob("*"))
         for action in (check_target, lambda folder: publish(folder, *golden_parts)):
@@ -377,14 +373,12 @@ class TestTarget:
         assert sorted((str(path), path.is_symlink()) for path in tmp_path.rglob("*")) == before
 
     def test_a_folder_that_may_not_be_written_is_refused(self, tmp_path, monkeypatch):
-        """The refusal comes before the scan, not after it."""
         monkeypatch.setattr(os, "access", lambda *_: False)
         with pytest.raises(ManifestError, match="a folder that may not be written"):
             check_target(tmp_path / "manifest")
 
     @pytest.mark.parametrize("name", ["new", "a/b/c", "empty", "x/../y", "ünï [*?] ' \n"])
     def test_new_and_empty_folders_are_taken(self, tmp_path, monkeypatch, golden_parts, name):
-        """A folder that is absent, deep, empty or strangely named works, also as a relative path."""
         (tmp_path / "empty").mkdir()
         monkeypatch.chdir(tmp_path)
         identity = publish(Path(name), *golden_parts)
@@ -392,7 +386,6 @@ class TestTarget:
         assert hidden(tmp_path) == []
 
     def test_the_mode_of_the_old_folder_stays(self, tmp_path, golden_parts):
-        """A folder that others may write stays one that they may write."""
         target = tmp_path / "manifest"
         publish(target, *golden_parts)
         target.chmod(0o2775)
@@ -400,7 +393,6 @@ class TestTarget:
         assert target.stat().st_mode & 0o7777 == 0o2775
 
     def test_same_manifest_twice_is_the_same(self, tmp_path, golden_parts):
-        """Publishing again gives the same id and the same bytes of every file."""
         target = tmp_path / "manifest"
         first = publish(target, *golden_parts)
         before = {path.name: path.read_bytes() for path in target.iterdir()}
@@ -408,6 +400,5 @@ class TestTarget:
         assert {path.name: path.read_bytes() for path in target.iterdir()} == before
 
     def test_unknown_tables_are_our_own_fault(self):
-        """A table that no schema knows is refused before anything is written."""
         with pytest.raises(ValueError, match="unknown tables"):
             prepare_tables({"strange": TABLES["pairs"].schema.empty_table()})

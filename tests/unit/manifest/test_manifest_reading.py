@@ -1,4 +1,4 @@
-"""Tables of a loaded manifest: each file read once and held against its digest, little kept of what is large."""
+"""Tables of a loaded manifest: each file is read once and compared with its digest, large tables are kept in part."""
 
 from __future__ import annotations
 
@@ -75,7 +75,6 @@ def manifest(tmp_path):
 
 
 def test_a_table_is_read_once(manifest, reads):
-    """Whoever asks again gets the same table; parts of it come from memory."""
     whole = manifest.table("shards")
     assert manifest.table("shards") is whole
     assert manifest.table("shards", ["uri", "documents"]).to_pydict() == {"uri": ["a", "b"], "documents": [10, 7]}
@@ -85,7 +84,6 @@ def test_a_table_is_read_once(manifest, reads):
 
 @pytest.mark.parametrize("name", sorted(TABLES))
 def test_a_small_table_is_read_once_whatever_is_asked_for(name, reads):
-    """Its columns come in the order in which they were asked for."""
     manifest = load_manifest(DEMO)
     columns = TABLES[name].schema.names
     assert manifest.table(name, columns[-2:]).column_names == columns[-2:]
@@ -127,7 +125,6 @@ def test_of_a_large_table_what_was_asked_for_is_kept(name, reads):
     ids=lambda command: " ".join(part for part in command[:2] if part != DEMO),
 )
 def test_a_command_loads_once_and_opens_each_file_once(reads, monkeypatch, tmp_path, command):
-    """All that it shows of small tables comes from one read of each."""
     loaded = []
     read_pointer = load._read_pointer
     monkeypatch.setattr(load, "_read_pointer", lambda path: loaded.append(path) or read_pointer(path))
@@ -148,7 +145,6 @@ def test_a_report_of_a_large_manifest_reads_a_column_twice_at_most(reads, tmp_pa
 
 
 def test_what_would_be_too_much_is_not_kept(manifest, reads, monkeypatch):
-    """Above the limit a table is read anew each time, and comes out the same."""
     monkeypatch.setattr(reading, "MOST_KEPT_BYTES", manifest.table("sources").nbytes)
     assert manifest.table("shards").equals(manifest.table("shards"))
     assert manifest.table("sources") is manifest.table("sources")
@@ -156,7 +152,6 @@ def test_what_would_be_too_much_is_not_kept(manifest, reads, monkeypatch):
 
 
 def test_a_check_reads_the_file_whatever_was_read_before(manifest, reads):
-    """`verify` is asked about the disk."""
     manifest.table("shards")
     assert verify(manifest) == []
     assert reads.names().count("shards") == 2
@@ -165,7 +160,6 @@ def test_a_check_reads_the_file_whatever_was_read_before(manifest, reads):
 @pytest.mark.parametrize("columns", [None, ["uri"], ["tokens"], []])
 @pytest.mark.parametrize("is_large", [True, False])
 def test_a_changed_table_is_refused_whatever_is_asked_for(manifest, monkeypatch, columns, is_large):
-    """The change may be in a column that nobody asked for."""
     if is_large:
         monkeypatch.setattr(reading, "SMALL_TABLE_BYTES", 0)
     path = manifest.folder / "shards.parquet"
@@ -182,7 +176,6 @@ def test_a_changed_table_is_refused_whatever_is_asked_for(manifest, monkeypatch,
 
 @pytest.mark.usefixtures("large")
 def test_columns_of_two_versions_of_a_file_are_never_put_together(manifest):
-    """A file that is not the one that was checked is checked again."""
     manifest.table("shards", ["uri"])
     path = manifest.folder / "shards.parquet"
     os.utime(path)
@@ -193,7 +186,6 @@ def test_columns_of_two_versions_of_a_file_are_never_put_together(manifest):
 
 
 def test_rows_in_another_order_are_the_same_table(tmp_path, monkeypatch):
-    """They are sorted first; large tables too."""
     for limit in (reading.SMALL_TABLE_BYTES, 0):
         monkeypatch.setattr(reading, "SMALL_TABLE_BYTES", limit)
         folder = tmp_path / str(limit)
@@ -207,7 +199,6 @@ def test_rows_in_another_order_are_the_same_table(tmp_path, monkeypatch):
 
 
 def test_threads_share_what_is_read(manifest, reads):
-    """Many ask at the same time, and each file is opened once."""
     together = threading.Barrier(8)
 
     def ask(number):

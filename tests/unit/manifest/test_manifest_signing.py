@@ -92,7 +92,6 @@ def test_no_byte_of_an_envelope_can_change(name, index, value):
 
 @given(name=st.sampled_from(sorted(KEYS)), cut=st.integers(0, 10**6))
 def test_no_envelope_can_be_cut_short(name, cut):
-    """Only the line feed at its end may be absent."""
     data = SEALED[name].removesuffix(b"\n")
     assert unseal(data, KEYS[name].public) == PAYLOAD
     with pytest.raises(BadEnvelope):

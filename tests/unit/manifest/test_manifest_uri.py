@@ -16,7 +16,6 @@ file_names = st.binary(min_size=1, max_size=60).filter(lambda name: b"\0" not in
 @given(name=file_names, copy=st.integers(1, 3))
 @settings(max_examples=examples(500), deadline=None)
 def test_a_uri_leads_back_to_the_bytes_of_its_path(name, copy):
-    """Any bytes that a path can hold survive, whatever copy the URI is of."""
     relative = os.fsdecode(name)
     assert os.fsencode(decode_path(with_copy(encode_path(relative), copy))) == name
 
@@ -24,7 +23,6 @@ def test_a_uri_leads_back_to_the_bytes_of_its_path(name, copy):
 @given(first=file_names, second=file_names)
 @settings(max_examples=examples(300), deadline=None)
 def test_different_paths_have_different_uris(first, second):
-    """Two paths share a URI only when they are the same bytes."""
     same = encode_path(os.fsdecode(first)) == encode_path(os.fsdecode(second))
     assert same == (first == second)
 
@@ -32,7 +30,6 @@ def test_different_paths_have_different_uris(first, second):
 @given(name=file_names)
 @settings(max_examples=examples(300), deadline=None)
 def test_a_uri_can_be_printed_and_sorted_by_its_utf8(name):
-    """A URI is valid UTF-8 without controls, invisible characters or text that turns around."""
     uri = encode_path(os.fsdecode(name))
     uri.encode("utf-8")
     assert not {unicodedata.category(character) for character in uri} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
@@ -65,18 +62,15 @@ def test_every_unsafe_character_of_unicode_is_encoded():
     ],
 )
 def test_uris_are_as_documented(relative, uri):
-    """Only what is ambiguous, invisible or unprintable is percent-encoded."""
     assert encode_path(relative) == uri
 
 
 def test_copies_are_numbered_from_two():
-    """The first listing of a file has its plain URI."""
     assert [with_copy("a", copy) for copy in (1, 2, 3)] == ["a", "a#copy=2", "a#copy=3"]
 
 
 @pytest.mark.parametrize("uri", ["", "/etc/passwd", "%2Fetc/passwd", "a/../b", "%2E%2E/b", "..", "a%00b", "#copy=2"])
 def test_a_uri_that_leaves_its_root_has_no_path(uri):
-    """No build writes such a one; a manifest that was made by hand may hold it."""
     assert relative_path(uri) is None
 
 
@@ -87,7 +81,6 @@ def test_every_other_uri_has_the_path_that_it_was_made_of(uri):
 
 @pytest.mark.parametrize("uri", ["./a", "a/./b", "a//b", "%2E/a", "a/%2E/b", "//", "a/b//", "./a#copy=2", "."])
 def test_a_second_name_of_a_file_is_roundabout(uri):
-    """A rule or a list that names the file would not name it."""
     assert is_roundabout(uri)
 
 

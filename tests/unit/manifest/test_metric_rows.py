@@ -62,7 +62,6 @@ class TestSequence:
     @given(RECORDS, st.integers(-12, 12), st.integers(-12, 12))
     @settings(max_examples=examples(200), deadline=None)
     def test_rows_are_a_sequence_of_the_records(self, records, start, stop):
-        """Length, order, indexes, slices, and belonging are those of the list."""
         rows = MetricRows.of(records)
         assert (len(rows), list(rows)) == (len(records), records)
         assert list(rows[start:stop]) == records[start:stop]
@@ -74,7 +73,6 @@ class TestSequence:
     @given(st.lists(RECORDS, max_size=4), NAMES)
     @settings(max_examples=examples(200), deadline=None)
     def test_rows_one_after_another_are_the_lists_one_after_another(self, parts, name):
-        """Joining keeps order and values, whatever each part holds; so do the questions that are asked of rows."""
         records = [record for part in parts for record in part]
         rows = MetricRows.joined([MetricRows.of(part) if place % 2 else part for place, part in enumerate(parts)])
         assert list(rows) == records
@@ -93,7 +91,6 @@ class TestTable:
     @given(RECORDS)
     @settings(max_examples=examples(200), deadline=None)
     def test_order_digest_and_table_are_those_of_the_plain_table(self, records):
-        """The same rows in the same order under the same digest as Arrow's sorting gives."""
         expected = sorted_table(plain(records), SPEC)
         rows = MetricRows.of(records).ordered()
         assert rows.is_ordered()
@@ -105,7 +102,6 @@ class TestTable:
 
     @given(RECORDS.filter(bool), st.data())
     def test_two_records_of_one_key_are_refused(self, records, data):
-        """Whatever else they say."""
         twice = replace(data.draw(st.sampled_from(records)), unit="other")
         rows = MetricRows.of([*records, twice])
         with pytest.raises(ValueError, match="two records for"):
@@ -114,7 +110,6 @@ class TestTable:
             rows.take(np.argsort(rows.keys(), kind="stable")).is_ordered()
 
     def test_keys_of_more_combinations_than_integers_stay_apart(self):
-        """Columns of many values each: their product does not fit into 64 bits."""
         number = 3000
         fields = ("split", "source", "language", "set", "entity", "rule")
         records = [
@@ -128,7 +123,6 @@ class TestTable:
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), max_size=8))
 @settings(max_examples=examples(200), deadline=None)
 def test_ratios_and_counts_of_columns_are_those_of_single_records(pairs):
-    """Values are rounded alike, and a denominator of 0 has no value."""
     parts, wholes = (np.array([pair[side] for pair in pairs], dtype=np.int64) for side in (0, 1))
     names = [None, *(f"s{place}" for place in range(1, len(pairs)))][: len(pairs)]
     common = {"unit": "ratio", "version": "3"}
@@ -144,7 +138,6 @@ def test_ratios_and_counts_of_columns_are_those_of_single_records(pairs):
 
 
 def test_only_the_records_that_are_asked_for_become_objects(tmp_path, monkeypatch):
-    """Of a manifest of 3,000 sources one record is one object, however it is asked for."""
     records = [
         count("no_metric", stat, 1, scope=Scope(split="train", source=f"s{place}"), unit="documents", n=1, version="1")
         for stat in ("count", "empty")
@@ -168,7 +161,6 @@ def test_only_the_records_that_are_asked_for_become_objects(tmp_path, monkeypatc
 
 @given(values=st.lists(st.none() | st.sampled_from(["a", "b", "\u00e9", ""]), max_size=80))
 def test_a_few_values_are_listed_as_many_are(values):
-    """One by one or by Arrow: the values row by row, those that are absent as None."""
     assert Column.of(pa.array(values, pa.string())).listed() == values
 
 

@@ -17,10 +17,10 @@ from training_world import FAILING, KEY, OTHER, PASSING, ROWS, World, row_of, ru
 
 from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError, ManifestError, QuarantineError
 from dataaudit.decide.quarantine.list import read
-from dataaudit.manifest.attestation import sign_manifest
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.locate import encode_path
 from dataaudit.manifest.signing import Seal
+from dataaudit.manifest.trust import sign_manifest
 from dataaudit.scan.corpus.storage.address import RemotePath
 
 ROOT = Path(__file__).parents[3]

@@ -16,10 +16,9 @@ from dataaudit.decide.gate.run import judge, policy_of
 from dataaudit.decide.quarantine.apply import Request, apply
 from dataaudit.decide.quarantine.changes import Author, add, add_requests
 from dataaudit.decide.quarantine.released import held_against
-from dataaudit.manifest.attestation import attested
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.signing import PrivateKey, seal
-from dataaudit.manifest.trust import Signer
+from dataaudit.manifest.trust import Signer, attested
 from dataaudit.present.export.verdict import About, statement
 from dataaudit.training.opening import open_manifest
 

@@ -12,7 +12,7 @@ from dataaudit.decide.gate.scopes import expected_scopes
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, ProtectedRecord, StageRecord
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.contamination.records import PARTS
+from dataaudit.metrics.overlap.link import PARTS
 from dataaudit.metrics.registry import METRICS, is_of_tokens, statistic
 from dataaudit.scan.detectors.content import shipped_patterns
 

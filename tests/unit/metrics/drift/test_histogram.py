@@ -39,14 +39,16 @@ def rows_table(rows):
 
 def partial(counts):
     """Return a partial of {source: {token: (count, half)}}."""
-    rows = [(source, token, *both) for source, held in sorted(counts.items()) for token, both in sorted(held.items())]
+    rows = [
+        (source, token, *both) for source, tokens in sorted(counts.items()) for token, both in sorted(tokens.items())
+    ]
     schema = token_shape().schema()
     return {"histogram": pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)}
 
 
 def reference(counts, **more):
     """Return a reference of {(split, source): {token: count}}."""
-    rows = [(*key, token, count) for key, held in sorted(counts.items()) for token, count in sorted(held.items())]
+    rows = [(*key, token, count) for key, tokens in sorted(counts.items()) for token, count in sorted(tokens.items())]
     schema = TABLES["histogram"].schema
     table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
     return Reference(table, **{"sources": list(counts), **more})
@@ -74,7 +76,6 @@ THEN = {
 
 @given(documents=DOCUMENTS)
 def test_map_counts_what_a_loop_counts(documents):
-    """Counts by source and token, and those of the half that the digests draw."""
     batch = make_batch(documents)
     told = [
         (source, bool(batch.digests[index, 8] & 1), batch.get(TOKENS).ids[start:stop].tolist())
@@ -90,21 +91,18 @@ def test_map_counts_what_a_loop_counts(documents):
 
 @given(rows=ROWS)
 def test_adding_up_is_what_arrows_grouping_gives(rows):
-    """The faster merge has the rows, the order and the types of the plain one."""
     table = rows_table(rows)
     plain = TableShape(keys=token_shape().keys, sums=token_shape().sums)
     assert group(token_shape(), table).equals(group(plain, table))
 
 
 def test_adding_up_takes_chunks_of_any_size():
-    """Many pieces with several sources each, in any order."""
     pieces = [rows_table([("b", 1, 2), ("a", 5, 1), ("a", 3, 4)]), rows_table([("a", 3, 1)])] * 200
     plain = TableShape(keys=token_shape().keys, sums=token_shape().sums)
     assert combine(pa.concat_tables(pieces)).equals(group(plain, pa.concat_tables(pieces)))
 
 
 def test_it_says_what_the_engine_has_to_know():
-    """It compares shards, and its sources are limited."""
     assert isinstance(STAGE, Comparing)
     assert isinstance(STAGE, Limited)
     assert not any(isinstance(stage, Comparing | Limited) for stage in make_stages({}) if stage.name != STAGE.name)
@@ -113,7 +111,6 @@ def test_it_says_what_the_engine_has_to_know():
 
 
 def test_scopes_are_compared_with_the_same_scope():
-    """A split with its split, a source with its source of that split, the dataset with everything."""
     against = reference(THEN)
     found = records(NOW, context(against))
     now, then = np.full(60, 0.5), np.full(60, 0.5)
@@ -130,7 +127,6 @@ def test_scopes_are_compared_with_the_same_scope():
 
 
 def test_bias_and_excess_are_intervals_that_belong_together():
-    """The expected value lies in its interval; the excess is KL without it."""
     found = records(NOW, context(reference(THEN)))
     kl, bias, excess = (found[stat, "web"] for stat in ("kl", "kl_bias", "kl_excess"))
     assert (kl.method, bias.method, bias.confidence) == ("exact", "estimated", 0.95)
@@ -141,7 +137,6 @@ def test_bias_and_excess_are_intervals_that_belong_together():
 
 
 def test_one_half_without_a_token_leaves_the_bias_open():
-    """A source of one document has no two halves; its divergence is a number all the same."""
     found = records({"web": {1: (4, 4)}}, context(reference(THEN)))
     assert found["kl", "web"].status == "ok"
     for stat in ("kl_bias", "kl_excess"):
@@ -149,7 +144,6 @@ def test_one_half_without_a_token_leaves_the_bias_open():
 
 
 def test_without_a_reference_every_scope_says_so_once():
-    """A gate finds records that say why there is no number, and sources have none."""
     found = records(NOW, context())
     assert {key: (record.status, record.reason) for key, record in found.items()} == {
         (stat, None): ("not_applicable", "no_reference") for stat in STATS
@@ -158,14 +152,12 @@ def test_without_a_reference_every_scope_says_so_once():
 
 @pytest.mark.parametrize("problem", ["other_tokenizer", "no_histogram_in_reference"])
 def test_a_reference_that_cannot_be_compared_gives_its_reason(problem):
-    """Per scope, not per source."""
     found = records(NOW, context(reference({}, problem=problem)))
     assert {(record.status, record.reason) for record in found.values()} == {("not_applicable", problem)}
     assert {source for _, source in found} == {None}
 
 
 def test_what_the_reference_lacks_is_named():
-    """A new source, a new split, a source folded there, and what is folded here each have a code."""
     against = reference(THEN, sources=[*THEN, ("train", "small")])
     now = {"new": {1: (2, 1)}, "small": {1: (2, 1)}, "other": {1: (2, 1)}}
     found = records(now, context(against, folded=True))
@@ -177,7 +169,6 @@ def test_what_the_reference_lacks_is_named():
 
 
 def test_nothing_counted_is_not_evaluated():
-    """An empty split has no distribution; without a reference it is that which is missing."""
     for against, expected in (
         (None, ("not_applicable", "no_reference")),
         (reference(THEN), ("not_evaluated", "empty_denominator")),
@@ -187,7 +178,6 @@ def test_nothing_counted_is_not_evaluated():
 
 
 def test_shards_are_compared_with_their_split():
-    """The columns are those of the split's counts; null where the split is absent."""
     shard = partial({"web": NOW["web"]})
     columns = STAGE.compare_shard(shard, context(reference(THEN)))
     now, then = np.full(60, 0.5), np.full(60, 0.5)
@@ -202,23 +192,22 @@ def test_shards_are_compared_with_their_split():
 
 
 def test_top_tokens_are_ranked_by_what_they_add():
-    """By their part of Jensen-Shannon, which is never negative; ties by token; equal tokens are not listed."""
     now = {"web": dict.fromkeys(range(40), (100, 50)) | {41: (900, 400)}}
     then = {("train", "web"): dict.fromkeys(range(40), 100) | {42: 900}}
-    found = [token for token in top_tokens(partial(now), context(reference(then))) if token.source == "web"]
-    assert [token.token for token in found] == [41, 42]
-    assert [(token.count, token.reference_count, token.rank) for token in found] == [(900, 0, 1), (0, 900, 2)]
-    assert found[0].js == found[1].js
-    assert found[0].kl > 0 > found[1].kl
+    found = [token for token in top_tokens(partial(now), context(reference(then))) if token["source"] == "web"]
+    assert [token["token"] for token in found] == [41, 42]
+    counts = [(token["count"], token["reference_count"], token["rank"]) for token in found]
+    assert counts == [(900, 0, 1), (0, 900, 2)]
+    assert found[0]["js"] == found[1]["js"]
+    assert found[0]["kl"] > 0 > found[1]["kl"]
     everything = list(top_tokens(partial(now), context(reference(then), split=None)))
-    assert {token.source for token in everything} == {None}
+    assert {token["source"] for token in everything} == {None}
 
 
 def test_top_tokens_are_bounded_and_sources_left_out_are_counted():
-    """Twenty tokens a scope, a hundred sources a split, the largest ones."""
     now = {f"s{number:03}": dict.fromkeys(range(30), (number + 1, 1)) for number in range(TOP_SOURCES + 5)}
     then = {("train", source): {50: 10} for source in now}
-    found = Counter(token.source for token in top_tokens(partial(now), context(reference(then))))
+    found = Counter(token["source"] for token in top_tokens(partial(now), context(reference(then))))
     assert set(found.values()) == {TOP_TOKENS}
     assert set(found) == {None, *(f"s{number:03}" for number in range(5, TOP_SOURCES + 5))}
     assert left_out(partial(now)) == 5

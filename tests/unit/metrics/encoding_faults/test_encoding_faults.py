@@ -37,7 +37,6 @@ def values(texts, scope=None):
 
 
 def test_shares_are_of_documents_of_bytes_and_of_lines():
-    """Of all and of each source; nothing of an empty document."""
     found = values(TEXTS)
     assert found["mojibake_documents", None] == (0.2, 5)
     assert found["mojibake_documents", "web"] == (pytest.approx(1 / 3), 3)
@@ -52,7 +51,6 @@ def test_shares_are_of_documents_of_bytes_and_of_lines():
 
 @pytest.mark.parametrize("texts", [[("", "web")] * 3, [(" \n\t", "web"), ("", "web"), ("\r\n", "web")]])
 def test_where_no_character_is_seen_nothing_could_be_found(texts):
-    """No share is 0, and no column; but that no document has a word is known. A source beside it has its own."""
     stage = EncodingFaults()
     assert {(stat, value) for (stat, _), value in values(texts).items() if value[0] is not None} == {
         ("wordless_documents", (1, 3))
@@ -70,7 +68,6 @@ def test_where_no_character_is_seen_nothing_could_be_found(texts):
 
 
 def test_columns_of_a_shard_are_the_counts():
-    """Every column of the family is one of the table of shards, and no other is filled."""
     stage = EncodingFaults()
     columns = stage.shard_columns(merge(stage, [stage.map(make_batch(TEXTS[:2])), stage.map(make_batch(TEXTS[2:]))]))
     assert {*columns} == {*FAULTS, "text_lines"} <= {*TABLES["shards"].schema.names}
@@ -82,14 +79,12 @@ def test_columns_of_a_shard_are_the_counts():
 
 
 def test_names_are_those_of_the_kernel():
-    """The definition imports no kernel; its kinds are the kernel's."""
     assert {f"{kind}_{unit}" for kind in KINDS for unit in ("documents", "bytes")} <= {*FAULTS}
     assert {one.column for one in FAMILY.shard_statistics} == {*COMPARED} <= {*FAULTS}
 
 
 @pytest.mark.parametrize(("size", "is_encoded"), [(65, 1), (256, 1), (257, 0), (1000, 0)])
 def test_a_document_is_encoded_from_a_quarter_of_its_bytes_on(size, is_encoded):
-    """Of which 64 are base64."""
     text = "Ab1x" * 16
     assert values([(text.ljust(size, "."), "web")])["encoded_documents", None] == (is_encoded, 1)
 
@@ -123,7 +118,6 @@ def test_spread_of_shares_is_never_below_that_of_one_document(shares, documents_
 
 
 def test_plain_documents_have_no_faults():
-    """Code and prose in five languages and more."""
     for kind in PLAIN:
         found = values([(text, "web") for text in documents(kind, "plain", 3)])
         assert {value for (stat, _), (value, _) in found.items() if stat.endswith("_documents")} == {0}, kind

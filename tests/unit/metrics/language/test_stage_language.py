@@ -35,7 +35,6 @@ def tokens_of(text):
 
 @given(documents=DOCUMENTS)
 def test_counts_and_shares_are_those_of_a_plain_loop(documents):
-    """Documents, bytes, tokens and density by language, and shares by language and source."""
     records = found(documents, Scope(split="train"))
     for source in {None, *(name for _, name in documents)}:
         own = [text for text, name in documents if source in (None, name)]
@@ -57,7 +56,6 @@ def test_counts_and_shares_are_those_of_a_plain_loop(documents):
 
 @given(documents=DOCUMENTS)
 def test_shares_of_a_scope_add_up_to_one(documents):
-    """Every token is of exactly one language, `und` among them."""
     shares = [one.value for key, one in found(documents).items() if key[1] == "share" and key[2] is None]
     assert sum(value or 0 for value in shares) == pytest.approx(
         1 if any(tokens_of(text) for text, _ in documents) else 0
@@ -65,14 +63,12 @@ def test_shares_of_a_scope_add_up_to_one(documents):
 
 
 def test_und_is_always_told():
-    """A corpus whose every language is known has a share of 0 undetermined, not none."""
     assert found([("abcde", "web")])["language_share", "share", None, "und"].value == 0.0
     assert found([])["language_share", "share", None, "und"].status == "not_evaluated"
 
 
 @given(documents=DOCUMENTS)
 def test_agreement_is_a_sampled_share_with_an_interval(documents):
-    """Of the documents that two detectors looked at; without any it is not evaluated."""
     record = found(documents)["language_share", "detector_agreement", None, None]
     sample = [text for text, _ in documents if len(text) % 3 == 0]
     assert record.method == "sampled"
@@ -87,7 +83,6 @@ def test_agreement_is_a_sampled_share_with_an_interval(documents):
 
 @given(documents=DOCUMENTS)
 def test_a_shard_lists_its_languages(documents):
-    """Sorted by code, with counts that add up to the shard's."""
     listed = STAGE.shard_columns(merge(STAGE, [STAGE.map(make_batch(documents))]))["languages"]
     assert [row["language"] for row in listed] == sorted({language_of(text) for text, _ in documents})
     assert sum(row["documents"] for row in listed) == len(documents)
@@ -95,7 +90,6 @@ def test_a_shard_lists_its_languages(documents):
 
 
 def test_sources_fold_without_loss():
-    """The table has the column that sources are folded by."""
     table = merge(STAGE, [STAGE.map(make_batch([("abc", "a"), ("abc", "b")]))])["languages"]
     assert table.column_names == ["source", "language", "documents", "bytes", "tokens", "sampled", "agreeing"]
     assert table["source"].type == pa.string()

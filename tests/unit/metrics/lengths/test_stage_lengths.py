@@ -29,7 +29,6 @@ def tokens_of(text):
 
 @given(documents=DOCUMENTS.filter(bool))
 def test_exact_percentiles_are_numpys(documents):
-    """Length percentiles equal numpy's inverted_cdf quantiles of the raw lengths."""
     found = values(Lengths(), documents)
     lengths = [tokens_of(text) for text, _ in documents]
     for percent in (1, 5, 25, 50, 75, 95, 99):
@@ -77,7 +76,6 @@ def test_density_percentiles_hold_the_true_one(documents):
 
 
 def test_length_table_is_a_histogram():
-    """The exact map keeps every length with its count."""
     stage = Lengths()
     documents = [("abc" * size, "web") for size in (0, 1, 1, 5, 5, 5)]
     table = merge(stage, [stage.map(make_batch(documents))])["lengths"]

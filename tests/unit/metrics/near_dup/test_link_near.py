@@ -13,11 +13,12 @@ from lanes import sample, thinned
 from near_corpus import Shard, batch_of, edited, named, random_words, search, true_similarity
 from scipy.sparse import csr_array
 
-from dataaudit.metrics.near_dup import bands, records, verify
-from dataaudit.metrics.near_dup import bands as crowds
-from dataaudit.metrics.near_dup.records import recall_records
+from dataaudit.metrics.near_dup import candidates as candidate_joins
+from dataaudit.metrics.near_dup import verification
+from dataaudit.metrics.near_dup.candidates import CANDIDATES
+from dataaudit.metrics.near_dup.link import recall_records
 from dataaudit.metrics.near_dup.stage import NearDup
-from dataaudit.metrics.near_dup.verify import CANDIDATES, partition_bits
+from dataaudit.metrics.near_dup.verification import partition_bits
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.kernels.minhash import band_keys, sketch
 from dataaudit.scan.link import places
@@ -80,15 +81,13 @@ def test_every_pair_that_is_alike_and_shares_a_band_is_found_and_no_other(seed, 
 def test_a_partition_that_is_too_large_is_joined_in_passes(tmp_path, monkeypatch):
     """What comes out is the same; no pass holds more than its part."""
     texts = families(5)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     stage = NearDup(small_bucket=2, large_bucket=3, leaders=1, most_candidates=3)
     one = search(in_shards(texts), tmp_path / "a", stage, held_out=(False, True))
-    held = []
-    for module in (bands, crowds, verify, records):
-        monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, held))
+    numbers = []
+    for module in (candidate_joins, verification):
+        monkeypatch.setattr(module, "passes", lambda files, start, stop, *_: few(files, start, stop, numbers))
     other = search(in_shards(texts), tmp_path / "b", stage, held_out=(False, True))
-    assert max(held) == 16
+    assert max(numbers) == 16
     assert one.clusters.pairs.equals(other.clusters.pairs)
     assert one.clusters.counts.equals(other.clusters.counts)
     assert (one.missed, one.dropped) == (other.missed, other.dropped)
@@ -126,8 +125,6 @@ def test_no_leak_is_lost_to_a_limit_whatever_the_order_of_splits(held_out_first,
 @pytest.mark.tables
 @pytest.mark.parametrize("bits", [1, 3, 8, 12])
 def test_sets_are_in_every_partition_that_needs_them(bits, tmp_path):
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     shards = in_shards(families(6))
     one = search(shards, tmp_path / "a", STAGE, held_out=(False, True))
     other = search(shards, tmp_path / "b", STAGE, held_out=(False, True), bits=bits)
@@ -141,10 +138,10 @@ def test_sets_of_more_bytes_are_in_more_partitions(size, bits):
     assert partition_bits(candidates, size * 30) == bits
 
 
-def few(files, start, stop, held):
+def few(files, start, stop, numbers):
     """Return passes of few rows, and remember how many there are."""
     made = places.passes(files, start, stop, 2_000, 16)
-    held.append(len(made))
+    numbers.append(len(made))
     return made
 
 
@@ -156,8 +153,6 @@ def recalled(found):
 @pytest.mark.parametrize("partitions", [2, 5])
 def test_partitions_and_parts_change_nothing(partitions, tmp_path):
     texts = families(3)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     stage = NearDup(small_bucket=2, large_bucket=3, leaders=1, most_candidates=3)
     whole = in_shards(texts)
     cut = [Shard(texts=s.texts, split=s.split, source=s.source, cuts=(1, 7, 8)) for s in whole]
@@ -277,7 +272,6 @@ def near_earlier(texts):
 
 @pytest.mark.parametrize(("count", "kept"), sample([(600, 0.98), (600, 0.92), (2000, 0.95), (2000, 0.98)], 4))
 def test_near_duplicates_among_pages_of_one_template_are_found(count, kept, tmp_path):
-    """The buckets are large, and those that are near stand out in none of them."""
     texts = template_pairs(count, 1, kept)
     found = search([Shard(texts=texts)], tmp_path, STAGE)
     true, reported = near_earlier(texts), {right[1] for _, right in found.pairs()}
@@ -296,7 +290,6 @@ def test_recall_covers_what_is_found_of_all_documents(tmp_path):
         for order in range(orders):
             random.Random(order).shuffle(texts)
             folder = tmp_path / f"{corpus}-{order}"
-            folder.mkdir()
             found = search([Shard(texts=texts)], folder, stage)
             shutil.rmtree(folder)
             share = len({right[1] for _, right in found.pairs()}) / len(near_earlier(texts))
@@ -312,8 +305,6 @@ def test_recall_covers_what_is_found_of_all_documents(tmp_path):
 def test_rates_are_exact_where_every_pair_was_looked_at_and_have_bounds_where_not(tmp_path):
     """Documents that are near nothing that was compared, and have more to compare with, may be near-duplicates."""
     texts = template_pairs(240, 3, 0.98)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     whole = search([Shard(texts=texts)], tmp_path / "a", STAGE)
     stage = NearDup(recall_documents=0, small_bucket=2, large_bucket=2, leaders=1, most_candidates=1)
     few = search([Shard(texts=texts)], tmp_path / "b", stage)
@@ -361,7 +352,7 @@ def test_what_is_so_lies_between_what_was_found_and_what_may_be(seed, held_out, 
 def test_fewer_documents_count_where_their_neighbours_are_too_many(tmp_path, monkeypatch):
     """Whose neighbours are not all verified is not known to be alone, so it is not in the number."""
     texts = template_pairs(240, 3, 0.98)
-    monkeypatch.setattr(records, "_PAIRS", 400)
+    monkeypatch.setattr(verification, "_PAIRS", 400)
     found = search([Shard(texts=texts)], tmp_path, NearDup())
     assert 0 < len(found.recall.found) < 0.5 * len(near_earlier(texts))
     assert found.recall.found.all()
@@ -369,8 +360,6 @@ def test_fewer_documents_count_where_their_neighbours_are_too_many(tmp_path, mon
 
 def test_drawn_documents_change_no_pair_and_are_found_among_all_others(tmp_path):
     texts = families(9, count=80, size=100)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     without = search(in_shards(texts), tmp_path / "a", STAGE, held_out=(False, True))
     found = search(in_shards(texts), tmp_path / "b", NearDup(), held_out=(False, True))
     assert found.clusters.pairs.equals(without.clusters.pairs)
@@ -390,7 +379,6 @@ def test_a_near_duplicate_that_is_not_compared_lowers_recall(tmp_path):
 
 
 def test_one_notice_many_times_is_one_cluster_and_recall_says_so(tmp_path):
-    """Each copy is found by some other copies, though few of all were compared."""
     generator = random.Random(6)
     notice = random_words(generator, VOCABULARY, 200)
     texts = [" ".join([*notice[: 100 + number % 90], f"own{number}", *notice[110:]]) for number in range(600)]

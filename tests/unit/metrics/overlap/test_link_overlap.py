@@ -18,8 +18,8 @@ from strategies import held_out_part
 from twins import overlap as slow
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.metrics.contamination.records import SetFacts, contamination
 from dataaudit.metrics.overlap.leakage import CommonText, Limits, common_text, documents_with, overlap
+from dataaudit.metrics.overlap.link import SetFacts, contamination
 from dataaudit.metrics.overlap.stage import (
     COPIES,
     GRAM_ROWS,
@@ -111,8 +111,8 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOV
         for listed in files.values()
     )
     seen = pa.concat_tables([link_grams(grams, start, stop).tables["seen"] for start, stop in pairwise(parts)])
-    held = matcher().index.held_out
-    common = CommonText.of(held, common_text(held, documents_with(held, seen), limits), limits.very_wide)
+    held_out = matcher().index.held_out
+    common = CommonText.of(held_out, common_text(held_out, documents_with(held_out, seen), limits), limits.very_wide)
     counts, rows, copies = [], [], []
     for number, (start, stop) in enumerate(pairwise(parts)):
         joined = link_matches(matches, start, stop, max_rows=max_rows, common=common)
@@ -129,12 +129,12 @@ def join(folder, shards, *, cuts=(), parts=(0, 256), max_rows=1_000, limits=ABOV
 
 def records_of(seen, limits, split_of=None, edited=()):
     """Return the records of one held-out split."""
-    held = matcher().index.held_out
-    documents = documents_with(held, seen)
-    common = common_text(held, documents, limits)
+    held_out = matcher().index.held_out
+    documents = documents_with(held_out, seen)
+    common = common_text(held_out, documents, limits)
     split_of = np.zeros(len(HELD_OUT), dtype=np.int64) if split_of is None else split_of
     marks = {"edited": np.isin(np.arange(len(HELD_OUT)), list(edited))}
-    return overlap(held, ["val"], split_of, seen, documents, common=common, edited=marks, version="1")
+    return overlap(held_out, ["val"], split_of, seen, documents, common=common, edited=marks, version="1")
 
 
 def values(records, **scope):
@@ -175,8 +175,6 @@ def test_overlap_is_what_sets_of_words_say(shards, limits, tmp_path_factory):
 @given(shards=st.lists(DOCUMENTS, min_size=1, max_size=3), cuts=st.lists(st.integers(0, 6), max_size=3))
 @settings(max_examples=examples(30))
 def test_cuts_and_partitions_change_nothing(shards, cuts, tmp_path_factory):
-    """Any batches, any partitions of the keys: the same grams, counts and rows."""
-
     def ordered(tables):
         names = [[name for name in table.column_names if name != "score"] for table in tables]
         return [
@@ -189,7 +187,6 @@ def test_cuts_and_partitions_change_nothing(shards, cuts, tmp_path_factory):
 
 
 def test_common_grams_are_told_apart(tmp_path):
-    """A text in more training documents than the limit counts in `ngram`, not in `ngram_without_common`."""
     seen, *_ = join(tmp_path, [[(WORDS[:30], "a")] * 3])
     found = values(records_of(seen, Limits(wide=2, very_wide=2)), set="val")
     assert (found["ngram"], found["ngram_without_common"], found["common_grams"]) == (0.25, 0.0, 18.0)
@@ -286,14 +283,12 @@ def test_what_repeats_itself_is_cut_where_it_does():
 
 
 def test_documents_of_unread_shards_are_in_no_number(tmp_path):
-    """A held-out shard that was quarantined after it was indexed does not count."""
     seen, *_ = join(tmp_path, [[(WORDS, "a")]])
     records = records_of(seen, ABOVE, np.array([-1, 0, 0, 0, 0]))
     assert values(records, set="val")["documents"] == 4
 
 
 def test_items_are_counted_by_part_and_tier(tmp_path):
-    """Question word for word in one document, similar in another; the answer beside it."""
     exact, edited = WORDS[5:25], [*WORDS[5:10], "another", *WORDS[11:25]]
     _, counts, rows, _ = join(tmp_path, [[([*exact, "and", *WORDS[30:33]], "a")], [(edited, "b"), (edited, "b")]])
     items = matcher().index.items
@@ -314,7 +309,6 @@ def test_items_are_counted_by_part_and_tier(tmp_path):
 
 
 def test_rows_are_listed_up_to_a_limit_and_counted_all(tmp_path):
-    """The first in the manifest's order."""
     shards = [[(WORDS[5:25], "a")] * 4, [(WORDS[5:25], "a")]]
     _, counts, rows, _ = join(tmp_path, shards, max_rows=3)
     listed = [row for row in rows.to_pylist() if row["kind"] == 0]
@@ -323,7 +317,6 @@ def test_rows_are_listed_up_to_a_limit_and_counted_all(tmp_path):
 
 
 def test_all_damaged_files_are_named(tmp_path):
-    """And nothing is counted."""
     files = pa.table([[b"/no/a", b"/no/b"], [0, 1], [0, 0], [0, 0]], names=LINK_FILES.names).cast(LINK_FILES)
     with pytest.raises(DamagedFileError) as raised:
         link_grams(files, 0, 256)

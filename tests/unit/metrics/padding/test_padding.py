@@ -37,7 +37,6 @@ def expected(found, stat, source, padding, positions):
 
 @given(tokens=TOKENS)
 def test_fractions_are_those_of_a_simulation(tokens):
-    """Cut, pack, batch and join the documents themselves: the same padding."""
     found = fractions(tokens)
     for context in STAGE.contexts:
         pieces = [piece for number, _ in tokens for piece in slow.pieces(number, context)]
@@ -48,15 +47,14 @@ def test_fractions_are_those_of_a_simulation(tokens):
         expected(found, f"padded_batch_{context}", None, positions - total, positions)
         for source in (None, *{source for _, source in tokens}):
             own = [number for number, name in tokens if source in (None, name)]
-            held = [piece for number in own for piece in slow.pieces(number, context)]
-            expected(found, f"padded_{context}", source, len(held) * context - sum(held), len(held) * context)
+            cut = [piece for number in own for piece in slow.pieces(number, context)]
+            expected(found, f"padded_{context}", source, len(cut) * context - sum(cut), len(cut) * context)
             stream = sum(own) + len(own) if sum(own) else 0
             sequences = -(-stream // context)
             expected(found, f"concatenated_{context}", source, sequences * context - stream, sequences * context)
 
 
 def test_values_worked_by_hand():
-    """Documents of 16, 8, 8 and 1 tokens at a context of 16."""
     found = fractions([(16, "web"), (8, "web"), (8, "web"), (1, "web")], Padding(contexts=(16,), batch=2))
     assert found["padded_16", None].value == pytest.approx(31 / 64)
     assert found["packed_16", None].value == pytest.approx(15 / 48)  # 16 | 8 + 8 | 1
@@ -66,7 +64,6 @@ def test_values_worked_by_hand():
 
 
 def test_a_batch_of_one_pads_nothing():
-    """Each piece alone is as long as itself."""
     assert fractions([(5, "web"), (9, "web")], Padding(contexts=(16,), batch=1))["padded_batch_16", None].value == 0.0
 
 
@@ -83,12 +80,10 @@ def test_a_batch_of_one_pads_nothing():
     ],
 )
 def test_wrong_parameters_are_named(chosen, message):
-    """What cannot be meant is an error that says the range."""
     with pytest.raises(ConfigError, match=message):
         make_stages({"padding": chosen})
 
 
 def test_contexts_are_taken_from_the_config():
-    """A list in the config becomes the stage's lengths."""
     stage = next(one for one in make_stages({"padding": {"contexts": [1024]}}) if one.name == "padding")
     assert stage.contexts == (1024,)

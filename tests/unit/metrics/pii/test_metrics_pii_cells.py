@@ -11,7 +11,6 @@ DEMO = Path(__file__).parents[4] / "manifests/demo"
 
 
 def test_records_of_other_metrics_beside_them_change_nothing():
-    """Whoever hands over all records of a manifest gets the same ones hidden as of the metric alone."""
     manifest = load_manifest(DEMO)
     own, every = manifest.metrics(METRIC), manifest.metrics()
     hidden = {own[index] for index in hidden_records(manifest, own)}

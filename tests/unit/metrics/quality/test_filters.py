@@ -29,14 +29,12 @@ def verdicts(texts, stage=None):
 
 
 def test_every_rule_has_cases():
-    """But for the one on tokens, which has its own test."""
     assert [rule.name for rule in RULES if rule.name != RUN] == list(CASES)
     assert {rule.name.split(".")[0] for rule in RULES} == set(SETS)
 
 
 @pytest.mark.parametrize("rule", CASES)
 def test_a_rule_rejects_from_its_threshold_on(rule):
-    """Texts at the threshold fall on the side that the paper says."""
     passing, rejected = CASES[rule]
     for text, found in zip(passing, verdicts(passing), strict=True):
         assert rule not in found, ascii(text)[:200]
@@ -47,7 +45,6 @@ def test_a_rule_rejects_from_its_threshold_on(rule):
 @settings(deadline=None)
 @given(documents=DOCUMENTS)
 def test_rules_decide_as_plain_fractions_do(documents):
-    """Verdicts rule by rule are those of the slow twin."""
     texts = [text for text, _ in documents]
     expected = [twin.rejecting_rules(twin.filter_counts(text, **LIMITS)) for text in texts]
     assert [found - {RUN} for found in verdicts(texts)] == expected
@@ -55,7 +52,6 @@ def test_rules_decide_as_plain_fractions_do(documents):
 
 @pytest.mark.tables
 def test_the_slow_twin_agrees_on_every_case():
-    """The thresholds are written down twice."""
     texts = [text for pair in CASES.values() for side in pair for text in side]
     expected = [twin.rejecting_rules(twin.filter_counts(text, **LIMITS)) for text in texts]
     assert [found - {RUN} for found in verdicts(texts)] == expected
@@ -79,7 +75,6 @@ def test_repeated_tokens_count_within_a_document(copies, rejects):
 
 
 def test_rates_are_rejected_documents_over_all_documents():
-    """By rule, by set and for any rule; of the whole and of each source; zeros are kept."""
     stage = Filters(sets=("gopher_quality", "c4"))
     documents = [("{", "code"), ("word " * 50 + "the of. A b. C d e. F.", "web"), ("the of", "web")]
     partial = merge(stage, [stage.map(make_batch(documents[:1])), stage.map(make_batch(documents[1:]))])
@@ -98,7 +93,6 @@ def test_rates_are_rejected_documents_over_all_documents():
 
 
 def test_a_threshold_of_the_config_replaces_the_published_one():
-    """[low, high]; the rule's way of treating the bound stays."""
     text = "a\nb\nc d e f g h i"
     name = "fineweb.new_lines"
     assert name not in verdicts([text])[0]
@@ -127,7 +121,6 @@ def test_a_threshold_of_the_config_replaces_the_published_one():
     ],
 )
 def test_parameters_that_cannot_be_meant_are_errors(given_, message):
-    """The message names the rule and what was expected."""
     with pytest.raises(ConfigError, match=message):
         make_stages({"filters": given_})
 

@@ -31,7 +31,6 @@ KNOWN = frozenset(
 
 @pytest.mark.filterwarnings("ignore")
 def test_rules_agree_with_datatrove():
-    """Every rule, on its own cases and on prose of growing length."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from filters import agreement_table
 

@@ -17,16 +17,9 @@ import pyarrow.compute as pc
 from strategies import make_batch
 
 from dataaudit.manifest.locate import rows_of
-from dataaudit.metrics.repeats.find import (
-    SavedSearch,
-    Search,
-    add_reaches,
-    find_hotspots,
-    first_windows,
-    link_members,
-    link_reaches,
-)
+from dataaudit.metrics.repeats.hotspots import find_hotspots, first_windows
 from dataaudit.metrics.repeats.link import ANY, SPANS, RepeatedSpans, add_totals, spans_of
+from dataaudit.metrics.repeats.matching import SavedSearch, Search, add_reaches, link_members, link_reaches
 from dataaudit.metrics.repeats.runs import (
     RUN_ROWS,
     choose_floor,
@@ -216,9 +209,9 @@ def true_windows(parts, min_documents, times=None):
     found = {}
     for places in where.values():
         many = {place: (times or [1] * len(parts))[place[0]] for place in places}
-        held_by = sum({place[:2]: number for place, number in many.items()}.values())
-        if held_by >= min_documents:
-            found.update(dict.fromkeys(places, (held_by, sum(many.values()))))
+        documents = sum({place[:2]: number for place, number in many.items()}.values())
+        if documents >= min_documents:
+            found.update(dict.fromkeys(places, (documents, sum(many.values()))))
     return found
 
 

@@ -33,8 +33,8 @@ def check(result, parts, times=None):
         places = true_occurrences(parts, parts[part][row].split()[start:stop])
         assert spot["places"] == places
         assert spot["occurrences"] == sum(times[place[0]] for place in places)
-        held_by = {place[:2] for place in places}
-        assert spot["documents"] == sum(times[part] for part, _ in held_by) >= result.floor
+        documents = {place[:2] for place in places}
+        assert spot["documents"] == sum(times[part] for part, _ in documents) >= result.floor
         words = {}
         for place in places:
             words.setdefault(place[:2], set()).update(range(place[2], place[3]))
@@ -93,7 +93,6 @@ def test_a_part_that_is_listed_twice_counts_twice(parts, times, tmp_path_factory
 )
 @given(parts=PARTS)
 def test_the_cut_into_parts_changes_nothing(parts, tmp_path_factory):
-    """The same documents in one part, in the same order: the same hotspots."""
     one = [[text for texts in parts for text in texts]]
     apart, together = (repeats_of(tmp_path_factory.mktemp("r"), given) for given in (parts, one))
     names = ("words", "documents", "occurrences", "tokens", "variants", "hash")
@@ -118,7 +117,6 @@ def around(number, *pieces):
 
 
 def test_a_sentence_at_the_floor_is_found_and_one_below_it_is_not(tmp_path):
-    """Twenty documents are enough, nineteen are not; each plant is a hotspot with its length and counts."""
     plants = [noise(2000 + number, 50 + number) for number in range(12)]
     texts = [
         around(number, *(plant for at, plant in enumerate(plants) if number < 20 - at % 2)) for number in range(25)
@@ -127,7 +125,6 @@ def test_a_sentence_at_the_floor_is_found_and_one_below_it_is_not(tmp_path):
 
 
 def test_equal_pages_are_one_hotspot_of_their_full_length(tmp_path):
-    """Not one for each 50 words."""
     page = noise(5, 5000)
     assert found(tmp_path, [around(number, page) for number in range(20)], 20) == [(5000, 20, 20, 0)]
 
@@ -138,14 +135,12 @@ def test_whole_documents_that_are_equal(tmp_path):
 
 
 def test_pages_of_one_template(tmp_path):
-    """What they share between their own words are hotspots, in the order in which they stand."""
     head, foot = noise(1, 80), noise(2, 200)
     texts = [around(number, head, foot) for number in range(5)]
     assert found(tmp_path, texts) == [(80, 5, 5, 0), (200, 5, 5, 0)]
 
 
 def test_a_sentence_that_stands_several_times_in_a_document(tmp_path):
-    """Occurrences are counted all, documents once."""
     line = noise(1, 61)
     assert found(tmp_path, [around(number, *[line] * (number + 1)) for number in range(4)]) == [(61, 4, 10, 0)]
 
@@ -193,7 +188,6 @@ def test_a_line_that_repeats_for_ever(tmp_path, period):
 
 
 def test_the_floor_rises_when_there_is_too_much(tmp_path):
-    """The most widely held windows are kept, and the floor says so."""
     plants = [noise(number, 60) for number in range(6)]
     texts = [around(number, *plants[: 6 - number // 2]) for number in range(12)]
     result = repeats_of(tmp_path, [texts], min_documents=2, max_memory_bytes=3000)
@@ -203,7 +197,6 @@ def test_the_floor_rises_when_there_is_too_much(tmp_path):
 
 
 def test_nothing_repeats(tmp_path):
-    """No hotspots, and no failure; also without any document."""
     assert found(tmp_path, [spell(noise(number, 200)) for number in range(5)]) == []
     (tmp_path / "none").mkdir()
     assert repeats_of(tmp_path / "none", [[]]).hotspots == []

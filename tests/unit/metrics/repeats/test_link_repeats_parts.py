@@ -21,9 +21,9 @@ from dataaudit.base.errors import ManifestError, ManifestMismatch
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import places_of, rows_of
 from dataaudit.metrics.repeats import runs as by_file
-from dataaudit.metrics.repeats.find import SavedSearch, Search, link_members, link_reaches
-from dataaudit.metrics.repeats.hosts import PATHS, SEEDS, Round
+from dataaudit.metrics.repeats.hotspots import PATHS, SEEDS, Round
 from dataaudit.metrics.repeats.index import FOLDER, INDEX_ROWS, RepeatIndex, link_index, write_index
+from dataaudit.metrics.repeats.matching import SavedSearch, Search, link_members, link_reaches
 from dataaudit.metrics.repeats.runs import (
     HISTOGRAM,
     RUN_ROWS,
@@ -65,7 +65,6 @@ def files_of(*rows):
 
 @pytest.mark.parametrize("name", JOINS)
 def test_every_damaged_file_is_named(tmp_path, name):
-    """One pass finds all files that are to be made again."""
     function, schema = JOINS[name]
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths:
@@ -81,7 +80,6 @@ def test_every_damaged_file_is_named(tmp_path, name):
 
 @pytest.mark.parametrize("name", JOINS)
 def test_no_rows_are_no_failure(tmp_path, name):
-    """Files without rows, and no files at all."""
     function, schema = JOINS[name]
     write_keyed(tmp_path / "none", [], schema)
     for files in (files_of(), files_of((tmp_path / "none", 0, 0))):
@@ -113,7 +111,6 @@ def test_tables_hold_whole_files_in_order_and_no_more_than_they_must(tmp_path, m
 @pytest.mark.parametrize("join", [link_reaches, link_members])
 @pytest.mark.parametrize("harm", ["absent", "cut", "flipped"])
 def test_a_damaged_search_is_named(tmp_path, join, harm):
-    """What is searched for is a file as well, and never used when it is not what was written."""
     firsts = pa.table({name: pa.array([], pa.int64()) for name in ("document", "start", "windows")})
     empty = Round(PATHS.empty_table(), SEEDS.empty_table())
     data = Search(empty, firsts, pa.table({"times": pa.array([1], pa.int64())})).packed()
@@ -130,7 +127,6 @@ def test_a_damaged_search_is_named(tmp_path, join, harm):
 
 
 def test_files_are_numbered_by_where_they_are_listed_first():
-    """Each content once, with how often it is listed."""
     files = files_of(("b", 5, 0), ("c", 2, 10), ("a", 2, 3), ("b", 0, 0), ("c", 7, 0), ("b", 9, 9))
     listing = listing_of(files)
     assert listing.paths == ("b", "a", "c")
@@ -139,14 +135,12 @@ def test_files_are_numbered_by_where_they_are_listed_first():
 
 @given(file=st.integers(0, 2**23 - 1), row=st.integers(0, 2**40 - 1))
 def test_a_document_has_one_number(file, row):
-    """Which is that of its file and row, in their order."""
     number = places_of(file, np.array([row]))
     assert (file_numbers(number).tolist(), rows_of(number).tolist()) == ([file], [row])
 
 
 @given(places=st.lists(st.tuples(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**40 - 1]), st.integers(0, 2**32 - 1))))
 def test_places_are_sorted_whatever_their_size(places):
-    """By row, then by position."""
     rows, positions = (np.array([place[index] for place in places], dtype=np.int64) for index in range(2))
     order = by_place(rows, positions)
     assert [places[index] for index in order.tolist()] == sorted(places)
@@ -157,7 +151,6 @@ SPANS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30), st.integers(1,
 
 @given(drawn=SPANS)
 def test_merged_spans_hold_the_same_words(drawn):
-    """Spans that overlap or touch become one, within a document only."""
     rows = sorted((document, start, start + size) for document, start, size in drawn)
     columns = (np.array([row[index] for row in rows], dtype=np.int64) for index in range(3))
     found = [tuple(row.values()) for row in merged(*columns).to_pylist()]
@@ -173,7 +166,6 @@ def test_merged_spans_hold_the_same_words(drawn):
     most=st.integers(0, 40_000),
 )
 def test_the_floor_rises_just_enough(levels, least, most):
-    """The least floor at which what is left fits into the memory."""
     levels = [(max(documents, least), runs, windows) for documents, runs, windows in levels]
     table = pa.Table.from_pylist(
         [dict(zip(HISTOGRAM.names, (*level, 0), strict=True)) for level in levels], schema=HISTOGRAM
@@ -212,7 +204,6 @@ def indexed(tmp_path):
 
 
 def test_a_look_up_finds_every_document_and_where(indexed):
-    """In all shards that list it; a text that is nowhere is not found."""
     folder, texts = indexed
     index = RepeatIndex(folder)
     quote = texts[0][100:200]
@@ -229,7 +220,6 @@ def test_a_look_up_finds_every_document_and_where(indexed):
 
 @pytest.mark.parametrize("start", range(0, 350, 25))
 def test_fifty_words_are_enough(indexed, start):
-    """Winnowing's guarantee, from anywhere in a document."""
     folder, texts = indexed
     found = RepeatIndex(folder).look_up(spell(texts[3][start : start + 50]))
     assert {(one.shard, one.row) for one in found} == {(1, 2), (2, 1002)}
@@ -237,7 +227,6 @@ def test_fifty_words_are_enough(indexed, start):
 
 @pytest.mark.parametrize("harm", ["no folder", "other kind", "no file", "cut"])
 def test_an_index_that_cannot_be_read_is_said(indexed, harm):
-    """With what to do; never a traceback of a library."""
     folder, _ = indexed
     pointer = folder / FOLDER / "index.json"
     first = folder / FOLDER / "000.parquet"

@@ -31,7 +31,6 @@ def with_hotspots(batch, repeats, hotspots):
 
 
 def test_a_hotspot_of_two_sources_is_one_in_the_scope_and_one_in_each():
-    """Documents of a hotspot add up over sources; the largest is that of the scope."""
     batch = make_batch([("abc" * 30, "web"), ("abc" * 20, "web"), ("abc" * 50, "code")])
     zero = {"documents": 0, "tokens": 0}
     partial = with_hotspots(
@@ -69,13 +68,11 @@ def test_a_hotspot_of_two_sources_is_one_in_the_scope_and_one_in_each():
 
 
 def test_documents_without_repeats_give_zeros():
-    """A scope with documents and no hotspot has numbers."""
     values = found(Repeats().map(make_batch([("a b c", "web")])))
     assert values["hotspots"] == values["token_share"] == values["largest_share"] == 0
 
 
 def test_fingerprints_name_their_document_and_lie_within_it():
-    """Short documents have none; rows are those of the part."""
     texts = ["short", " ".join(f"w{number}" for number in range(300)), " ".join(f"v{number}" for number in range(50))]
     batch = make_batch([(text, "web") for text in texts], first_row=7)
     rows = Repeats().emit(batch)[FINGERPRINTS].to_pylist()
@@ -89,6 +86,5 @@ def test_fingerprints_name_their_document_and_lie_within_it():
 
 @pytest.mark.parametrize(("name", "value"), [("min_documents", 1), ("max_memory_bytes", 999), ("index", 1)])
 def test_parameters_out_of_their_range(name, value):
-    """Each is named with what was expected."""
     with pytest.raises(ConfigError, match=f"stages.repeats.*{name}"):
         make_stages({"repeats": {name: value}})

@@ -13,9 +13,9 @@ from shown import shown, told
 
 from dataaudit.base.render.line import per_million
 from dataaudit.manifest.core import DetectorRecord
-from dataaudit.manifest.laws import check_records
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric
+from dataaudit.manifest.value_checks import check_records
 from dataaudit.metrics.language.definition import languages
 from dataaudit.metrics.shown import ABSENCES
 from dataaudit.metrics.toxicity.definition import section, toxic

@@ -78,5 +78,4 @@ def test_a_document_is_toxic_from_one_half_on_and_scores_are_shown_rounded(found
 
 
 def test_findings_name_the_judge_as_the_manifest_does(found):
-    """So that who said it, in which version, can be looked up."""
     assert set(found.tables["findings"]["detector"].to_pylist()) == {"detoxify local"}

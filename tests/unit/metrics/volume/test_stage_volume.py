@@ -26,7 +26,6 @@ def tokens_of(text):
 
 @given(documents=DOCUMENTS)
 def test_volume_counts_what_python_counts(documents):
-    """Documents, bytes, tokens and shares per source are those of a plain loop."""
     found = values(Volume(), documents)
     whole = sum(tokens_of(text) for text, _ in documents)
     for source in {None, *(source for _, source in documents)}:
@@ -41,7 +40,6 @@ def test_volume_counts_what_python_counts(documents):
 
 
 def test_shares_against_the_declared_mixture():
-    """Declared weights are normalised, and a source that is declared but absent has a share of 0."""
     context = Context(scope=Scope(split="train"), mixture={"web": 3.0, "absent": 1.0})
     found = values(Volume(), [("a b c", "web")], context)
     assert found["source_mix_share", "declared", "web"].value == 0.75
@@ -49,6 +47,5 @@ def test_shares_against_the_declared_mixture():
 
 
 def test_absent_source_of_an_empty_corpus_has_no_share():
-    """Without any token a share is not evaluated, for a declared source too."""
     context = Context(scope=Scope(), mixture={"absent": 1.0})
     assert values(Volume(), [], context)["source_mix_share", "share", "absent"].status == "not_evaluated"

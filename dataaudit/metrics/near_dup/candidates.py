@@ -1,28 +1,37 @@
-"""First near-duplicate join: the documents of one partition of the band keys, paired within their small buckets.
+"""Candidate pairs of near-duplicates: the joins that pair documents by MinHash bands and by sketches.
 
-Documents of equal words are one here: of each class the first in the manifest's order stands for all, and as equal
-words have equal bands it is the same one in every bucket. Documents of large buckets are paired by further joins.
+Four joins, each run on one partition of keyed rows:
 
-Documents of equal word sequences: one partition of their digests, joined. They are near-duplicates of each other.
-
-Near-duplicate joins of large buckets, templates and licences: documents get their sketches, and are paired by them.
-
-A sketch is written once for each document, and joined to those that are in a large bucket alone: by class, as classes
-have equal sketches. Then the documents of each large bucket are paired with those that they agree with most.
+1. :func:`link_classes`: documents of equal word sequences. The first in the manifest's order stands for its class.
+2. :class:`BandJoin`: within a bucket (documents of one band value) of few documents all are paired.
+3. :class:`SketchJoin`, :class:`CrowdJoin`: documents of large buckets (templates, licences) get their sketches, and are
+   paired with those that they agree with most.
+4. :class:`PairJoin`: the pairs of a document, over all bands; the most promising become candidates.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.manifest.locate import rows_of, shards_of
+from dataaudit.manifest.locate import is_new, rows_of, shards_of
 from dataaudit.metrics.near_dup.stage import BANDS, DOCUMENTS, SKETCHES
-from dataaudit.scan.kernels.pairing import CrowdLimits, CrowdPairs, earlier_twins, form_crowd_pairs, form_pairs
-from dataaudit.scan.link.joins import Joined
+from dataaudit.scan.kernels.pairing import (
+    APART,
+    LATER,
+    LEAK,
+    MORE,
+    TIMES,
+    CrowdLimits,
+    earlier_twins,
+    form_crowd_pairs,
+    form_pairs,
+)
+from dataaudit.scan.link.joins import Join, Joined, JoinedParts, JoinFunction, KeyedFile
 from dataaudit.scan.link.keyed import key_matrix
 from dataaudit.scan.link.places import (
     Choose,
@@ -36,6 +45,34 @@ from dataaudit.scan.link.places import (
     read_placed,
     spread,
 )
+from dataaudit.scan.link.step import LinkContext
+
+
+def run_join(
+    context: LinkContext,
+    name: str,
+    function: JoinFunction,
+    files: Sequence[KeyedFile],
+    rows: int = 0,
+    *,
+    identity: object = None,
+    by_shard: bool = False,
+    **emits: pa.Schema,
+) -> JoinedParts:
+    """Run a join of this family on the workers; its identity is that of the stage and its own, or its fields."""
+    own = asdict(function) if identity is None and is_dataclass(function) else identity
+    return context.join(
+        Join(
+            kind=f"link-near-{name}",
+            function=function,
+            identity=[context.stage.version, own],
+            files=files,
+            rows=rows,
+            emits=emits,
+            by_shard=by_shard,
+        )
+    )
+
 
 PAIRS = pa.schema(
     [
@@ -47,21 +84,20 @@ PAIRS = pa.schema(
         ("flags", pa.uint8()),
     ]
 )
-"""Pairs of places by the later one: the number of buckets of this partition that they share, on how many values their
-sketches agree, 0 where they were not compared, and bits of :mod:`dataaudit.scan.kernels.pairing` and
-:mod:`dataaudit.scan.kernels.pairing`, each set when it is in any of these buckets. What is found of a leak must not
+"""Pairs by the later document: how many buckets of this partition they share, on how many values their sketches agree
+(0: not compared), and bits of :mod:`dataaudit.scan.kernels.pairing` that any of these buckets sets. Leaks must not
 depend on the order of splits, so pairs that may be leaks have limits of their own."""
 CROWDS = pa.schema([("key", pa.binary(8)), ("place", pa.int64()), ("split", pa.int32()), ("bucket", pa.uint64())])
 """Documents of large buckets, by class: a row for each of their large buckets."""
 MET = pa.schema([("place", pa.int64())])
-"""Documents that share a bucket with another one: some, those that come first by :func:`first_spread`."""
+"""Some documents that share a bucket with another: the first by :func:`first_spread`."""
 COUNTS = pa.schema([("pairs", pa.int64()), ("crowds", pa.int64())])
-"""Rows that are emitted."""
+"""Rows emitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class BucketRows:
-    """Bands of one partition, in some order."""
+    """Bands of one partition; a bucket is the rows of one key."""
 
     keys: np.ndarray
     places: np.ndarray
@@ -78,28 +114,24 @@ class BucketRows:
         return BucketRows(self.keys[chosen], self.places[chosen], self.splits[chosen], self.same[chosen])
 
     def first_of_same(self) -> np.ndarray:
-        """Return the indices of the first document of each class in each bucket, by key, then place."""
+        """Return the index of each class's first document in each bucket, by key, then place."""
         order = np.lexsort((self.places, self.same, self.keys))
-        new = np.ones(len(order), dtype=bool)
-        keys, same = self.keys[order], self.same[order]
-        new[1:] = (keys[1:] != keys[:-1]) | (same[1:] != same[:-1])
-        firsts = order[new]
+        firsts = order[is_new(self.keys[order], self.same[order])]
         return np.asarray(firsts[np.lexsort((self.places[firsts], self.keys[firsts]))])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandJoin:
-    """Pairs the documents of all small buckets of a partition, and lists those of the large ones."""
+    """Pairs all documents of each small bucket, and lists those of large ones."""
 
     small: int
-    """Documents of a bucket up to which every two are paired."""
+    """Most documents of a small bucket."""
     met: int
-    """Documents that share a bucket which are listed, at most."""
+    """Most rows of ``met``."""
     held_out: tuple[bool, ...]
-    """Whether each split is held out."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``counts`` and ``met``, and the keyed rows ``pairs`` and ``crowds``, of the schemas of this module."""
+        """Return ``counts`` and ``met``, and the keyed rows ``pairs`` and ``crowds``."""
         joined = [self._join(read_placed(files, BANDS, start, stop, part.rows)) for part in passes(files, start, stop)]
         pairs, crowds, met = zip(*joined, strict=True)
         keyed = {"pairs": pa.concat_tables(pairs), "crowds": pa.concat_tables(crowds)}
@@ -114,8 +146,7 @@ class BandJoin:
         rows = BucketRows.of(placed)
         rows = rows.take(_shared(rows.keys))
         rows = rows.take(rows.first_of_same())
-        heads = np.flatnonzero(np.append(True, rows.keys[1:] != rows.keys[:-1])[: len(rows.keys)])
-        bounds = np.append(heads, len(rows.keys)).astype(np.int64)
+        bounds = bucket_bounds(rows.keys)
         pairs = form_pairs(bounds, rows.splits, np.array(self.held_out, dtype=bool), small=self.small)
         once = np.ones(len(pairs.lefts), dtype=np.int16)
         places = rows.places[pairs.lefts], rows.places[pairs.rights]
@@ -127,8 +158,13 @@ class BandJoin:
         return formed, pa.table(columns, schema=CROWDS), rows.places[sizes > 1]
 
 
+def bucket_bounds(keys: np.ndarray) -> np.ndarray:
+    """Return int64[b + 1]: bucket i of ordered keys is ``[bounds[i]:bounds[i + 1]]``."""
+    return np.append(np.flatnonzero(is_new(keys)), len(keys)).astype(np.int64)
+
+
 def first_spread(places: np.ndarray, most: int) -> np.ndarray:
-    """Return some of distinct places, int64[n]: those whose :func:`dataaudit.scan.link.places.spread` is least."""
+    """Return int64[n], the distinct places whose :func:`dataaudit.scan.link.places.spread` is least."""
     places = distinct(places)
     return np.asarray(places[np.argsort(spread(places))[:most]])
 
@@ -136,10 +172,10 @@ def first_spread(places: np.ndarray, most: int) -> np.ndarray:
 def pairs_table(
     lefts: np.ndarray, rights: np.ndarray, *, bands: np.ndarray, agreed: np.ndarray, flags: np.ndarray
 ) -> pa.Table:
-    """Return pairs, each once, of schema :data:`PAIRS`; the arguments are its columns, a row for each bucket."""
+    """Merge the rows of each pair, one for each of its buckets, into :data:`PAIRS`."""
     order = np.lexsort((lefts, rights))
     lefts, rights = lefts[order], rights[order]
-    heads = np.flatnonzero(np.append(True, (lefts[1:] != lefts[:-1]) | (rights[1:] != rights[:-1]))[: len(lefts)])
+    heads = np.flatnonzero(is_new(lefts, rights))
     if len(heads):
         bands = np.add.reduceat(bands[order], heads)
         agreed = np.maximum.reduceat(agreed[order], heads)
@@ -150,7 +186,7 @@ def pairs_table(
 
 
 def _shared(keys: np.ndarray) -> np.ndarray:
-    """Return the indices of the keys that occur more than once: most documents meet nobody."""
+    """Return the indices of the keys that occur more than once: most documents share no bucket."""
     order = np.argsort(keys)
     equal = keys[order[1:]] == keys[order[:-1]]
     shared = np.zeros(len(keys), dtype=bool)
@@ -160,11 +196,11 @@ def _shared(keys: np.ndarray) -> np.ndarray:
 
 
 CLASS_MEMBERS = pa.schema([("first", pa.int64()), ("place", pa.int64()), ("source", pa.string())])
-"""Every document of a class of two or more, with the class's first."""
+"""Documents of classes of two and more, with the first of their class."""
 
 
 def link_classes(files: pa.Table, start: int, stop: int) -> Joined:
-    """Return ``members``: those of all classes of two or more whose digest's first byte is in [start, stop)."""
+    """Return ``members`` of the classes whose digest's first byte is in [start, stop)."""
     placed = read_placed(files, DOCUMENTS, start, stop)
     if len(placed.places) == 0:
         return Joined(tables={"members": CLASS_MEMBERS.empty_table()})
@@ -182,25 +218,22 @@ MEMBERS = pa.schema([("key", pa.binary(8)), ("place", pa.int64()), ("split", pa.
 SKETCHED = pa.schema([("place", pa.int64()), ("sketch", pa.binary())])
 """Documents and their sketches."""
 HELD_OUT_CUT = pa.schema([("place", pa.int64())])
-"""Held-out documents of large buckets that others left out."""
+"""Held-out documents of large buckets that were left out of others' pairs."""
 MISSED = pa.schema([("missed", pa.int64()), ("rows", pa.int64())])
-"""Pairs of large buckets that were left out; rows that are emitted."""
+"""Pairs of large buckets that were left out; rows emitted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sketched:
-    """The sketches of some documents."""
+    """The sketches of documents: int64[n] ascending places, uint8[n, v] sketches, uint64[n] classes."""
 
     places: np.ndarray
-    """int64[n] ascending."""
     sketches: np.ndarray
-    """uint8[n, v]"""
     classes: np.ndarray
-    """uint64[n]"""
 
     @classmethod
     def read(cls, files: pa.Table, start: int, stop: int, values: int, chosen: Choose) -> Sketched:
-        """Read them; see :func:`dataaudit.scan.link.places.read_placed`."""
+        """Read the sketches of a partition; see :func:`dataaudit.scan.link.places.read_placed`."""
         placed = read_placed(files, SKETCHES, start, stop, chosen)
         order = np.argsort(placed.places)
         sketches = sketch_matrix(placed.table["sketch"].take(pa.array(order)), values)
@@ -220,15 +253,14 @@ def sketch_matrix(column: pa.ChunkedArray, values: int) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchJoin:
-    """Gives the documents of large buckets their sketches."""
+    """Gives the documents of large buckets their sketches, of ``values`` values."""
 
     values: int
-    """Of a sketch."""
     drawn: tuple[int, ...]
-    """Places of documents whose sketches the driver wants, ascending."""
+    """Places of the documents that recall is measured with, ascending."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``drawn``, of schema :data:`SKETCHED`, and the keyed rows ``members``, of schema :data:`MEMBERS`."""
+        """Return the sketches ``drawn``, and the keyed rows ``members``."""
         sketches, crowds = named(files, "sketches"), named(files, "crowds")
         members, drawn = [MEMBERS.empty_table()], [SKETCHED.empty_table()]
         for part in passes(sketches, start, stop):
@@ -248,17 +280,14 @@ class SketchJoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrowdJoin:
-    """Pairs the documents of all large buckets of a partition."""
+    """Pairs the documents of each large bucket."""
 
     values: int
-    """Of a sketch."""
     held_out: tuple[bool, ...]
-    """Whether each split is held out."""
     limits: CrowdLimits
-    """What is compared and kept."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``missed`` and ``cut``, of the schemas of this module, and the keyed rows ``pairs``."""
+        """Return ``missed`` and ``cut``, and the keyed rows ``pairs``."""
         joined = [self._join(read_all(files, MEMBERS, start, stop, part.rows)) for part in passes(files, start, stop)]
         parts, cuts, missed = zip(*joined, strict=True)
         pairs, cut = pa.concat_tables(parts), distinct(np.concatenate(cuts))
@@ -273,18 +302,89 @@ class CrowdJoin:
         sketches = sketch_matrix(members["sketch"], self.values)[order]
         held_out = np.array(self.held_out, dtype=bool)
         tables, cuts, missed = [PAIRS.empty_table()], [places[:0]], 0
-        heads = np.append(np.searchsorted(keys, distinct(keys)), len(keys)).tolist()
-        for first, last in pairwise(heads):
-            turn = int(keys[first] % np.uint64(self.values))
-            made = form_crowd_pairs(sketches[first:last], splits[first:last], held_out, self.limits, turn=turn)
-            tables.append(_table(made, places[first:last]))
-            missed += made.missed
-            cuts.append(places[first + made.cut[held_out[splits[first + made.cut]]]])
+        for first, last in pairwise(bucket_bounds(keys).tolist()):
+            own, turn = places[first:last], int(keys[first] % np.uint64(self.values))
+            formed = form_crowd_pairs(sketches[first:last], splits[first:last], held_out, self.limits, turn=turn)
+            none = np.zeros(len(formed.lefts), dtype=np.int16)
+            pairs = pairs_table(
+                own[formed.lefts], own[formed.rights], bands=none, agreed=formed.agreed, flags=formed.flags
+            )
+            once = pa.array(np.ones(pairs.num_rows, dtype=np.int16))  # though both documents may ask for the pair
+            tables.append(pairs.set_column(3, PAIRS.field(3), once))
+            missed += formed.missed
+            cuts.append(places[first + formed.cut[held_out[splits[first + formed.cut]]]])
         return pa.concat_tables(tables), np.concatenate(cuts), missed
 
 
-def _table(made: CrowdPairs, places: np.ndarray) -> pa.Table:
-    """Return the pairs of one bucket; a pair that both sides ask for counts as one bucket."""
-    once = np.zeros(len(made.lefts), dtype=np.int16)
-    pairs = pairs_table(places[made.lefts], places[made.rights], bands=once, agreed=made.agreed, flags=made.flags)
-    return pairs.set_column(3, PAIRS.field(3), pa.array(np.ones(pairs.num_rows, dtype=np.int16)))
+CANDIDATES = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16())])
+"""Pairs to verify: the earlier document, the later one, and how many buckets they share."""
+KEYED_CANDIDATES = pa.schema([("key", pa.binary(8)), *CANDIDATES])
+"""The same, by the later document."""
+CUT = pa.schema([("place", pa.int64()), ("is_later", pa.bool_())])
+"""Documents with more pairs than are verified, as their later document or as the earlier one."""
+DROPPED = pa.schema([("dropped", pa.int64())])
+"""Pairs left out because their later document had too many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairJoin:
+    """Chooses the candidates among the pairs of each later document."""
+
+    limits: CrowdLimits
+    """``most`` earlier documents of small buckets are candidates, those with most buckets in common, and as many of
+    large ones as in each of these; of equals the first. A held-out document has as many of training data again."""
+    values: int
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``candidates``, also as keyed rows, ``cut`` and ``dropped``."""
+        _, likely = self.limits.agreements(self.values)
+        parts = [
+            _candidates(read_all(files, PAIRS, start, stop, part.rows), self.limits.most, likely)
+            for part in passes(files, start, stop)
+        ]
+        candidates, cut = (pa.concat_tables(tables) for tables in list(zip(*parts, strict=True))[:2])
+        return Joined(
+            tables={
+                "candidates": candidates,
+                "cut": cut,
+                "dropped": pa.table([[sum(dropped for *_, dropped in parts)]], schema=DROPPED),
+            },
+            keyed={"candidates": keyed_candidates(candidates)},
+        )
+
+
+def keyed_candidates(candidates: pa.Table) -> pa.Table:
+    """Return candidates as keyed rows."""
+    return pa.table([key_array(spread(candidates["right"].to_numpy())), *candidates.columns], schema=KEYED_CANDIDATES)
+
+
+def _candidates(pairs: pa.Table, most: int, likely: int) -> tuple[pa.Table, pa.Table, int]:
+    """Return the candidates, the documents that had more, and how many pairs these had more."""
+    given = {name: pairs[name].to_numpy() for name in ("bands", "agreed", "flags")}
+    merged = pairs_table(pairs["left"].to_numpy(), pairs["right"].to_numpy(), **given)
+    lefts, rights, bands, agreed, flags = (merged[name].to_numpy() for name in PAIRS.names[1:])
+    kept = flags & LEAK != 0
+    asks, apart, crowd = flags & LATER != 0, flags & APART != 0, agreed > 0
+    for group, times in ((apart & crowd, TIMES), (apart & ~crowd, 1), (~apart & crowd, TIMES), (~apart & ~crowd, 1)):
+        asked = np.flatnonzero(asks & ~kept & group)
+        ranks = _rank(rights[asked], lefts[asked], bands[asked], agreed[asked])
+        limit = np.full(len(asked), times * most)
+        is_likely = (ranks == 2 * most - 1) & (agreed[asked] >= likely)
+        limit[np.isin(rights[asked], rights[asked[is_likely]])] = 2 * most
+        kept[asked[ranks < limit]] = True
+    later = distinct(rights[(flags & MORE != 0) | ~kept])
+    earlier = distinct(lefts[~kept])
+    is_later = np.repeat([True, False], [len(later), len(earlier)])
+    cut = pa.table([np.concatenate([later, earlier]), is_later], schema=CUT)
+    columns = [lefts[kept], rights[kept], bands[kept]]
+    return pa.table(columns, schema=CANDIDATES), cut, int((~kept).sum())
+
+
+def _rank(rights: np.ndarray, lefts: np.ndarray, bands: np.ndarray, agreed: np.ndarray) -> np.ndarray:
+    """Return int64[n], the rank of each pair among those of its later document: most agreed, then most bands."""
+    order = np.lexsort((lefts, -bands, -agreed, rights))
+    places = np.arange(len(order))
+    starts = np.maximum.accumulate(np.where(is_new(rights[order]), places, 0))
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = places - starts
+    return ranks

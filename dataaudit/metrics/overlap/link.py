@@ -1,7 +1,4 @@
-"""``benchmark_contamination``: from what was found of each item to the numbers of each evaluation set.
-
-The link step of overlap and contamination: what was seen of held-out documents and evaluation items, joined.
-"""
+"""The link step of overlap and contamination: joins the matches, and returns the rates of protected sets and splits."""
 
 from __future__ import annotations
 
@@ -47,11 +44,11 @@ _COVERAGE = ("indexed", "short", "context", "too_short", "boilerplate", "absent"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """What was found of every item: question, answer and both."""
+class _Matches:
+    """The matches of the m items, by question, answer and both."""
 
     best: np.ndarray
-    """uint8[m, 2] of :class:`Judged`: of the question, and of the answer by which it is found best."""
+    """uint8[m, 2] of :class:`Judged`: of the question, and of the answer that matches best."""
     findable: np.ndarray
     """bool[m, 3] of :func:`can_be_judged`."""
     tiers: np.ndarray
@@ -67,44 +64,38 @@ def contamination(
     own = counts.filter(pc.equal(counts["kind"], ITEM))
     metrics: list[Metric] = []
     best, findable = items.best_judged(), can_be_judged(items)
-    whole = _Found(best, findable, *_tiers(items, own))
+    whole = _Matches(best, findable, *_tiers(items, own))
     for number, facts in enumerate(sets):
+        scope = Scope(set=facts.name)
         metrics += _coverage(items, number, facts, whole, version)
-        metrics += _rates(items, number, whole, Scope(set=facts.name), common_above, version)
-        metrics += _unlisted(own, items, number, facts, version)
+        metrics += _rates(items, number, whole, scope, common_above, version)
+        in_set = pa.array(items.sets[own["target"].to_numpy()] == number)
+        matches = int(own.filter(in_set)["documents"].to_numpy().sum())  # the table of overlaps may list fewer
+        metrics.append(count(NAME, "matches", matches, scope=scope, unit="matches", n=len(facts.ids), version=version))
     for source in sorted(pc.unique(own["source"]).to_pylist()):
-        found = _Found(best, findable, *_tiers(items, own.filter(pc.equal(own["source"], source))))
+        of_source = _Matches(best, findable, *_tiers(items, own.filter(pc.equal(own["source"], source))))
         for number, facts in enumerate(sets):
-            if (found.documents[items.sets == number] > 0).any():
+            if (of_source.documents[items.sets == number] > 0).any():
                 scope = Scope(set=facts.name, source=source)
-                metrics += _rates(items, number, found, scope, None, version)
+                metrics += _rates(items, number, of_source, scope, None, version)
     return metrics
-
-
-def _unlisted(own: pa.Table, items: Items, number: int, facts: SetFacts, version: str) -> list[Metric]:
-    """Return how many matches of a set there are; the table of overlaps may list fewer."""
-    chosen = own.filter(pa.array(items.sets[own["target"].to_numpy()] == number))
-    matches = int(chosen["documents"].to_numpy().sum())
-    return [
-        count(NAME, "matches", matches, scope=Scope(set=facts.name), unit="matches", n=len(facts.ids), version=version)
-    ]
 
 
 def _tiers(items: Items, counts: pa.Table) -> tuple[np.ndarray, np.ndarray]:
     """Return the best tier, and the documents, of each part of every item."""
     tiers = np.full((len(items.sets), len(PARTS)), _NOT_FOUND, dtype=np.int64)
     documents = np.zeros((len(items.sets), len(PARTS)), dtype=np.int64)
-    target, part, tier, found = (counts[name].to_numpy() for name in ("target", "part", "tier", "documents"))
+    target, part, tier, number = (counts[name].to_numpy() for name in ("target", "part", "tier", "documents"))
     np.minimum.at(tiers, (target, part), tier)
-    np.add.at(documents, (target, part), found)
+    np.add.at(documents, (target, part), number)
     return tiers, documents
 
 
 def can_be_judged(items: Items) -> np.ndarray:
-    """Return bool[m, 3]: items whose question, answer, or both a rule can find wherever they stand.
+    """Return bool[m, 3]: items of which a rule can find the question, the answer, or both, in any surroundings.
 
-    A question that is found only beside its answer, or alone between line breaks, is none of them. A short answer is
-    one where the item has a question: it counts as found near that alone, and is no leak without it.
+    A question that is found only beside its answer, or alone between line breaks, does not count. A short answer counts
+    when the item has a question: it is found near the question alone, and is no leak without it.
     """
     question = np.isin(items.judged[:, 0], ITSELF)  # of each pair
     has_two = (items.texts != NONE).all(axis=1) & (items.texts[:, 0] != items.texts[:, 1])
@@ -114,8 +105,8 @@ def can_be_judged(items: Items) -> np.ndarray:
     return items.any_of(np.column_stack([question, answer, both]))
 
 
-def _coverage(items: Items, number: int, facts: SetFacts, found: _Found, version: str) -> list[Metric]:
-    """Return how many items there are and what can be done with them."""
+def _coverage(items: Items, number: int, facts: SetFacts, matches: _Matches, version: str) -> list[Metric]:
+    """Return how many items there are, and how many of them can be found in which way."""
     chosen = items.sets == number
     scope, total = Scope(set=facts.name), len(facts.ids)
     lost = sum(facts.lost.values())
@@ -130,57 +121,37 @@ def _coverage(items: Items, number: int, facts: SetFacts, found: _Found, version
     ]
     metrics += [number_of("lost", value, replace(scope, rule=reason)) for reason, value in sorted(facts.lost.items())]
     for part, name in enumerate(PARTS[:2]):
-        judged = found.best[chosen, part]
+        judged = matches.best[chosen, part]
         metrics += [
             number_of(stat, int((judged == Judged[stat.upper()]).sum()), replace(scope, entity=name))
             for stat in _COVERAGE
         ]
-        beside = (judged == Judged.CONTEXT) & (found.tiers[chosen, part] < _NOT_FOUND)
+        beside = (judged == Judged.CONTEXT) & (matches.tiers[chosen, part] < _NOT_FOUND)
         metrics.append(number_of("context_found", int(beside.sum()), replace(scope, entity=name)))
     return metrics
 
 
 def _rates(
-    items: Items, number: int, found: _Found, scope: Scope, common_above: int | None, version: str
+    items: Items, number: int, matches: _Matches, scope: Scope, common_above: int | None, version: str
 ) -> list[Metric]:
     """Return the rates of a set; those without common items only where a limit is given."""
     chosen = items.sets == number
-    judged = found.findable[chosen]
-    tiers, documents = found.tiers[chosen], found.documents[chosen]
     metrics = []
     for part, name in enumerate(PARTS):
-        if part and (found.best[chosen, 1] == Judged.ABSENT).all():
+        if part and (matches.best[chosen, 1] == Judged.ABSENT).all():
             continue
-        own = replace(scope, entity=name)
-        common = np.zeros(len(documents), dtype=bool)
+        own, findable = replace(scope, entity=name), matches.findable[chosen, part]
+        tiers, number_of, common = matches.tiers[chosen, part], int(findable.sum()), None
         if common_above is not None:
-            common = documents[:, part] > common_above
-            metrics.append(
-                count(
-                    NAME,
-                    "common",
-                    int(common.sum()),
-                    scope=own,
-                    unit="items",
-                    n=int(judged[:, part].sum()),
-                    version=version,
-                )
-            )
+            common = matches.documents[chosen, part] > common_above
+            number = int(common.sum())
+            metrics.append(count(NAME, "common", number, scope=own, unit="items", n=number_of, version=version))
         for tier, rule in enumerate(TIERS):
-            hit = tiers[:, part] <= tier
-            stats = [("rate", hit)] + ([] if common_above is None else [("rate_without_common", hit & ~common)])
-            metrics += [
-                ratio(
-                    NAME,
-                    stat,
-                    int((chosen_hits & judged[:, part]).sum()),
-                    int(judged[:, part].sum()),
-                    scope=replace(own, rule=rule),
-                    unit="ratio",
-                    version=version,
-                )
-                for stat, chosen_hits in stats
-            ]
+            hits = {"rate": findable & (tiers <= tier)}
+            if common is not None:
+                hits["rate_without_common"] = hits["rate"] & ~common
+            rate = partial(ratio, NAME, scope=replace(own, rule=rule), unit="ratio", version=version)
+            metrics += [rate(stat, int(hit.sum()), number_of) for stat, hit in hits.items()]
     return metrics
 
 
@@ -190,26 +161,21 @@ _HELD_OUT_RULES = {GRAM: "ngram", SPAN: "span", EDITED: "edited"}
 
 
 def leaks(context: LinkContext) -> LinkStep:
-    """Join what the stage found; nothing has to be read again."""
+    """Join the rows of the stage; nothing has to be read again."""
     stage, protected = context.stage, context.protected
     assert isinstance(stage, Overlap)
     assert protected is not None
     shards = np.fromiter((shard.ordinal for shard in context.read()), dtype=np.int64)
     total = context.survey.total(stage.name, "documents", "documents")
     rows = len(protected.index.held_out.grams.table.keys) * max(1, len(shards) // 8)
+    gram_files = context.files(GRAM_ROWS)
     grams = context.join(
-        Join(
-            kind="link-overlap-grams",
-            function=link_grams,
-            identity=stage.version,
-            files=context.files(GRAM_ROWS),
-            rows=rows,
-        )
+        Join(kind="link-overlap-grams", function=link_grams, identity=stage.version, files=gram_files, rows=rows)
     )
-    held, limits, seen = protected.index.held_out, Limits.of(total), grams.table("seen", SEEN)
-    documents = documents_with(held, seen)
-    common = common_text(held, documents, limits)
-    text = CommonText.of(held, common, limits.very_wide)
+    held_out, limits, seen = protected.index.held_out, Limits.of(total), grams.table("seen", SEEN)
+    documents = documents_with(held_out, seen)
+    common = common_text(held_out, documents, limits)
+    text = CommonText.of(held_out, common, limits.very_wide)
     matches = context.join(
         Join(
             kind="link-overlap-matches",
@@ -220,14 +186,9 @@ def leaks(context: LinkContext) -> LinkStep:
             emits={"copies": COPIES},
         )
     )
+    files = matches.files("copies")
     copies = context.join(
-        Join(
-            kind="link-overlap-copies",
-            function=link_copies,
-            identity=stage.version,
-            files=matches.files("copies"),
-            rows=total,
-        )
+        Join(kind="link-overlap-copies", function=link_copies, identity=stage.version, files=files, rows=total)
     )
     yield from ()
     kept = kept_sources(context.survey, context.config.max_sources)
@@ -242,15 +203,15 @@ def leaks(context: LinkContext) -> LinkStep:
         splits, split_of = _splits(context, protected)
         edited = _edited(counts, len(split_of))
         metrics += overlap(
-            held, splits, split_of, seen, documents, common=common, edited=edited, version=HELD_OUT_VERSION
+            held_out, splits, split_of, seen, documents, common=common, edited=edited, version=HELD_OUT_VERSION
         )
     if total == 0:
         metrics = [_not_evaluated(record) for record in metrics]
     table = overlap_table(context, protected, matches.table("rows", ROWS))
-    found = {"held_out_copies": (copied, "held_out")} if protected.shards else {}
+    counted = {"held_out_copies": (copied, "held_out")} if protected.shards else {}
     if protected.sets:
-        found["contaminated"] = (context.survey.by_shard[stage.name, "documents"], "similar")
-    columns = {"shard": shards} | {name: _by_shard(shards, *counted) for name, counted in found.items()}
+        counted["contaminated"] = (context.survey.by_shard[stage.name, "documents"], "similar")
+    columns = {"shard": shards} | {name: _by_shard(shards, *number) for name, number in counted.items()}
     extra = {"documents": copied} if protected.shards else {}
     return LinkResult(tables={"overlap": table}, metrics=metrics, columns=pa.table(columns), extra=extra)
 
@@ -258,22 +219,22 @@ def leaks(context: LinkContext) -> LinkStep:
 def _edited(counts: pa.Table, documents: int) -> dict[str, np.ndarray]:
     """Return bool[d] by statistic: the held-out documents of which some training document has an edited copy."""
     rows = counts.filter(pc.and_(pc.equal(counts["kind"], HELD_OUT), pc.equal(counts["part"], EDITED)))
-    found = {}
+    marks = {}
     for stat, number in (("edited", "documents"), ("edited_without_common", "own")):
-        found[stat] = np.zeros(documents, dtype=bool)
-        found[stat][rows.filter(pc.greater(rows[number], 0))["target"].to_numpy()] = True
-    return found
+        marks[stat] = np.zeros(documents, dtype=bool)
+        marks[stat][rows.filter(pc.greater(rows[number], 0))["target"].to_numpy()] = True
+    return marks
 
 
 def _by_shard(shards: np.ndarray, table: pa.Table, name: str) -> np.ndarray:
-    """Return int64[n], the sums of a column of a table for the ordinals of the shards that were looked at."""
+    """Return int64[n], the sums of a column by shard, of ascending ordinals."""
     sums = np.zeros(len(shards), dtype=np.int64)
     np.add.at(sums, np.searchsorted(shards, table["shard"].to_numpy()), table[name].to_numpy())
     return sums
 
 
 def _not_evaluated(record: Metric) -> Metric:
-    """Return a rate as one that nothing is known of: without training documents, 0 would be no good news."""
+    """Return a rate without a value: without training documents, 0 would mean nothing."""
     if record.unit != "ratio" or record.status != "ok":
         return record
     return replace(
@@ -282,7 +243,7 @@ def _not_evaluated(record: Metric) -> Metric:
 
 
 def _splits(context: LinkContext, protected: Protected) -> tuple[list[str], np.ndarray]:
-    """Return the held-out splits, and the split of every document that was looked for; -1 where its shard is unread."""
+    """Return the held-out splits, and the split of every indexed document; -1 where its shard is unread."""
     read = {shard.ordinal for shard in context.shards if shard.partials}
     splits = sorted({shard.split for shard in protected.shards})
     numbers = [splits.index(shard.split) if shard.ordinal in read else -1 for shard in protected.shards]
@@ -295,16 +256,9 @@ def _set_documents(context: LinkContext, protected: Protected, total: int) -> li
     table = context.survey.by_split[context.stage.name, "sets"]
     for tier, name in enumerate(TIERS):
         np.add.at(counts[:, tier], table["set"].to_numpy(), table[name].to_numpy())
+    rate = partial(ratio, NAME, "train_documents", unit="ratio", version=ITEMS_VERSION)
     return [
-        ratio(
-            NAME,
-            "train_documents",
-            int(counts[number, tier]),
-            total,
-            scope=Scope(set=facts.name, rule=name),
-            unit="ratio",
-            version=ITEMS_VERSION,
-        )
+        rate(int(counts[number, tier]), total, scope=Scope(set=facts.name, rule=name))
         for number, facts in enumerate(protected.sets)
         for tier, name in enumerate(TIERS)
     ]
@@ -312,9 +266,9 @@ def _set_documents(context: LinkContext, protected: Protected, total: int) -> li
 
 def overlap_table(context: LinkContext, protected: Protected, rows: pa.Table) -> pa.Table:
     """Return the listed matches as the manifest's table."""
-    items, held = protected.index.items, protected.index.held_out
+    items, held_out = protected.index.items, protected.index.held_out
     read = {shard.ordinal for shard in context.shards if shard.partials}
-    found: list[dict[str, object]] = []
+    listed: list[dict[str, object]] = []
     for row in rows.to_pylist():
         target = row.pop("target")
         if row.pop("kind") == ITEM:
@@ -327,17 +281,17 @@ def overlap_table(context: LinkContext, protected: Protected, rows: pa.Table) ->
                 "rule": _RULES[row["rule"]],
             }
         else:
-            shard = protected.shards[int(held.shards[target])]
+            shard = protected.shards[int(held_out.shards[target])]
             if shard.ordinal not in read:
                 continue
             rule = _HELD_OUT_RULES.get(row["rule"], "whole")
             names = {
                 "set": shard.split,
-                "item": f"{shard.ordinal}:{int(held.rows[target])}",
+                "item": f"{shard.ordinal}:{int(held_out.rows[target])}",
                 "part": "document",
                 "tier": "similar" if rule in {"ngram", "edited"} else "verbatim",
                 "rule": rule,
             }
         scores = {name: min(1.0, row.pop(part) / (row.pop(of) or 1)) for name, part, of in _SCORES}
-        found.append(row | names | scores)
-    return pa.Table.from_pylist(found, schema=TABLES["overlap"].schema)
+        listed.append(row | names | scores)
+    return pa.Table.from_pylist(listed, schema=TABLES["overlap"].schema)

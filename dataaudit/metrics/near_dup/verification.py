@@ -1,10 +1,14 @@
-"""Verification: the shingle sets of candidates, made in the second reading, intersected pair by pair.
+"""Exact similarity of candidate pairs, and how far the search is right: precision and recall.
 
-The set of a document goes to each partition in which a pair of it is verified: those of the pair's later documents.
+The second reading makes the shingle set of every document that is in a candidate pair. A set goes to each partition
+with a later document that it is paired with, and :class:`VerifyJoin` intersects them pair by pair.
 
-Near-duplicate join of the pairs of one partition of the later documents, put together over all bands.
+*Precision*: some reported pairs are compared again, their shingles as text, in plain Python without any kernel.
 
-A second opinion on some of the reported pairs: their shingles as text, made in plain Python without any kernel.
+*Recall*: documents that share a bucket are drawn by hash, and the sketch of each is compared with those of all
+documents, whatever their buckets. Those that agree enough are verified, too. Where these are very many, fewer drawn
+documents count, in the order of their hashes. Recall is the share of drawn documents with an earlier near-duplicate for
+which the search found one.
 """
 
 from __future__ import annotations
@@ -18,93 +22,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.manifest.locate import places_of, rows_of, shards_of
-from dataaudit.metrics.near_dup.bands import PAIRS, pairs_table
+from dataaudit.manifest.locate import is_new, places_of, rows_of, shards_of
+from dataaudit.metrics.near_dup.candidates import CANDIDATES, KEYED_CANDIDATES, Sketched, keyed_candidates
 from dataaudit.scan.annotators import WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.kernels.minhash import distinct_sets, intersections, shingle_hashes
-from dataaudit.scan.kernels.pairing import APART, LATER, LEAK, MORE, TIMES, CrowdLimits
+from dataaudit.scan.kernels.pairing import agreements, least_agreement, sure_agreement
 from dataaudit.scan.kernels.plain_words import text_shingles, words_of
 from dataaudit.scan.link.joins import Joined
-from dataaudit.scan.link.places import Pass, Placed, distinct, key_array, named, passes, read_all, read_placed, spread
+from dataaudit.scan.link.keyed import NUM_BYTES
+from dataaudit.scan.link.places import Pass, Placed, distinct, named, passes, read_all, read_placed, spread
 from dataaudit.scan.link.step import Encode
-
-CANDIDATES = pa.schema([("left", pa.int64()), ("right", pa.int64()), ("bands", pa.int16())])
-"""Pairs to verify: places of the earlier and the later document, and how many buckets they share."""
-KEYED_CANDIDATES = pa.schema([("key", pa.binary(8)), *CANDIDATES])
-"""The same, by the later document."""
-CUT = pa.schema([("place", pa.int64()), ("is_later", pa.bool_())])
-"""Documents that had more pairs than were verified, as the later one of these or as the earlier one."""
-DROPPED = pa.schema([("dropped", pa.int64())])
-"""Pairs left out because their later document had more than the most it may have."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairJoin:
-    """Puts together the pairs of all documents of a partition."""
-
-    limits: CrowdLimits
-    """How many earlier documents one is compared with: ``most`` of those of small buckets, with most buckets in common,
-    and of those of large ones as many as in each of these; of equal ones the first. A held-out one has so many of
-    training data and as many others."""
-    values: int
-    """Of a sketch."""
-
-    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``candidates``, ``cut`` and ``dropped``; the keyed rows ``candidates`` are those of the table."""
-        _, likely = self.limits.agreements(self.values)
-        parts = [
-            _candidates(read_all(files, PAIRS, start, stop, part.rows), self.limits.most, likely)
-            for part in passes(files, start, stop)
-        ]
-        candidates, cut = (pa.concat_tables(tables) for tables in list(zip(*parts, strict=True))[:2])
-        return Joined(
-            tables={
-                "candidates": candidates,
-                "cut": cut,
-                "dropped": pa.table([[sum(dropped for *_, dropped in parts)]], schema=DROPPED),
-            },
-            keyed={"candidates": keyed_candidates(candidates)},
-        )
-
-
-def keyed_candidates(candidates: pa.Table) -> pa.Table:
-    """Return candidates by the later document."""
-    return pa.table([key_array(spread(candidates["right"].to_numpy())), *candidates.columns], schema=KEYED_CANDIDATES)
-
-
-def _candidates(pairs: pa.Table, most: int, likely: int) -> tuple[pa.Table, pa.Table, int]:
-    """Return the candidates, the documents that had more, and how many pairs these had more."""
-    given = {name: pairs[name].to_numpy() for name in ("bands", "agreed", "flags")}
-    merged = pairs_table(pairs["left"].to_numpy(), pairs["right"].to_numpy(), **given)
-    lefts, rights, bands, agreed, flags = (merged[name].to_numpy() for name in PAIRS.names[1:])
-    kept = flags & LEAK != 0
-    asks, apart, crowd = flags & LATER != 0, flags & APART != 0, agreed > 0
-    for group, times in ((apart & crowd, TIMES), (apart & ~crowd, 1), (~apart & crowd, TIMES), (~apart & ~crowd, 1)):
-        asked = np.flatnonzero(asks & ~kept & group)
-        ranks = _rank(rights[asked], lefts[asked], bands[asked], agreed[asked])
-        limit = np.full(len(asked), times * most)
-        is_likely = (ranks == 2 * most - 1) & (agreed[asked] >= likely)
-        limit[np.isin(rights[asked], rights[asked[is_likely]])] = 2 * most
-        kept[asked[ranks < limit]] = True
-    later = distinct(rights[(flags & MORE != 0) | ~kept])
-    earlier = distinct(lefts[~kept])
-    is_later = np.repeat([True, False], [len(later), len(earlier)])
-    cut = pa.table([np.concatenate([later, earlier]), is_later], schema=CUT)
-    columns = [lefts[kept], rights[kept], bands[kept]]
-    return pa.table(columns, schema=CANDIDATES), cut, int((~kept).sum())
-
-
-def _rank(rights: np.ndarray, lefts: np.ndarray, bands: np.ndarray, agreed: np.ndarray) -> np.ndarray:
-    """Return int64[n] the rank of each pair among those of its later document: who agrees most, shares most bands."""
-    order = np.lexsort((lefts, -bands, -agreed, rights))
-    ordered = rights[order]
-    places = np.arange(len(order))
-    starts = np.maximum.accumulate(np.where(np.append(True, ordered[1:] != ordered[:-1])[: len(order)], places, 0))
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = places - starts
-    return ranks
-
 
 WANTED = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("partition", pa.int16())])
 """Documents, each once for every partition that a pair of it is in."""
@@ -115,16 +43,16 @@ SEEN = pa.schema([("row", pa.int64()), ("source", pa.string()), ("shingles", pa.
 VERIFIED = pa.schema([*CANDIDATES, ("intersection", pa.int64()), ("union", pa.int64())])
 """Candidates with the exact sizes of the intersection and union of their shingle sets."""
 MOST_BITS = 12
-"""Of a partition's number: 256 partitions of 16 passes each."""
+"""Most bits of a partition's number: 256 partitions of 16 passes each."""
 _BYTES_AT_ONCE = 1 << 27
 _MOST_SHINGLES = 1 << 24
-"""Shingles of pairs that are gathered at once: 128 MB."""
+"""Shingles of pairs in memory at once: 128 MB."""
 
 
 def partition_bits(candidates: pa.Table, document_bytes: int) -> int:
-    """Return how many bits of the key number the partitions, so that the sets of one are about 128 MB.
+    """Return how many bits of the key number the partitions, so that the sets of each are about 128 MB.
 
-    The set of a document is written for every partition that it has pairs in: few partitions are few copies.
+    A set is written for every partition that its document has pairs in: few partitions are few copies.
     """
     documents = len(distinct(np.concatenate([candidates["left"].to_numpy(), candidates["right"].to_numpy()])))
     wanted = documents * document_bytes * 3 // 2 // _BYTES_AT_ONCE
@@ -132,32 +60,29 @@ def partition_bits(candidates: pa.Table, document_bytes: int) -> int:
 
 
 def wanted_documents(candidates: pa.Table, others: np.ndarray, bits: int) -> pa.Table:
-    """Return what to read again, of schema :data:`WANTED`: candidates, in ``2 ** bits`` partitions, and others."""
+    """Return the documents to read again, of :data:`WANTED`: candidates, in ``2 ** bits`` partitions, and others."""
     lefts, rights = candidates["left"].to_numpy(), candidates["right"].to_numpy()
     number = (spread(rights) >> np.uint64(64 - MOST_BITS)).astype(np.int16) >> (MOST_BITS - bits) << (MOST_BITS - bits)
     partitions = np.concatenate([np.tile(number.astype(np.int16), 2), np.zeros(len(others), dtype=np.int16)])
     places = np.concatenate([lefts, rights, others])
     order = np.lexsort((partitions, places))
-    places, partitions = places[order], partitions[order]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = (places[1:] != places[:-1]) | (partitions[1:] != partitions[:-1])
-    places, partitions = places[new], partitions[new]
+    chosen = order[is_new(places[order], partitions[order])]
+    places, partitions = places[chosen], partitions[chosen]
     return pa.table([shards_of(places), rows_of(places), partitions], schema=WANTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearSets:
-    """SecondPassTask: makes the sets of the documents that are in candidate pairs."""
+    """SecondPassTask: makes the shingle sets of documents in candidate pairs."""
 
     name: ClassVar[str] = "near_sets"
     version: ClassVar[str] = "1"
     needs: ClassVar[tuple[Annotation[Any], ...]] = (WORDS,)
     emits: ClassVar[Mapping[str, pa.Schema]] = {"sets": SETS}
     ngram: int
-    """Words of a shingle."""
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
-        """Return ``sets`` of the wanted documents, for each partition that wants them, and ``seen``."""
+        """Return ``sets`` for each partition that wants them, and ``seen``."""
         del encode
         shingles, bounds = shingle_hashes(batch.get(WORDS).hashes, batch.get(WORDS).offsets, ngram=self.ngram)
         values, ends = distinct_sets(shingles, bounds)
@@ -169,7 +94,7 @@ class NearSets:
 
 
 def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: pa.Table) -> pa.Table:
-    """Return the sets, once for every partition that wants them."""
+    """Return each wanted set, its key beginning with the partition."""
     rows = wanted["row"].to_numpy()
     keys = np.ascontiguousarray(rows.astype(">i8")).view(np.uint8).reshape(-1, 8).copy()
     partitions = wanted["partition"].to_numpy()
@@ -184,13 +109,12 @@ def _sets(batch_rows: np.ndarray, values: np.ndarray, ends: np.ndarray, wanted: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyJoin:
-    """Intersects the sets of all candidates of a partition."""
+    """Intersects the sets of all candidates of a partition; ``bits`` of :func:`partition_bits`."""
 
     bits: int
-    """Of :func:`partition_bits`: a partition of keys holds whole ones of these."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Return ``verified``, of schema :data:`VERIFIED`."""
+        """Return ``verified``."""
         candidates, sets = named(files, "candidates"), named(files, "sets")
         number = 1 << max(0, self.bits - 8)
         parts = [
@@ -223,7 +147,7 @@ def _verify(candidates: pa.Table, placed: Placed) -> pa.Table:
 
 
 def _slices(weights: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Yield ranges whose weights add up to a bounded sum, or that are one alone."""
+    """Yield ranges whose weights add up to a bounded sum, or that hold one weight alone."""
     ends = np.cumsum(weights)
     start = 0
     while start < len(weights):
@@ -242,15 +166,13 @@ MOST_BYTES = 1 << 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Some of the reported pairs."""
+    """Some of the reported pairs: int64[p] places of the earlier and of the later documents."""
 
     lefts: np.ndarray
-    """int64[p] places of the earlier documents."""
     rights: np.ndarray
-    """int64[p] places of the later ones."""
 
     def wanted(self) -> pa.Table:
-        """Return what to read again, of schema :data:`WANTED`."""
+        """Return the documents to read again."""
         places = np.unique(np.concatenate([self.lefts, self.rights]))
         return pa.table([shards_of(places), rows_of(places)], schema=CHECKED)
 
@@ -275,10 +197,9 @@ class NearChecks:
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     ngram: int
-    """Words of a shingle."""
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
-        """Return ``checks`` of the documents that are not too long."""
+        """Return ``checks`` of documents that are not too long."""
         del wanted, encode
         chosen = np.flatnonzero(batch.num_bytes() <= MOST_BYTES)
         texts = batch.texts.take(pa.array(chosen)).to_pylist()
@@ -291,9 +212,82 @@ def count_right(sample: Sample, shards: np.ndarray, checks: pa.Table, threshold:
     places = places_of(shards, checks["row"].to_numpy()).tolist()
     digests = dict(zip(places, map(frozenset, checks["digests"].to_pylist()), strict=True))
     checked = right = 0
-    for left, right_one in zip(sample.lefts.tolist(), sample.rights.tolist(), strict=True):
-        if left in digests and right_one in digests:
-            first, second = digests[left], digests[right_one]
+    for earlier, later in zip(sample.lefts.tolist(), sample.rights.tolist(), strict=True):
+        if earlier in digests and later in digests:
+            first, second = digests[earlier], digests[later]
             checked += 1
             right += len(first & second) / len(first | second) >= threshold
     return checked, right
+
+
+DONE = pa.schema([("documents", pa.int64())])
+"""How many drawn documents count in a partition, the first."""
+NO_BUCKET = 0
+"""Number of buckets of pairs that are compared to measure recall alone."""
+_ENOUGH = 8
+"""Surely similar neighbours beyond which no more need to be verified."""
+_PAIRS = 1 << 20
+"""About how many pairs of drawn documents are verified; where they have more, fewer documents count."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourJoin:
+    """Pairs drawn documents with the earlier documents of a partition that they agree with."""
+
+    places: np.ndarray
+    """int64[d] of the drawn documents, in the order of their hashes."""
+    sketches: np.ndarray
+    threshold: float
+
+    def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
+        """Return ``candidates``, also as keyed rows, and ``done``: drawn documents whose neighbours all are in them."""
+        values = self.sketches.shape[1]
+        least, sure = least_agreement(values, self.threshold), sure_agreement(values, self.threshold)
+        pairs: list[tuple[np.ndarray, int]] = []
+        room = _PAIRS * (stop - start) // NUM_BYTES
+        others = [Sketched.read(files, start, stop, values, part.rows).firsts() for part in passes(files, start, stop)]
+        for place, sketch in zip(self.places.tolist(), self.sketches, strict=True):
+            near = np.concatenate([_neighbours(other, place, sketch, least, sure) for other in others])
+            room -= len(near)
+            if room < 0 and pairs:
+                break
+            pairs.append((near, place))
+        left = np.concatenate([np.zeros(0, dtype=np.int64), *(near for near, _ in pairs)])
+        right = np.repeat(np.array([place for _, place in pairs], dtype=np.int64), [len(near) for near, _ in pairs])
+        bands = np.full(len(left), NO_BUCKET, dtype=np.int16)
+        candidates = pa.table([left, right, bands], schema=CANDIDATES)
+        return Joined(
+            tables={"candidates": candidates, "done": pa.table([[len(pairs)]], schema=DONE)},
+            keyed={"candidates": keyed_candidates(candidates)},
+        )
+
+
+def _neighbours(others: Sketched, place: int, sketch: np.ndarray, least: int, sure: int) -> np.ndarray:
+    """Return the places of earlier documents that may be near-duplicates, or a few that surely are."""
+    earlier = int(np.searchsorted(others.places, place))
+    agreed = agreements(sketch, others.sketches[:earlier])
+    is_sure = np.flatnonzero(agreed >= sure)
+    if len(is_sure) >= _ENOUGH:
+        return others.places[is_sure[np.argsort(-agreed[is_sure].astype(np.int64), kind="stable")[:_ENOUGH]]]
+    return others.places[np.flatnonzero(agreed >= least)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recall:
+    """Drawn documents that have an earlier near-duplicate."""
+
+    similarities: np.ndarray
+    """float64[d] of each to the nearest of these."""
+    found: np.ndarray
+    """bool[d] whether the search found any."""
+
+    @classmethod
+    def of(cls, drawn: np.ndarray, verified: pa.Table, edges: pa.Table, threshold: float) -> Recall:
+        """Compare what the search found (``edges``) with all verified neighbours of drawn documents."""
+        bands, rights = verified["bands"].to_numpy(), verified["right"].to_numpy()
+        similarity = verified["intersection"].to_numpy() / np.maximum(verified["union"].to_numpy(), 1)
+        near = (bands == NO_BUCKET) & (similarity >= threshold) & np.isin(rights, drawn)
+        documents, places = np.unique(rights[near], return_inverse=True)
+        best = np.zeros(len(documents))
+        np.maximum.at(best, places, similarity[near])
+        return cls(similarities=best, found=np.isin(documents, edges["right"].to_numpy()))

@@ -1,12 +1,8 @@
-"""What every value of a table keeps whatever the corpus: counts are not negative, shards that are named are there.
+"""Checks of values that hold for any corpus: proves that a build could have written a table, and its Parquet footer.
 
-A digest says that a table is the one that was published, not that a build published it. Readers index by the shards,
-rows and counts that tables name, so a table that breaks a law is refused before anybody does.
-
-What the footer of a Parquet file says of its rows, held against the rows: other programs believe it.
-
-A program that looks for values passes over a row group whose least and largest values say that there is none, and may
-answer how many, the least and the largest from the footer alone.
+A digest proves that a table is the published one, not that a build made it. Readers index by the shards, rows and
+counts that tables name, so a table with impossible values is refused before anybody does. Other programs believe the
+footer: they skip row groups by their least and largest values, and may answer counts from it alone.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from dataaudit.manifest.locate import ROW_BITS
 from dataaudit.manifest.metric import METHODS, NO_INTERVAL, STATUSES
 
 _LEAST = {("ledger", "records"): -1, ("judged", "level"): -1}
-"""Columns in which -1 has a meaning: not known, not screened."""
+"""Columns in which -1 stands for: not known, not screened."""
 _SHARDS = frozenset({"shard", "left_shard", "right_shard"})
 _ROWS = frozenset({"row", "left_row", "right_row"})
 _NEVER_EMPTY = frozenset({("hotspots", "shards"), ("hotspots", "sources")})
@@ -62,7 +58,7 @@ _KNOWN = {
 
 
 def check_column(table: str, field: pa.Field, values: pa.ChunkedArray, num_shards: int) -> None:
-    """Hold the values of a column against the laws of its kind."""
+    """Refuse values that a column of this kind cannot have."""
     kind = field.type
     if (table, field.name) in _NEVER_EMPTY and pc.any(pc.equal(pc.list_value_length(values), 0)).as_py():
         raise ValueError(f"column {field.name}: expected items in every row, found a row with none")
@@ -88,14 +84,14 @@ def check_column(table: str, field: pa.Field, values: pa.ChunkedArray, num_shard
 
 
 def check_records(table: pa.Table) -> None:
-    """Hold metric records against the laws of :class:`dataaudit.manifest.metric.Metric` that take several columns."""
-    holds = pc.equal(table["status"], "ok")
-    inexact = pc.and_(holds, pc.not_equal(table["method"], "exact"))
+    """Refuse metric records that :class:`dataaudit.manifest.metric.Metric` would refuse for several fields together."""
+    is_ok = pc.equal(table["status"], "ok")
+    inexact = pc.and_(is_ok, pc.not_equal(table["method"], "exact"))
     without = pc.is_in(table["reason"], pa.array(sorted(NO_INTERVAL)))
     bounded = pc.and_(inexact, pc.invert(without))
     broken = [
-        ("a value without the status ok, or that without a value", pc.xor(holds, table["value"].is_valid())),
-        ("no value and no reason", pc.and_(pc.invert(holds), pc.equal(table["reason"], ""))),
+        ("a value without the status ok, or that without a value", pc.xor(is_ok, table["value"].is_valid())),
+        ("no value and no reason", pc.and_(pc.invert(is_ok), pc.equal(table["reason"], ""))),
         ("a reason that inexact values alone have", pc.and_(without, pc.invert(inexact))),
         *(("bounds that its method does not have", pc.xor(bounded, table[name].is_valid())) for name in _BOUNDS),
         ("a value outside its bounds", pc.less(table["value"], table["low"])),
@@ -108,7 +104,7 @@ def check_records(table: pa.Table) -> None:
 
 def _check_numbers(table: str, name: str, values: pa.ChunkedArray, num_shards: int) -> None:
     bounds = pc.min_max(values).as_py()
-    if bounds["min"] is None or (table, name) == ("shards", "shard"):  # they are numbered, which has a check of its own
+    if bounds["min"] is None or (table, name) == ("shards", "shard"):  # its numbering has a check of its own
         return
     last = name.rpartition(".")[2]
     least, most = _LEAST.get((table, name), 0), 2**53 - 1
@@ -122,22 +118,18 @@ def _check_numbers(table: str, name: str, values: pa.ChunkedArray, num_shards: i
 
 
 def wrong_statistics(name: str, file: pq.ParquetFile) -> Iterator[str]:
-    """Yield what the statistics of each column and row group say that its values do not.
+    """Yield where the statistics of a column and row group differ from its values.
 
     Bounds of strings may be wider than the values, as some writers cut them.
     """
     for group in range(file.num_row_groups):
         for index in range(file.metadata.row_group(group).num_columns):
-            for said in _of_chunk(file, group, index):
-                yield f"{name}: row group {group}, column {_path(file, group, index)}: {said}"
+            chunk = file.metadata.row_group(group).column(index)
+            for problem in _wrong_in_chunk(file, group, chunk):
+                yield f"{name}: row group {group}, column {chunk.path_in_schema}: {problem}"
 
 
-def _path(file: pq.ParquetFile, group: int, index: int) -> str:
-    return str(file.metadata.row_group(group).column(index).path_in_schema)
-
-
-def _of_chunk(file: pq.ParquetFile, group: int, index: int) -> Iterator[str]:
-    chunk = file.metadata.row_group(group).column(index)
+def _wrong_in_chunk(file: pq.ParquetFile, group: int, chunk: pq.ColumnChunkMetaData) -> Iterator[str]:
     if chunk.has_column_index:
         yield "it has a page index, which no build writes"
     stated = chunk.statistics
@@ -146,13 +138,13 @@ def _of_chunk(file: pq.ParquetFile, group: int, index: int) -> Iterator[str]:
     values, is_nested = _leaf(file.read_row_group(group, columns=[chunk.path_in_schema]))
     if stated.has_null_count and not is_nested and stated.null_count != values.null_count:
         yield f"the statistics say {stated.null_count} nulls, there are {values.null_count}"
-    found = pc.min_max(values).as_py()
-    if not stated.has_min_max or found["min"] is None:
+    least, most = pc.min_max(values).as_py().values()
+    if not stated.has_min_max or least is None:
         return
-    wide = pa.types.is_string(values.type)
-    least_holds = stated.min <= found["min"] if wide else stated.min == found["min"]
-    most_holds = stated.max >= found["max"] if wide else stated.max == found["max"]
-    if not least_holds or not most_holds:
+    is_right = (stated.min, stated.max) == (least, most)
+    if pa.types.is_string(values.type):
+        is_right = stated.min <= least and stated.max >= most
+    if not is_right:
         yield "the statistics say another least or largest value than it has"
 
 
