@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Scope
-from dataaudit.metrics.recomputed import Agrees, Check, Follows, Number
+from dataaudit.metrics.recomputed import Agrees, Check, Condition, Follows, Number
 
 Population = Literal["all", "training", "held_out"]
 Shape = frozenset[str]
@@ -292,8 +292,12 @@ def pattern_statistics(metric: str, *, hits: str, documents: str, draws: Draws =
 
 def found_of(detector: str, column: str, tier: str = "", *, reserved: bool = False, of_entity: bool = False) -> Number:
     """Return the hits or documents that a detector's patterns found: of a tier or all, reserved values or others."""
-    rows = (pc.field("detector") == detector) & (pc.field("tier") == tier) & (pc.field("reserved") == reserved)
-    return Number("found", column, rows & ((pc.field("entity") != "") == of_entity))
+
+    def rows() -> pc.Expression:
+        kept = (pc.field("detector") == detector) & (pc.field("tier") == tier) & (pc.field("reserved") == reserved)
+        return kept & ((pc.field("entity") != "") == of_entity)
+
+    return Number("found", column, Condition(rows))
 
 
 def pattern_checks(metric: str, detector: str, among: str, column: str) -> Iterator[Check]:
@@ -308,6 +312,10 @@ def pattern_checks(metric: str, detector: str, among: str, column: str) -> Itera
                 yield Follows(
                     metric, f"{prefix}{name}", found_of(detector, name, tier, of_entity=of_entity), whole, shapes
                 )
-    kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
-    found = Number("found", "hits", (pc.field("detector") == detector) & kinds)
+
+    def rows() -> pc.Expression:
+        kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
+        return (pc.field("detector") == detector) & kinds
+
+    found = Number("found", "hits", Condition(rows))
     yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), found, "shard and entity and tier")

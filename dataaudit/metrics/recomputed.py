@@ -38,7 +38,24 @@ FAULTS = {
 }
 """Statistics of encoding faults, which are columns of ``shards``, and the column that each is a share of."""
 BY_SOURCE = "all, split, source, split and source"
-IS_DOCUMENT = pc.field("entity") == "document"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on rows; Arrow's expression is made when it is used, as Arrow imports pandas to make one."""
+
+    make: Callable[[], pc.Expression]
+
+    def __and__(self, other: Condition) -> Condition:
+        """Return that both hold."""
+        return Condition(lambda: self.make() & other.make())
+
+    def __invert__(self) -> Condition:
+        """Return that it does not hold."""
+        return Condition(lambda: ~self.make())
+
+
+IS_DOCUMENT = Condition(lambda: pc.field("entity") == "document")
 """Which rows of ``overlap`` are of held-out documents; others are of evaluation items."""
 _DIGITS = 1e-11
 """Relative difference of two ways to compute a number that 12 digits are kept of."""
@@ -146,22 +163,23 @@ class Number:
 
     table: str
     column: str | Callable[[pa.Table], pa.ChunkedArray] = ""
-    where: pc.Expression | None = None
+    where: Condition | None = None
     distinct: Shape = ()
     """Columns whose different values are counted."""
 
     def __call__(self, tables: ManifestTables, shape: Shape) -> Numbers:
         """Return the numbers of groups that have rows."""
-        where = ("rows", self.table, str(self.where))
+        condition = None if self.where is None else self.where.make()
+        where = ("rows", self.table, str(condition))
         numbers: Numbers = tables.once(
             ("number", *where, self.column, self.distinct, shape),
-            lambda: self._counted(tables.once(where, lambda: self._rows(tables)), shape),
+            lambda: self._counted(tables.once(where, lambda: self._rows(tables, condition)), shape),
         )
         return numbers
 
-    def _rows(self, tables: ManifestTables) -> pa.Table:
+    def _rows(self, tables: ManifestTables, condition: pc.Expression | None) -> pa.Table:
         rows = tables.rows(self.table)
-        return rows if self.where is None else rows.filter(self.where)
+        return rows if condition is None else rows.filter(condition)
 
     def _counted(self, rows: pa.Table, shape: Shape) -> Numbers:
         if self.distinct:
@@ -347,7 +365,7 @@ def of_shard(column: str, right: Quantity, **more: Any) -> Agrees:
 
 def keeps(kind: str) -> tuple[Agrees, Agrees]:
     """Return that every cluster keeps a document, and no more than one."""
-    groups, kept = pc.field("kind") == kind, pc.field("kept")
+    groups, kept = Condition(lambda: pc.field("kind") == kind), Condition(lambda: pc.field("kept"))
     clusters = Number("clusters", "", groups, ("cluster",))
     return (
         Agrees("documents that clusters keep and clusters", Number("clusters", "", groups & kept), clusters, "all"),

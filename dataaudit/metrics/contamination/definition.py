@@ -52,6 +52,7 @@ from dataaudit.metrics.overlap.evidence import (
 from dataaudit.metrics.recomputed import (
     IS_DOCUMENT,
     Check,
+    Condition,
     Follows,
     ManifestTables,
     Number,
@@ -81,22 +82,30 @@ def _documents(case: Broken, tables: Tables) -> pa.Table:
 
 def _checks() -> Iterator[Check]:
     is_item = ~IS_DOCUMENT
-    seen = Number("shards", "documents", pc.field("contaminated").is_valid())
+    seen = Number("shards", "documents", Condition(lambda: pc.field("contaminated").is_valid()))
     yield Follows(METRIC, "train_documents", Number("shards", "contaminated"), seen, scope={"rule": "similar"})
     yield of_shard("contaminated", Number("overlap", "", is_item, ("shard", "row")), most_when=lists_all_items)
     yield Follows(METRIC, "items", _items, _items, "set")
     matches = Number("overlap", "", is_item, ("item", "entity", "shard", "row"))
     yield Follows(METRIC, "matches", least=matches, most=unlimited(matches), shapes="set")
-    alone, beside = pc.field("found_by") == "alone", pc.field("found_by") == "context"
-    counted = ~(alone | ((pc.field("entity") == "question") & beside))
-    for tier, rows in {"verbatim": is_item & (pc.field("tier") == "verbatim"), "similar": is_item}.items():
-        found, items = Number("overlap", "", rows, ("shard", "row")), Number("overlap", "", rows & counted, ("item",))
+    verbatim = is_item & Condition(lambda: pc.field("tier") == "verbatim")
+    for tier, rows in {"verbatim": verbatim, "similar": is_item}.items():
+        found, items = (
+            Number("overlap", "", rows, ("shard", "row")),
+            Number("overlap", "", rows & Condition(_counted), ("item",)),
+        )
         shapes = "all, split, set" if tier == "verbatim" else "set"
         for bound in (
             Follows(METRIC, "train_documents", shapes=shapes, least=found, most=found),
             Follows(METRIC, "rate", shapes="set and entity", least=items, most=unlimited(found)),
         ):
             yield replace(bound, scope={"rule": tier}, most_when=lists_all_items)
+
+
+def _counted() -> pc.Expression:
+    """Return which matches count: a question that is found alone, or only beside its answer, does not."""
+    alone, beside = pc.field("found_by") == "alone", pc.field("found_by") == "context"
+    return ~(alone | ((pc.field("entity") == "question") & beside))
 
 
 def _items(tables: ManifestTables, shape: Shape) -> Numbers:

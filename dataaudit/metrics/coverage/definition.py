@@ -28,7 +28,7 @@ from dataaudit.base.render.line import Line, Name, join, say, size
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
-from dataaudit.metrics.recomputed import LOST, Follows, Number, held_back, of_shard, total
+from dataaudit.metrics.recomputed import LOST, Condition, Follows, Number, held_back, of_shard, total
 from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of, reason_text
 from dataaudit.metrics.volume.facts import UNREAD, LostShard, Overview, lost_shards, overview
 
@@ -72,7 +72,8 @@ def _held_back(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     return noun, {shard: number for shard, number in counts.items() if number}
 
 
-_IS_READ, _IS_LISTED = ~pc.field("status").isin(LOST), pc.field("rule") == HELD_BACK
+_IS_READ = Condition(lambda: ~pc.field("status").isin(LOST))
+_IS_LISTED = Condition(lambda: pc.field("rule") == HELD_BACK)
 _LOST_BYTES = Number("planned", "size", ~_IS_READ & ~_IS_LISTED)
 _PLANNED = Number("planned", "size", ~_IS_LISTED)
 _UNREAD = total(_LOST_BYTES, Number("ledger", "bytes", _IS_READ))

@@ -27,7 +27,7 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
-from dataaudit.metrics.recomputed import FAULTS, Follows, Number, given
+from dataaudit.metrics.recomputed import FAULTS, Condition, Follows, Number, given
 from dataaudit.metrics.shown import Part, ShardValues, Shown, floats
 
 METRIC = "encoding_faults"
@@ -61,7 +61,7 @@ def _counted(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
 
 def _share(stat: str, of: str) -> Follows:
     """A split without a line of text has no share but that of documents without words."""
-    searched = pc.field("text_lines").is_valid()
+    searched = Condition(lambda: pc.field("text_lines").is_valid())
     value, whole, lines = (Number("shards", name, searched) for name in (stat, of, "text_lines"))
     return Follows(METRIC, stat, value, whole if stat == "wordless_documents" else given(whole, lines))
 

@@ -24,12 +24,13 @@ from dataaudit.metrics.family import (
     ShardStatistic,
     statistics,
 )
-from dataaudit.metrics.recomputed import Follows, Number, keeps, of_shard, quotient, total
+from dataaudit.metrics.recomputed import Condition, Follows, Number, keeps, of_shard, quotient, total
 from dataaudit.metrics.records import of_clusters
 from dataaudit.metrics.shown import MANY, Kind, Oddity, OddShard, Part, Shown, Standout, above
 
-_IS_EXACT = pc.field("kind") == "exact"
-_MEMBERS, _COPIES = Number("clusters", "", _IS_EXACT), Number("clusters", "", _IS_EXACT & ~pc.field("kept"))
+_IS_EXACT = Condition(lambda: pc.field("kind") == "exact")
+_IS_KEPT = Condition(lambda: pc.field("kept"))
+_MEMBERS, _COPIES = Number("clusters", "", _IS_EXACT), Number("clusters", "", _IS_EXACT & ~_IS_KEPT)
 _CLUSTERS, _DOCUMENTS = Number("clusters", "", _IS_EXACT, ("cluster",)), Number("shards", "documents")
 
 FAMILY = Family(

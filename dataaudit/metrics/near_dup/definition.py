@@ -19,6 +19,7 @@ from dataaudit.metrics.recomputed import (
     BY_SOURCE,
     PAIRED,
     Agrees,
+    Condition,
     Follows,
     ManifestTables,
     Number,
@@ -33,7 +34,8 @@ from dataaudit.metrics.records import near_duplicates, of_clusters
 _RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
 _EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates", but="no_words")
 
-_IS_NEAR = pc.field("kind") == "near"
+_IS_NEAR = Condition(lambda: pc.field("kind") == "near")
+_IS_KEPT = Condition(lambda: pc.field("kept"))
 _NEAR, _CLUSTERS = Number("near_sources", "documents"), Number("clusters", "", _IS_NEAR, ("cluster",))
 _WORDED = total(Number("sources", "documents"), recorded(_RATE, "no_words"), -1)
 _SEARCHED = total(Number("shards", "documents"), Number("shards", "no_words"), -1)
@@ -75,7 +77,7 @@ def _paired(tables: ManifestTables, shape: Shape) -> Numbers:
 
 def _joined(tables: ManifestTables, shape: Shape) -> Numbers:
     """Return the held-out documents that are in a cluster with a training document."""
-    rows = tables.rows("clusters").filter(_IS_NEAR)
+    rows = tables.rows("clusters").filter(_IS_NEAR.make())
     trained = rows.filter(~pc.field("held_out"))["cluster"].unique()
     joined = rows.filter(pc.field("held_out")).filter(pc.field("cluster").isin(trained))
     return Counter((split,)[: len(shape)] for split in joined["split"].to_pylist())
@@ -140,11 +142,13 @@ FAMILY = Family(
         *(Follows(_RATE, stat, _NEAR, _WORDED, BY_SOURCE) for stat in ("documents", "rate")),
         Agrees("documents without words", Number("shards", "no_words"), recorded(_RATE, "no_words")),
         Agrees("near-duplicates of shards and of near_sources", Number("shards", _near), _NEAR),
-        Follows(_COMPONENT, "rate", Number("clusters", "", _IS_NEAR & ~pc.field("kept")), _SEARCHED),
+        Follows(_COMPONENT, "rate", Number("clusters", "", _IS_NEAR & ~_IS_KEPT), _SEARCHED),
         Follows(_RATE, "clusters", _CLUSTERS, Number("shards", "documents"), "all"),
         Follows(_RATE, "largest_cluster", _largest, Number("shards", "documents"), "all"),
         Follows(_RATE, "clusters_by_size", _sizes, _CLUSTERS, "rule"),
-        Agrees("verified pairs and same words", _SHOWN, Number("pairs", "", pc.field("verified")), "all"),
+        Agrees(
+            "verified pairs and same words", _SHOWN, Number("pairs", "", Condition(lambda: pc.field("verified"))), "all"
+        ),
         *keeps("near"),
         Follows("train_val_overlap", "near_dup", least=_paired, most=_joined, shapes="all, set"),
     ),

@@ -60,7 +60,7 @@ from dataaudit.metrics.overlap.evidence import (
     value_of,
     why_absent,
 )
-from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Follows, Number, of_shard, unlimited
+from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Condition, Follows, Number, of_shard, unlimited
 from dataaudit.metrics.records import listed
 from dataaudit.metrics.shown import LONG, SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
 
@@ -87,24 +87,35 @@ _WITH_SOURCES = _HELD_OUT | {"headline": True, "absent_is_zero": frozenset({"sou
 
 
 def _checks() -> Iterator[Check]:
-    own, by = pc.field("score_without_common") > 0, pc.field("found_by")
-    seen = Number("shards", "documents", pc.field("held_out_copies").is_valid())
+    own = Condition(lambda: pc.field("score_without_common") > 0)
+    seen = Number("shards", "documents", Condition(lambda: pc.field("held_out_copies").is_valid()))
     yield Follows(METRIC, "train_documents", Number("shards", "held_out_copies"), seen)
-    copies = Number("overlap", "", IS_DOCUMENT & own & by.isin(["span", "whole", "edited"]), ("shard", "row"))
+    copied = Condition(lambda: pc.field("found_by").isin(["span", "whole", "edited"]))
+    copies = Number("overlap", "", IS_DOCUMENT & own & copied, ("shard", "row"))
     yield of_shard("held_out_copies", copies, most_when=lists_all_documents)
-    held_out = Number("shards", "documents", pc.field("held_out"))
+    held_out = Number("shards", "documents", Condition(lambda: pc.field("held_out")))
     yield Follows(METRIC, "documents", held_out, held_out, "all, set", when=_all_looked_for)
     for suffix, rows in (("", IS_DOCUMENT), ("_without_common", IS_DOCUMENT & own)):
-        leaked = (by == "whole") | ((by == "ngram") & (pc.field(f"score{suffix}") >= 0.5))
-        whole, edited, passages = (_items(rows & rule) for rule in (leaked, by == "edited", by == "span"))
-        words, most = _items(rows & (by == "span"), _passage_words), None if suffix else unlimited(passages)
+        whole = _items(rows & _leaked(f"score{suffix}"))
+        edited, passages = (_items(rows & _found_by(rule)) for rule in ("edited", "span"))
+        words, most = _items(rows & _found_by("span"), _passage_words), None if suffix else unlimited(passages)
         yield Follows(METRIC, f"ngram{suffix}", shapes="all, set", least=whole)
         for stat, least, limit in (("span", words, most), ("edited", edited, edited)):
             bound = Follows(METRIC, f"{stat}{suffix}", shapes="all, set", least=least, most=limit)
             yield replace(bound, most_when=lists_all_documents)
 
 
-def _items(rows: pc.Expression, column: str | Callable[[pa.Table], pa.ChunkedArray] = "") -> Number:
+def _found_by(rule: str) -> Condition:
+    return Condition(lambda: pc.field("found_by") == rule)
+
+
+def _leaked(score: str) -> Condition:
+    """Return which documents stand in training whole, or share half of their 13-grams with it."""
+    grams = _found_by("ngram") & Condition(lambda: pc.field(score) >= 0.5)
+    return Condition(lambda: _found_by("whole").make() | grams.make())
+
+
+def _items(rows: Condition, column: str | Callable[[pa.Table], pa.ChunkedArray] = "") -> Number:
     return Number("overlap", column, rows, ("set", "item"))
 
 

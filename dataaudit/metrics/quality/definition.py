@@ -25,7 +25,7 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import shards_with
-from dataaudit.metrics.recomputed import Follows, Number, product
+from dataaudit.metrics.recomputed import Condition, Follows, Number, product
 from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
 
 METRIC = "filter_reject_rate"
@@ -52,7 +52,7 @@ def _rejected(case: Broken, tables: Tables) -> tuple[str, dict[int, int]]:
     return "documents that a quality rule rejects", dict(counts)
 
 
-_SEEN = Number("shards", "documents", pc.field("filters").is_valid())
+_SEEN = Number("shards", "documents", Condition(lambda: pc.field("filters").is_valid()))
 _REJECTED = Number("shards", product("filter_reject_rate", "documents"))
 
 FAMILY = Family(

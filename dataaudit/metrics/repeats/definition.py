@@ -17,7 +17,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardColumn, ShardStatistic, statistics
 from dataaudit.metrics.overlap.evidence import ShardNames
-from dataaudit.metrics.recomputed import Agrees, Follows, ManifestTables, Number, Numbers, Shape, product
+from dataaudit.metrics.recomputed import Agrees, Condition, Follows, ManifestTables, Number, Numbers, Shape, product
 from dataaudit.metrics.records import repeated_spans
 from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
 
@@ -25,8 +25,9 @@ METRIC = "doc_repeat_hotspots"
 _TRAINING = {"population": "training", "sources_of": "training"}
 
 _MEMBERS = Number("hotspot_members", "", None, ("shard", "row"))
-_TRAINED, _TRAINED_TOKENS = (Number("shards", name, ~pc.field("held_out")) for name in ("documents", "tokens"))
-_REPEATED = Number("shards", product("repeat_token_share", "tokens"), ~pc.field("held_out"))
+_IS_TRAINING = Condition(lambda: ~pc.field("held_out"))
+_TRAINED, _TRAINED_TOKENS = (Number("shards", name, _IS_TRAINING) for name in ("documents", "tokens"))
+_REPEATED = Number("shards", product("repeat_token_share", "tokens"), _IS_TRAINING)
 
 
 def _largest(tables: ManifestTables, shape: Shape) -> Numbers:
