@@ -1,4 +1,4 @@
-"""When two records of one name do not mean the same: another unit, version, tokenizer, detector, set or reference."""
+"""When two records of a name do not mean the same: another unit, version, tokenizer, detector, set or reference."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
 
 
 class Meant(NamedTuple):
-    """What of a record says what its number means."""
+    """Unit and version of a record: what its number means."""
 
     unit: str
     version: str
@@ -109,19 +109,21 @@ def _judges(detectors: Mapping[str, tuple[str, str]]) -> dict[str, tuple[str, st
         for kind in metric.statistics
         for name in metric.decided_by(kind.stat)
     }
-    return {name: held for name, held in detectors.items() if name not in named}
+    return {name: version for name, version in detectors.items() if name not in named}
 
 
 def _language(core: Core) -> tuple[object, ...]:
     """Return what decides a document's language."""
     settings = core.config.get("language") or {}
-    found = [(item.version, item.sha256) for item in core.detectors if item.name == settings.get("detector")]
-    return (sorted(settings.items()), *found)
+    detectors = [(item.version, item.sha256) for item in core.detectors if item.name == settings.get("detector")]
+    return (sorted(settings.items()), *detectors)
 
 
 def _meant(config: Mapping[str, Any], name: str) -> object:
-    held = config.get(name)
-    return {key: held[key] for key in held if key not in _HARMLESS_CONFIG} if isinstance(held, dict) else held
+    settings = config.get(name)
+    if not isinstance(settings, dict):
+        return settings
+    return {key: value for key, value in settings.items() if key not in _HARMLESS_CONFIG}
 
 
 def _other_sets(old: Core, new: Core) -> set[str]:

@@ -1,4 +1,4 @@
-"""What a family of metrics says of itself: all that those who read manifests need to know of it.
+"""What a family of metrics declares: all that those who read manifests need to know of it.
 
 A family is a folder of this package. Its ``definition.py`` is read by gate, diff and reports, so it imports neither
 what scans nor what needs an extra; stage and link step are named by path (:func:`pkgutil.resolve_name`).
@@ -50,12 +50,12 @@ class Statistic:
     population: Population = "all"
     """Which splits it speaks of."""
     sources_of: Population = "all"
-    """Splits whose sources its scopes name: what of held-out data stands in training is told by training's sources."""
+    """Splits whose sources its scopes name: held-out data in training is counted by training's sources."""
     absent_is_zero: frozenset[str] = frozenset()
     """Scope fields whose values have a record only where there is something: no record means none of it, as long as
     it was looked for, and there is a record without the field."""
     zero_version: str = ""
-    """Version in which a manifest without any record of the metric has none of it, 0; empty where that says nothing."""
+    """Version in which a manifest without any record of the metric has none of it, 0; else empty."""
     is_amount: bool = False
     """Whether it says how much of the corpus a source or language is: of one that the manifest does not list, 0."""
     headline: bool = False
@@ -64,7 +64,7 @@ class Statistic:
     """Of what a share is that chance moves: documents, or tokens of a source or language; empty when chance is not
     asked."""
     over_tokens: bool = False
-    """Whether it is a ratio of tokens, so that another tokenizer gives another one."""
+    """Whether it is a ratio of tokens, so that it depends on the tokenizer."""
     against_reference: bool = False
     """Whether it compares with the reference manifest."""
 
@@ -199,7 +199,7 @@ class MetricDefinition:
     """Documents behind a number, of schema :data:`dataaudit.metrics.records.LISTED`: those of the case's set, entity
     and rule, of any split, source, language and shard. None where the metric, or a statistic, knows shards alone."""
     finds_copies: bool = False
-    """Whether a shard's number says that others hold the same documents."""
+    """Whether a shard's number counts documents that other shards hold, too."""
     sets: Literal["", "evaluation", "held_out"] = ""
     """What the sets in its scopes are."""
     decided_by: Callable[[str], Collection[str]] | None = None
@@ -245,9 +245,9 @@ class Family:
     finish: str = ""
     """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.stage.drift_table`."""
     shown: str = ""
-    """Path of what it says of a manifest: a :class:`dataaudit.metrics.shown.Shown`."""
+    """Path of what is shown of it: a :class:`dataaudit.metrics.shown.Shown`."""
     looked_for: bool = False
-    """Whether it is said when its stage did not run: then nothing of it can stand out."""
+    """Whether `show` names its stage when that did not run: then nothing of it can stand out."""
     harmless: frozenset[str] = frozenset()
     """Parameters of the stage that change no number, or only how much of it is kept or how it is estimated."""
     config: str = ""
@@ -317,5 +317,5 @@ def pattern_checks(metric: str, detector: str, among: str, column: str) -> Itera
         kinds = (pc.field("entity") != "") & (pc.field("tier") != "") & ~pc.field("reserved")
         return (pc.field("detector") == detector) & kinds
 
-    found = Number("found", "hits", Condition(rows))
-    yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), found, "shard and entity and tier")
+    hits = Number("found", "hits", Condition(rows))
+    yield Agrees(f"hits of shards: {column}", Number(f"shards.{column}", "hits"), hits, "shard and entity and tier")

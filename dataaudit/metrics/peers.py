@@ -41,7 +41,7 @@ class Peers:
     def of(cls, shards: pa.Table) -> Peers:
         """Group rows of the table of shards by :data:`COLUMNS`.
 
-        A shard's source is the one with more than half of its tokens, or of its documents if it has no token. Shards
+        A shard's source has more than half of its tokens, or of its documents if it has no token. Shards
         without one, and those of sources with fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
         """
         splits = shards["split"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
@@ -134,8 +134,8 @@ def unusual_language_shares(shards: pa.Table) -> np.ndarray:
     languages = pc.struct_field(flat, "language").dictionary_encode().indices.to_numpy(zero_copy_only=False)[kept]
     groups = Peers.of(shards).groups
     beyond = np.maximum(shares - _usual(shares, languages, groups[places], np.bincount(groups[known])), 0.0)
-    found: np.ndarray = np.where(known, np.bincount(places, beyond, minlength=len(groups)), np.nan)
-    return found
+    shares_beyond: np.ndarray = np.where(known, np.bincount(places, beyond, minlength=len(groups)), np.nan)
+    return shares_beyond
 
 
 def _usual(shares: np.ndarray, languages: np.ndarray, groups: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -144,11 +144,11 @@ def _usual(shares: np.ndarray, languages: np.ndarray, groups: np.ndarray, sizes:
     is_first = np.ones(len(order), dtype=bool)
     is_first[1:] = (np.diff(groups[order]) != 0) | (np.diff(languages[order]) != 0)
     starts = np.flatnonzero(is_first)
-    held, number = np.diff(np.append(starts, len(order))), sizes[groups[order[starts]]]
-    absent, medians = number - held, np.zeros(len(starts))
+    present, number = np.diff(np.append(starts, len(order))), sizes[groups[order[starts]]]
+    absent, medians = number - present, np.zeros(len(starts))
     for middle in ((number - 1) // 2, number // 2):
         place = starts + np.maximum(middle - absent, 0)
         medians += np.where(middle >= absent, shares[order[place]], 0.0) / 2
     usual = np.empty(len(order))
-    usual[order] = np.repeat(medians, held)
+    usual[order] = np.repeat(medians, present)
     return usual

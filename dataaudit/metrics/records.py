@@ -1,7 +1,4 @@
-"""Records of one metric as facts look them up.
-
-Documents behind a number, as the tables of findings, clusters, pairs and repeated spans list them.
-"""
+"""Records of a metric by scope and statistic; documents behind a number, as tables list them."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ Records = Mapping[str, Metric]
 
 
 def by_scope(rows: Iterable[Metric]) -> dict[Scope, dict[str, Metric]]:
-    """Return records of one metric by scope and statistic."""
-    found: dict[Scope, dict[str, Metric]] = {}
+    """Return records of a metric by scope and statistic."""
+    records: dict[Scope, dict[str, Metric]] = {}
     for record in rows:
-        found.setdefault(record.scope, {})[record.stat] = record
-    return found
+        records.setdefault(record.scope, {})[record.stat] = record
+    return records
 
 
 def records_in(manifest: Manifest, metric: str, *shapes: tuple[str, ...]) -> MetricRows:
@@ -49,7 +46,7 @@ def number(records: Records, stat: str) -> int:
 LISTED = pa.schema([pa.field("shard", pa.int32()), pa.field("row", pa.int64()), pa.field("kind", pa.string())])
 """Documents: shard, row, and what is wrong with each, a code or the class of a finding."""
 JUDGED = "judged"
-"""Tier of what a judge says of a document of its sample."""
+"""Tier of what a judge finds in a document of its sample."""
 Documents = Callable[[Broken, Tables], pa.Table]
 
 
@@ -102,8 +99,8 @@ def of_clusters(kind: str) -> Documents:
             return listed(groups["shard"], groups["row"], name)
         groups = groups.append_column("split", tables.shards["split"].take(groups["shard"]))
         groups = groups.sort_by([(column, "ascending") for column in ("split", "cluster", "shard", "row")])
-        places = list(zip(groups["split"].to_pylist(), groups["cluster"].to_pylist(), strict=True))
-        later = pa.array([index > 0 and place == places[index - 1] for index, place in enumerate(places)], pa.bool_())
+        keys = list(zip(groups["split"].to_pylist(), groups["cluster"].to_pylist(), strict=True))
+        later = pa.array([index > 0 and key == keys[index - 1] for index, key in enumerate(keys)], pa.bool_())
         groups = groups.filter(later)
         return listed(groups["shard"], groups["row"], name)
 
@@ -130,5 +127,5 @@ def repeated_spans(_: Broken, tables: Tables) -> pa.Table:
 def _findings(table: pa.Table, kept: pc.Expression, case: Broken) -> pa.Table:
     if case.scope.entity is not None:
         kept &= pc.field("class") == case.scope.entity
-    found = table.filter(kept)
-    return listed(found["shard"], found["row"], found["class"])
+    rows = table.filter(kept)
+    return listed(rows["shard"], rows["row"], rows["class"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
-from dataaudit.base.render.line import Line, Number, join
+from dataaudit.base.render.line import Line, Name, Number, join
 from dataaudit.base.text import plural
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
@@ -32,7 +32,7 @@ class Cell:
     link: str = ""
     """Address that it leads to outside of the page, from :func:`web_address`."""
     detail: Line = ""
-    """What belongs to it: a second line in small print, or in parentheses."""
+    """A second line in small print, or in parentheses."""
     aside: Line = ""
     """A further line in small print, which a terminal has not."""
 
@@ -48,6 +48,8 @@ class Column:
     kind: Literal["name", "number", "value", "word", "text"] = "number"
     """Names and text are folded, text less; numbers stand right, and are whole; so are words. A value is a number with
     its interval, which may be folded."""
+    cell: Callable[[Any], Line | Cell] | None = None
+    """Makes the cell of an item, for :func:`table_of`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +317,42 @@ def texts(*heads: Line) -> tuple[Column, ...]:
     return tuple(Column(head, "text") for head in heads)
 
 
+def named(name: str) -> Line:
+    """Return a name from the data; without one it stands for all."""
+    return Name(name) if name else "(all)"
+
+
+def column(
+    head: Line,
+    of: str | Callable[[Any], Any] = "",
+    shown: Callable[[Any], Line | Cell] | None = None,
+    kind: Literal["name", "number", "value", "word", "text"] | None = None,
+) -> Column:
+    """Return a column of :func:`table_of`: ``of`` is a field of the item, or makes the value; ``shown`` its format."""
+    key = of or str(head).replace(" ", "_")
+    value = key if callable(key) else lambda item: item[key] if isinstance(item, dict) else getattr(item, key)
+    kind = kind or ("name" if shown in {Name, named} else "number")
+    return Column(head, kind, value if shown is None else lambda item: shown(value(item)))
+
+
+def table_of(
+    title: Line,
+    items: Sequence[Any],
+    *columns: Column,
+    foot: Iterable[Any] = (),
+    most: int | None = MOST_ROWS,
+    **more: Any,
+) -> Table:
+    """Return a table with a row for each of the first items, by its columns, and those of ``foot``."""
+
+    def row(item: Any) -> Row:
+        return tuple(made.cell(item) for made in columns if made.cell is not None)
+
+    rows = items if most is None else first(items, most)
+    more = {"number": len(items), **more}
+    return Table(title=title, columns=columns, rows=tuple(map(row, rows)), foot=tuple(map(row, foot)), **more)
+
+
 def rows_of(items: Sequence[_Item], row: Callable[[_Item], Row], most: int = MOST_ROWS) -> dict[str, Any]:
     """Return ``rows`` and ``number`` of a table: rows of the first items alone, however many there are."""
     return {"rows": tuple(map(row, first(items, most))), "number": len(items)}
@@ -350,9 +388,9 @@ def bad(value: Line) -> Cell:
 
 def worst(tones: Iterable[Tone]) -> Tone:
     """Return the tone that matters most."""
-    held = set(tones)
+    present = set(tones)
     order: tuple[Tone, ...] = ("bad", "warn", "good")
-    return next((tone for tone in order if tone in held), "")
+    return next((tone for tone in order if tone in present), "")
 
 
 def merged(name: str, title: Line, sections: Sequence[Section]) -> Section:

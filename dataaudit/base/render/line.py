@@ -1,9 +1,8 @@
 """A line of text in parts: words of ours, names from the data, numbers. A medium spells each in its own way.
 
 A string is words of ours. A name comes from the data and is made harmless by whoever spells it; a share is a ratio in
-a terminal and percent in a page. A whole number is a count, and None is where there is no number.
-
-How wide a text is in a terminal, and how it is broken, folded and shortened.
+a terminal and percent in a page. A whole number is a count, and None is where there is no number. Beside that: how wide
+a text is in a terminal, and how it is broken, folded and shortened.
 """
 
 from __future__ import annotations

@@ -276,7 +276,7 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Found:
 def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
     """Return that a set is in training data, and the shard that holds most of it."""
     own = [leak_place for leak_place in leak_places(manifest) if leak_place.set == which]
-    where = Condition(link=first_of(len(own), "most"))
+    where: dict[str, Any] = {"link": first_of(len(own), "most")}
     if own:
         where |= {"place": own[0].name, "shard": own[0].shard}
     return Standout(kind=kind, part="leaks", size=size, text=text, **where)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -13,20 +14,21 @@ from dataaudit.base import text as t
 from dataaudit.base.render.blocks import (
     MOST_ROWS,
     Bar,
+    Cell,
+    Column,
     Facts,
     Figure,
-    Row,
     Section,
     Table,
     bars,
+    column,
     first,
-    names,
-    numbers,
-    rows_of,
+    named,
+    table_of,
     toned,
 )
 from dataaudit.base.render.line import Line, Name, Number, decimal, join, say, share, size
-from dataaudit.manifest.core import Coverage, LedgerRecord
+from dataaudit.manifest.core import LedgerRecord
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.manifest.tables import HELD_BACK
@@ -40,6 +42,7 @@ _LEGEND = (
 )
 OFF_SHARE = 0.02
 """Absolute difference between a share and the declared one from which it is pointed out."""
+COUNTS = ("documents", "bytes", "tokens")
 _STATS = {
     "bytes_per_token": ("bytes_per_token", "ratio"),
     "seq_len_p50": ("seq_len_p50_p95", "p50"),
@@ -47,62 +50,19 @@ _STATS = {
     "exact_dup_rate": ("exact_dup_rate", "rate"),
     "exact_dup_rate_within_split": ("exact_dup_rate", "within_split_rate"),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Volume:
-    """How much, and the few metrics that are shown beside it; None where a metric has no value."""
-
-    name: str
-    """Split or source; empty for the whole dataset."""
-    held_out: bool | None = None
-    shards: int | None = None
-    documents: int
-    bytes: int
-    tokens: int
-    bytes_per_token: float | None = None
-    seq_len_p50: float | None = None
-    seq_len_p95: float | None = None
-    exact_dup_rate: float | None = None
-    exact_dup_rate_within_split: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """A source's part of the training tokens, beside what the config declares."""
-
-    source: str
-    documents: int
-    bytes: int
-    tokens: int
-    share: float | None
-    declared: float | None
-
-
-def _off_by(item: Share) -> float:
-    """Return how far a share is above the declared one; 0 where there is none."""
-    return 0.0 if item.share is None or item.declared is None else item.share - item.declared
-
-
-def _is_off(item: Share) -> bool:
-    """Return whether a share is so far from the declared one that it is pointed out."""
-    return abs(_off_by(item)) > OFF_SHARE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostShard:
-    """A shard that was not read, or not as a whole."""
-
-    shard: int
-    split: str
-    uri: str
-    status: str
-    size: int
-    reasons: dict[str, int]
-    """Records lost by reason code; -1 when that cannot be known."""
-    bad_bytes: int
-    """Decoded bytes of the bad records of a shard that was read."""
-    place: str
+"""Metric and statistic that stand beside the counts of a split, and of a source but for the last."""
+_OF_SOURCES = tuple(_STATS)[:-1]
+_HEADS: dict[str, tuple[str, Callable[[Any], Line] | None]] = {
+    "documents": ("docs", None),
+    "bytes": ("text", size),
+    "tokens": ("tokens", None),
+    "bytes_per_token": ("bytes/token", decimal),
+    "seq_len_p50": ("length p50", decimal),
+    "seq_len_p95": ("length p95", decimal),
+    "exact_dup_rate_within_split": ("dups in split", share),
+    "exact_dup_rate": ("dups overall", share),
+}
+"""Heading and format of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,16 +77,19 @@ class Overview:
     built: str
     parents: tuple[str, ...]
     tokenizer: dict[str, Any]
-    totals: Volume
-    splits: tuple[Volume, ...]
-    sources: tuple[Share, ...]
-    """Largest first; declared ones without a document last."""
+    totals: dict[str, Any]
+    """Counts, and the few metrics that are shown beside them; None where a metric has no value."""
+    splits: list[dict[str, Any]]
+    """The same of each split."""
+    sources: list[dict[str, Any]]
+    """Share of the training tokens beside the declared one, largest first; without a document last."""
     ledger: dict[str, Any]
-    unread: tuple[LostShard, ...] = field(default=())
-    partial: tuple[LostShard, ...] = field(default=())
-    held_back: tuple[LostShard, ...] = field(default=())
+    unread: list[dict[str, Any]]
+    """Lost shards, of :func:`lost_shards`."""
+    partial: list[dict[str, Any]]
+    held_back: list[dict[str, Any]]
     """Skipped, as the quarantine list of the build says."""
-    remarked: int = 0
+    remarked: int
     """Shards with records that were read and are remarked in the ledger."""
 
 
@@ -134,9 +97,17 @@ class Overview:
 def overview(manifest: Manifest) -> Overview:
     """Return the facts of a manifest."""
     core, lost = manifest.core, lost_shards(manifest)
-    metrics = _by_split(manifest)
-    whole = core.totals
-    tokenizer = core.tokenizer
+    tokenizer, rows = core.tokenizer, manifest.metric_rows()
+    values = {
+        (record.metric, record.stat, record.scope.split): record.value
+        for record in MetricRows.joined([rows.shaped(), rows.shaped("split")])
+    }
+
+    def volume(name: str | None, counts: Any, *, held_out: bool | None = None) -> dict[str, Any]:
+        made = {"name": name or "", "held_out": held_out, "shards": counts.shards}
+        made |= {count: getattr(counts, count) for count in COUNTS}
+        return made | {key: values.get((*stat, name)) for key, stat in _STATS.items()}
+
     return Overview(
         dataset=core.dataset.name,
         version=core.dataset.version,
@@ -154,32 +125,14 @@ def overview(manifest: Manifest) -> Overview:
             "counted_by": {name: used.model_dump() for name, used in sorted(tokenizer.counted_by.items())},
             "documents_compared": tokenizer.sampled,
         },
-        totals=Volume(
-            name="",
-            shards=whole.shards,
-            documents=whole.documents,
-            bytes=whole.bytes,
-            tokens=whole.tokens,
-            **_stats(metrics, None),
-        ),
-        splits=tuple(
-            Volume(
-                name=split.name,
-                held_out=split.held_out,
-                shards=split.shards,
-                documents=split.documents,
-                bytes=split.bytes,
-                tokens=split.tokens,
-                **_stats(metrics, split.name),
-            )
-            for split in core.splits
-        ),
+        totals=volume(None, core.totals),
+        splits=[volume(split.name, split, held_out=split.held_out) for split in core.splits],
         sources=_shares(manifest),
         ledger=ledger_facts(core.ledger),
         remarked=_remarked(manifest),
-        unread=tuple(shard for shard in lost if shard.status in UNREAD and HELD_BACK not in shard.reasons),
-        held_back=tuple(shard for shard in lost if HELD_BACK in shard.reasons),
-        partial=tuple(shard for shard in lost if shard.status not in UNREAD),
+        unread=[shard for shard in lost if shard["status"] in UNREAD and HELD_BACK not in shard["reasons"]],
+        held_back=[shard for shard in lost if HELD_BACK in shard["reasons"]],
+        partial=[shard for shard in lost if shard["status"] not in UNREAD],
     )
 
 
@@ -192,14 +145,10 @@ def shards_read(ledger: Mapping[str, Any]) -> str:
 
 def ledger_facts(ledger: LedgerRecord) -> dict[str, Any]:
     """Return the ledger with what is derived from it."""
-
-    def line(coverage: Coverage) -> dict[str, int]:
-        return coverage.model_dump()
-
     return {
-        "shards": line(ledger.shards),
-        "stored_bytes": line(ledger.bytes),
-        "documents": line(ledger.documents),
+        "shards": ledger.shards.model_dump(),
+        "stored_bytes": ledger.bytes.model_dump(),
+        "documents": ledger.documents.model_dump(),
         "unread_bytes": ledger.bytes.planned - ledger.bytes.read - ledger.listed_bytes,
         "shards_of_unknown_documents": ledger.uncounted_shards,
         "listed_shards": ledger.listed_shards,
@@ -214,57 +163,57 @@ def _remarked(manifest: Manifest) -> int:
 
 
 @once
-def lost_shards(manifest: Manifest) -> list[LostShard]:
-    """Return every shard that was not read, or not as a whole, in the manifest's order."""
-    columns = ["shard", "split", "uri", "status", "size"]
-    shards = manifest.table("shards", columns)
+def lost_shards(manifest: Manifest) -> list[dict[str, Any]]:
+    """Return every shard that was not read, or not as a whole, in the manifest's order.
+
+    ``reasons`` are records lost by reason code, -1 when that cannot be known; ``bad_bytes`` decoded bytes of the bad
+    records of a shard that was read.
+    """
+    shards = manifest.table("shards", ["shard", "split", "uri", "status", "size"])
     rows = shards.filter(pc.not_equal(shards["status"], "ok")).to_pylist()
     if not rows:
         return []
     ledger = manifest.table("ledger")
     reasons: dict[int, dict[str, int]] = {}
+    sizes, places = Counter[int](), {}
     counts = ledger.group_by(["shard", "reason"]).aggregate([("records", "sum"), ("records", "min"), ("bytes", "sum")])
-    sizes: dict[int, int] = {}
     for loss in counts.to_pylist():
-        known = loss["records_sum"] if loss["records_min"] >= 0 else -1
-        reasons.setdefault(loss["shard"], {})[loss["reason"]] = known
-        sizes[loss["shard"]] = sizes.get(loss["shard"], 0) + loss["bytes_sum"] * (known >= 0)
-    whole = ledger.filter(pc.less(ledger["records"], 0))
-    places = dict(zip(whole["shard"].to_pylist(), whole["place"].to_pylist(), strict=True))
+        is_known = loss["records_min"] >= 0
+        reasons.setdefault(loss["shard"], {})[loss["reason"]] = loss["records_sum"] if is_known else -1
+        sizes[loss["shard"]] += loss["bytes_sum"] * is_known
+    for loss in ledger.filter(pc.less(ledger["records"], 0)).to_pylist():
+        places[loss["shard"]] = loss["place"]
     return [
-        LostShard(
-            **row,
-            reasons=reasons.get(row["shard"], {}),
-            bad_bytes=sizes.get(row["shard"], 0),
-            place=places.get(row["shard"], ""),
-        )
+        row
+        | {
+            "reasons": reasons.get(row["shard"], {}),
+            "bad_bytes": sizes[row["shard"]],
+            "place": places.get(row["shard"], ""),
+        }
         for row in rows
     ]
 
 
-def source_volumes(manifest: Manifest, split: str, limit: int | None = None) -> tuple[list[Volume], int]:
+def source_volumes(manifest: Manifest, split: str, limit: int | None = None) -> tuple[list[dict[str, Any]], int]:
     """Return the largest sources of a split by tokens, and how many there are."""
     table = manifest.table("sources")
     rows = table.filter(pc.equal(table["split"], split)).to_pylist()
     rows.sort(key=lambda row: (-row["tokens"], row["source"]))
     chosen = rows[:limit]
     metrics = manifest.metric_rows().where(split=split).of_sources([row["source"] for row in chosen])
-    found = {
-        (item.metric, item.stat, item.scope.source): item.value
-        for metric, stat in dict.fromkeys(_STATS.values())
-        for item in metrics.where(metric=metric, stat=stat)
+    values = {
+        (key, record.scope.source): record.value
+        for key in _OF_SOURCES
+        for record in metrics.where(metric=_STATS[key][0], stat=_STATS[key][1])
     }
-    volumes = [
-        Volume(
-            name=row["source"],
-            documents=row["documents"],
-            bytes=row["bytes"],
-            tokens=row["tokens"],
-            **_stats(found, row["source"]),
-        )
+    return [
+        {
+            "name": row["source"],
+            **{count: row[count] for count in COUNTS},
+            **{key: values.get((key, row["source"])) for key in _OF_SOURCES},
+        }
         for row in chosen
-    ]
-    return volumes, len(rows)
+    ], len(rows)
 
 
 def identity(view: Overview, *, here: bool = True) -> Facts:
@@ -289,181 +238,145 @@ def identity(view: Overview, *, here: bool = True) -> Facts:
     )
 
 
+def _columns(*keys: str) -> list[Column]:
+    """Return the columns of counts and of the metrics beside them."""
+    return [column(head, key, shown) for key, (head, shown) in _HEADS.items() if key in keys]
+
+
 def splits_table(view: Overview) -> Table:
     """Return a row for each split, and one for all."""
-    held_out = [Name(volume.name) for volume in view.splits if volume.held_out]
-
-    def row(volume: Volume) -> Row:
-        return (
-            Name(volume.name) if volume.name else "(all)",
-            volume.shards,
-            volume.documents,
-            size(volume.bytes),
-            volume.tokens,
-            decimal(volume.bytes_per_token),
-            decimal(volume.seq_len_p50),
-            decimal(volume.seq_len_p95),
-            share(volume.exact_dup_rate_within_split),
-            share(volume.exact_dup_rate),
-        )
-
-    heads = (
-        "shards",
-        "docs",
-        "text",
-        "tokens",
-        "bytes/token",
-        "length p50",
-        "length p95",
-        "dups in split",
-        "dups overall",
-    )
-    return Table(
-        title="Splits",
-        columns=(*names("split"), *numbers(*heads)),
-        rows=tuple(map(row, view.splits)),
+    held_out = [Name(volume["name"]) for volume in view.splits if volume["held_out"]]
+    return table_of(
+        "Splits",
+        view.splits,
+        column("split", "name", named),
+        column("shards"),
+        *_columns(*_HEADS),
+        most=None,
         whole=True,
-        foot=(row(view.totals),) if len(view.splits) > 1 else (),
+        foot=[view.totals] if len(view.splits) > 1 else [],
         noun="split",
         note=say("{}{}", _LEGEND, say(" Held out: {}.", join(", ", held_out)) if held_out else ""),
     )
 
 
+def _off_by(item: Mapping[str, Any]) -> float:
+    """Return how far a share is above the declared one; 0 where there is none."""
+    return 0.0 if None in {item["share"], item["declared"]} else item["share"] - item["declared"]
+
+
+def _is_off(item: Mapping[str, Any]) -> bool:
+    """Return whether a share is so far from the declared one that it is pointed out."""
+    return abs(_off_by(item)) > OFF_SHARE
+
+
 def mixture(view: Overview) -> Section:
-    """Return the largest sources: found share of the training tokens beside the declared one."""
+    """Return the largest sources: measured share of the training tokens beside the declared one."""
     shares = view.sources
-    kind = "training" if any(not split.held_out for split in view.splits) else "held-out"
-    declared = any(item.declared is not None for item in shares)
-    off = sorted((item for item in shares if _is_off(item)), key=lambda item: -abs(_off_by(item)))
+    kind = "training" if any(not split["held_out"] for split in view.splits) else "held-out"
+    declared = any(item["declared"] is not None for item in shares)
+    off = sorted(filter(_is_off, shares), key=lambda item: -abs(_off_by(item)))
     points = f"{OFF_SHARE * 100:.0f} percentage points"
     lead: Line = f"{t.plural(len(shares), 'source')} of {kind} tokens."
     if off:
-        away = join(
-            "; ",
-            (
-                say("{} {} instead of {}", Name(item.source, 40), share(item.share), share(item.declared))
-                for item in first(off, _SAID)
-            ),
-        )
+        text = "{} {} instead of {}"
+        away = [
+            say(text, Name(item["source"], 40), share(item["share"]), share(item["declared"]))
+            for item in first(off, _SAID)
+        ]
         many = f"{t.count(len(off))} of {t.plural(len(shares), 'source')} {'is' if len(off) == 1 else 'are'}"
-        lead = say("{} over {} from the declared share: {}.", many, points, away)
+        lead = say("{} over {} from the declared share: {}.", many, points, join("; ", away))
     elif declared:
         lead = f"{lead} Every share is within {points} of the declared one."
     blocks = (_sources(shares, kind, declared=declared),) if shares else ()
     return Section(id="mixture", title="Mixture", lead=lead, tone="warn" if off else "", blocks=blocks)
 
 
-def _sources(shares: Sequence[Share], kind: str, *, declared: bool) -> Figure:
-    def row(item: Share) -> Row:
-        cells = (Name(item.source), item.documents, size(item.bytes), item.tokens, share(item.share))
-        if not declared:
-            return cells
-        known = item.share is not None and item.declared is not None
-        off = toned(Number(_off_by(item) if known else None, signed=True), when=_is_off(item))
-        return *cells, share(item.declared), off
+def _sources(shares: Sequence[dict[str, Any]], kind: str, *, declared: bool) -> Figure:
+    def off_by(item: dict[str, Any]) -> Cell:
+        known = None not in {item["share"], item["declared"]}
+        return toned(Number(_off_by(item) if known else None, signed=True), when=_is_off(item))
 
-    def shown(item: Share) -> Line:
-        return (
-            share(item.share)
-            if item.declared is None
-            else say("{}, declared {}", share(item.share), share(item.declared))
-        )
+    def words(item: dict[str, Any]) -> Line:
+        if item["declared"] is None:
+            return share(item["share"])
+        return say("{}, declared {}", share(item["share"]), share(item["declared"]))
 
     title = f"Sources, by share of {kind} tokens"
-    heads = ("documents", "text", "tokens", "share of tokens", *(("declared", "off by") if declared else ()))
-    table = Table(
-        title=title,
-        columns=(*names("source"), *numbers(*heads)),
-        **rows_of(shares, row),
+    table = table_of(
+        title,
+        shares,
+        column("source", shown=Name),
+        column("documents"),
+        column("text", "bytes", size),
+        column("tokens"),
+        column("share of tokens", "share", share),
+        *([column("declared", shown=share), column("off by", off_by)] if declared else []),
         noun="source",
         note=f"off by: found less declared; marked: more than {OFF_SHARE} apart." if declared else "",
     )
-    chart = bars(
-        f"share of {kind} tokens",
-        (
-            Bar(Name(item.source), item.share or 0.0, shown(item), mark=item.declared, loud=_is_off(item))
-            for item in shares[:_BARS]
-        ),
-        percent=True,
+    made = (
+        Bar(Name(item["source"]), item["share"] or 0.0, words(item), mark=item["declared"], loud=_is_off(item))
+        for item in shares[:_BARS]
     )
     note = "Bar: found; line: declared; orange: more than two percentage points apart." if declared else ""
+    chart = bars(f"share of {kind} tokens", made, percent=True)
     return Figure(id="chart-mixture", title=title, chart=chart, table=table, note=note)
 
 
-def _sources_of(manifest: Manifest, split: Volume) -> Table:
+def _sources_of(manifest: Manifest, split: dict[str, Any]) -> Table:
     """Return the sources of one split with the metrics that are kept for each."""
-    volumes, number = source_volumes(manifest, split.name, MOST_ROWS)
+    volumes, number = source_volumes(manifest, split["name"], MOST_ROWS)
 
-    def row(volume: Volume) -> Row:
-        part = volume.tokens / split.tokens if split.tokens else None
-        lengths = (decimal(volume.seq_len_p50), decimal(volume.seq_len_p95))
-        counts = (volume.documents, volume.tokens, share(part), decimal(volume.bytes_per_token))
-        return Name(volume.name), *counts, *lengths, share(volume.exact_dup_rate)
+    def part(volume: dict[str, Any]) -> Line:
+        return share(volume["tokens"] / split["tokens"] if split["tokens"] else None)
 
-    heads = ("docs", "tokens", "share", "bytes/token", "length p50", "length p95", "dups overall")
-    return Table(
-        title=say("Sources of {}", Name(split.name)),
-        columns=(*names("source"), *numbers(*heads)),
-        rows=tuple(map(row, volumes)),
+    return table_of(
+        say("Sources of {}", Name(split["name"])),
+        volumes,
+        column("source", "name", Name),
+        *_columns("documents", "tokens"),
+        column("share", part),
+        *_columns(*_OF_SOURCES),
+        most=None,
         number=number,
         noun="source",
     )
 
 
-def _by_split(manifest: Manifest) -> dict[tuple[str, str, str | None], float | None]:
-    """Return the values that speak of the dataset or of a whole split, by (metric, stat, split)."""
-    rows = manifest.metric_rows()
-    held = MetricRows.joined([rows.shaped(), rows.shaped("split")])
-    return {(metric.metric, metric.stat, metric.scope.split): metric.value for metric in held}
-
-
-def _stats(values: dict[tuple[str, str, str | None], float | None], name: str | None) -> dict[str, Any]:
-    return {shown: values.get((metric, stat, name)) for shown, (metric, stat) in _STATS.items()}
-
-
-def _shares(manifest: Manifest) -> tuple[Share, ...]:
+def _shares(manifest: Manifest) -> list[dict[str, Any]]:
     """Return the share of each source in the training tokens (of all tokens when every split is held out)."""
     core = manifest.core
     training = [split.name for split in core.splits if not split.held_out]
     chosen = training or [split.name for split in core.splits]
     table = manifest.table("sources")
     table = table.filter(pc.is_in(table["split"], pa.array(chosen, pa.string())))
-    names = ("documents", "bytes", "tokens")
-    sums: dict[str, dict[str, int]] = {}
-    for row in table.to_pylist():
-        held = sums.setdefault(row["source"], dict.fromkeys(names, 0))
-        for name in names:
-            held[name] += row[name]
     weights = {source: entry["weight"] for source, entry in core.mixture.items()}
-    whole = sum(weights.values())
-    for source in weights:
-        sums.setdefault(source, dict.fromkeys(names, 0))
-    tokens = sum(row["tokens"] for row in sums.values())
-    ranked = sorted(sums, key=lambda source: (-sums[source]["tokens"], source))
-    return tuple(
-        Share(
-            source=source,
-            **sums[source],
-            share=sums[source]["tokens"] / tokens if tokens else None,
-            declared=weights.get(source, 0.0) / whole if whole else None,
-        )
-        for source in ranked
-    )
+    sums = {source: dict.fromkeys(COUNTS, 0) for source in (*weights, *table["source"].to_pylist())}
+    for row in table.to_pylist():
+        for name in COUNTS:
+            sums[row["source"]][name] += row[name]
+    whole, tokens = sum(weights.values()), sum(counts["tokens"] for counts in sums.values())
+    return [
+        {
+            "source": source,
+            **counts,
+            "share": counts["tokens"] / tokens if tokens else None,
+            "declared": weights.get(source, 0.0) / whole if whole else None,
+        }
+        for source, counts in sorted(sums.items(), key=lambda item: (-item[1]["tokens"], item[0]))
+    ]
 
 
 def _standouts(manifest: Manifest) -> Iterator[Standout]:
     view = overview(manifest)
-    off = sorted(
-        (source for source in view.sources if _is_off(source)),
-        key=lambda source: (-abs(_off_by(source)), source.source),
-    )
-    if off:
+    if off := sorted(filter(_is_off, view.sources), key=lambda item: (-abs(_off_by(item)), item["source"])):
         number = f"{t.count(len(off))} of {t.plural(len(view.sources), 'source')} off the declared share"
         yield Standout(
             kind=Kind.MIXTURE,
             part="mixture",
             size=abs(_off_by(off[0])),
-            place=off[0].source,
+            place=off[0]["source"],
             link=" for",
             text=say("{}: {}", number, Number(_off_by(off[0]), signed=True)),
         )
@@ -473,26 +386,19 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
 
 
 def _sources_by_split(manifest: Manifest) -> dict[str, list[dict[str, Any]]]:
-    """Return all sources of each split as plain values."""
-    left_out = ("held_out", "shards", "exact_dup_rate_within_split")
-    rows = {split.name: source_volumes(manifest, split.name)[0] for split in overview(manifest).splits}
-    return {
-        split: [{name: value for name, value in asdict(volume).items() if name not in left_out} for volume in found]
-        for split, found in rows.items()
-    }
+    return {split.name: source_volumes(manifest, split.name)[0] for split in manifest.core.splits}
 
 
 def _declared(manifest: Manifest) -> list[Section]:
     view = overview(manifest)
-    return [mixture(view)] if any(source.declared is not None for source in view.sources) else []
+    return [mixture(view)] if any(source["declared"] is not None for source in view.sources) else []
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
-    held = [
-        (Name(source.source, LONG), source.share) for source in overview(manifest).sources if source.share is not None
-    ]
-    if held:
-        yield say("Sources by share of the training tokens: {}.", listed_shares(held, "further source"))
+    sources = overview(manifest).sources
+    shares = [(Name(item["source"], LONG), item["share"]) for item in sources if item["share"] is not None]
+    if shares:
+        yield say("Sources by share of the training tokens: {}.", listed_shares(shares, "further source"))
 
 
 SHOWN = Shown(
