@@ -17,7 +17,7 @@ OTHER_SET = "other_protected_set"
 OTHER_REFERENCE = "other_reference"
 OTHER_PARAMETERS = "other_parameters"
 SHARD = "shard_ordinal"
-"""Shards have other numbers in another manifest, so records of single ones are not compared."""
+"""Shards have other numbers in another manifest, so records of single shards are not compared."""
 
 _HARMLESS_CONFIG = frozenset({"half_width", "most_judged"})
 
@@ -35,7 +35,7 @@ class Meaning:
 
     Args:
         old: Core of the older manifest.
-        new: Of the newer one.
+        new: Core of the newer manifest.
     """
 
     def __init__(self, old: Core, new: Core) -> None:
@@ -56,7 +56,7 @@ class Meaning:
         }
 
     def between(self, was: Meant, now: Meant, metric: str, stat: str, scope: Mapping[str, Any]) -> str:
-        """Return the code of why two records of one name cannot be compared, or nothing when they can."""
+        """Return the code of why two records of a name cannot be compared; nothing when they can."""
         if was.unit != now.unit:
             return OTHER_UNIT
         if was.version != now.version:
@@ -66,7 +66,7 @@ class Meaning:
         return self.why_not(metric, stat, now.unit, scope)
 
     def why_not(self, metric: str, stat: str, unit: str, scope: Mapping[str, Any]) -> str:
-        """Return the code of why records of one name, unit and version cannot be compared; nothing when they can."""
+        """Return the same for records of one name, unit and version."""
         in_tokens = OTHER_TOKENIZER if unit in TOKEN_UNITS and not self.same_tokenizer else ""
         known, family = METRICS.get(metric), FAMILY_OF.get(metric)
         if known is None or family is None:

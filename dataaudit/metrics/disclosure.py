@@ -29,7 +29,7 @@ SHARED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hidden:
-    """What is not shown of the cells of one total."""
+    """What is not shown of the cells of a total."""
 
     cells: frozenset[int]
     """Indexes of the cells."""
@@ -41,7 +41,7 @@ class Hidden:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Findings of one cell; all None when they are not shown, or when there is nothing to divide by."""
+    """Findings of a cell; all None when they are not shown, or when there is nothing to divide by."""
 
     hits: int | None
     documents: int | None
@@ -53,7 +53,7 @@ class Count:
     suppressed: bool = False
     """Not shown, lest it points at people."""
     fewer_than: int | None = None
-    """Of a suppressed one: documents that it certainly does not reach; None where that is not shown."""
+    """Of a suppressed count: documents that it certainly does not reach; None where that is not shown."""
     rounded: bool = False
     """Whether hits and documents are rounded, as :func:`about` does."""
 

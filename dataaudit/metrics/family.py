@@ -46,7 +46,7 @@ class Statistic:
     stat: str
     unit: str
     shapes: frozenset[Shape]
-    """The sets of scope fields for which there are records; the empty one stands for the whole dataset."""
+    """The sets of scope fields for which there are records; the empty set stands for the whole dataset."""
     population: Population = "all"
     """Which splits it speaks of."""
     sources_of: Population = "all"
@@ -57,7 +57,7 @@ class Statistic:
     zero_version: str = ""
     """Version in which a manifest without any record of the metric has none of it, 0; else empty."""
     is_amount: bool = False
-    """Whether it says how much of the corpus a source or language is: of one that the manifest does not list, 0."""
+    """Whether it is how much of the corpus a source or language makes: 0 of those that the manifest does not list."""
     headline: bool = False
     """Whether its record of the whole dataset is among those that are shown first."""
     draws: Draws = ""
@@ -70,9 +70,9 @@ class Statistic:
 
 
 def statistics(metric: str, stats: str, unit: str, shapes: str, **more: Any) -> tuple[Statistic, ...]:
-    """Return statistics that differ in name alone."""
-    kept = shapes_of(shapes)
-    return tuple(Statistic(metric=metric, stat=stat, unit=unit, shapes=kept, **more) for stat in stats.split())
+    """Return statistics that differ in name alone; without a unit, the name is the unit, too."""
+    sets = shapes_of(shapes)
+    return tuple(Statistic(metric=metric, stat=stat, unit=unit or stat, shapes=sets, **more) for stat in stats.split())
 
 
 def shapes_of(words: str) -> frozenset[Shape]:
@@ -189,7 +189,7 @@ class MetricDefinition:
     name: str
     statistics: tuple[Statistic, ...]
     reading: int = LAST
-    """Place among the metrics that people act on; several may share one. 0 leaks, 1 contamination, 2 secrets,
+    """Place among the metrics that people act on; several may share a place. 0 leaks, 1 contamination, 2 secrets,
     3 personal data, 4 toxicity, 5 mixture and languages, 6 duplicates and repeats, 7 drift, 8 quality, 9 lengths."""
     first_rows: int = 1
     """Changed rows of it that a difference lists before it goes to the next metric."""
@@ -220,7 +220,7 @@ class MetricDefinition:
     by_stage: bool = True
     """Whether the stage of its family decides it."""
     numbered: bool = False
-    """Whether its statistics end in a number of the user's choice; :attr:`statistics` have one of them."""
+    """Whether its statistics end in a number of the user's choice; :attr:`statistics` have some of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,8 +244,6 @@ class Family:
     """Tables of the manifest that are partials of the stage by split: the table's name, and the partial's."""
     finish: str = ""
     """Path of what makes tables of the merged partials, as :func:`dataaudit.metrics.drift.stage.drift_table`."""
-    shown: str = ""
-    """Path of what is shown of it: a :class:`dataaudit.metrics.shown.Shown`."""
     looked_for: bool = False
     """Whether `show` names its stage when that did not run: then nothing of it can stand out."""
     harmless: frozenset[str] = frozenset()

@@ -35,14 +35,14 @@ class Peers:
     groups: np.ndarray
     """int64[n] number of its group."""
     is_source: np.ndarray
-    """bool[n] whether the group is one source, not the rest of the split."""
+    """bool[n] whether the group is a single source, not the rest of the split."""
 
     @classmethod
     def of(cls, shards: pa.Table) -> Peers:
         """Group rows of the table of shards by :data:`COLUMNS`.
 
-        A shard's source has more than half of its tokens, or of its documents if it has no token. Shards
-        without one, and those of sources with fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
+        A shard's source has more than half of its tokens, or of its documents if it has no token. Shards without such
+        a source, and those of sources with fewer than :data:`LEAST_OF_SOURCE` shards, are the rest of their split.
         """
         splits = shards["split"].combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
         lists = shards["sources"].combine_chunks()
@@ -118,8 +118,8 @@ def with_unusual_languages(shards: pa.Table) -> pa.Table:
 def unusual_language_shares(shards: pa.Table) -> np.ndarray:
     """Return float64[n]: the share of a shard's documents that are in a language beyond its usual share.
 
-    The usual share of a language is the median over the shards of the same source; small sources of a split count as
-    one. Documents without a language, as code or tables, are in no other language. A shard without documents, or
+    The usual share of a language is the median over the shards of the same source; small sources of a split count
+    together. Documents without a language, as code or tables, are in no other language. A shard without documents, or
     without a word in them, or whose languages were not looked for, has NaN: nothing could be found.
     """
     lists = shards["languages"].combine_chunks()

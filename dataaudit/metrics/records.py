@@ -15,7 +15,7 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.family import Broken, Tables
 
 Records = Mapping[str, Metric]
-"""Of one scope, by statistic."""
+"""Of a scope, by statistic."""
 
 
 def by_scope(rows: Iterable[Metric]) -> dict[Scope, dict[str, Metric]]:
@@ -27,7 +27,7 @@ def by_scope(rows: Iterable[Metric]) -> dict[Scope, dict[str, Metric]]:
 
 
 def records_in(manifest: Manifest, metric: str, *shapes: tuple[str, ...]) -> MetricRows:
-    """Return the records of a metric whose scopes have exactly the fields of one of some shapes."""
+    """Return the records of a metric whose scopes have exactly the fields of any of some shapes."""
     rows = manifest.metric_rows().where(metric=metric)
     return MetricRows.joined([rows.shaped(*fields) for fields in shapes])
 
@@ -38,7 +38,7 @@ def only(scope: Scope, field: str) -> bool:
 
 
 def number(records: Records, stat: str) -> int:
-    """Return the value of a record as a count, 0 without one."""
+    """Return the value of a record as a count, 0 without a record."""
     record = records.get(stat)
     return 0 if record is None else int(record.value or 0)
 
@@ -79,7 +79,7 @@ def of_findings(
 def of_judge(case: Broken, tables: Tables, *, patterns: Collection[str]) -> pa.Table:
     """Return the documents of a judge's sample that it found positive; detectors of patterns are no judges.
 
-    Findings have the positive ones of each class: those of a lower threshold are not all there.
+    Findings have the positive documents of each class: those of a lower threshold are not all there.
     """
     name, _, least = case.stat.partition("_at_")
     if name != "rate":
@@ -89,7 +89,7 @@ def of_judge(case: Broken, tables: Tables, *, patterns: Collection[str]) -> pa.T
 
 
 def of_clusters(kind: str) -> Documents:
-    """Return what lists the members of clusters that are not the one to keep; within a split, all but its first."""
+    """Return what lists the members of clusters that are not to be kept; within a split, all but its first."""
 
     def documents(case: Broken, tables: Tables) -> pa.Table:
         groups = tables.table("clusters").filter(pc.field("kind") == kind)

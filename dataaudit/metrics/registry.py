@@ -1,7 +1,7 @@
 """The families, and what is known of every metric and statistic that a manifest can hold.
 
-What reads a manifest (a policy, for one) can so tell a number that is missing from one that never was, and a name that
-is written wrongly from both. ``dataaudit explain metrics`` says the same in words; a test compares the two.
+So a policy can tell a number that is missing from a number that never was, and both from a name that is written
+wrongly. ``dataaudit explain metrics`` says the same in words; a test compares the two.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from functools import cache
 from importlib import import_module
-from pkgutil import resolve_name
 from types import MappingProxyType
 
 from dataaudit.metrics.family import Family, MetricDefinition, ShardStatistic, Statistic
@@ -35,7 +33,8 @@ _NAMES = (
     "padding",
     "coverage",
 )
-FAMILIES: tuple[Family, ...] = tuple(import_module(f"{__package__}.{name}.definition").FAMILY for name in _NAMES)
+_DEFINITIONS = tuple(import_module(f"{__package__}.{name}.definition") for name in _NAMES)
+FAMILIES: tuple[Family, ...] = tuple(definition.FAMILY for definition in _DEFINITIONS)
 """Every family, in the order in which their stages run and report."""
 METRICS: MappingProxyType[str, MetricDefinition] = MappingProxyType(
     {metric.name: metric for family in FAMILIES for metric in family.metrics}
@@ -90,7 +89,6 @@ def by_stage() -> dict[str, Family]:
     return {family.stage_name: family for family in FAMILIES if family.stage}
 
 
-@cache
 def all_shown() -> tuple[Shown, ...]:
     """Return what is shown of each family, in their order."""
-    return tuple(resolve_name(family.shown) for family in FAMILIES if family.shown)
+    return tuple(definition.SHOWN for definition in _DEFINITIONS)

@@ -81,9 +81,9 @@ class Standout:
     link: Line = ", in"
     """What leads from the text to the place."""
     place: str = ""
-    """Source, or ``split/uri`` of a shard; as it is in the data. Empty without one."""
+    """Source, or ``split/uri`` of a shard; as it is in the data. Empty where there is none."""
     shard: int | None = None
-    """Ordinal of the shard, when the place is one."""
+    """Ordinal of the shard, when the place is a shard."""
 
     def sentence(self, width: int = 120) -> Line:
         """Return the whole in words."""
@@ -149,7 +149,7 @@ class ShardValues:
     text: Line
     """What the number is, in words that it follows."""
     values: Floats
-    """By shard, float64; NaN without one."""
+    """By shard, float64; NaN without a value."""
     least_sd: float = 0.0
     """Least robust standard deviation, as small shards differ by chance alone."""
     documents: Floats | None = None
@@ -163,7 +163,7 @@ class Part:
     """A part of what is shown."""
 
     name: str = ""
-    """In `dataaudit show`; empty of what only the report has. Parts of several families may have one name."""
+    """In `dataaudit show`; empty of what only the report has. Parts of several families may share a name."""
     area: str = ""
     """Id of the section of the report that it belongs to; empty of what only `show` has."""
     blocks: Callable[[Manifest], Iterable[Section | Block]]
@@ -197,7 +197,7 @@ def place_of(row: Mapping[str, Any]) -> str:
 
 
 def listed_shares(shares: Sequence[tuple[Name, float | None]], noun: str) -> Line:
-    """Return names with their shares, and how many further ones there are."""
+    """Return names with their shares, and how many more there are."""
     rest = len(shares) - NAMED
     more = f", {plural(rest, noun)}" if rest > 0 else ""
     return say("{}{}", join(", ", (say("{} {}", name, share(value)) for name, value in shares[:NAMED])), more)

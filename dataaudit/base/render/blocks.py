@@ -62,7 +62,7 @@ class Table:
     foot: tuple[Row, ...] = ()
     """Rows that are always listed, after the others."""
     number: int | None = None
-    """Rows that there are, where these are the first ones."""
+    """Number of all rows, where these are the first."""
     noun: str = "row"
     """What a row is; nothing where that need not be said."""
     rest: str = ""
@@ -165,7 +165,7 @@ class Matrix:
     rows: tuple[Line, ...]
     columns: tuple[Line, ...]
     values: tuple[tuple[int, int, float, str, bool], ...]
-    """Row, column, value, value in words, whether to point it out; pairs without one are left out."""
+    """Row, column, value, value in words, whether to point it out; pairs without a value are left out."""
     row_title: str
     column_title: str
 
@@ -231,7 +231,7 @@ class Figure:
     chart: Chart
     table: Table
     says: Line = ""
-    """The chart in a sentence, for those who do not see it; of bars, the first ones without it."""
+    """The chart in a sentence, for those who do not see it; without it, the first bars."""
     note: Line = ""
     height: int = 0
     """Pixels; 0 for what the chart needs."""
@@ -255,7 +255,7 @@ class Section:
     id: str
     title: Line
     lead: Line = ""
-    """The one thing to know, in a sentence."""
+    """What to know first, in a sentence."""
     tone: Tone = ""
     blocks: tuple[Block, ...] = ()
 
@@ -318,7 +318,7 @@ def texts(*heads: Line) -> tuple[Column, ...]:
 
 
 def named(name: str) -> Line:
-    """Return a name from the data; without one it stands for all."""
+    """Return a name from the data; the empty name stands for all."""
     return Name(name) if name else "(all)"
 
 
@@ -359,7 +359,7 @@ def rows_of(items: Sequence[_Item], row: Callable[[_Item], Row], most: int = MOS
 
 
 def first(items: Sequence[_Item], limit: int) -> Sequence[_Item]:
-    """Return the first items; all when only one more would be left out."""
+    """Return the first items; all when only a single item would be left out."""
     return items if len(items) <= limit + 1 else items[:limit]
 
 
@@ -393,8 +393,13 @@ def worst(tones: Iterable[Tone]) -> Tone:
     return next((tone for tone in order if tone in present), "")
 
 
+def empty_section(name: str, title: Line, why: Line) -> Section:
+    """Return a section, ``name`` its id, that only says why there is nothing."""
+    return Section(id=name, title=title, lead=why, tone="quiet")
+
+
 def merged(name: str, title: Line, sections: Sequence[Section]) -> Section:
-    """Return sections as one, ``name`` its id, under the leads of those that have something."""
+    """Return sections as a single section, ``name`` its id, under the leads of those that have something."""
     measured = [section for section in sections if section.tone != "quiet"]
     spoken = [section.lead for section in measured if section.lead] or [
         section.lead for section in sections if section.lead

@@ -34,6 +34,7 @@ INK, MUTED, LINE, PANEL = "#1b1f24", "#59636e", "#e3e7eb", "#ffffff"
 TEAL = "#1b7f79"
 _SERIES = (BLUE, ORANGE, TEAL, GREY, INK, MUTED)
 _FONT = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+_TEXT: dict[str, Any] = {"text_font": constant(_FONT), "text_font_size": "12px"}
 _ROW, _FRAME = 26, 58
 LABEL_LIMIT = 26
 """Cells of a name at an axis."""
@@ -74,8 +75,7 @@ def _bars(chart: Bars, height: int) -> Any:
         x=[top if value >= 0 else value for top, value in zip(tops, values, strict=True)],
         y=list(range(number)),
         text=[end if len(end) <= 14 else "" for end in ends],
-        text_font_size="12px",
-        text_font=constant(_FONT),
+        **_TEXT,
         text_color=MUTED,
         text_baseline="middle",
         x_offset=[6 if value >= 0 else -6 for value in values],
@@ -185,16 +185,7 @@ def _matrix(chart: Matrix, height: int) -> Any:
         fill_color=[ORANGE if value[4] else BLUE for value in chart.values],
         text_color=[PANEL if number > 0.6 else INK for number in depth],
     )
-    cells = plot.rect(
-        x="x",
-        y="y",
-        width=0.96,
-        height=0.92,
-        source=source,
-        fill_color="fill_color",
-        fill_alpha="alpha",
-        line_color=None,
-    )
+    cells = _cells(plot, source, 0.96, 0.92)
     plot.text(
         x="x",
         y="y",
@@ -202,9 +193,8 @@ def _matrix(chart: Matrix, height: int) -> Any:
         source=source,
         text_align="center",
         text_baseline="middle",
-        text_font=constant(_FONT),
-        text_font_size="12px",
         text_color="text_color",
+        **_TEXT,
     )
     _name_ticks(plot.yaxis[0], rows)
     _name_ticks(plot.xaxis[0], columns)
@@ -216,20 +206,17 @@ def _matrix(chart: Matrix, height: int) -> Any:
     return plot
 
 
+def _cells(plot: Any, source: ColumnDataSource, width: float, height: float) -> Any:
+    fill = {"fill_color": "fill_color", "fill_alpha": "alpha", "line_color": None}
+    return plot.rect(x="x", y="y", width=width, height=height, source=source, **fill)
+
+
 def _points(chart: Scatter, height: int) -> Any:
-    reach = max(
-        [
-            *(abs(item[1]) for item in (*chart.loud, *chart.quiet)),
-            *(abs(line[2] + line[3]) for line in chart.lines),
-            1.0,
-        ]
-    )
+    values = [abs(item[1]) for item in (*chart.loud, *chart.quiet)]
+    reach = max([*values, *(abs(line[2] + line[3]) for line in chart.lines), 1.0]) * 1.12
     last = max([*(line[1] for line in chart.lines), 0.0])
-    plot = _plot(
-        height or 260,
-        x_range=_range(-max(1.0, last * 0.02), last + max(1.0, last * 0.02)),
-        y_range=_range(-reach * 1.12, reach * 1.12),
-    )
+    room = max(1.0, last * 0.02)
+    plot = _plot(height or 260, x_range=_range(-room, last + room), y_range=_range(-reach, reach))
     for left, right, middle, limit in chart.lines:
         for at in (middle - limit, middle + limit):
             plot.segment(
@@ -238,45 +225,21 @@ def _points(chart: Scatter, height: int) -> Any:
     hovered = []
     if chart.boxes:
         most = max(number for *_, number in chart.boxes)
-        source = _source(
-            left=[box[0] for box in chart.boxes],
-            right=[box[1] for box in chart.boxes],
-            bottom=[box[2] for box in chart.boxes],
-            top=[box[3] for box in chart.boxes],
-            alpha=[round(0.15 + 0.85 * math.log1p(box[4]) / math.log1p(most), 3) for box in chart.boxes],
-            words=[f"{box[4]:,} shards" for box in chart.boxes],
-        )
-        hovered.append(
-            plot.quad(
-                left="left",
-                right="right",
-                bottom="bottom",
-                top="top",
-                source=source,
-                fill_color=BLUE,
-                fill_alpha="alpha",
-                line_color=None,
-            )
-        )
+        lefts, rights, bottoms, tops, numbers = map(list, zip(*chart.boxes, strict=True))
+        alpha = [round(0.15 + 0.85 * math.log1p(number) / math.log1p(most), 3) for number in numbers]
+        words = [f"{number:,} shards" for number in numbers]
+        source = _source(left=lefts, right=rights, bottom=bottoms, top=tops, alpha=alpha, words=words)
+        sides = {side: side for side in ("left", "right", "bottom", "top")}
+        hovered.append(plot.quad(**sides, source=source, fill_color=BLUE, fill_alpha="alpha", line_color=None))
     for points, color, size in ((chart.quiet, BLUE, 7), (chart.loud, ORANGE, 10)):
         source = _source(
             x=[point[0] for point in points],
             y=[point[1] for point in points],
             words=[spell(point[2], PERCENT) for point in points],
         )
-        marker = "circle" if color == BLUE else "diamond"
-        hovered.append(
-            plot.scatter(
-                x="x",
-                y="y",
-                source=source,
-                size=size,
-                marker=marker,
-                fill_color=color,
-                line_color=PANEL,
-                fill_alpha=0.85,
-            )
-        )
+        form = {"marker": "circle" if color == BLUE else "diamond", "size": size}
+        fill = {"fill_color": color, "line_color": PANEL, "fill_alpha": 0.85}
+        hovered.append(plot.scatter(x="x", y="y", source=source, **form, **fill))
     _hover(plot, hovered, mode="mouse")
     plot.xaxis.axis_label, plot.yaxis.axis_label = chart.order, chart.unit
     plot.xaxis.formatter = NumeralTickFormatter(format="0,0")
@@ -341,16 +304,7 @@ def _heat(chart: Heat, height: int) -> Any:
         words=[f"{rows[y]}, {columns[x]}: {value:.4g}" for y, x, value in places],
         fill_color=[ORANGE if y in chart.loud else BLUE for y, _, _ in places],
     )
-    cells = plot.rect(
-        x="x",
-        y="y",
-        width=1,
-        height=0.94,
-        source=source,
-        fill_color="fill_color",
-        fill_alpha="alpha",
-        line_color=None,
-    )
+    cells = _cells(plot, source, 1, 0.94)
     if chart.marks:
         marks = _source(
             x=[x for _, x, _ in chart.marks],

@@ -108,7 +108,7 @@ def _format(value: float | None, kind: str, hidden: Sequence[str]) -> str:
 
 
 def _kept(value: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """Return only some rows: those that stand out, gravest first, then the first ones."""
+    """Return only some rows: those that stand out, gravest first, then the first rows."""
     ordinals = value["shard"] or range(value["number"])
     ranks = {int(shard): rank for rank, shard in enumerate(value["odd"])}
     order = sorted(range(value["number"]), key=lambda row: (ranks.get(ordinals[row], len(ranks)), row))
@@ -197,7 +197,7 @@ def render(page: Page) -> str:
 
 
 def broken(text: str) -> Markup:
-    """Return a text, escaped, that may be folded after ``_ / . -``, and anywhere within 25 letters without one."""
+    """Return a text, escaped, that may be folded after ``_ / . -``, and anywhere within 25 letters without these."""
     pieces: list[str] = []
     for piece in _FOLDS.split(text):
         pieces += _RUNS.findall(piece) if _ENDLESS.search(piece) else [piece]
@@ -229,7 +229,7 @@ def says(figure: Figure) -> str:
 
 
 def _shards(page: Page) -> tuple[dict[str, str], dict[str, Any] | None]:
-    """Return the table of all shards, packed for the script, and its first rows; nothing without one."""
+    """Return the table of all shards, packed for the script, and its first rows; nothing where there is none."""
     tables = (block for section in page.sections for block in section.blocks if isinstance(block, Shards))
     if (shards := next(tables, None)) is None:
         return {}, None

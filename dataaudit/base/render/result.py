@@ -41,7 +41,7 @@ class Result:
     """Path of what returns the section."""
 
     def __repr__(self) -> str:
-        """Return what it comes to, on one line."""
+        """Return what it comes to, on a line."""
         return f"<{type(self).__name__} {resolve_name(self.line_by)(self)}>"
 
     def _repr_html_(self) -> str:

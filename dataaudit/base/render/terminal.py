@@ -68,7 +68,7 @@ def section(title: Line, lines: Iterable[str]) -> list[str]:
 
 
 def prose(text: Line, width: int) -> list[str]:
-    """Return an indented paragraph; nothing of an empty one."""
+    """Return an indented paragraph; nothing of an empty text."""
     words = spell(text)
     return [_INDENT + line for line in wrap(words, width - len(_INDENT))] if words else []
 
@@ -196,7 +196,7 @@ def plot_lines(
 ) -> list[str]:
     """Return a chart of values by step; nothing when no value is finite.
 
-    A column stands for as many steps as have to share it: its mean of quiet values, and its largest loud one.
+    A column stands for as many steps as have to share it: its mean of quiet values, and the largest loud value.
     """
     points = [item for item in zip(steps, values, loud, strict=True) if math.isfinite(item[1])]
     if not points:

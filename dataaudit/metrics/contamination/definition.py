@@ -9,10 +9,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Bar, Block, Cell, Figure, Prose, Section, Table, bad, bars, column, table_of
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Cell,
+    Figure,
+    Prose,
+    Section,
+    Table,
+    bad,
+    bars,
+    column,
+    empty_section,
+    table_of,
+)
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, once
+from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import (
     Broken,
     Counted,
@@ -23,6 +37,7 @@ from dataaudit.metrics.family import (
     statistics,
 )
 from dataaudit.metrics.overlap.evidence import (
+    Key,
     by_scope,
     documents_with_text_of,
     leak_places,
@@ -148,7 +163,6 @@ FAMILY = Family(
     stage_name="overlap",
     checked_with=("overlap", "shards"),
     checks=tuple(_checks()),
-    shown="dataaudit.metrics.contamination.definition:SHOWN",
 )
 
 _MATCHED_PARTS = ("question", "answer", "both")
@@ -166,36 +180,30 @@ def set_leaks(manifest: Manifest) -> list[dict[str, Any]]:
     why a rate is absent.
     """
     records = by_scope(manifest.metrics("benchmark_contamination"))
-    leaks = []
-    for name in sorted({key[1] for key in records if key[0] == "items"}):
-        for part in _MATCHED_PARTS:
-            rate, similar = (records.get(("rate", name, part, tier)) for tier in ("verbatim", "similar"))
-            if rate is None:
-                continue
+    names = sorted({key[1] for key in records if key[0] == "items"})
+    parts = [(name, part) for name in names for part in _MATCHED_PARTS]
+    return [_leak(records, *key) for key in parts if ("rate", *key, "verbatim") in records]
 
-            def whole(stat: str, *, known: bool = True, name: str = name, part: str = part) -> int | None:
-                value = value_of(records, (stat, name, part, "")) if known else None
-                return None if value is None else int(value)
 
-            of_one = part != "both"
-            context = whole("context", known=part == "question")
-            leaks.append(
-                {
-                    "set": name,
-                    "items": number_of(records, ("items", name, "", "")),
-                    "part": part,
-                    "findable": rate.denominator,
-                    "too_short": number_of(records, ("too_short", name, part, "")) if of_one else None,
-                    "boilerplate": number_of(records, ("boilerplate", name, part, "")) if of_one else None,
-                    "verbatim": rate.value,
-                    "similar": None if similar is None else similar.value,
-                    "common": number_of(records, ("common", name, part, "")),
-                    "why": why_absent([rate, similar], _ONLY_BESIDE if context else _NOTHING_FINDABLE),
-                    "context": context,
-                    "context_found": whole("context_found", known=part == "question"),
-                }
-            )
-    return leaks
+def _leak(records: dict[Key, Metric], name: str, part: str) -> dict[str, Any]:
+    rate, similar = (records.get(("rate", name, part, tier)) for tier in ("verbatim", "similar"))
+    count = {stat: number_of(records, (stat, name, part, "")) for stat in ("too_short", "boilerplate", "common")}
+    beside = {stat: value_of(records, (stat, name, part, "")) for stat in ("context", "context_found")}
+    context, context_found = (None if value is None or part != "question" else int(value) for value in beside.values())
+    return {
+        "set": name,
+        "items": number_of(records, ("items", name, "", "")),
+        "part": part,
+        "findable": rate.denominator if rate else 0,
+        "too_short": None if part == "both" else count["too_short"],
+        "boilerplate": None if part == "both" else count["boilerplate"],
+        "verbatim": rate.value if rate else None,
+        "similar": similar.value if similar else None,
+        "common": count["common"],
+        "why": why_absent([rate, similar], _ONLY_BESIDE if context else _NOTHING_FINDABLE),
+        "context": context,
+        "context_found": context_found,
+    }
 
 
 def _worst_parts(leaks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -228,7 +236,7 @@ def section(leaks: Sequence[dict[str, Any]]) -> Section:
     """Return what of each part of each set was found."""
     title = "Evaluation sets"
     if not leaks:
-        return Section(id="contamination", title=title, lead="There is no evaluation set.", tone="quiet")
+        return empty_section("contamination", title, "There is no evaluation set.")
     worst = _worst_parts(leaks)
     leaking = [leak for leak in worst if any(_likeness(leak))]
     lead: Line = "Nothing of an evaluation set was found in training."

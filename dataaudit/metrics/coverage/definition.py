@@ -15,7 +15,7 @@ from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
 from dataaudit.metrics.recomputed import LOST, Condition, Follows, Number, held_back, of_shard, total
 from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of, place_of, reason_text
-from dataaudit.metrics.volume.facts import UNREAD, Overview, lost_shards, overview
+from dataaudit.metrics.volume.definition import Overview, lost_shards, overview
 
 METRIC = "coverage_unread_bytes"
 HELD = "held_back_shards"
@@ -25,8 +25,8 @@ _BY_REASON = frozenset({"rule"})
 def bad_share(bad: int, records: int, bad_bytes: int, text_bytes: int) -> float:
     """Return which share of a shard is bad: that of its records or that of its bytes, the larger; 0 without bad ones.
 
-    A few long records hold most of a text as well as many short ones do. What of a bad record is text is not known, so
-    all of it is compared with the text of the good ones: other columns, however large, make its share no smaller.
+    A few long records hold most of a text as well as many short ones do. Which part of a bad record is text is not
+    known, so all of it is compared with the text of the good records: other columns make its share no smaller.
     """
     if not bad:
         return 0.0
@@ -79,11 +79,7 @@ FAMILY = Family(
         ),
         MetricDefinition(
             name=HELD,
-            statistics=tuple(
-                statistic
-                for stat in ("shards", "documents")
-                for statistic in statistics(HELD, stat, stat, "all, split", zero_version="1")
-            ),
+            statistics=statistics(HELD, "shards documents", "", "all, split", zero_version="1"),
             evidence=Counted(count=_held_back),
             area="coverage",
             by_stage=False,
@@ -94,7 +90,6 @@ FAMILY = Family(
             metric=METRIC, stat="shard_bytes", column="size", head="stored size", shown_as="size", spare=True
         ),
     ),
-    shown="dataaudit.metrics.coverage.definition:SHOWN",
     checked_with=("ledger", "shards"),
     checks=(
         Follows(METRIC, "bytes", _UNREAD, _PLANNED, "all, rule"),
@@ -180,7 +175,7 @@ def _ledger(view: Overview) -> Table:
 
 
 def _left_out(view: Overview) -> str:
-    """Return what the quarantine list of the build held back; nothing without one."""
+    """Return what the quarantine list of the build held back; nothing without a list."""
     counts = {"shard": len(view.held_back), "document": view.ledger["documents"][_LISTED]}
     return " and ".join(t.plural(number, noun) for noun, number in counts.items() if number)
 
@@ -210,7 +205,7 @@ def why_lost(shard: dict[str, Any]) -> Line:
 
 
 def _beside(shard: dict[str, Any]) -> Line:
-    """Return the site of a loss in parentheses; nothing without one."""
+    """Return the site of a loss in parentheses; nothing where none is known."""
     return say(" ({})", Name(shard["place"], 60)) if shard["place"] else ""
 
 
@@ -257,7 +252,7 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
         if HELD_BACK in reasons:
             continue
         codes = join(", ", (Name(code, 60) for code in sorted(reasons)[:4]))
-        kind = Oddity.UNREAD if lost["status"] in UNREAD else Oddity.BAD_RECORDS
+        kind = Oddity.UNREAD if lost["status"] in LOST else Oddity.BAD_RECORDS
         if kind is Oddity.UNREAD:
             text = say("{}: {}{}", lost["status"], codes if reasons else "without a reason", _beside(lost))
         else:

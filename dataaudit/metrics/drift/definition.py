@@ -14,7 +14,19 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Bar, Block, Figure, Section, Table, bars, column, named, table_of, toned
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Section,
+    Table,
+    bars,
+    column,
+    empty_section,
+    named,
+    table_of,
+    toned,
+)
 from dataaudit.base.render.line import Line, Name, join, nats, say
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
@@ -46,7 +58,6 @@ FAMILY = Family(
     finish="dataaudit.metrics.drift.stage:drift_table",
     tables={"histogram": "histogram"},
     harmless=frozenset({"max_sources"}),
-    shown="dataaudit.metrics.drift.definition:SHOWN",
     checked_with=("histogram", "sources"),
     checks=(Agrees("tokens of histogram", Number("histogram", "count"), Number("sources", "tokens")),),
 )
@@ -62,7 +73,7 @@ _BYTES = {chr(byte): byte for byte in _SHOWN} | {chr(256 + place): byte for plac
 
 
 def token_text(piece: str) -> str:
-    """Return the text of a token between quotes, ``" jest"``; of one without a text of its own its entry."""
+    """Return the text of a token between quotes, ``" jest"``; its entry where it has no text of its own."""
     entry = _ESCAPE.sub(lambda every: every[0].encode().decode("unicode_escape"), piece)
     if byte := _BYTE.fullmatch(entry):
         text = chr(int(byte[1], 16))
@@ -71,7 +82,7 @@ def token_text(piece: str) -> str:
 
 
 def text_or_id(piece: str | None, token: int) -> str:
-    """Return the text of a token as :func:`token_text` does; of one that is not in the vocabulary its id."""
+    """Return the text of a token as :func:`token_text` does; its id where it is not in the vocabulary."""
     return token_text(piece) if piece else f"id {token}"
 
 
@@ -87,7 +98,7 @@ def _of_bytes(entry: str) -> str:
 
 
 Drift = dict[str, Any]
-"""Divergence of a split, or of one source of it: see :func:`drifts`."""
+"""Divergence of a split, or of a source of it: see :func:`drifts`."""
 ALARM_NATS = 0.05
 _ALARM = f"above {ALARM_NATS}, beyond chance"
 _PERHAPS = f"above {ALARM_NATS}, as chance could give"
@@ -128,7 +139,7 @@ class MovedToken:
 
 @once
 def drifts(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the drift of every split, and of its sources, from the same ones of the reference; none without one.
+    """Return the drift of every split, and of its sources, from those of the reference; none without a reference.
 
     ``noise`` is the KL that chance alone gives on average, ``excess`` what is beyond it; ``reason`` why there is none.
     """
@@ -169,8 +180,7 @@ def section(manifest: Manifest, every: Sequence[Drift]) -> Section:
     """Return the drift of splits, then of the sources that moved most, and the tokens behind the largest."""
     title = "Drift from the reference"
     if not every:
-        none = "There is no reference manifest, so drift was not measured."
-        return Section(id="drift", title=title, lead=none, tone="quiet")
+        return empty_section("drift", title, "There is no reference manifest, so drift was not measured.")
     if all(drift["reason"] for drift in every):
         return Section(id="drift", title=title, lead=f"Drift was not measured: {_why_no_drift(every[:1])}.")
     worst = max((drift for drift in every if drift["kl"] is not None), key=_kl)

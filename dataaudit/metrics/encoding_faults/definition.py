@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Section, column, table_of
+from dataaudit.base.render.blocks import Section, column, empty_section, table_of
 from dataaudit.base.render.line import Line, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
@@ -88,7 +88,6 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.encoding_faults.stage:EncodingFaults",
     stage_name="encoding_faults",
-    shown="dataaudit.metrics.encoding_faults.definition:SHOWN",
     checked_with=("shards",),
     checks=tuple(_share(*names) for names in FAULTS.items()),
     looked_for=True,
@@ -122,8 +121,7 @@ def _section(manifest: Manifest) -> Section:
     """Return the shares of documents and bytes by kind."""
     faults, title = encoding_faults(manifest), "Encoding and markup"
     if not faults:
-        none = "Encoding faults were not counted in this build."
-        return Section(id="encoding", title=title, lead=none, tone="quiet")
+        return empty_section("encoding", title, "Encoding faults were not counted in this build.")
     most = sorted((fault for fault in faults if fault["documents"]), key=lambda fault: -fault["documents"])[:_NAMED]
     lead = say("Of the documents: {}.", _in_documents(most)) if most else "No document holds a fault of encoding."
     table = table_of(

@@ -58,7 +58,6 @@ FAMILY = Family(
     stage_name="exact_dup",
     link="dataaudit.metrics.exact_dup.stage:exact_duplicates",
     by_split=("exact_dup",),
-    shown="dataaudit.metrics.exact_dup.definition:SHOWN",
     checked_with=("clusters", "shards"),
     checks=(
         *(Follows("exact_dup_rate", stat, _COPIES, _DOCUMENTS) for stat in ("rate", "documents")),
@@ -78,7 +77,7 @@ _SHARED = "half and more of the documents repeat earlier ones word for word"
 
 @once
 def repeated_share(manifest: Manifest) -> float | None:
-    """Return the share of all documents that repeat the text of an earlier one; None without any document."""
+    """Return the share of all documents that repeat the text of an earlier document; None without any document."""
     return next((record.value for record in manifest.metrics(METRIC, "rate", Scope())), None)
 
 

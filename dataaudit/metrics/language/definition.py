@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Bar, Figure, Prose, Section, bars, column, table_of
+from dataaudit.base.render.blocks import Bar, Figure, Prose, Section, bars, column, empty_section, table_of
 from dataaudit.base.render.line import Interval, Line, Name, say, share, size
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric, Scope
@@ -88,7 +88,6 @@ FAMILY = Family(
     stage="dataaudit.metrics.language.stage:Language",
     stage_name="language",
     tables={"languages": "languages"},
-    shown="dataaudit.metrics.language.definition:SHOWN",
     checked_with=("languages", "sources", "shards"),
     checks=(
         *(Follows(name, "count", _of(name), _of("documents"), _BY_LANGUAGE) for name in COUNTS),
@@ -116,7 +115,7 @@ class Languages:
     parts: list[dict[str, Any]]
     """Largest first, ``und`` among them: language, documents, bytes, tokens, share of all tokens."""
     detectors: tuple[str, ...]
-    """Name and version of each; the first one decides."""
+    """Name and version of each; the first decides."""
     agreement: Metric | None
     """How often the detectors agree on a sample."""
     kind: Literal["training", "held-out"]
@@ -165,8 +164,7 @@ def _plain(manifest: Manifest) -> dict[str, Any] | None:
 def section(result: Languages | None) -> Section:
     """Return the languages of the training data."""
     if result is None or not result.parts:
-        none = "Languages were not detected in this build."
-        return Section(id="languages", title="Languages", lead=none, tone="quiet")
+        return empty_section("languages", "Languages", "Languages were not detected in this build.")
     top, others = result.parts[0], len(result.parts) - 1
     rest = f"{t.plural(others, 'other language')} share the rest" if others else "no other language was found"
     lead = say("{} has {} of the {} tokens; {}.", Name(top["language"]), share(top["share"]), result.kind, rest)

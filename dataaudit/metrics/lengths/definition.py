@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
-from dataaudit.base.render.blocks import Block, Column, Figure, Section, Steps, column, table_of
+from dataaudit.base.render.blocks import Block, Column, Figure, Section, Steps, column, empty_section, table_of
 from dataaudit.base.render.line import Name, decimal, say
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.family import LANGUAGES, SOURCES, Family, MetricDefinition, ShardStatistic, statistics
@@ -106,7 +106,6 @@ FAMILY = Family(
     stage_name="lengths",
     tables={"lengths": "lengths"},
     harmless=frozenset({"max_distinct"}),
-    shown="dataaudit.metrics.lengths.definition:SHOWN",
     checked_with=("lengths", "sources", "shards"),
     checks=(
         *(_quantile(f"p{percent}", percent) for percent in (1, 5, 25, 50, 75, 95, 99)),
@@ -128,8 +127,7 @@ def _section(manifest: Manifest) -> Section:
         for record in records_in(manifest, "seq_len_p50_p95", (), ("split",))
     }
     if (half := values.get(("", "p50"))) is None:
-        none = "There is no document with a length."
-        return Section(id="lengths", title="Lengths", lead=none, tone="quiet")
+        return empty_section("lengths", "Lengths", "There is no document with a length.")
     splits = [split.name for split in manifest.core.splits]
 
     def percentile(stat: str) -> Column:

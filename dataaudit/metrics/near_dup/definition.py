@@ -1,4 +1,4 @@
-"""Near-duplicates: documents whose words are nearly those of an earlier one."""
+"""Near-duplicates: documents whose words are nearly those of an earlier document."""
 
 from __future__ import annotations
 
@@ -160,7 +160,6 @@ FAMILY = Family(
     by_shard=("near_dup",),
     by_split=("near_dup",),
     harmless=frozenset({"signatures", "checked_pairs", "recall_documents"}),
-    shown="dataaudit.metrics.near_dup.definition:SHOWN",
     checked_with=("near_sources", "clusters", "pairs", "sources", "shards"),
     checks=(
         *(Follows(_RATE, stat, _NEAR, _WORDED, BY_SOURCE) for stat in ("documents", "rate")),

@@ -2,8 +2,8 @@
 
 What of held-out splits is in training data: whole documents, near-duplicates, 13-grams and copied spans.
 
-A document is an exact duplicate when an equal one came *earlier*, so a leak between two splits shows on the one that
-sorts later. :func:`leaks` looks at the groups themselves: a held-out document leaks when its group has a training
+A document is an exact duplicate when an equal document came *earlier*, so a leak between two splits shows on the split
+that sorts later. :func:`leaks` looks at the groups themselves: a held-out document leaks when its group has a training
 document.
 """
 
@@ -19,7 +19,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Bar, Block, Cell, Figure, Prose, Section, Tone, bad, bars, column, table_of
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Cell,
+    Figure,
+    Prose,
+    Section,
+    Tone,
+    bad,
+    bars,
+    column,
+    empty_section,
+    table_of,
+)
 from dataaudit.base.render.line import Interval, Line, Name, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
@@ -162,7 +175,6 @@ FAMILY = Family(
     by_shard=("documents",),
     by_split=("documents", "sets"),
     harmless=frozenset({"max_rows", "max_grams"}),
-    shown="dataaudit.metrics.overlap.definition:SHOWN",
     checked_with=("shards", "overlap"),
     checks=tuple(_checks()),
     looked_for=True,
@@ -204,8 +216,8 @@ _MUCH = 0.01
 def leaks(manifest: Manifest) -> list[dict[str, Any]]:
     """Return the held-out splits of which training data has equal documents, by name.
 
-    ``documents`` are the held-out documents with an equal one, ``of`` all of the split, ``copies`` the training
-    documents that are equal to one of them.
+    ``documents`` are the held-out documents with an equal document, ``of`` all of the split, ``copies`` the training
+    documents that are equal to any of them.
     """
     held_out = {split.name: split.documents for split in manifest.core.splits if split.held_out}
     clusters = manifest.table("clusters", ["kind", "cluster", "shard"])
@@ -283,7 +295,7 @@ def section(
     """Return what of each held-out split was found, in the shards of ``places``."""
     title = "Held-out splits"
     if not looked_for and not exact:
-        return Section(id="overlap", title=title, lead="There is no held-out split.", tone="quiet")
+        return empty_section("overlap", title, "There is no held-out split.")
     whole = {leak["split"] for leak in exact}
     leads = [_whole(leak, places) for leak in exact]
     leads += [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dataaudit.base.render.blocks import Section, column, table_of
+from dataaudit.base.render.blocks import Section, column, empty_section, table_of
 from dataaudit.base.render.line import Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
@@ -38,7 +38,6 @@ FAMILY = Family(
     stage="dataaudit.metrics.padding.stage:Padding",
     stage_name="padding",
     harmless=frozenset({"contexts"}),
-    shown="dataaudit.metrics.padding.definition:SHOWN",
 )
 
 _COLUMNS = {
@@ -62,7 +61,7 @@ def section(manifest: Manifest) -> Section:
         if context.isdecimal():
             rows.setdefault(int(context), dict.fromkeys(_COLUMNS) | {"context": int(context)})[way] = value
     if not rows:
-        return Section(id="padding", title="Padding", lead="Padding was not computed.", tone="quiet")
+        return empty_section("padding", "Padding", "Padding was not computed.")
     split = _training(manifest).split
     table = table_of(
         say("Padding of {}", Name(split) if split else "all splits together"),

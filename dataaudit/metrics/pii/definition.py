@@ -6,7 +6,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Bar, Block, Figure, Prose, Section, bars, column, named, table_of
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Prose,
+    Section,
+    bars,
+    column,
+    empty_section,
+    named,
+    table_of,
+)
 from dataaudit.base.render.line import Line, Name, join, rate, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
@@ -100,7 +111,6 @@ FAMILY = Family(
     link="dataaudit.metrics.pii.stage:personal_data",
     by_split=("found", "strata"),
     config="pii",
-    shown="dataaudit.metrics.pii.definition:SHOWN",
     checked_with=("findings", "shards"),
     checks=(
         *pattern_checks(METRIC, DETECTOR, "tokens", "pii"),
@@ -122,8 +132,8 @@ _HOW = (
 def personal_data(manifest: Manifest) -> dict[str, Any] | None:
     """Return personal data in numbers that may be shown; None when it was not looked for.
 
-    ``entities`` and ``sources`` have the most documents first, hidden ones last; the empty name of an entity stands for
-    all, of the sample for any. ``judge`` is None when no sample was thought of.
+    ``entities`` and ``sources`` have the most documents first, hidden counts last. The empty name of an entity stands
+    for all, in the sample for any. ``judge`` is None when no sample was asked for.
     """
     cells = pii_cells(manifest)
     if cells is None:
@@ -156,8 +166,7 @@ def personal_data(manifest: Manifest) -> dict[str, Any] | None:
 def section(result: dict[str, Any] | None) -> Section:
     """Return personal data by kind and source, and what presidio found in a sample; small counts are left out."""
     if result is None:
-        none = "Personal data was not searched for in this build."
-        return Section(id="privacy", title=_TITLE, lead=none, tone="quiet")
+        return empty_section("privacy", _TITLE, "Personal data was not searched for in this build.")
     blocks: list[Block] = [_entities(result), *_sources(result["sources"]), *cut_short(result["truncated"])]
     if result["suppressed"]:
         blocks.append(Prose(text=SHARED, tone="quiet"))

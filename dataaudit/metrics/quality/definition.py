@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from dataaudit.base.render.blocks import Bar, Block, Column, Figure, Section, bars, column, table_of
+from dataaudit.base.render.blocks import Bar, Block, Column, Figure, Section, bars, column, empty_section, table_of
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.manifest.core import UpstreamFilterRecord
 from dataaudit.manifest.load import Manifest, once
@@ -28,7 +28,7 @@ from dataaudit.metrics.shown import SHORT, Part, ShardValues, Shown, floats
 
 METRIC = "filter_reject_rate"
 _RUNS = "repeated_ngrams"
-"""The rule set that looks at tokens; a record without a rule is of any rule, this one too."""
+"""The rule set that looks at tokens; a record without a rule is of any rule, this set too."""
 
 
 def _counts_tokens(rule: str | None) -> bool:
@@ -76,7 +76,6 @@ FAMILY = Family(
     ),
     stage="dataaudit.metrics.quality.stage:Filters",
     stage_name="filters",
-    shown="dataaudit.metrics.quality.definition:SHOWN",
     checked_with=("shards",),
     checks=(
         Follows(METRIC, "rate", _REJECTED, _SEEN),
@@ -105,8 +104,7 @@ def _section(manifest: Manifest) -> Section:
     """Return the share of documents that each rule would reject."""
     every, title = rules(manifest), "Quality rules"
     if not every:
-        none = "Quality rules were not applied in this build."
-        return Section(id="quality", title=title, lead=none, tone="quiet")
+        return empty_section("quality", title, "Quality rules were not applied in this build.")
     splits = [split.name for split in manifest.core.splits]
     whole = "" if "" in every[0]["rates"] else splits[0]
     sets = [item for item in every if item["rule"] and "." not in item["rule"]][:_SAID]

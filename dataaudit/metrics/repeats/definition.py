@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Block, Prose, Section, Table, column, table_of
+from dataaudit.base.render.blocks import Block, Prose, Section, Table, column, empty_section, table_of
 from dataaudit.base.render.line import Line, Name, say, share
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
@@ -42,11 +42,7 @@ FAMILY = Family(
             name=METRIC,
             in_words=True,
             statistics=(
-                *(
-                    statistic
-                    for unit in ("hotspots", "documents", "occurrences", "tokens")
-                    for statistic in statistics(METRIC, unit, unit, SOURCES, **_TRAINING)
-                ),
+                *statistics(METRIC, "hotspots documents occurrences tokens", "", SOURCES, **_TRAINING),
                 *statistics(METRIC, "token_share", "ratio", SOURCES, over_tokens=True, **_TRAINING),
                 *statistics(METRIC, "largest_share", "ratio", SOURCES, **_TRAINING),
                 *statistics(METRIC, "largest", "documents", SOURCES, **_TRAINING),
@@ -76,7 +72,6 @@ FAMILY = Family(
     link="dataaudit.metrics.repeats.link:repeated_spans",
     by_split=("repeats",),
     harmless=frozenset({"index", "max_memory_bytes"}),
-    shown="dataaudit.metrics.repeats.definition:SHOWN",
     checked_with=("hotspots", "hotspot_members", "shards"),
     checks=(
         Follows(METRIC, "hotspots", Number("hotspot_members", "", None, ("hotspot",)), _TRAINED, adds_up=False),
@@ -130,7 +125,7 @@ def section(spans: dict[str, Any] | None) -> Section:
     """Return the spans that many documents hold, the most widely held first."""
     title = "Repeated spans"
     if spans is None:
-        return Section(id="repeats", title=title, lead="Repeated spans were not searched for.", tone="quiet")
+        return empty_section("repeats", title, "Repeated spans were not searched for.")
     lead = say(
         "{} of {} hold a span of 50 words or more that at least {} documents hold; {} of the training tokens lie"
         " inside.",

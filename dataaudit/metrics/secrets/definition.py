@@ -1,6 +1,6 @@
 """Secrets: keys, tokens and passwords that patterns find in every document.
 
-Small counts are shown: a key is no person, and one that leaked has to be revoked however few there are.
+Small counts are shown: a key is no person, and each leaked key has to be revoked.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Block, Section, Table, Tone, bad, column, named, table_of
+from dataaudit.base.render.blocks import Block, Section, Table, Tone, bad, column, empty_section, named, table_of
 from dataaudit.base.render.line import Line, Name, join, say
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Scope
@@ -90,7 +90,6 @@ FAMILY = Family(
     detector="secrets",
     link="dataaudit.metrics.secrets.stage:secret_findings",
     by_split=("found",),
-    shown="dataaudit.metrics.secrets.definition:SHOWN",
     checked_with=("findings", "shards"),
     checks=(
         *pattern_checks(METRIC, DETECTOR, "documents", "secrets"),
@@ -156,7 +155,7 @@ def warning(result: dict[str, Any] | None) -> Line:
 def section(result: dict[str, Any] | None) -> Section:
     """Return secrets by kind and source, and where most of them lie."""
     if result is None:
-        return Section(id="secrets", title="Secrets", lead="Secrets were not searched for in this build.", tone="quiet")
+        return empty_section("secrets", "Secrets", "Secrets were not searched for in this build.")
     total, hits, truncated = result["total"], _hits(result["total"]), result["truncated"]
     lead: Line = "No secret was found in what was looked at." if truncated else "No secret was found."
     if total["validated"]:
@@ -205,7 +204,7 @@ def _kinds(result: dict[str, Any]) -> Table:
 
 
 def _kind(name: str, records: Records) -> dict[str, Any]:
-    """Return the hits of a kind by tier, and the documents that hold one; the empty name stands for all kinds."""
+    """Return the hits of a kind by tier, and the documents that hold some; the empty name stands for all kinds."""
     return {
         "entity": name,
         **{tier: number(records, f"{tier}_hits") for tier in TIERS},

@@ -9,7 +9,19 @@ from typing import Any
 import pyarrow as pa
 
 from dataaudit.base import text as t
-from dataaudit.base.render.blocks import Bar, Block, Figure, Prose, Section, Table, bars, column, named, table_of
+from dataaudit.base.render.blocks import (
+    Bar,
+    Block,
+    Figure,
+    Prose,
+    Section,
+    Table,
+    bars,
+    column,
+    empty_section,
+    named,
+    table_of,
+)
 from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import SCREEN_ALONE, Metric, Scope
@@ -101,7 +113,6 @@ FAMILY = Family(
     link="dataaudit.metrics.toxicity.stage:toxic_documents",
     by_split=("strata", "scores"),
     config="toxicity",
-    shown="dataaudit.metrics.toxicity.definition:SHOWN",
     checked_with=("shards",),
     checks=(
         Follows(METRIC, "screened_share", _JUDGED, Number("shards", "documents")),
@@ -191,7 +202,7 @@ def _by_documents(item: dict[str, Any]) -> tuple[int, str]:
 def section(result: dict[str, Any] | None) -> Section:
     """Return the screen's estimate of every document, and the judge's rates of a sample."""
     if result is None:
-        return Section(id="toxicity", title=_TITLE, lead="Toxicity was not measured in this build.", tone="quiet")
+        return empty_section("toxicity", _TITLE, "Toxicity was not measured in this build.")
     judge, best = result["judge"], result["total"][_best(result)]
     who = "The screen" if judge.reason else f"A judge of {t.plural(judge.judged, 'sampled document')}"
     value = say("{} ({})", number(best), NO_INTERVAL) if judge.reason else estimated(best)
@@ -277,7 +288,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     best, judge = _best(result), result["judge"]
 
     def least(item: dict[str, Any]) -> float:
-        """Return the lower bound of a rate; the rate itself without one."""
+        """Return the lower bound of a rate; the rate itself without a bound."""
         rate = item[best]
         if rate is None or rate.value is None:
             return 0.0

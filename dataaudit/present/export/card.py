@@ -1,4 +1,4 @@
-"""``dataaudit export card``: a dataset card of the Hugging Face hub, or the section of one that this program owns.
+"""``dataaudit export card``: a dataset card of the Hugging Face hub, or the section of a card that this program owns.
 
 The section stands between two comments, each alone on its line. An update replaces what stands between them and leaves
 every other byte of the card, its metadata among it. Names from the data are code spans
@@ -29,7 +29,7 @@ from dataaudit.metrics.language.definition import section as language_section
 from dataaudit.metrics.registry import all_shown
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.shown import LONG
-from dataaudit.metrics.volume.facts import Overview, mixture, overview, splits_table
+from dataaudit.metrics.volume.definition import Overview, mixture, overview, splits_table
 from dataaudit.present.export.output import utc, write_file
 
 Spell = Callable[[Line], str]
@@ -74,7 +74,7 @@ _SIZES = (
 )
 _LANGUAGE = re.compile(r"^[a-z]{2,3}$")
 _LEAST_SHARE = 0.001
-"""Part of the tokens from which on a language is named as one of the dataset's."""
+"""Part of the tokens from which on a language of the dataset is named."""
 _ROWS = 20
 """Rows of a table of sources or languages at most."""
 
@@ -141,7 +141,7 @@ def named_languages(manifest: Manifest) -> list[str]:
 
 
 def section(manifest: Manifest, view: Overview) -> str:
-    """Return the section with its markers; lines are ended by line feeds, the last one too."""
+    """Return the section with its markers; every line is ended by a line feed."""
     spoken = {
         "### Duplicates": ("duplicates",),
         "### Leakage into training": ("leakage",),

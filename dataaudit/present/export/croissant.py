@@ -95,7 +95,7 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
             f"the dataset's version is {core.dataset.version!r}, but Croissant counts versions as MAJOR.MINOR.PATCH",
             "Set `dataset: {version: ...}` in the config, such as 1.0.0, and build again.",
         )
-    found = groups(manifest)
+    grouped = groups(manifest)
     document: dict[str, Any] = {
         "@context": CONTEXT,
         "@type": "sc:Dataset",
@@ -115,8 +115,8 @@ def croissant(manifest: Manifest, about: About) -> dict[str, Any]:
         "identifier": manifest_uri(manifest.id),
         **_responsible(manifest, about.rai),
         **_provenance(manifest, about),
-        "distribution": _with_provenance(distribution(manifest, found, about), manifest),
-        "recordSet": record_sets(manifest, found),
+        "distribution": _with_provenance(distribution(manifest, grouped, about), manifest),
+        "recordSet": record_sets(manifest, grouped),
     }
     return {name: value for name, value in document.items() if value not in (None, [], ())}
 
@@ -131,7 +131,7 @@ def _agent(agent: Agent) -> dict[str, Any]:
     return {name: value for name, value in made.items() if value is not None}
 
 
-def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
+def _responsible(manifest: Manifest, given: Rai) -> dict[str, Any]:
     """Return the fields of responsible AI: what people say, then what the manifest knows."""
     tools = [
         f"{t.clean(detector.name)} {t.clean(detector.version)}, sha256 {t.clean(detector.sha256)}"
@@ -145,7 +145,7 @@ def _responsible(manifest: Manifest, said: Rai) -> dict[str, Any]:
         "machineAnnotationTools": tools,
     }
     made: dict[str, Any] = {}
-    for field, value in said.model_dump().items():
+    for field, value in given.model_dump().items():
         name = to_camel(field)
         texts = [*([value] if isinstance(value, str) else value or ()), *known.get(name, [])]
         if texts:

@@ -24,8 +24,8 @@ from dataaudit.manifest.core import PROGRAM, manifest_uri
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.replace import POINTER
+from dataaudit.metrics.recomputed import LOST
 from dataaudit.metrics.relations import load_consistent
-from dataaudit.metrics.volume.facts import UNREAD
 from dataaudit.present.export.output import utc, write_file
 
 _QUANTILES = {"p1": "0.01", "p5": "0.05", "p25": "0.25", "p50": "0.5", "p75": "0.75", "p95": "0.95", "p99": "0.99"}
@@ -37,7 +37,7 @@ _STATUS = {
     State.NOT_EVALUATED: "fail",
     State.NOT_APPLICABLE: "skip",
 }
-"""What is not evaluated is no success: a reader that knows two states only must not take it for one."""
+"""What is not evaluated is no success, also for a reader that knows two states only."""
 Check = dict[str, Any]
 """One rule as a test of the run: name, type (``metric.stat``), status (pass, fail, skip), severity (error, warn),
 description, expected, actual, params. Every text is harmless to print."""
@@ -162,7 +162,7 @@ def _output(manifest: Manifest, namespace: str) -> Any:
 
 
 def _dataset_facets(manifest: Manifest, split: str | None) -> dict[str, Any]:
-    """Return version and columns of the corpus, or of one split."""
+    """Return version and columns of the corpus, or of a split."""
     from openlineage.client.facet_v2 import schema_dataset
 
     config = manifest.core.config.get("splits", {})
@@ -238,7 +238,7 @@ def _statistics(manifest: Manifest, scope: Scope, counts: Any, size: int) -> dic
 
 
 def _assertions(checks: Sequence[Check]) -> dict[str, Any]:
-    """Return the rules that were judged; one that could not be is no success, one that does not apply is left out."""
+    """Return the rules that apply; a rule that could not be judged is no success."""
     from openlineage.client.facet_v2 import data_quality_assertions_dataset as facet
 
     made = [
@@ -259,7 +259,7 @@ def _sizes(manifest: Manifest) -> dict[str, int]:
     """Return stored bytes of the shards that were read, by split."""
     sums: dict[str, int] = {}
     for row in manifest.table("shards", ["split", "size", "status"]).to_pylist():
-        if row["status"] not in UNREAD:
+        if row["status"] not in LOST:
             sums[row["split"]] = sums.get(row["split"], 0) + row["size"]
     return sums
 

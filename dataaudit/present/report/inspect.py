@@ -22,10 +22,12 @@ from dataaudit.manifest.reading import RESTORE
 from dataaudit.metrics.disclosure import Count, about, hide, suppressed
 from dataaudit.metrics.overlap.evidence import ShardNames
 from dataaudit.metrics.pii.cells import pii_cells, shard_counts
+from dataaudit.metrics.pii.definition import ANALYZER
+from dataaudit.metrics.recomputed import LOST
 from dataaudit.metrics.records import JUDGED
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import STATUSES, reason_text
-from dataaudit.present.report.inspect_blocks import COUNTED, JUDGE_OF_PII, render_row, render_shard
+from dataaudit.present.report.inspect_blocks import COUNTED, render_row, render_shard
 from dataaudit.present.report.standouts import outliers
 
 LISTED = 10
@@ -167,7 +169,7 @@ def _judged(manifest: Manifest, shard: int) -> list[Entry]:
     for (detector, name), by_shard in sorted(cells.items()):
         documents, hits = by_shard.get(shard, (0, 0))
         order = list(by_shard).index(shard) if shard in by_shard else len(by_shard)
-        hidden = hide([*by_shard.values(), (0, 0)]) if detector == JUDGE_OF_PII else None
+        hidden = hide([*by_shard.values(), (0, 0)]) if detector == ANALYZER else None
         if hidden is not None:
             documents, hits = about(documents), about(hits)
         count = Count(hits=hits, documents=documents, per_million=None, share=None)
@@ -179,7 +181,7 @@ def _judged(manifest: Manifest, shard: int) -> list[Entry]:
 
 
 def _pair(count: Count) -> Entry:
-    """Return hits and documents; suppressed ones are null and say so."""
+    """Return hits and documents; null, with a mark, where they are suppressed."""
     pair: Entry = {"hits": count.hits, "documents": count.documents}
     return pair | ({"suppressed": True, "fewer_than": count.fewer_than} if count.suppressed else {})
 
@@ -223,7 +225,7 @@ def _row(manifest: Manifest, shard: Entry, row: int, names: ShardNames) -> Entry
     """Return what is known of one row: whether it exists, was usable, and repeats others; None: that is not known."""
     losses = [loss for loss in shard["losses"] if loss["place"] == f"record {row}"]
     unlisted = sum(loss["records"] for loss in shard["losses"] if loss["place"] == _FURTHER)
-    unread = shard["status"] in ("quarantined", "skipped")
+    unread = shard["status"] in LOST
     place = {"shard": shard["shard"], "row": row}
     return {
         "row": row,
@@ -274,7 +276,7 @@ def _groups(manifest: Manifest, place: Entry, names: ShardNames) -> list[Entry]:
 
 
 def _neighbours(manifest: Manifest, place: Entry) -> list[Entry]:
-    """Return the documents of its pairs, most alike first, and whether each is the one that its cluster keeps."""
+    """Return the documents of its pairs, most alike first, and whether its cluster keeps each."""
     table, near = manifest.table("pairs"), _rows(manifest.table("clusters"), kind="near")
     pairs = [
         {"shard": pair[f"{other}_shard"], "row": pair[f"{other}_row"]}
@@ -297,7 +299,7 @@ def _in_it(manifest: Manifest, place: Entry) -> list[Entry]:
 
 
 def _copied_by(manifest: Manifest, shard: Entry, row: int) -> list[Entry]:
-    """Return the training documents that hold a piece of a held-out one."""
+    """Return the training documents that hold a piece of a held-out document."""
     item = f"{shard['shard']}:{row}"
     copies = _rows(manifest.table("overlap"), part="document", item=item, set=shard["split"])
     names = ["shard", "row", "rule", "start", "end", "score", "score_without_common"]

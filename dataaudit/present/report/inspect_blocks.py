@@ -1,4 +1,4 @@
-"""What is known of one shard, or of one document, as blocks: from the same facts as the JSON."""
+"""What is known of a shard, or of a document, as blocks: from the same facts as the JSON."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataaudit.base.render.terminal import render
 from dataaudit.base.text import count, plural
 from dataaudit.metrics.disclosure import BELOW, FEW, ROUNDED, SHARED, WITHHELD
 from dataaudit.metrics.family import TIERS
+from dataaudit.metrics.pii.definition import ANALYZER
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.present.report.standouts import outlier_table
 
 _ROWS, _PLACES, _NAME = 10, 10, 60
 COUNTED = frozenset(statistic.column for statistic in SHARD_STATISTICS if statistic.compared and statistic.per_document)
 """Compared columns that count documents: compared as shares of a shard's documents."""
-JUDGE_OF_PII = "presidio"
 _REST = "; --json lists all"
 _NOT_LISTED = {
     "exact": "an exact duplicate",
@@ -179,7 +179,7 @@ def _content(value: Known) -> Iterable[Block]:
         yield _by_tier("Personal data: hits by kind and tier", shard["pii"], " ".join(notes))
     if shard["secrets"] is not None:
         yield _by_tier("Secrets: hits by kind and tier", shard["secrets"], "")
-    of_people = any(item["judge"] == JUDGE_OF_PII for item in value["judged"])
+    of_people = any(item["judge"] == ANALYZER for item in value["judged"])
     yield table_of(
         "Found by a judge in the sampled documents",
         value["judged"],
@@ -195,9 +195,8 @@ def _content(value: Known) -> Iterable[Block]:
 def _by_tier(title: str, records: Sequence[Known], note: str) -> Table:
     kinds: dict[str, Known] = {}
     for record in records:
-        kinds.setdefault(record["entity"], {"kind": record["entity"], **dict.fromkeys(TIERS, 0)})[record["tier"]] = (
-            _hidden(record)
-        )
+        row = kinds.setdefault(record["entity"], {"kind": record["entity"], **dict.fromkeys(TIERS, 0)})
+        row[record["tier"]] = _hidden(record)
     return table_of(
         title,
         list(kinds.values()),
@@ -252,7 +251,7 @@ def _losses(losses: list[Known]) -> list[Block]:
 
 
 def _places(losses: list[Known]) -> Line:
-    """Return the sites of one reason, records as numbers after each other."""
+    """Return the sites of a reason, records as numbers after each other."""
     records = [loss["place"].removeprefix("record ") for loss in losses if loss["place"].startswith("record ")]
     others = [loss["place"] for loss in losses if not loss["place"].startswith("record ")]
     parts: list[Line] = [Name(place) if place else "the whole shard" for place in others]

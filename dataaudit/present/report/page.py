@@ -29,7 +29,7 @@ from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.outfiles import check_files, write_file
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.relations import load_consistent
-from dataaudit.metrics.volume.facts import Overview, overview
+from dataaudit.metrics.volume.definition import Overview, overview
 from dataaudit.present.report.overlays import overlays
 from dataaudit.present.report.shards import shard_section
 from dataaudit.present.report.show import areas
@@ -119,7 +119,7 @@ def _findings(manifest: Manifest, own: Sequence[Section]) -> list[Point]:
 
 
 def _judged(section: Section, verdict: Tone) -> Section:
-    """Return a section in the colour that the rules of its area leave it: red only where one of them fails."""
+    """Return a section in the colour that the rules of its area leave it: red only where a rule fails."""
     if verdict == "bad":
         return replace(section, tone="bad")
     soft = softened(section) if section.id != "shards" else replace(section, tone=softened(section).tone)
@@ -174,7 +174,7 @@ class Given:
     policy: Path | None = None
     """A policy to judge by."""
     verdict: Path | Verdict | None = None
-    """A verdict, or a ``gate.json``, instead; without either, the one in the manifest's folder is shown."""
+    """A verdict, or a ``gate.json``, instead; without either, that in the manifest's folder is shown."""
     quarantine: Path | None = None
     """A list of quarantined shards to mark."""
     signer: Signer | None = None
@@ -227,7 +227,7 @@ def verdict_of(
     given: Path | Verdict | None = None,
     signer: Signer | None = None,
 ) -> Verdict | None:
-    """Return the verdict of a policy, or one that the gate wrote; None without either."""
+    """Return the verdict of a policy, or of a file that the gate wrote; None without either."""
     if policy is not None and given is not None:
         raise ConfigError("--policy judges anew, --verdict shows what was judged", "Give one of them.")
     if policy is not None:
@@ -254,7 +254,7 @@ def verdict_of(
 
 
 def difference_of(manifest: Manifest, baseline: Path | None) -> Difference | None:
-    """Return what changed since an older manifest; None without one."""
+    """Return what changed since an older manifest; None where none is given."""
     if baseline is None:
         return None
     return load_pair(baseline, manifest, hidden=hidden_records)

@@ -37,7 +37,7 @@ from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.registry import FAMILIES, all_shown
 from dataaudit.metrics.secrets.definition import secrets, warning
 from dataaudit.metrics.shown import Part, Standout, exit_text
-from dataaudit.metrics.volume.facts import Overview, identity, overview, shards_read, splits_table
+from dataaudit.metrics.volume.definition import Overview, identity, overview, shards_read, splits_table
 from dataaudit.present.report.standouts import by_turns, outlier_table, outliers, standout_facts, standouts
 
 _NOTES = 100
@@ -75,7 +75,7 @@ def blocks_of(name: str, manifest: Manifest) -> list[Section | Block]:
 
 
 def areas(manifest: Manifest, titles: dict[str, str]) -> dict[str, Section]:
-    """Return the sections of a page by id: those of an area as one, what stands beside them last."""
+    """Return the sections of a page by id: those of an area merged, what stands beside them last."""
     made: dict[str, list[Section | Block]] = {}
     for part in _PARTS:
         if part.area:
@@ -183,7 +183,7 @@ def _left_out(parts: Counter[str], width: int) -> list[str]:
 
 
 def _lines(standout: Standout, label: int, width: int) -> list[str]:
-    """Return the line of one thing, the name of its place shortened; two where it is too long even so."""
+    """Return the line of a thing, the name of its place shortened; two lines where that is too long."""
     column = width - _INDENT - label
     whole = spell(standout.sentence(column))
     if cells(whole) <= column:
@@ -261,7 +261,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
 
 
 def manifest_blocks(manifest: Manifest) -> Section:
-    """Return what a notebook shows of a manifest; of a damaged one that it is."""
+    """Return what a notebook shows of a manifest; of a damaged manifest the damage."""
     core = manifest.core
     title = say("{} {}", Name(core.dataset.name, _TITLE), Name(core.dataset.version, _TITLE))
     try:

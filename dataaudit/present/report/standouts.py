@@ -1,7 +1,7 @@
 """What stands out of a manifest, worst first: one list for `show`, the end of `build`, their JSON, and the report.
 
 The order is that of :class:`dataaudit.metrics.shown.Kind`, whatever the corpus: what has to be acted on (secrets, data
-that is in no number, leaks), then what may be wrong, then what is worth knowing. Within a kind the larger one stands
+that is in no number, leaks), then what may be wrong, then what is worth knowing. Within a kind the larger stands
 first, then the name. Everything comes from the manifest, so the same manifest gives the same list.
 
 Shards that stand out: far from the others of their source, and for what families say of them; each with reasons.
@@ -107,7 +107,7 @@ def outliers(manifest: Manifest) -> list[dict[str, Any]]:
 
 
 def outlier_table(rows: Sequence[dict[str, Any]], *, named: bool = True) -> Table:
-    """Return shards outside of the limits; of one shard, its columns without its name."""
+    """Return shards outside of the limits; of a single shard, its columns without its name."""
     what = "Shards over {} robust sd from the median of their source"
     if not named:
         what = "Over {} robust sd from the median of its source"
@@ -157,7 +157,7 @@ class Odd:
     name: str
     """``split/uri``."""
     tone: Tone
-    """Quiet where most shards have what this one has, and it has no more of it."""
+    """Quiet where most shards have the same, and this shard has no more of it."""
     reasons: tuple[Line, ...]
     """What is its own before what most share, the gravest first."""
 
@@ -259,7 +259,7 @@ def standout_facts(manifest: Manifest) -> list[dict[str, Any]]:
 def by_turns(every: Sequence[Standout]) -> list[int]:
     """Return indexes, a turn of every kind after the other, so that many leaks hide nothing else.
 
-    A turn has two things of a grave kind, one of another.
+    A turn has two things of a grave kind, and one thing of another kind.
     """
     seen: Counter[Kind] = Counter()
     ranked = []
