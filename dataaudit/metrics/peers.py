@@ -103,8 +103,6 @@ def robust(values: npt.ArrayLike) -> tuple[float, float]:
 
 
 COLUMN = "unusual_language_share"
-LANGUAGE_COLUMNS = ("split", "sources", "languages", "documents", "bytes", "wordless_documents")
-"""Columns of the table of shards that the share is computed from."""
 UND = "und"
 
 
