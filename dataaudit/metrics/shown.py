@@ -191,7 +191,7 @@ class Shown:
         return next((part.area for part in self.parts if part.area), "")
 
 
-def place_of(row: Mapping[str, Any]) -> str:
+def split_and_uri(row: Mapping[str, Any]) -> str:
     """Return ``split/uri`` of a row of the table of shards."""
     return f"{row['split']}/{row['uri']}"
 

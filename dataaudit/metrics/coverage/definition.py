@@ -14,7 +14,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
 from dataaudit.metrics.recomputed import LOST, Condition, Follows, Number, held_back, of_shard, total
-from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of, place_of, reason_text
+from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of, reason_text, split_and_uri
 from dataaudit.metrics.volume.definition import Overview, lost_shards, overview
 
 METRIC = "coverage_unread_bytes"
@@ -138,7 +138,7 @@ def _leads(view: Overview) -> Iterator[Line]:
             t.plural(planned, "shard"),
             "was" if number == 1 else "were",
             size(ledger["unread_bytes"]),
-            Name(place_of(shard), 80),
+            Name(split_and_uri(shard), 80),
             why_lost(shard),
             f" ({reason_text(whole[0])})" if len(whole) == 1 else "",
             f", and {t.count(number - 1)} more" if number > 1 else "",
@@ -185,7 +185,7 @@ def _lost(shards: Sequence[dict[str, Any]], title: str) -> list[Block]:
         f"{title} ({t.plural(len(shards), 'shard')})",
         shards,
         column("shard"),
-        column("split/uri", place_of, Name),
+        column("split/uri", split_and_uri, Name),
         column("size", shown=size),
         column("status", kind="word"),
         column("why", why_lost, kind="text"),
@@ -227,7 +227,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             kind=Kind.UNREAD,
             part="coverage",
             size=unread,
-            place=place_of(largest),
+            place=split_and_uri(largest),
             shard=largest["shard"],
             text=say("{} not read, {} ({})", number, Name(code, _CODE, ends=True), t.size(unread)),
             link=first_of(len(shards)),
@@ -239,7 +239,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             kind=Kind.BAD_RECORDS,
             part="coverage",
             size=bad_records,
-            place=place_of(most),
+            place=split_and_uri(most),
             shard=most["shard"],
             text=f"{t.plural(bad_records, 'bad record')} left out, {_bad_size(view)}",
             link=first_of(len(view.partial), f"most of {len(view.partial):,}"),

@@ -23,7 +23,7 @@ from dataaudit.metrics.family import (
 )
 from dataaudit.metrics.recomputed import Condition, Follows, Number, keeps, of_shard, quotient, total
 from dataaudit.metrics.records import of_clusters
-from dataaudit.metrics.shown import MANY, Kind, Oddity, OddShard, Part, Shown, Standout, above, place_of
+from dataaudit.metrics.shown import MANY, Kind, Oddity, OddShard, Part, Shown, Standout, above, split_and_uri
 
 _IS_EXACT = Condition(lambda: pc.field("kind") == "exact")
 _IS_KEPT = Condition(lambda: pc.field("kept"))
@@ -97,7 +97,7 @@ def _table(manifest: Manifest) -> list[Table]:
         "Shards with the highest exact-duplicate rate",
         rows,
         column("shard"),
-        column("split/uri", place_of, Name),
+        column("split/uri", split_and_uri, Name),
         column("documents"),
         column("dups overall", METRIC, share),
         noun="shard",
@@ -113,7 +113,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             part="shards",
             size=rate,
             shard=most["shard"],
-            place=place_of(most),
+            place=split_and_uri(most),
             text=say("{} of all documents repeat an earlier one", share(rate)),
             link=say(", {} of", share(most[METRIC])),
         )

@@ -38,7 +38,7 @@ from dataaudit.metrics.shown import (
     cut_short,
     first_of,
     not_looked_at,
-    place_of,
+    split_and_uri,
 )
 
 METRIC = "secret_hit_rate"
@@ -159,7 +159,7 @@ def section(result: dict[str, Any] | None) -> Section:
     total, hits, truncated = result["total"], _hits(result["total"]), result["truncated"]
     lead: Line = "No secret was found in what was looked at." if truncated else "No secret was found."
     if total["validated"]:
-        place = say("; most in {}", Name(place_of(result["places"][0]))) if result["places"] else ""
+        place = say("; most in {}", Name(split_and_uri(result["places"][0]))) if result["places"] else ""
         lead = say("{}{}. Revoke them; the table findings has their places.", warning(result), place)
     elif hits:
         documents = t.plural(total["documents"], "document")
@@ -176,7 +176,7 @@ def section(result: dict[str, Any] | None) -> Section:
                 "Shards with most of them",
                 result["places"],
                 column("shard"),
-                column("split/uri", place_of, Name),
+                column("split/uri", split_and_uri, Name),
                 column("validated"),
                 column("hits"),
                 number=result["shards"],
@@ -223,7 +223,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     total, hits = result["total"], _hits(result["total"])
     where: dict[str, Any] = {"part": "secrets", "link": first_of(result["shards"], "most")}
     if result["places"]:
-        where |= {"place": place_of(result["places"][0]), "shard": result["places"][0]["shard"]}
+        where |= {"place": split_and_uri(result["places"][0]), "shard": result["places"][0]["shard"]}
     if validated := total["validated"]:
         text = f"{t.plural(validated, 'secret')} confirmed, in {t.plural(total['validated_documents'], 'document')}"
         yield Standout(kind=Kind.SECRETS, size=validated, text=text, **where)

@@ -23,7 +23,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.evidence import ShardNames
 from dataaudit.metrics.peers import COLUMNS, LEAST_OF_SOURCE, LEAST_PEERS, Peers, robust
 from dataaudit.metrics.registry import SHARD_STATISTICS, all_shown
-from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, first_of, place_of
+from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, first_of, split_and_uri
 
 LIMIT_SD = 6.0
 _FAR_MORE = 3.0
@@ -114,7 +114,7 @@ def outlier_table(rows: Sequence[dict[str, Any]], *, named: bool = True) -> Tabl
     return table_of(
         what.format(f"{LIMIT_SD:g}"),
         rows,
-        *([column("shard"), column("split/uri", place_of, Name)] if named else []),
+        *([column("shard"), column("split/uri", split_and_uri, Name)] if named else []),
         column("what", "column", Name),
         column("value", lambda row: _number(row, "value")),
         column("median of the source", lambda row: _number(row, "median")),
@@ -140,7 +140,7 @@ def far_shards(manifest: Manifest) -> list[Standout]:
             part="shards",
             area="shards",
             size=abs(own[0]["deviations"]),
-            place=place_of(own[0]),
+            place=split_and_uri(own[0]),
             text=say("{} {}, median {}", texts[name], _number(own[0], "value"), _number(own[0], "median")),
             shard=own[0]["shard"],
             link=first_of(len(own), f"farthest of {len(own):,}"),
