@@ -15,8 +15,8 @@ from dataaudit.base.render.line import Line, Name
 from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import Broken, Tables
-from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, ManifestTables
-from dataaudit.metrics.shown import Kind, Standout, Where, first_of
+from dataaudit.metrics.recomputed import IS_DOCUMENT, LOST, Condition, ManifestTables
+from dataaudit.metrics.shown import Kind, Standout, first_of
 
 _COPIED = ("span", "whole")
 _RULES = {
@@ -96,13 +96,15 @@ def lists_all_items(manifest: Manifest) -> bool:
     return _lists_all(manifest, ~IS_DOCUMENT)
 
 
-def _lists_all(manifest: Manifest, which: pc.Expression) -> bool:
+def _lists_all(manifest: Manifest, which: Condition) -> bool:
     """Return whether no item has as many matches as are listed, and no shard was left unread."""
     tables = ManifestTables(manifest)
     if tables.rows("planned").filter(pc.field("status").isin(LOST)).num_rows:
         return False
     most = next((stage.parameters.get("max_rows") for stage in manifest.core.stages if stage.name == "overlap"), None)
-    listed = tables.rows("overlap").filter(which).group_by(["set", "item", "entity"]).aggregate([([], "count_all")])
+    listed = (
+        tables.rows("overlap").filter(which.make()).group_by(["set", "item", "entity"]).aggregate([([], "count_all")])
+    )
     return isinstance(most, int) and (pc.max(listed["count_all"]).as_py() or 0) < most
 
 
@@ -259,9 +261,9 @@ def _equal(manifest: Manifest, held_out: set[str]) -> _Items:
 
 
 def standout(manifest: Manifest, kind: Kind, size: float, text: Line, which: str) -> Standout:
-    """Return the standout that a set is in training data, with the shard that holds most of it."""
-    own = [place for place in leak_places(manifest) if place.set == which]
-    where = Where(link=first_of(len(own), "most"))
+    """Return that a set is in training data, and the shard that holds most of it."""
+    own = [leak_place for leak_place in leak_places(manifest) if leak_place.set == which]
+    where: dict[str, Any] = {"link": first_of(len(own), "most")}
     if own:
         where |= {"place": own[0].name, "shard": own[0].shard}
     return Standout(kind=kind, part="leaks", size=size, text=text, **where)

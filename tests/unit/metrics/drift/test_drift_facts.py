@@ -8,7 +8,7 @@ import pytest
 from dataaudit.base.render.blocks import Cell, Table
 from dataaudit.base.render.line import PLAIN, spell
 from dataaudit.metrics.drift import definition
-from dataaudit.metrics.drift.definition import Drift, section
+from dataaudit.metrics.drift.definition import section
 
 ABOVE, BELOW = 0.2, 0.03
 CASES = {
@@ -28,13 +28,22 @@ class NoTokens:
 
     def table(self, _):
         """Return no row."""
-        return pa.table({name: pa.array([], pa.string()) for name in ("split", "source")})
+        return pa.table({name: pa.array([], pa.string()) for name in ("split", "source", "rank")})
 
 
 def drift(split, kl, low):
     """Return a drift as of a build."""
     excess = None if low is None else low + 0.01
-    return Drift(split=split, source="", kl=kl, js=0.01, noise=0.01, excess_low=low, excess=excess, reason="")
+    return {
+        "split": split,
+        "source": "",
+        "kl": kl,
+        "js": 0.01,
+        "noise": 0.01,
+        "excess_low": low,
+        "excess": excess,
+        "reason": "",
+    }
 
 
 def said(found):

@@ -303,13 +303,6 @@ def test_a_shard_has_its_own_reasons_before_those_of_most(tmp_path):
     ]
 
 
-def test_a_quarantine_list_is_marked(tmp_path):
-    """A shard that the list holds back stands out, with the list's words."""
-    make(tmp_path / "m", [shard("a"), shard("b")])
-    found = odd_shards(load_manifest(tmp_path / "m"), {1: "on the quarantine list: leak"})
-    assert [(one.shard, one.reasons) for one in found] == [(1, ("on the quarantine list: leak",))]
-
-
 def test_a_real_quarantine_list_is_read_by_digest(tmp_path):
     """The shard that was held back is found by its digest and named with the reason."""
     from click.testing import CliRunner

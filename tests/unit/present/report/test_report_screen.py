@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from unicodedata import category
 
 import made_manifest
 import pytest
@@ -248,7 +247,6 @@ def test_odd_corpora_have_one_screen(tmp_path, monkeypatch, corpus, columns):
         assert any("No document was read" in line for line in lines)
 
 
-TEXTS = st.text(max_size=300)
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=400)
 
 
@@ -277,14 +275,6 @@ def test_any_list_fits_its_room(found, width, room):
     firsts = [line for line in lines if not line.startswith("   ") and not line.startswith("  and ")]
     left = [int(line.split()[1].replace(",", "")) for line in lines if line.startswith("  and ")]
     assert len(firsts) + sum(left) == len(found)
-
-
-@given(name=TEXTS, width=st.integers(8, 100), head=st.booleans())
-def test_a_shortened_name_fits_and_keeps_its_end(name, width, head):
-    """Cells, not characters; nothing that steers a terminal."""
-    short = shortened(name, width, head=head)
-    assert cells(short) <= width
-    assert not {category(character) for character in short} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 def test_all_is_every_section_and_a_section_is_its_part(wrong):
