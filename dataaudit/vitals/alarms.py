@@ -29,20 +29,12 @@ from typing import Any, Self
 import numpy as np
 
 from dataaudit.base.statistics import Floats, Ints
-from dataaudit.vitals.always import THRESHOLDS, Always, Finding, Schedule, Watched, few, finite
-from dataaudit.vitals.baseline import (
-    ESTIMATES,
-    FARTHEST_OF_MEAN,
-    LOGARITHMS,
-    RATE,
-    Arrays,
-    Baseline,
-    Key,
-    Runs,
-    logarithm,
-)
+from dataaudit.vitals.always import Always, Finding, Schedule, Watched, few, finite
+from dataaudit.vitals.baseline import FARTHEST_OF_MEAN, RATE, Arrays, Baseline, Runs, logarithm
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import ESTIMATES, METRICS, declared, how_judged
 from dataaudit.vitals.shares import Shares
-from dataaudit.vitals.surprise import JUDGED_FROM, SHARES, Surprises, how_judged
+from dataaudit.vitals.surprise import JUDGED_FROM, Surprises
 
 _CALM = 0.5
 """Share of the limit within which a series is inside again."""
@@ -73,12 +65,12 @@ class Deviations(Arrays):
         self._columns = np.array([column.get(key, -1) for key in keys], np.int64)
         limits = [baseline.limits.get(key.metric) for key in keys]
         fit = np.array([limit is not None for limit in limits], bool) & (self._columns >= 0)
-        fit &= np.array([key.metric not in SHARES for key in keys], bool)
+        fit &= np.array([not _is_share(key) for key in keys], bool)
         self._scale = np.where(fit, baseline.scale[self._columns], np.nan)
         none = (math.inf, math.inf)
         self._limits = np.array([none if limit is None else [each.distance for each in limit] for limit in limits]).T
         self._near = _CALM * self._limits.min(0)
-        self._logarithms = np.array([key.metric in LOGARITHMS for key in keys], bool)
+        self._logarithms = np.array([declared(key.metric).logarithm for key in keys], bool)
         self._calm, self._began = np.zeros((2, number), np.int64)
         self._inside = np.ones(number, bool)
         self._runs = Runs(number, baseline.persistence)
@@ -98,7 +90,7 @@ class Deviations(Arrays):
             key: "not in the baseline" if column < 0 else theirs.get(key, "")
             for key, column in zip(self.keys, self._columns, strict=True)
         }
-        others = {key for key in self.keys if key.stat in ESTIMATES or key.metric in SHARES}
+        others = {key for key in self.keys if key.stat in ESTIMATES or _is_share(key)}
         return {key: why for key, why in found.items() if why and key not in others}
 
     def see(self, step: int, held: Floats) -> Ints:
@@ -154,12 +146,13 @@ class Deviations(Arrays):
         self._runs.recent[:] = np.array(state["recent"], np.float64)
 
 
+def _is_share(key: Key) -> bool:
+    return declared(key.metric).judged == "share"
+
+
 LINGERS = 64
 """Steps after its latest alarm in which an incident takes in others."""
 _SEVERITY = {"not_finite": 0, "state": 0, "rate": 1, "tying": 1, "dead": 1, "collapse": 1, "frozen": 1, "fold": 1}
-_GRAVE_LOGIT = 1000.0
-NON_FINITE = "nan_inf_events"
-"""Metric of which any value above 0 is an alarm, without a baseline."""
 REPORTED_AT = 512
 """Steps after which coverage is reported where no healthy span was named."""
 
@@ -168,8 +161,8 @@ def severity_of(detail: Mapping[str, Any]) -> int:
     """Return how grave an alarm or a warning is, 0 to 3."""
     rule = detail.get("rule")
     if rule == "limit":
-        logits = detail["metric"] == "max_attn_logit"
-        return 3 if not logits else 1 if detail["value"] >= _GRAVE_LOGIT else 2
+        metric = declared(detail["metric"])
+        return 1 if detail["value"] >= metric.grave else metric.severity
     return _SEVERITY.get(str(rule), 2)
 
 
@@ -253,11 +246,12 @@ class Alarms:
             raise ValueError(f"the healthy window {healthy[0]} to {healthy[1]} has no step")
         self.healthy, self.total = healthy, total
         number = len(self.keys)
-        self._non_finite = np.array([key.metric == NON_FINITE for key in self.keys], bool)
+        self._non_finite = np.array([declared(key.metric).follows("not_finite", key.stat) for key in self.keys], bool)
         order = sorted(range(number), key=lambda item: self.keys[item])
         self._rank = np.argsort(np.array(order, np.int64))
-        farthest = sorted(THRESHOLDS, key=lambda threshold: -threshold.value if threshold.above else threshold.value)
-        watched = [Watched(threshold, self.keys) for threshold in farthest]
+        thresholds = [(metric.name, each) for metric in METRICS.values() for each in metric.thresholds]
+        farthest = sorted(thresholds, key=lambda item: -item[1].value if item[1].above else item[1].value)
+        watched = [Watched(metric, threshold, self.keys) for metric, threshold in farthest]
         self._watched = [item for item in watched if len(item.places)]
         self._always, self._schedule = Always(self.keys, units or {}), Schedule()
         self.incidents = Incidents()
@@ -368,11 +362,11 @@ class Alarms:
             own = [
                 place
                 for place, key in enumerate(self.keys)
-                if key.metric == metric and (self.given is not None or " " not in how_judged(key))
+                if key.metric == metric and (self.given is not None or " " not in how_judged(key.metric, key.stat))
             ]
             seen = [place for place in own if self._seen[place] or judged[place]] or own
             if not seen:
-                why = next(how_judged(key) for key in self.keys if key.metric == metric)
+                why = next(how_judged(key.metric, key.stat) for key in self.keys if key.metric == metric)
                 found[metric] = {"judged": 0, "series": 0, "why": why}
                 continue
             number = int(np.count_nonzero(judged[seen]))
@@ -383,13 +377,13 @@ class Alarms:
     def _why(self, places: Sequence[int], judged: np.ndarray, reasons: Mapping[Key, str]) -> str:
         """Return what would judge the series of a metric that are not judged yet."""
         rest = [place for place in places if not judged[place]]
-        if reasons and how_judged(self.keys[rest[0]]) != "share":
+        if reasons and not _is_share(self.keys[rest[0]]):
             return "; ".join(sorted({reasons.get(self.keys[number], "") for number in rest} - {""}))
         values = int(self._seen[rest].min())
         steps = self._last_step - self._first_step + 1
         if not values:
             return "no value yet" if steps > 1 else "no step yet"
-        if how_judged(self.keys[rest[0]]) == "share" and (why := self.shares.why(rest)):
+        if _is_share(self.keys[rest[0]]) and (why := self.shares.why(rest)):
             return why
         if values >= JUDGED_FROM:
             return "they settle after the learning rate or the size of a batch moved"

@@ -16,14 +16,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.statistics import SIGMA, Floats, row_medians
-from dataaudit.vitals.baseline import Arrays, Key
+from dataaudit.vitals.baseline import Arrays
+from dataaudit.vitals.metric import Key, Rule, Threshold
+from dataaudit.vitals.metrics import declared
 
 TIMES = 3.0
 """How many times the rate of the step before leaves the schedule, or what part of it."""
@@ -47,7 +48,9 @@ COLLAPSED = 0.05
 DEAD_SHARE = 0.5
 TURNS = 2
 """Turns of a layer, one after the other, in which its weights were not moved."""
-_AMOUNTS = frozenset({"activation_mean_abs", "residual_rms", "layer_std", "grad_norm", "update_to_weight"})
+
+
+_RULES: tuple[Rule, ...] = ("fold", "collapse", "rise", "dead", "frozen", "state", "skipped")
 
 
 class Schedule:
@@ -99,46 +102,17 @@ class Finding(NamedTuple):
     detail: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
-    """A fixed threshold from the literature."""
-
-    metric: str
-    value: float
-    source: str
-    _: KW_ONLY
-    stats: frozenset[str] = frozenset()
-    """Statistics that it holds for; empty: all."""
-    above: bool = True
-    """Whether it is a value above it that is warned of; below it otherwise."""
-    steady_only: bool = False
-    """Whether it holds outside of warm-up and decay of the learning rate alone."""
-
-    def holds_for(self, key: Key) -> bool:
-        """Return whether a series is measured against it."""
-        return key.metric == self.metric and (not self.stats or key.stat in self.stats)
-
-
-_LOWER_BOUNDS = frozenset({"sampled", "lower"})
-_WHOLE_LAYERS = frozenset({"all", "others"})
-_RATIO = "rule of thumb: about 1e-3 is healthy"
-THRESHOLDS = (
-    Threshold("max_attn_logit", 100.0, "QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
-    Threshold(
-        "max_attn_logit", 1000.0, "above 1000 runs became unstable: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS
-    ),
-    Threshold("update_to_weight", 1e-2, _RATIO, stats=_WHOLE_LAYERS),
-    Threshold("update_to_weight", 1e-4, _RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
-    Threshold("gradient_spike_score", 2.0, "rule of thumb: twice the average of earlier norms"),
-)
-
-
 class Watched:
     """The series that a threshold holds for, and which of them were warned of."""
 
-    def __init__(self, threshold: Threshold, keys: Sequence[Key]) -> None:
+    def __init__(self, metric: str, threshold: Threshold, keys: Sequence[Key]) -> None:
         self.threshold = threshold
-        self.places = np.array([number for number, key in enumerate(keys) if threshold.holds_for(key)], np.int64)
+        places = [
+            number
+            for number, key in enumerate(keys)
+            if key.metric == metric and (not threshold.stats or key.stat in threshold.stats)
+        ]
+        self.places = np.array(places, np.int64)
         self.open = np.zeros(len(self.places), bool)
 
     def see(
@@ -217,14 +191,10 @@ class Always(Arrays):
     def __init__(self, keys: Sequence[Key], units: Mapping[int, int]) -> None:
         number = len(keys)
         self.open = np.zeros(number, bool)
-        self._fold = np.array([key.metric in _AMOUNTS and key.stat != "vectors" for key in keys], bool)
-        self._entropy = np.array([(key.metric, key.stat) == ("attn_entropy", "mean") for key in keys], bool)
-        self._logits = np.array([(key.metric, key.stat) == ("max_attn_logit", "sampled") for key in keys], bool)
-        self._dead = np.array([key.metric == "dead_neuron_count" for key in keys], bool)
+        self._fold, self._entropy, self._logits, self._dead, self._frozen, self._finite, self._skipped = (
+            np.array([declared(key.metric).follows(rule, key.stat) for key in keys], bool) for rule in _RULES
+        )
         self._units = np.array([units.get(key.layer, 0) for key in keys], np.float64)
-        self._frozen = np.array([key.metric == "update_to_weight" and key.stat == "all" for key in keys], bool)
-        self._finite = np.array([key.metric == "opt_state_finite" for key in keys], bool)
-        self._skipped = np.array([key.metric == "skipped_updates" for key in keys], bool)
         self._layer = np.array([key.layer for key in keys], np.int64)
         self._amounts = np.flatnonzero(self._fold | self._entropy | self._logits)
         self._recent = np.full((WINDOW, len(self._amounts)), np.nan)
@@ -304,32 +274,3 @@ class Always(Arrays):
             self._recent[1:, own], self._rates[1:, own] = self._recent[:-1, own], self._rates[:-1, own]
             self._recent[0, own], self._rates[0, own] = logs[own], now
         return wrong, fine
-
-
-class SpikeScore:
-    """The gradient's norm over the average of its earlier ones, which remembers some ten; without the loss's scale."""
-
-    DECAY = 0.9
-    LEAST = 8
-    """Norms before the first score."""
-
-    def __init__(self) -> None:
-        self.norms = 0
-        self.average = self.scale = 0.0
-
-    def see(self, norm: float, scale: float) -> float:
-        """Take a norm, and what the loss was multiplied by; return its score.
-
-        NaN for the first few, and for what is no positive number. A scale that is not known, NaN, is the last one
-        that was; what came before the first one had the same.
-        """
-        if not 0 < norm < math.inf:
-            return math.nan
-        if 0 < scale < math.inf:
-            self.average /= 1.0 if self.scale else scale
-            self.scale = scale
-        norm /= self.scale or 1.0
-        score = norm / self.average if self.norms >= self.LEAST else math.nan
-        self.norms += 1
-        self.average += (norm - self.average) * max(1 - self.DECAY, 1 / self.norms)
-        return score

@@ -27,7 +27,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import orjson
@@ -47,6 +47,8 @@ from dataaudit.base.statistics import (
     tail_index,
 )
 from dataaudit.runlog.reader import RunLog
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import ESTIMATES, declared
 
 Trend = Literal["level", "trajectory"]
 """One median; medians of parts of a run, lines in between."""
@@ -66,22 +68,9 @@ CALIBRATE_FROM = 200
 FLOOR = 1e-3
 """Least scale: this share of the level; of a level of 0, of the median level of the metric, or of 1 where that is 0;
 of metrics in logarithms, the scale itself."""
-ESTIMATES = frozenset({"lower", "upper", "all_rows", "all_rows_bound", "off"})
-"""Statistics that are estimates with a bound, or tell of one: fixed thresholds hold for them, no deviation is told."""
-LOGARITHMS = frozenset({"grad_norm", "update_to_weight", "grad_to_weight"})
-"""Metrics that are looked at in logarithms."""
 KNOTS = 16
 """Parts of a trajectory."""
 _FOLDS = 8
-
-
-class Key(NamedTuple):
-    """What a series is of, as in the run log's table of values."""
-
-    metric: str
-    layer: int
-    head: int
-    stat: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +192,7 @@ def baseline_of(
     reasons = np.empty(len(keys), object)
     for metric in sorted(set(metrics)):
         chosen = np.flatnonzero(metrics == metric)
-        log = metric in LOGARITHMS
+        log = declared(metric).logarithm
         own = values[:, chosen].T
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataaudit.vitals.columns import Column
+from dataaudit.vitals.metric import Column
 from dataaudit.vitals.norms import as_row
 
 STRIDE = 64

@@ -33,13 +33,6 @@ _SAME = 1e-3
 """Of a logarithm of base 2: how far from a whole number the factor of a scaler alone may be."""
 REST = 64
 """Steps between two looks where a step has one backward pass."""
-STATS = (
-    ("gsnr", "step"),
-    ("direction_consistency", "step"),
-    ("grad_noise_scale", "ema"),
-    ("grad_noise_scale", "low"),
-    ("grad_noise_scale", "high"),
-)
 
 
 def signal_and_noise(squares: torch.Tensor, square_of_mean: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -332,7 +325,7 @@ class MicroBatches:
             self._together.zero_()
 
     def finish(self) -> torch.Tensor | None:
-        """End a step; return its numbers in the order of :data:`STATS`, float32, in units of a micro-batch.
+        """End a step; return its numbers as :class:`GradientNoise` lists them, float32, in units of a micro-batch.
 
         None where it was not looked at, has one backward pass or too many, or passes that reach other parameters than
         each other: then they are no micro-batches of one loss.

@@ -32,8 +32,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.statistics import Floats, Ints, of_each
-from dataaudit.vitals.baseline import AVERAGED, Key
-from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge, how_judged
+from dataaudit.vitals.baseline import AVERAGED
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import declared
+from dataaudit.vitals.surprise import INDEPENDENT, JUDGED_FROM, PERSISTENCE, Judge
 
 LEAST_STEPS = 10
 """Healthy steps that a law is learnt from."""
@@ -164,11 +166,13 @@ class Shares(Judge):
     ARRAYS = ("_counts", "_trials", "_steps", "values", "_age", "_moved", "_scatter", "_limits", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
-        self.places = np.array([item for item, key in enumerate(keys) if how_judged(key) == "share"], np.int64)
+        self.places = np.array(
+            [item for item, key in enumerate(keys) if declared(key.metric).judged == "share"], np.int64
+        )
         number = len(self.places)
         self._place = {int(place): own for own, place in enumerate(self.places)}
         names = [keys[place].metric + str(keys[place].head >= 0) for place in self.places]
-        self._whole = np.array([keys[place].metric == "dead_neuron_count" for place in self.places], bool)
+        self._whole = np.array([declared(keys[place].metric).whole for place in self.places], bool)
         """Which are counts, not shares."""
         self._alike = np.unique(names, return_inverse=True)[1] if number else np.zeros(0, np.int64)
         super().__init__(rate)

@@ -21,7 +21,7 @@ from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 
 if TYPE_CHECKING:
-    from dataaudit.vitals.columns import Column
+    from dataaudit.vitals.metric import Column
 
 _WAITING_ITEMS = 4_096
 _FLUSH_SECONDS = 5.0

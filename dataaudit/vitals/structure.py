@@ -103,7 +103,11 @@ class Structure:
     embedding: tuple[str, nn.Module] | None
     final_norm: tuple[str, nn.Module] | None
     others: tuple[str, ...]
-    """Names of modules with parameters of their own that are none of these: nothing looks at what they return."""
+    """Names of modules with parameters of their own that are none of these: what they return is not measured."""
+
+    def missing(self, what: str) -> str:
+        """Return why a layer, the first that does, lacks a part; empty where none does."""
+        return next((layer.why[what] for layer in self.layers if what in layer.why), "")
 
 
 def find(model: nn.Module, mapping: Mapping | None = None) -> Structure:

@@ -37,7 +37,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.statistics import Floats, Ints, of_each, student_quantile
-from dataaudit.vitals.baseline import AVERAGED, Arrays, Key
+from dataaudit.vitals.baseline import AVERAGED, Arrays
+from dataaudit.vitals.metric import Key
+from dataaudit.vitals.metrics import declared, how_judged
 
 RATE_MEMORY = np.array([16.0, 128.0])
 """Steps that the moving averages of the rate look back."""
@@ -74,27 +76,8 @@ _VARIANCES = np.array([1 / AVERAGED, _FORGETS / (2 - _FORGETS)])
 """Mean squares of means of independent errors."""
 _CALM = 0.5
 """Share of the limits within which a series is inside again."""
-_AMOUNTS = frozenset(
-    {
-        "activation_mean_abs",
-        "residual_rms",
-        "layer_std",
-        "grad_norm",
-        "update_to_weight",
-        "grad_to_weight",
-        "grad_noise_scale",
-    }
-)
 _ENTROPY = 0.01
 """Added to an entropy before its logarithm is taken."""
-_OTHERS = {
-    "opt_state_finite": "a fixed rule holds for it",
-    "nan_inf_events": "a fixed rule holds for it",
-    "skipped_updates": "a fixed rule holds for it",
-    "gradient_spike_score": "a fixed rule holds for it",
-}
-SHARES = frozenset({"dead_neuron_count", "dead_head_rate", "activation_outlier_rate"})
-"""Metrics that are k of n."""
 
 
 class Covariates:
@@ -255,21 +238,6 @@ class Expected(Arrays):
         self._products[own], self._slow[own] = products, slow
 
 
-def how_judged(key: Key) -> str:
-    """Return how a series is judged: ``log``, ``asinh``, ``entropy``, ``plain`` or ``share``; else why it is not."""
-    if key.metric in _AMOUNTS and key.stat not in {"low", "high"}:
-        return "log"
-    if (key.metric, key.stat) == ("max_attn_logit", "sampled"):
-        return "asinh"
-    if (key.metric, key.stat) == ("attn_entropy", "normalised"):
-        return "entropy"
-    if key.metric in {"gsnr", "direction_consistency"}:
-        return "plain"
-    if key.metric in SHARES:
-        return "share"
-    return _OTHERS.get(key.metric, "another statistic of the metric is judged")
-
-
 class Judge(Arrays):
     """Judges series against their own past, at a rate of false alarms that is one for all who judge.
 
@@ -335,14 +303,13 @@ class Surprises(Judge):
     ARRAYS = ("_recent", "_steps", "_expected", "_mean", "_spread", "_doubtful", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
-        how = np.array([how_judged(key) for key in keys], object)
+        how = np.array([how_judged(key.metric, key.stat) for key in keys], object)
         self._how = {name: np.flatnonzero(how == name) for name in ("log", "asinh", "entropy", "plain")}
         self.places = np.sort(np.concatenate(list(self._how.values())))
         number = len(self.places)
         self._place = np.full(len(keys), -1)
         self._place[self.places] = np.arange(number)
-        updates = np.array([keys[place].metric == "update_to_weight" for place in self.places], bool)
-        self.expected = Expected(np.where(updates, 1.0, np.nan))
+        self.expected = Expected(np.array([declared(keys[place].metric).exponent for place in self.places]))
         super().__init__(rate)
         self.values = self.expected.count
         self.open = np.zeros(number, bool)

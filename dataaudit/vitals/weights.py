@@ -35,21 +35,12 @@ from torch import nn
 from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
+from dataaudit.vitals.metrics.weight_norms import STATS
 from dataaudit.vitals.micro_batches import gsnr_adam_proxy
 from dataaudit.vitals.norms import norm, pieces, std
 from dataaudit.vitals.structure import Structure, parameters_of
 
 _MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
-STATS = (
-    ("layer_std", "all"),
-    ("grad_norm", "at_step"),
-    ("update_to_weight", "all"),
-    ("update_to_weight", "matrices"),
-    ("update_to_weight", "vectors"),
-    ("grad_to_weight", "all"),
-    ("opt_state_finite", "share"),
-    ("gsnr", "adam_proxy"),
-)
 _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
 FROZEN_AFTER = 8
@@ -239,7 +230,10 @@ class Weights:
         self._step, self._open = 0, False
         self._copies: dict[tuple[int, int, int], list[torch.Tensor]] = {}
         self._norms = torch.zeros(len(optimizers), len(self.groups), _KINDS, 3, device=device)
-        self._bad = torch.zeros(len(self.groups) + 1, dtype=torch.bool, device=device)
+        self.bad = torch.zeros(len(self.groups) + 1, dtype=torch.bool, device=device)
+        """bool[groups + 1]: whose gradient was not finite in the latest step, that of the last norm at the end."""
+        self.in_full = False
+        """Whether gradients of some groups were read in full in the latest step."""
         self._idle = torch.ones(len(optimizers), dtype=torch.bool, device=device)
         self._values = torch.full((len(STATS), len(self.groups)), torch.nan, device=device)
         self._handles = [
@@ -275,7 +269,7 @@ class Weights:
         self._fed.clear()
         self.updated.clear()
         self._norms.zero_()
-        self._bad.zero_()
+        self.bad.zero_()
         self._idle.fill_(True)
 
     def stop(self) -> None:
@@ -289,12 +283,14 @@ class Weights:
         skipped = (self._idle.all() & bool(self._optimizers)).float()
         return skipped.fill_(torch.nan) if self._spoilt else skipped
 
-    def finish(self) -> tuple[torch.Tensor, torch.Tensor, bool]:
-        """End a step."""
+    def finish(self) -> torch.Tensor:
+        """End a step; return the numbers of :data:`STATS`, float32[statistics, groups], NaN out of turn."""
         self.stop()
         values = self._values.fill_(torch.nan)
         if self._spoilt:
-            return values, self._bad.zero_(), False
+            self.bad.zero_()
+            self.in_full = False
+            return values
         due = self._due if self.updated else ()
         for index in due:
             own = self.groups[index][1]
@@ -304,8 +300,9 @@ class Weights:
             found = [std(own), whole[1], ratio(whole[2], whole[0]), apart[0], apart[1]]
             found += [ratio(whole[1], whole[0]), *self._of_state(index)]
             values[:, index].copy_(torch.stack(found))
-            self._bad[index].logical_or_(~whole[1].isfinite())
-        return values, self._bad, bool(due)
+            self.bad[index].logical_or_(~whole[1].isfinite())
+        self.in_full = bool(due)
+        return values
 
     def frozen(self) -> list[int]:
         """Return the layers that have had no gradient for a while as of this step, while others had one."""
@@ -388,7 +385,7 @@ class Weights:
             bad = bad & ~overflow
         else:
             self._idle[number].fill_(False)
-        self._bad.logical_or_(bad)
+        self.bad.logical_or_(bad)
         for index in self._due:
             for kind, own in enumerate(self._parts[number][index]):
                 copies = self._copies.pop((number, index, kind), None)

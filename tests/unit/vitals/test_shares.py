@@ -8,7 +8,7 @@ from healthy_runs import rates
 from lanes import thinned
 
 from dataaudit.vitals.alarms import Alarms
-from dataaudit.vitals.baseline import Key, baseline_of
+from dataaudit.vitals.baseline import baseline_of
 from dataaudit.vitals.shares import Shares
 
 HEADS, LAYERS, ROWS, ELEMENTS = 48, 6, 32, 200_000
