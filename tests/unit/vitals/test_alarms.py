@@ -11,6 +11,7 @@ import pytest
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.always import MOST_AT_ONCE, Finding
 from dataaudit.vitals.baseline import baseline_of
+from dataaudit.vitals.metric import Key
 
 HEADS = 96
 WINDOW = 300

@@ -9,6 +9,7 @@ from lanes import thinned
 
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.baseline import baseline_of
+from dataaudit.vitals.metric import Key
 from dataaudit.vitals.shares import Shares
 
 HEADS, LAYERS, ROWS, ELEMENTS = 48, 6, 32, 200_000
