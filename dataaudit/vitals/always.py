@@ -203,8 +203,8 @@ class Always(Arrays):
         self._row, self._zeros = np.zeros((2, number), np.int64)
         """Values in a row that were beyond; below 0, on the lower side."""
 
-    def see(self, held: Floats, rate: float) -> list[tuple[int, str, float, float]]:
-        """Take the values of a step."""
+    def see(self, held: Floats, rate: float) -> dict[int, dict[str, Any]]:
+        """Take the values of a step; return by series the rule that was broken, and what it allows."""
         low, high = np.full((2, len(held)), np.nan)
         moves = rate > 0 and not (held[self._skipped] > 0).any()
         rule = np.full(len(held), "", object)
@@ -224,7 +224,9 @@ class Always(Arrays):
                 fine |= chosen & ~np.isnan(held) & ~beyond
         raised = np.flatnonzero(wrong & ~self.open)
         self.open = (self.open | wrong) & ~fine
-        return [(int(item), str(rule[item]), float(low[item]), float(high[item])) for item in raised]
+        return {
+            int(item): {"rule": str(rule[item]), "low": float(low[item]), "high": float(high[item])} for item in raised
+        }
 
     def go_back(self) -> None:
         """Forget what came later: the run went back."""

@@ -26,11 +26,10 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -92,7 +91,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Baseline:
-    """Levels, scales and limits; plain JSON in a checkpoint, the same bytes from the same values."""
+    """Levels, scales and limits."""
 
     keys: tuple[Key, ...]
     first: int
@@ -130,42 +129,6 @@ class Baseline:
     def about(self) -> dict[str, int]:
         """Return what an alarm says of its baseline."""
         return {"from": self.first, "to": self.last, "steps": self.steps}
-
-    def to_json(self) -> bytes:
-        """Return it as JSON; NaN is null."""
-        document = {name: getattr(self, name) for name in self.__slots__}
-        document["keys"] = [list(key) for key in self.keys]
-        document["limits"] = {metric: [asdict(limit) for limit in some] for metric, some in self.limits.items()}
-        return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_SORT_KEYS)
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Self:
-        """Return the baseline that was stored."""
-        try:
-            document = orjson.loads(text)
-            keys = tuple(Key(*item) for item in document["keys"])
-            made = cls(
-                **document
-                | {
-                    "keys": keys,
-                    "at": np.array(document["at"], np.float64),
-                    "levels": np.array(document["levels"], np.float64).reshape(-1, len(keys)),
-                    "scale": np.array(document["scale"], np.float64),
-                    "values": np.array(document["values"], np.int64),
-                    "effective": np.array(document["effective"], np.float64),
-                    "reasons": tuple(document["reasons"]),
-                    "limits": {
-                        metric: (Limit(**jumps), Limit(**drifts))
-                        for metric, (jumps, drifts) in document["limits"].items()
-                    },
-                }
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"this is no stored baseline: {error}") from None
-        columns = (made.levels.T, made.scale, made.values, made.effective, made.reasons)
-        if any(len(column) != len(keys) for column in columns) or len(made.at) != len(made.levels):
-            raise ValueError("this is no stored baseline: its columns differ in length")
-        return made
 
 
 def baseline_of(

@@ -131,7 +131,7 @@ class Handover:
 
     def alarm(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an alarm with its incident, and report a new or graver one on the terminal."""
-        joined, opens = self._alarms.join(step, {"first_step": step, **detail})
+        joined, opens = self._alarms.incidents.join(step, {"first_step": step, **detail})
         self._raised(step, kind, {**joined, "opens": opens})
 
     def report_unseen(self, step: int) -> None:

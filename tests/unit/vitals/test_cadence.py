@@ -16,7 +16,6 @@ from dataaudit.vitals.cadence import (
     SHARE,
     Budget,
     Cadence,
-    Escalation,
     Preset,
     plan,
     rotation,
@@ -32,8 +31,8 @@ MODELS = {
 }
 
 
-def due(step, elements, every, escalation=None):
-    return plan(step, rotation(elements), len(elements), every, escalation)
+def due(step, elements, every):
+    return plan(step, rotation(elements), every)
 
 
 @pytest.fixture(params=MODELS)
@@ -86,19 +85,11 @@ def test_one_step_in_sixteen_is_bare_where_every_step_would_be_measured():
     assert bare == list(range(BARE, 161, BARE))
 
 
-def test_an_escalation_adds_its_layers_to_what_is_due_for_its_steps():
-    elements = [100] * 48
-    all_layers = Escalation(first=11, last=20)
-    assert [len(due(step, elements, 8, all_layers)) for step in (10, 11, 20, 21)] == [0, 48, 48, 0]
-    assert due(16, elements, 16, Escalation(first=1, last=99, layers=(40,))) == (*due(16, elements, 16), 40)
-
-
-@pytest.mark.parametrize("layers", [None, [3, 1]])
-def test_after_an_escalation_the_rotation_goes_on_where_it_would_have_been(layers):
+def test_after_an_escalation_the_rotation_goes_on_where_it_would_have_been():
     cadence, other = Cadence([100] * 48, "medium"), Cadence([100] * 48, "medium")
-    decided = cadence.escalate(100, 10, layers)
-    assert (decided["first"], decided["last"], decided["layers"]) == (101, 110, None if layers is None else [1, 3])
-    assert set(cadence.due(105)) == set(range(48) if layers is None else [1, 3])
+    decided = cadence.escalate(100, 10)
+    assert (decided["first"], decided["last"], decided["layers"]) == (101, 110, None)
+    assert [len(cadence.due(step)) for step in (99, 101, 110, 111)] == [0, 48, 48, 0]
     assert [cadence.due(step) for step in range(111, 300)] == [other.due(step) for step in range(111, 300)]
 
 
@@ -197,7 +188,7 @@ def test_a_run_that_goes_on_measures_and_decides_the_same(stop):
         for step in range(first, last):
             due = cadence.due(step)
             made.append((due, cadence.see(step, seconds[step] + 0.08 * bool(due))))
-            made.append(cadence.escalate(step, 20, [5]) if step % 290 == 0 else None)
+            made.append(cadence.escalate(step, 20) if step % 290 == 0 else None)
         return made
 
     whole = go(Cadence([100] * 48), 1, 3000)
@@ -219,7 +210,7 @@ def test_wrong_use_is_refused():
     with pytest.raises(ValueError, match="powers of 2"):
         Cadence([3], Preset(every=3, fastest=1, slowest=8, percent=1.0))
     with pytest.raises(ValueError, match="cannot be"):
-        Cadence([3]).escalate(1, 5, [1])
+        Cadence([3]).escalate(1, 0)
     with pytest.raises(ValueError, match="no state"):
         Cadence([3]).load({})
     with pytest.raises(ValueError, match="out of bounds"):
