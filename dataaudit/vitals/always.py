@@ -103,7 +103,7 @@ class Finding(NamedTuple):
 
 
 class Watched:
-    """The series that a threshold holds for, and which of them were warned of."""
+    """The series that a threshold holds for, and which of them have a warning."""
 
     def __init__(self, metric: str, threshold: Threshold, keys: Sequence[Key]) -> None:
         self.threshold = threshold
@@ -116,11 +116,10 @@ class Watched:
         self.open = np.zeros(len(self.places), bool)
 
     def see(
-        self, keys: Sequence[Key], held: Floats, said: npt.NDArray[np.bool_], *, steady: bool, warms: bool = False
+        self, keys: Sequence[Key], values: Floats, passed: npt.NDArray[np.bool_], *, steady: bool, warms: bool
     ) -> list[dict[str, Any]]:
-        """Return the warnings of a step."""
-        threshold = self.threshold
-        values = held[self.places]
+        """Return the warnings of a step, and mark the series that passed a threshold now."""
+        threshold, values = self.threshold, values[self.places]
         if threshold.above:
             beyond, over = values > threshold.value, values < _CLEAR * threshold.value
         else:
@@ -128,11 +127,11 @@ class Watched:
         if threshold.steady_only and not steady:
             return []
         new = beyond & ~self.open
-        raised = np.flatnonzero(new & ~said[self.places])
-        said[self.places[new]] = True
+        raised = np.flatnonzero(new & ~passed[self.places])
+        passed[self.places[new]] = True
         quiet = warms and self.open.any()
         self.open = self.open | beyond if warms else (self.open | beyond) & ~over
-        found = [
+        details = [
             {
                 **keys[self.places[item]]._asdict(),
                 "value": finite(float(values[item])),
@@ -142,25 +141,21 @@ class Watched:
             }
             for item in ([] if quiet else raised)
         ]
-        return few(found, most=1) if warms else few(found)
+        return few(details, most=1) if warms else few(details)
 
 
 def few(details: Sequence[dict[str, Any]], most: int = MOST_AT_ONCE) -> list[dict[str, Any]]:
-    """Return alarms or warnings of a step: of each metric and rule the farthest out, in their own order.
-
-    The last of a metric and rule says how many others there were.
-    """
+    """Return alarms or warnings of a step: of each metric and rule the farthest out, the last with ``others``."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for detail in details:
         groups.setdefault((detail["metric"], detail["rule"]), []).append(detail)
-    found = []
+    chosen = []
     for own in groups.values():
-        kept = sorted(sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most])
-        chosen = [own[at] for at in kept]
+        farthest = sorted(range(len(own)), key=lambda at: -_farness(own[at]))[:most]
+        chosen += [own[at] for at in sorted(farthest)]
         if len(own) > most:
             chosen[-1] = {**chosen[-1], "others": len(own) - most}
-        found += chosen
-    return found
+    return chosen
 
 
 def _farness(detail: dict[str, Any]) -> float:
@@ -203,25 +198,26 @@ class Always(Arrays):
         self._row, self._zeros = np.zeros((2, number), np.int64)
         """Values in a row that were beyond; below 0, on the lower side."""
 
-    def see(self, held: Floats, rate: float) -> dict[int, dict[str, Any]]:
+    def see(self, values: Floats, rate: float) -> dict[int, dict[str, Any]]:
         """Take the values of a step; return by series the rule that was broken, and what it allows."""
-        low, high = np.full((2, len(held)), np.nan)
-        moves = rate > 0 and not (held[self._skipped] > 0).any()
-        rule = np.full(len(held), "", object)
-        wrong, fine = self._folds(held, rate, low, high, rule)
+        low, high = np.full((2, len(values)), np.nan)
+        moves = rate > 0 and not (values[self._skipped] > 0).any()
+        rule = np.full(len(values), "", object)
+        half = DEAD_SHARE * self._units
+        wrong, fine = self._folds(values, rate, low, high, rule)
         with np.errstate(invalid="ignore"):
             for chosen, beyond, name, least, most in (
-                (self._dead, held >= np.maximum(DEAD_SHARE * self._units, 1.0), "dead", 0.0, DEAD_SHARE * self._units),
-                (self._frozen & (self._layer >= 0), (held == 0) & moves, "frozen", 0.0, math.inf),
-                (self._finite, held < 1, "state", 1.0, 1.0),
+                (self._dead, values >= np.maximum(half, 1.0), "dead", 0.0, half),
+                (self._frozen & (self._layer >= 0), (values == 0) & moves, "frozen", 0.0, math.inf),
+                (self._finite, values < 1, "state", 1.0, 1.0),
             ):
                 own = chosen & beyond
                 if name == "frozen":
-                    self._zeros = np.where(own, self._zeros + 1, np.where(np.isnan(held), self._zeros, 0))
+                    self._zeros = np.where(own, self._zeros + 1, np.where(np.isnan(values), self._zeros, 0))
                     own &= self._zeros >= TURNS
                 wrong |= own
-                low[own], high[own], rule[own] = least, np.broadcast_to(most, len(held))[own], name
-                fine |= chosen & ~np.isnan(held) & ~beyond
+                low[own], high[own], rule[own] = least, np.broadcast_to(most, len(values))[own], name
+                fine |= chosen & ~np.isnan(values) & ~beyond
         raised = np.flatnonzero(wrong & ~self.open)
         self.open = (self.open | wrong) & ~fine
         return {
@@ -232,12 +228,12 @@ class Always(Arrays):
         """Forget what came later: the run went back."""
         self.open[:], self._row[:], self._zeros[:] = False, 0, 0
 
-    def _folds(self, held: Floats, rate: float, low: Floats, high: Floats, rule: Any) -> tuple[Any, Any]:
+    def _folds(self, every: Floats, rate: float, low: Floats, high: Floats, rule: Any) -> tuple[Any, Any]:
         """Return which amounts are far from their own recent median, and which came back."""
         places = self._amounts
-        values = held[places]
+        values = every[places]
         new = np.isfinite(values)
-        wrong, fine = np.zeros((2, len(held)), bool)
+        wrong, fine = np.zeros((2, len(every)), bool)
         if not new.any():
             return wrong, fine
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -259,7 +255,7 @@ class Always(Arrays):
             own = places[look]
             side = np.where(off > reach, 1, np.where(off < -reach, -1, 0))
             entropies = self._entropy[own]
-            side = np.where(entropies & ((side > 0) | (held[own] > COLLAPSED)), 0, side)
+            side = np.where(entropies & ((side > 0) | (every[own] > COLLAPSED)), 0, side)
             side = np.where(self._logits[own] & (side < 0), 0, side)
             row = self._row[own]
             self._row[own] = np.where(side == 0, 0, np.where(np.sign(row) == side, row + side, side))

@@ -15,7 +15,7 @@ common. Its tail is continued beyond the window as a power law (Weissman's estim
 a half standard errors), which is too wide for light tails rather than too narrow for heavy ones. With fewer steps it is
 Sidak's bound over the series, with the tail of Student's t of 4 degrees of freedom.
 
-A series is looked at in two ways, which share the rate. For jumps: the least of its last m values on one side, m the
+A series is judged in two ways, which share the rate. For jumps: the least of its last m values on one side, m the
 persistence; chance has to come m times, so the limit is nearer, and single outliers are none. For drifts: the mean of
 its last 16 values, each cut off at 8 scales; its tail is continued as an exponential one, and fewer outliers than the
 persistence never reach its limit.
@@ -119,7 +119,7 @@ class Baseline:
 
     @property
     def not_evaluated(self) -> dict[Key, str]:
-        """Series that no deviation can be told of, and why."""
+        """Series that are not judged, and why."""
         return {key: reason for key, reason in zip(self.keys, self.reasons, strict=True) if reason}
 
     def level(self, step: int, total: int = 0) -> Floats:
@@ -127,7 +127,7 @@ class Baseline:
         return _between(self.at, self.levels, np.array([step / total if self.total else step], np.float64))[:, 0]
 
     def about(self) -> dict[str, int]:
-        """Return what an alarm says of its baseline."""
+        """Return what an alarm names of its baseline."""
         return {"from": self.first, "to": self.last, "steps": self.steps}
 
 
@@ -160,8 +160,8 @@ def baseline_of(
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)
         own = logarithm(own[:, seen]) if log else own[:, seen]
-        found = _measure(own, places[seen], at, trend, log, rate, persistence)
-        levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = found
+        measured = _measure(own, places[seen], at, trend, log, rate, persistence)
+        levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = measured
         if limit is not None:
             limits[metric] = limit
     return Baseline(
@@ -195,14 +195,14 @@ def baseline_of_run(
     """Return the baseline of a run that was written down: trajectories.
 
     Heads of runs that began with other weights have nothing in common but their numbers: take a run of the same seed,
-    or look at whole layers.
+    or judge whole layers.
 
     Args:
         log: The run.
         first: Step after warm-up.
         last: Last healthy step.
         by: Whether its levels hold at the same step, or at the same share of the run.
-        rank: Whose values.
+        rank: Its values are taken.
         rate: False alarms a step, of a whole metric.
         persistence: Values in a row that have to be out.
 
@@ -228,7 +228,7 @@ def baseline_of_run(
 
 
 class Arrays:
-    """What keeps its arrays in a checkpoint, in plain types."""
+    """Keeps its arrays in a checkpoint, in plain types."""
 
     ARRAYS: ClassVar[tuple[str, ...]]
     """Their names."""
@@ -240,8 +240,8 @@ class Arrays:
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state."""
         for name in self.ARRAYS:
-            held = getattr(self, name)
-            held[...] = np.frombuffer(base64.b64decode(state[name]), held.dtype).reshape(held.shape)
+            array = getattr(self, name)
+            array[...] = np.frombuffer(base64.b64decode(state[name]), array.dtype).reshape(array.shape)
 
 
 def logarithm(values: Floats) -> Floats:
@@ -274,9 +274,9 @@ class Runs:
         for number in range(len(recent) - 1, 0, -1):
             np.copyto(recent[number], recent[number - 1], where=new)
         np.copyto(recent[0], z, where=new)
-        held = recent[: self.persistence]
+        newest = recent[: self.persistence]
         far = np.empty((2, len(z)))
-        np.maximum(held.min(0), -held.max(0), out=far[0])
+        np.maximum(newest.min(0), -newest.max(0), out=far[0])
         np.abs(np.clip(recent, -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean(0), out=far[1])
         far *= new
         return np.maximum(far, 0.0)
@@ -391,11 +391,11 @@ def _calibrated(
     fold = np.arange(len(places)) * _FOLDS * knots // len(places) % _FOLDS
     z = np.empty_like(values)
     for number in range(_FOLDS):
-        held, kept = fold == number, fold != number
-        at = _knots(places[kept], trend)
-        levels = _levels(values[:, kept], places[kept], at, trend)
-        scale = _scales(values[:, kept] - _between(at, levels, places[kept]), floor)
-        z[:, held] = (values[:, held] - _between(at, levels, places[held])) / scale[:, None]
+        out, rest = fold == number, fold != number
+        at = _knots(places[rest], trend)
+        levels = _levels(values[:, rest], places[rest], at, trend)
+        scale = _scales(values[:, rest] - _between(at, levels, places[rest]), floor)
+        z[:, out] = (values[:, out] - _between(at, levels, places[out])) / scale[:, None]
     runs = Runs(len(values), persistence)
     z = z[:, ~np.isnan(z).all(0)]
     far = np.array([runs.see(np.ascontiguousarray(z[:, number])).max(1) for number in range(z.shape[1])])

@@ -1,7 +1,7 @@
 """Shares and counts that leave the law of their own healthy steps: jumps and drifts, over all series of a model.
 
-A share is k of n; n is handed over with it. Its law is learnt from the last
-:data:`LEARNT` values before the newest 16. A *jump* is three values in a row beyond the law's limit on one side. A
+A share is k of n; n is handed over with it. Its law is learnt from the last :data:`LEARNT` values before the newest
+16. A *jump* is three values in a row beyond the law's limit on one side. A
 *drift* is a sum of 16 values, each cut off at its own limit, beyond the limit of such sums. The law of sums is learnt
 from sums of 16 values, so their dispersion contains what neighbours have in common. A series is judged from 64 values
 on, its sums from ten on; not where its memory makes them worth fewer than 16 independent ones.
@@ -97,11 +97,11 @@ class RateLaw:
         """Return the logarithm of the probability of some counts, float64[counts]."""
         total = (1 - self.dispersion) / self.dispersion
         alpha, beta, rest = self.mean * total, (1 - self.mean) * total, trials - counts
-        found: np.ndarray = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
+        logs = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
         for number, steps in ((alpha, counts), (beta, rest)):
-            found += _rises(np.full_like(counts, number), steps)
-        found -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
-        return found
+            logs += _rises(np.full_like(counts, number), steps)
+        logs -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
+        return logs
 
     def limits(self, trials: int, alpha: float) -> tuple[int, int]:
         """Return the lowest and the highest count that is no surprise; each is passed with probability alpha at most.
@@ -131,8 +131,8 @@ def scatter(counts: np.ndarray, trials: np.ndarray, worth: float = 1.0) -> float
     if not pairs:
         return 0.0
     freedom = max(worth * (len(counts) - 1), 2.0)
-    found = ((counts - trials * mean) ** 2).sum() * freedom / _low_end(freedom)
-    return float(min(max((found - (trials * variance).sum()) / pairs, 0.0), 0.99))
+    squares = ((counts - trials * mean) ** 2).sum() * freedom / _low_end(freedom)
+    return float(min(max((squares - (trials * variance).sum()) / pairs, 0.0), 0.99))
 
 
 def _low_end(freedom: float) -> float:
@@ -146,9 +146,9 @@ def _rises(first: np.ndarray, steps: np.ndarray) -> np.ndarray:
     small = np.log1p(steps / (first + _SHIFT)).sum(0)
     x = first + len(_SHIFT)
     y = x + steps
-    found: np.ndarray = (x - 0.5) * np.log1p(steps / x) + steps * (np.log(y) - 1) - small
-    found += (1 / y - 1 / x) / 12 - (y**-3 - x**-3) / 360 + (y**-5 - x**-5) / 1260
-    return found
+    series: np.ndarray = (x - 0.5) * np.log1p(steps / x) + steps * (np.log(y) - 1) - small
+    series += (1 / y - 1 / x) / 12 - (y**-3 - x**-3) / 360 + (y**-5 - x**-5) / 1260
+    return series
 
 
 class Shares(Judge):
@@ -193,13 +193,12 @@ class Shares(Judge):
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
         """bool[n]: which have a law."""
-        found: npt.NDArray[np.bool_] = np.isfinite(self._limits[0, :, 2])
-        return found
+        return np.isfinite(self._limits[0, :, 2])
 
-    def see(self, step: int, held: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
-        """Take the shares or counts of a step and return the places of the series that left their law."""
+    def see(self, step: int, values: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
+        """Take the shares or counts of a step and return which series left their law."""
         self.known.see(rate, tokens)
-        values, n = held[self.places], trials[self.places]
+        values, n = values[self.places], trials[self.places]
         new = np.flatnonzero(np.isfinite(values) & (n >= 1))
         if not len(new):
             return np.zeros(0, np.int64)
@@ -239,19 +238,18 @@ class Shares(Judge):
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
 
     def go_back(self) -> None:
-        """Take that the run went back."""
+        """Forget what is out: the run went back."""
         self.open[:] = False
 
     def _newest(self, ring: np.ndarray, own: Ints, number: int) -> np.ndarray:
         """Return the newest values of some series, float[number, own], the newest first."""
-        found: np.ndarray = ring[(self.values[own] - 1 - np.arange(number)[:, None]) % _RING, own]
-        return found
+        return np.asarray(ring[(self.values[own] - 1 - np.arange(number)[:, None]) % _RING, own])
 
     def _beyond(self, own: Ints) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         """Return which of the newest values lie beyond, all on one side, bool[3, own]; and which sums do, bool[own]."""
         k, n = (self._newest(values, own, AVERAGED).astype(np.float64) for values in (self._counts, self._trials))
         cut = np.minimum(k, (self._limits[0, own, 1] + 0.5 / self._limits[0, own, 2]) * n)
-        found = []
+        beyond = []
         for (low, high, of), counts, trials in zip(
             self._limits[:, own].transpose(0, 2, 1),
             (k[:PERSISTENCE], cut.sum(0)[None]),
@@ -261,8 +259,8 @@ class Shares(Judge):
             share, enough = counts / np.maximum(trials, 1), trials >= _FEWER * of
             above = enough & (share > high + 0.5 / of)
             below = enough & (share < low - 0.5 / of)
-            found.append(np.where(above[0], above, below & below[0]))
-        return found[0], found[1][0]
+            beyond.append(np.where(above[0], above, below & below[0]))
+        return beyond[0], beyond[1][0]
 
     def _learn(self, own: int, moved: float) -> None:
         """Learn the law of a series, of its values and of their sums."""
@@ -292,5 +290,5 @@ def _memory(shares: np.ndarray) -> float:
     """Return what neighbouring values have in common, at the upper end of what so few can tell, up to 0.95."""
     rest = shares - shares.mean()
     of = float((rest**2).sum())
-    found = max(float((rest[1:] * rest[:-1]).sum()) / of, 0.0) if of else 0.0
-    return min(found + (1 + 3 * found) / len(shares) + 2 / math.sqrt(len(shares)), 0.95)
+    memory = max(float((rest[1:] * rest[:-1]).sum()) / of, 0.0) if of else 0.0
+    return min(memory + (1 + 3 * memory) / len(shares) + 2 / math.sqrt(len(shares)), 0.95)

@@ -1,9 +1,9 @@
 """Series that leave what is expected of them: jumps and drifts, judged over all series of a model together.
 
-What is looked at are errors of predictions, in scales. Two ways share the rate of
-false alarms. A jump: each of the last three values lies beyond the limit on the same side of what was expected before
-the first of them. A drift: the mean of the last 16 errors, each cut off at 4, or an average of some 60, over the size
-that such means have had in this series. A series is judged from 64 values on.
+Judged are errors of predictions, in scales. Two ways share the rate of false alarms. A *jump*: each of the last three
+values lies beyond the limit on the same side of what was expected before the first of them. A *drift*: the mean of the
+last 16 errors, each cut off at 4, or an average of some 60, over the size that such means have had in this series. A
+series is judged from 64 values on.
 
 The limits are Sidak's over all series that are judged, with tails of Student's t: for jumps of 4 degrees of freedom
 and as if the three values were 1.7 independent ones, for drifts of 15; of a series with few values they are wider.
@@ -81,7 +81,7 @@ _ENTROPY = 0.01
 
 
 class Covariates:
-    """What the loop knows of a step, as numbers that predict.
+    """Numbers of the loop that predict values.
 
     Attributes:
         x: float64[4]: logarithms of the rate, of its averages over 16 and 128 steps, and of the tokens; from 0.
@@ -156,21 +156,22 @@ class Expected(Arrays):
         self._slow = np.zeros((number, 2))
         """An average of each series, and how far its last value lay from it."""
 
-    def see(
-        self, values: Floats, known: Covariates, doubtful: npt.NDArray[np.bool_] | None = None
-    ) -> tuple[Floats, Floats]:
-        """Take the values of a step."""
+    def see(self, values: Floats, known: Covariates, doubtful: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Take the values of a step; return errors in scales, and what was expected.
+
+        Noise and memory of doubtful series are not learned.
+        """
         z, expected = np.full((2, len(values)), np.nan)
         new = np.flatnonzero(np.isfinite(values))
         own, first = new[self.count[new] > 0], new[self.count[new] == 0]
         self._state[first, 0] = values[first] - self._state[first, 2:] @ known.x
         self._slow[first, 0] = self._state[first, 0]
         if len(own):
-            kept = self.scale.copy(), self.phi.copy(), self._products.copy()
+            learnt = self.scale, self.phi, self._products
+            before = [item[doubtful] for item in learnt]
             z[own], expected[own] = self._update(own, values[own], known)
-            if doubtful is not None:
-                for now, before in zip((self.scale, self.phi, self._products), kept, strict=True):
-                    now[doubtful] = before[doubtful]
+            for item, old in zip(learnt, before, strict=True):
+                item[doubtful] = old
         self._last[new, 0], self._last[new, 1:] = values[new], known.x
         self._clocks[new] = known.clock, known.wandered
         self.count[new] += 1
@@ -219,8 +220,8 @@ class Expected(Arrays):
     ) -> None:
         """Let the noise follow the squares of errors, by as much as these are noise."""
         share = np.maximum(1 / self.count[own], 1 / FOLLOWED) * noise / (noise + of_state)
-        found = np.where(begins, squares / 2, noise + share * (np.maximum(squares - of_state, 0) - noise))
-        self.scale[own] = np.maximum(np.sqrt(found), _FLOOR)
+        noise = np.where(begins, squares / 2, noise + share * (np.maximum(squares - of_state, 0) - noise))
+        self.scale[own] = np.maximum(np.sqrt(noise), _FLOOR)
 
     def _learn_memory(self, own: Ints, y: Floats, count: Floats) -> None:
         """Let phi follow the products of neighbouring values, each less an average of its own, corrected for few."""
@@ -245,7 +246,7 @@ class Judge(Arrays):
         rate: False alarms a step, of all series together.
 
     Attributes:
-        others: Series that others judge at the same rate.
+        others: Series that other judges have at the same rate.
         values: int64[series]: values that each had.
     """
 
@@ -326,8 +327,8 @@ class Surprises(Judge):
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
         """bool[series]: which have enough values, and are not settling."""
-        found: npt.NDArray[np.bool_] = (self.expected.count >= JUDGED_FROM) & (self.expected.settling == 0)
-        return found
+        enough: npt.NDArray[np.bool_] = self.expected.count >= JUDGED_FROM
+        return enough & (self.expected.settling == 0)
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -340,13 +341,13 @@ class Surprises(Judge):
             }
         return self._limits[family]
 
-    def see(self, step: int, held: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
-        """Take the values of a step and return the places of the series that left what is expected."""
+    def see(self, step: int, values: Floats, *, rate: float, tokens: float, alarm: bool) -> Ints:
+        """Take the values of a step and return which series left what is expected."""
         self.known.see(rate, tokens)
-        if not np.isfinite(held[self.places]).any():
+        if not np.isfinite(values[self.places]).any():
             return np.zeros(0, np.int64)
         phi = self.expected.phi.copy()
-        z, expected = self.expected.see(self._transformed(held), self.known, self._doubtful)
+        z, expected = self.expected.see(self._transformed(values), self.known, self._doubtful)
         new = ~np.isnan(z)
         if not new.any():
             return np.zeros(0, np.int64)
@@ -378,15 +379,14 @@ class Surprises(Judge):
         low, high = self._back(place, middle - reach), self._back(place, middle + reach)
         return self.alarm(int(self._steps[at, own]), low, high, jumps=jumps)
 
-    def _transformed(self, held: Floats) -> Floats:
-        found = np.full(len(held), np.nan)
-        how = self._how
+    def _transformed(self, values: Floats) -> Floats:
+        own, how = values.copy(), self._how
         with np.errstate(divide="ignore", invalid="ignore"):
-            found[how["log"]] = np.where(held[how["log"]] > 0, np.log(held[how["log"]]), np.nan)
-            found[how["asinh"]] = np.arcsinh(held[how["asinh"]])
-            found[how["entropy"]] = np.log(np.maximum(held[how["entropy"]], 0) + _ENTROPY)
-            found[how["plain"]] = held[how["plain"]]
-        own: Floats = np.where(np.isfinite(found), found, np.nan)[self.places]
+            own[how["log"]] = np.where(values[how["log"]] > 0, np.log(values[how["log"]]), np.nan)
+            own[how["asinh"]] = np.arcsinh(values[how["asinh"]])
+            own[how["entropy"]] = np.log(np.maximum(values[how["entropy"]], 0) + _ENTROPY)
+        own = own[self.places]
+        own[~np.isfinite(own)] = np.nan
         return own
 
     def _back(self, place: int, value: float) -> float:

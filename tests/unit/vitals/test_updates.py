@@ -60,7 +60,7 @@ def test_the_update_is_what_the_weights_moved_by(name, dtype, near):
         weight = torch.cat([one.detach().double().flatten() for one in parameters]).norm().item()
         with NoWaiting():
             found = norms(optimizer, parameters)
-            ratios = found.update_to_weight, found.grad_to_weight
+            ratios = found.update / found.weight, found.gradient / found.weight
         assert found.update.item() == pytest.approx(moved.norm().item(), rel=near)
         assert ratios[0].item() == pytest.approx(moved.norm().item() / weight, rel=near)
         assert ratios[1].item() == pytest.approx(gradient / weight, rel=1e-6)
@@ -74,7 +74,6 @@ def test_what_has_no_gradient_has_no_update():
     optimizer.step()
     found = norms(optimizer, [unused])
     assert [found.weight.item(), found.gradient.item(), found.update.item()] == [0, 0, 0]
-    assert found.update_to_weight.isnan()
     assert norms(optimizer, [used, unused]).update == norms(optimizer, [used]).update > 0
     with pytest.raises(ValueError, match="none of the optimizer's"):
         norms(optimizer, [torch.nn.Parameter(torch.ones(3))])
