@@ -201,7 +201,10 @@ def _heads(
     sinks: torch.Tensor | None,
     slots: torch.Tensor,
     site: Site,
-    *scoring: Any,
+    scale: float,
+    causal: bool = False,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> None:
     """Write the statistics of sampled rows of one row of the batch, head by head; in its turn those of all rows."""
     if not query.numel() or not key.numel():
@@ -221,7 +224,7 @@ def _heads(
         sinks = (sinks[item] if sinks.dim() > 1 and len(sinks) > 1 else sinks).detach()
     own = slots[site.index, row, : query.shape[1]]
     query, key = query[item].detach(), key[item].detach()
-    scores = Scores(*scoring, mask=mask, sinks=sinks)
+    scores = Scores(scale, causal, window, softcap, mask, sinks)
     rows = sample_rows(query.shape[2], site.rows, query.device)
     sampled = attention_rows(query, key, scores, rows)
     site.count(len(rows))

@@ -31,9 +31,9 @@ class Tying:
         """Return which parameters came apart since the last call: details of alarms."""
         details, self._broken = self._broken, []
         for own in list(self._shared):
-            (first, *where), *others = own
-            weight = getattr(*where, None)
-            if apart := [name for name, *at in others if not _same(weight, getattr(*at, None))]:
+            first, owner, name = own[0]
+            weight = getattr(owner, name, None)
+            if apart := [use for use, module, at in own[1:] if not _same(weight, getattr(module, at, None))]:
                 self._shared.remove(own)
                 details.append(_detail(f"{', '.join(apart)} no longer shares its weights with {first}"))
         return details

@@ -97,7 +97,7 @@ class RateLaw:
         """Return the logarithm of the probability of some counts, float64[counts]."""
         total = (1 - self.dispersion) / self.dispersion
         alpha, beta, rest = self.mean * total, (1 - self.mean) * total, trials - counts
-        logs = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
+        logs: np.ndarray = _rises(rest + 1, counts) - _rises(np.ones_like(counts), counts)
         for number, steps in ((alpha, counts), (beta, rest)):
             logs += _rises(np.full_like(counts, number), steps)
         logs -= _rises(np.full_like(counts, total), np.full_like(counts, trials))
@@ -193,7 +193,7 @@ class Shares(Judge):
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
         """bool[n]: which have a law."""
-        return np.isfinite(self._limits[0, :, 2])
+        return np.asarray(np.isfinite(self._limits[0, :, 2]))
 
     def see(self, step: int, values: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
         """Take the shares or counts of a step and return which series left their law."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import Any
@@ -178,8 +178,7 @@ def _is_attention(module: nn.Module) -> bool:
     return isinstance(module, nn.MultiheadAttention) or _kind(type(module)) is not None
 
 
-@functools.cache
-def _kind(of: Any) -> str | None:
+def _kind_of(of: Any) -> str | None:
     """Return of what kind the attention of a class is, by the names that its code uses; None: it is none."""
     own = [vars(item) for item in of.__mro__ if not item.__module__.startswith("torch.nn.modules")]
     functions = [inspect.unwrap(item) for names in own for item in names.values() if inspect.isfunction(item)]
@@ -189,6 +188,9 @@ def _kind(of: Any) -> str | None:
         kind = "either"
     name = of.__name__.lower()
     return kind if kind == "transformers" or "atten" in name or "attn" in name else None
+
+
+_kind: Callable[[Any], str | None] = functools.cache(_kind_of)
 
 
 def _names(code: CodeType) -> Iterator[str]:

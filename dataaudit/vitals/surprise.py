@@ -327,8 +327,7 @@ class Surprises(Judge):
     @property
     def judged(self) -> npt.NDArray[np.bool_]:
         """bool[series]: which have enough values, and are not settling."""
-        enough: npt.NDArray[np.bool_] = self.expected.count >= JUDGED_FROM
-        return enough & (self.expected.settling == 0)
+        return np.asarray((self.expected.count >= JUDGED_FROM) & (self.expected.settling == 0))
 
     @property
     def limits(self) -> tuple[float, float]:
@@ -386,8 +385,7 @@ class Surprises(Judge):
             own[how["asinh"]] = np.arcsinh(values[how["asinh"]])
             own[how["entropy"]] = np.log(np.maximum(values[how["entropy"]], 0) + _ENTROPY)
         own = own[self.places]
-        own[~np.isfinite(own)] = np.nan
-        return own
+        return np.where(np.isfinite(own), own, np.nan)
 
     def _back(self, place: int, value: float) -> float:
         """Return a value in the unit of its metric."""

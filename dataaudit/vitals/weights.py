@@ -202,7 +202,8 @@ class Weights:
         self._finite = [
             GradientsFinite([*self._owned(number), after[number]], device) for number in range(len(optimizers))
         ]
-        self._due: tuple[int, ...] = ()
+        self.due: tuple[int, ...] = ()
+        """Indices of the groups that have their turn in this step."""
         self._step, self._open = 0, False
         self._copies: dict[tuple[int, int, int], list[torch.Tensor]] = {}
         self._norms = torch.zeros(len(optimizers), len(self.groups), _KINDS, 3, device=device)
@@ -240,7 +241,7 @@ class Weights:
 
     def start(self, step: int, due: tuple[int, ...]) -> None:
         """Begin a step in which some groups of parameters have their turn."""
-        self._step, self._due, self._open, self._spoilt = step, due, True, False
+        self._step, self.due, self._open, self._spoilt = step, due, True, False
         self.rate = math.nan
         self._fed.clear()
         self.updated.clear()
@@ -267,7 +268,7 @@ class Weights:
             self.bad.zero_()
             self.in_full = False
             return values
-        due = self._due if self.updated else ()
+        due = self.due if self.updated else ()
         for index in due:
             own = self.groups[index][1]
             weight, gradient, update = torch.linalg.vector_norm(self._norms[:, index], dim=0).T
@@ -331,7 +332,7 @@ class Weights:
             if self._open and number == 0:
                 self.rate = self._optimizers[0].param_groups[0]["lr"]
             if self._open and not self._spoilt and self._why[number] is not None:
-                for index in self._due:
+                for index in self.due:
                     for kind, own in enumerate(self._parts[number][index]):
                         self._copies[number, index, kind] = [item.detach().clone() for item in own]
 
@@ -362,7 +363,7 @@ class Weights:
         else:
             self._idle[number].fill_(False)
         self.bad.logical_or_(bad)
-        for index in self._due:
+        for index in self.due:
             for kind, own in enumerate(self._parts[number][index]):
                 copies = self._copies.pop((number, index, kind), None)
                 if own:
