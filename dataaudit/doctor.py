@@ -312,7 +312,7 @@ def _disk(state: Path) -> Iterator[Check]:
 
 def _requirements(extra: str) -> list[Requirement]:
     """Return what an extra asks for on this machine; the base requirements for an empty name."""
-    found = []
+    listed = []
     for line in requires("dataaudit") or ():
         requirement = Requirement(line)
         marker = requirement.marker
@@ -321,8 +321,8 @@ def _requirements(extra: str) -> list[Requirement]:
         else:
             wanted = marker.evaluate({"extra": extra}) and (not extra or not marker.evaluate({"extra": ""}))
         if wanted:
-            found.append(requirement)
-    return found
+            listed.append(requirement)
+    return listed
 
 
 def _plain(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a device has not done yet when a loop goes on: arrays on their way to the host, and how long its work took."""
+"""Asynchronous copies of tensors to the host, and the seconds that steps take on their device."""
 
 from __future__ import annotations
 

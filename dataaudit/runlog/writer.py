@@ -81,9 +81,9 @@ def _staying(steps: np.ndarray, flagged: Collection[int]) -> np.ndarray:
     stays: np.ndarray = steps % SAMPLED_STEPS == 0
     marks = np.array(sorted(flagged), dtype=np.int64)
     if len(marks):
-        place = np.searchsorted(marks, steps)
-        after = np.abs(marks[np.minimum(place, len(marks) - 1)] - steps)
-        earlier = np.abs(marks[np.maximum(place - 1, 0)] - steps)
+        at = np.searchsorted(marks, steps)
+        after = np.abs(marks[np.minimum(at, len(marks) - 1)] - steps)
+        earlier = np.abs(marks[np.maximum(at - 1, 0)] - steps)
         stays |= np.minimum(after, earlier) <= AROUND_STEPS
     return stays
 
