@@ -58,7 +58,7 @@ class Deviations(Arrays):
             raise ValueError("the baseline is by position: the last step of this run is needed")
         number = len(keys)
         self.baseline, self.total, self.keys = baseline, total, keys
-        self.places = np.arange(number)
+        self.series = np.arange(number)
         self.open = np.zeros(number, bool)
         column = {key: at for at, key in enumerate(baseline.keys)}
         self._columns = np.array([column.get(key, -1) for key in keys], np.int64)
@@ -250,7 +250,7 @@ class Alarms:
         thresholds = [(metric.name, each) for metric in METRICS.values() for each in metric.thresholds]
         farthest = sorted(thresholds, key=lambda item: -item[1].value if item[1].above else item[1].value)
         watched = [Watched(metric, threshold, self.keys) for metric, threshold in farthest]
-        self._watched = [item for item in watched if len(item.places)]
+        self._watched = [item for item in watched if len(item.series)]
         self._always, self._schedule = Always(self.keys, units or {}), Schedule()
         self.incidents = Incidents()
         self._open = np.zeros(number, bool)
@@ -342,14 +342,14 @@ class Alarms:
         given = isinstance(self.judge, Deviations)
         reasons = self.judge.not_evaluated if isinstance(self.judge, Deviations) else {}
         for judge in (self.judge, self.shares):
-            judged[judge.places[judge.judged]] = True
+            judged[judge.series[judge.judged]] = True
         for metric in sorted({key.metric for key in self.keys}):
             own = [
-                place
-                for place, key in enumerate(self.keys)
+                at
+                for at, key in enumerate(self.keys)
                 if key.metric == metric and (given or " " not in how_judged(key.metric, key.stat))
             ]
-            seen = [place for place in own if self._seen[place] or judged[place]] or own
+            seen = [at for at in own if self._seen[at] or judged[at]] or own
             if not seen:
                 why = next(how_judged(key.metric, key.stat) for key in self.keys if key.metric == metric)
                 coverage[metric] = {"judged": 0, "series": 0, "why": why}

@@ -112,14 +112,14 @@ class Watched:
             for number, key in enumerate(keys)
             if key.metric == metric and (not threshold.stats or key.stat in threshold.stats)
         ]
-        self.places = np.array(places, np.int64)
-        self.open = np.zeros(len(self.places), bool)
+        self.series = np.array(places, np.int64)
+        self.open = np.zeros(len(self.series), bool)
 
     def see(
         self, keys: Sequence[Key], values: Floats, passed: npt.NDArray[np.bool_], *, steady: bool, warms: bool
     ) -> list[dict[str, Any]]:
         """Return the warnings of a step, and mark the series that passed a threshold now."""
-        threshold, values = self.threshold, values[self.places]
+        threshold, values = self.threshold, values[self.series]
         if threshold.above:
             beyond, over = values > threshold.value, values < _CLEAR * threshold.value
         else:
@@ -127,13 +127,13 @@ class Watched:
         if threshold.steady_only and not steady:
             return []
         new = beyond & ~self.open
-        raised = np.flatnonzero(new & ~passed[self.places])
-        passed[self.places[new]] = True
+        raised = np.flatnonzero(new & ~passed[self.series])
+        passed[self.series[new]] = True
         quiet = warms and self.open.any()
         self.open = self.open | beyond if warms else (self.open | beyond) & ~over
         details = [
             {
-                **keys[self.places[item]]._asdict(),
+                **keys[self.series[item]]._asdict(),
                 "value": finite(float(values[item])),
                 "rule": "limit",
                 "threshold": threshold.value,
@@ -230,15 +230,15 @@ class Always(Arrays):
 
     def _folds(self, every: Floats, rate: float, low: Floats, high: Floats, rule: Any) -> tuple[Any, Any]:
         """Return which amounts are far from their own recent median, and which came back."""
-        places = self._amounts
-        values = every[places]
+        chosen = self._amounts
+        values = every[chosen]
         new = np.isfinite(values)
         wrong, fine = np.zeros((2, len(every)), bool)
         if not new.any():
             return wrong, fine
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.where(new, np.log(np.maximum(values, 1e-30)), np.nan)
-            logs = np.where(self._logits[places], np.arcsinh(values), logs)
+            logs = np.where(self._logits[chosen], np.arcsinh(values), logs)
             now = math.log(rate) if rate > 0 else math.nan
         known = np.count_nonzero(~np.isnan(self._recent), axis=0) >= LEAST
         look = np.flatnonzero(new & known)
@@ -252,7 +252,7 @@ class Always(Arrays):
             )
             reach = np.maximum(math.log(FOLD), DEVIATIONS * spread) + EXPLAINED * np.nan_to_num(far_rates)
             off = logs[look] - middle
-            own = places[look]
+            own = chosen[look]
             side = np.where(off > reach, 1, np.where(off < -reach, -1, 0))
             entropies = self._entropy[own]
             side = np.where(entropies & ((side > 0) | (every[own] > COLLAPSED)), 0, side)
@@ -266,8 +266,8 @@ class Always(Arrays):
                 bound[own] = np.where(self._logits[own], np.sinh(own_edge), np.exp(own_edge))
             rule[own] = np.where(entropies, "collapse", "fold")
             fine[own] = np.abs(off) < reach / 2
-        keep = np.flatnonzero(new & (self._row[places] == 0))  # what is beyond is no measure of what is usual
-        overdue = np.flatnonzero(new & (np.abs(self._row[places]) > WINDOW))
+        keep = np.flatnonzero(new & (self._row[chosen] == 0))  # what is beyond is no measure of what is usual
+        overdue = np.flatnonzero(new & (np.abs(self._row[chosen]) > WINDOW))
         for own in (keep, overdue):
             self._recent[1:, own], self._rates[1:, own] = self._recent[:-1, own], self._rates[:-1, own]
             self._recent[0, own], self._rates[0, own] = logs[own], now

@@ -99,9 +99,9 @@ class Baseline:
     steps: int
     """Steps between these with a value."""
     total: int
-    """Last step of the run that it is of, where places are shares of it; 0 where they are steps."""
+    """Last step of the run that it is of, where positions are shares of it; 0 where they are steps."""
     at: Floats
-    """float64[knots]: places of the levels, ascending."""
+    """float64[knots]: positions of the levels, ascending."""
     levels: Floats
     """float64[knots, series]; in logarithms where the metric is."""
     scale: Floats
@@ -147,8 +147,8 @@ def baseline_of(
         raise ValueError(f"{len(steps)} steps of {len(keys)} different series expected, found {values.shape}")
     if not values.size or not 0 < rate < 1 or not 1 <= persistence <= AVERAGED:
         raise ValueError(f"a baseline needs values, a rate between 0 and 1 and a persistence of 1 to {AVERAGED}")
-    places = steps / total if total else steps.astype(np.float64)
-    at = _knots(places, trend)
+    positions = steps / total if total else steps.astype(np.float64)
+    at = _knots(positions, trend)
     metrics = np.array([key.metric for key in keys], object)
     levels, limits = np.empty((len(at), len(keys))), {}
     (scale, effective), counts = np.empty((2, len(keys))), np.empty(len(keys), np.int64)
@@ -160,7 +160,7 @@ def baseline_of(
         seen = np.flatnonzero(~np.isnan(own).all(0))
         seen = seen if len(seen) else np.zeros(1, np.int64)
         own = logarithm(own[:, seen]) if log else own[:, seen]
-        measured = _measure(own, places[seen], at, trend, log, rate, persistence)
+        measured = _measure(own, positions[seen], at, trend, log, rate, persistence)
         levels[:, chosen], scale[chosen], counts[chosen], effective[chosen], reasons[chosen], limit = measured
         if limit is not None:
             limits[metric] = limit
@@ -219,10 +219,10 @@ def baseline_of_run(
         raise ValueError(f"{log.folder}: rank {rank} wrote no value from step {first} to {last}")
     rows = [Key(*item) for item in zip(*(table[name].to_pylist() for name in Key._fields), strict=True)]
     keys = sorted(set(rows))
-    column = {key: place for place, key in enumerate(keys)}
-    steps, place = np.unique(table["step"].to_numpy().astype(np.int64), return_inverse=True)
+    column = {key: row for row, key in enumerate(keys)}
+    steps, row = np.unique(table["step"].to_numpy().astype(np.int64), return_inverse=True)
     values = np.full((len(steps), len(keys)), np.nan)
-    values[place, [column[key] for key in rows]] = table["value"].to_numpy()
+    values[row, [column[key] for key in rows]] = table["value"].to_numpy()
     total = end if by == "position" else 0
     return baseline_of(keys, steps, values, trend="trajectory", total=total, rate=rate, persistence=persistence)
 
@@ -283,12 +283,12 @@ class Runs:
 
 
 def _measure(
-    values: Floats, places: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
+    values: Floats, positions: Floats, at: Floats, trend: Trend, log: bool, rate: float, persistence: int
 ) -> tuple[Floats, Floats, Ints, Floats, list[str], tuple[Limit, Limit] | None]:
     """Return the levels, scales, numbers of values and of independent ones, reasons and limits of a metric."""
     values = np.where(np.isfinite(values), values, np.nan)
-    levels = _levels(values, places, at, trend)
-    rest = values - _between(at, levels, places)
+    levels = _levels(values, positions, at, trend)
+    rest = values - _between(at, levels, positions)
     floor = _floors(levels, log=log)
     scale = _scales(rest, floor)
     number = np.count_nonzero(~np.isnan(values), axis=1)
@@ -303,7 +303,7 @@ def _measure(
         steps = int(np.count_nonzero(~np.isnan(values[fit]).all(0)))
         tails = math.nan, math.nan
         if steps >= CALIBRATE_FROM:
-            tails = _calibrated(values[fit], places, trend, floor[fit], rate / 2, persistence)
+            tails = _calibrated(values[fit], positions, trend, floor[fit], rate / 2, persistence)
         bounds = (
             sidak_limit(effective[fit], correlated[fit], rate / 2, persistence),
             sidak_limit_of_means(effective[fit], correlated[fit], rate / 2, averaged=AVERAGED, knots=len(at)),
@@ -332,18 +332,18 @@ def _reason(number: int, effective: float) -> str:
     return ""
 
 
-def _knots(places: Floats, trend: Trend) -> Floats:
+def _knots(positions: Floats, trend: Trend) -> Floats:
     if trend == "level":
-        return places[len(places) // 2 :][:1]
-    edges = np.linspace(places[0], places[-1], KNOTS + 1)
+        return positions[len(positions) // 2 :][:1]
+    edges = np.linspace(positions[0], positions[-1], KNOTS + 1)
     return (edges[1:] + edges[:-1]) / 2
 
 
-def _levels(values: Floats, places: Floats, at: Floats, trend: Trend) -> Floats:
+def _levels(values: Floats, positions: Floats, at: Floats, trend: Trend) -> Floats:
     """Return float64[knots, series] of values float64[series, n]."""
     if trend == "level" or len(at) < 2 or at[0] == at[-1]:
         return np.tile(row_medians(values), (len(at), 1))
-    part = np.clip(np.floor((places - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
+    part = np.clip(np.floor((positions - at[0]) / (at[1] - at[0]) + 0.5).astype(int), 0, KNOTS - 1)
     medians = np.stack([row_medians(values[:, part == number]) for number in range(KNOTS)])
     return _filled(medians, at)
 
@@ -356,13 +356,13 @@ def _filled(medians: Floats, at: Floats) -> Floats:
     return medians
 
 
-def _between(at: Floats, levels: Floats, places: Floats) -> Floats:
-    """Return the levels at places, float64[series, n]: lines between knots, the outer ones held."""
-    right = np.clip(np.searchsorted(at, places), 1, max(len(at) - 1, 1))
+def _between(at: Floats, levels: Floats, positions: Floats) -> Floats:
+    """Return the levels at positions, float64[series, n]: lines between knots, the outer ones held."""
+    right = np.clip(np.searchsorted(at, positions), 1, max(len(at) - 1, 1))
     if len(at) == 1:
-        return np.repeat(levels.T, len(places), axis=1)
+        return np.repeat(levels.T, len(positions), axis=1)
     gap = at[right] - at[right - 1]
-    share = np.clip((places - at[right - 1]) / np.where(gap > 0, gap, 1), 0, 1)
+    share = np.clip((positions - at[right - 1]) / np.where(gap > 0, gap, 1), 0, 1)
     return levels[right - 1].T * (1 - share) + levels[right].T * share
 
 
@@ -384,18 +384,18 @@ def _scales(rest: Floats, floor: Floats) -> Floats:
 
 
 def _calibrated(
-    values: Floats, places: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
+    values: Floats, positions: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
 ) -> tuple[float, float]:
     """Return the limits of jumps and drifts from the window itself; NaN where a tail cannot be told."""
-    knots = len(_knots(places, trend)) if trend == "trajectory" else 1
-    fold = np.arange(len(places)) * _FOLDS * knots // len(places) % _FOLDS
+    knots = len(_knots(positions, trend)) if trend == "trajectory" else 1
+    fold = np.arange(len(positions)) * _FOLDS * knots // len(positions) % _FOLDS
     z = np.empty_like(values)
     for number in range(_FOLDS):
         out, rest = fold == number, fold != number
-        at = _knots(places[rest], trend)
-        levels = _levels(values[:, rest], places[rest], at, trend)
-        scale = _scales(values[:, rest] - _between(at, levels, places[rest]), floor)
-        z[:, out] = (values[:, out] - _between(at, levels, places[out])) / scale[:, None]
+        at = _knots(positions[rest], trend)
+        levels = _levels(values[:, rest], positions[rest], at, trend)
+        scale = _scales(values[:, rest] - _between(at, levels, positions[rest]), floor)
+        z[:, out] = (values[:, out] - _between(at, levels, positions[out])) / scale[:, None]
     runs = Runs(len(values), persistence)
     z = z[:, ~np.isnan(z).all(0)]
     far = np.array([runs.see(np.ascontiguousarray(z[:, number])).max(1) for number in range(z.shape[1])])

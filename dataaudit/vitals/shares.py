@@ -159,20 +159,20 @@ class Shares(Judge):
         rate: False alarms a step, of all series together.
 
     Attributes:
-        places: int64[n]: places of the series that are shares.
+        series: int64[n]: indices of those that are shares.
         open: bool[n]: which are out.
     """
 
     ARRAYS = ("_counts", "_trials", "_steps", "values", "_age", "_moved", "_scatter", "_limits", "open")
 
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
-        self.places = np.array(
+        self.series = np.array(
             [item for item, key in enumerate(keys) if declared(key.metric).judged == "share"], np.int64
         )
-        number = len(self.places)
-        self._place = {int(place): own for own, place in enumerate(self.places)}
-        names = [keys[place].metric + str(keys[place].head >= 0) for place in self.places]
-        self._whole = np.array([declared(keys[place].metric).whole for place in self.places], bool)
+        number = len(self.series)
+        self._index = {int(place): own for own, place in enumerate(self.series)}
+        names = [keys[place].metric + str(keys[place].head >= 0) for place in self.series]
+        self._whole = np.array([declared(keys[place].metric).whole for place in self.series], bool)
         """Which are counts, not shares."""
         self._alike = np.unique(names, return_inverse=True)[1] if number else np.zeros(0, np.int64)
         super().__init__(rate)
@@ -198,7 +198,7 @@ class Shares(Judge):
     def see(self, step: int, values: Floats, trials: Floats, *, rate: float, tokens: float, alarm: bool = True) -> Ints:
         """Take the shares or counts of a step and return which series left their law."""
         self.known.see(rate, tokens)
-        values, n = values[self.places], trials[self.places]
+        values, n = values[self.series], trials[self.series]
         new = np.flatnonzero(np.isfinite(values) & (n >= 1))
         if not len(new):
             return np.zeros(0, np.int64)
@@ -212,18 +212,18 @@ class Shares(Judge):
         moved = float(np.abs(self.known.x[0] - self.known.x[1:-1]).max())
         stale = moved > self._moved[new] + _STALE
         due = new[((self._age[new] >= _REFIT) | stale) & (self.values[new] >= JUDGED_FROM)]
-        for value in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.places) // _REFIT)].tolist():
+        for value in due[np.argsort(-self._age[due], kind="stable")][: -(-len(self.series) // _REFIT)].tolist():
             self._learn(value, moved)
         jumps, drifts = self._beyond(new)
         fresh = moved <= self._moved[new] + _STALE
         out = (jumps.all(0) | drifts) & fresh
         raised = new[out & ~self.open[new]] if alarm else np.zeros(0, np.int64)
         self.open[new] = (self.open[new] & (jumps[0] | drifts)) | (out & alarm)
-        return self.places[raised]
+        return self.series[raised]
 
-    def detail(self, place: int) -> dict[str, Any]:
+    def detail(self, number: int) -> dict[str, Any]:
         """Return what a series left: where it began, and what its law allows."""
-        own = self._place[place]
+        own = self._index[number]
         jumps = bool(self._beyond(np.array([own]))[0].all())
         low, high, of = self._limits[0 if jumps else 1, own].tolist()
         times = of if self._whole[own] and jumps else of / AVERAGED if self._whole[own] else 1.0
@@ -232,7 +232,7 @@ class Shares(Judge):
 
     def why(self, places: Sequence[int]) -> str:
         """Return why some series are not judged; empty where they have few values."""
-        values = self.values[[self._place[place] for place in places]]
+        values = self.values[[self._index[at] for at in places]]
         if not values.any():
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"

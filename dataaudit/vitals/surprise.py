@@ -297,7 +297,7 @@ class Surprises(Judge):
         rate: False alarms a step, of all series together.
 
     Attributes:
-        places: int64[judged]: places of the series that can be judged.
+        series: int64[judged]: indices of those that can be judged.
         open: bool[judged]: which are out.
     """
 
@@ -306,11 +306,11 @@ class Surprises(Judge):
     def __init__(self, keys: Sequence[Key], rate: float) -> None:
         how = np.array([how_judged(key.metric, key.stat) for key in keys], object)
         self._how = {name: np.flatnonzero(how == name) for name in ("log", "asinh", "entropy", "plain")}
-        self.places = np.sort(np.concatenate(list(self._how.values())))
-        number = len(self.places)
-        self._place = np.full(len(keys), -1)
-        self._place[self.places] = np.arange(number)
-        self.expected = Expected(np.array([declared(keys[place].metric).exponent for place in self.places]))
+        self.series = np.sort(np.concatenate(list(self._how.values())))
+        number = len(self.series)
+        self._index = np.full(len(keys), -1)
+        self._index[self.series] = np.arange(number)
+        self.expected = Expected(np.array([declared(keys[place].metric).exponent for place in self.series]))
         super().__init__(rate)
         self.values = self.expected.count
         self.open = np.zeros(number, bool)
@@ -343,7 +343,7 @@ class Surprises(Judge):
     def see(self, step: int, values: Floats, *, rate: float, tokens: float, alarm: bool) -> Ints:
         """Take the values of a step and return which series left what is expected."""
         self.known.see(rate, tokens)
-        if not np.isfinite(values[self.places]).any():
+        if not np.isfinite(values[self.series]).any():
             return np.zeros(0, np.int64)
         phi = self.expected.phi.copy()
         z, expected = self.expected.see(self._transformed(values), self.known, self._doubtful)
@@ -362,20 +362,20 @@ class Surprises(Judge):
         self.open = (self.open & ~(new & calm)) | (out if alarm else False)
         self._jumps = far[0] > jump_limit
         self._doubtful = np.where(new, far[1] > _DOUBT * drift_limit, self._doubtful)
-        return self.places[raised]
+        return self.series[raised]
 
-    def detail(self, place: int) -> dict[str, Any]:
+    def detail(self, number: int) -> dict[str, Any]:
         """Return what a series left: where it began, and the band that was expected there.
 
         It is the earliest of its last 16 values from which on errors add up to most, over their expected sum.
         """
-        own = int(self._place[place])
+        own = int(self._index[number])
         sums = np.cumsum(np.clip(self._recent[:, own], -_CUT, _CUT)) / np.sqrt(np.arange(1, AVERAGED + 1))
         at = int(np.abs(sums).argmax())
         jumps, middle = bool(self._jumps[own]), float(self._expected[at, own])
         means = np.sqrt(np.maximum(self._spread[0, own], _VARIANCES[0]))
         reach = float(self.expected.scale[own] * (self.limits[0] if jumps else self.limits[1] * means))
-        low, high = self._back(place, middle - reach), self._back(place, middle + reach)
+        low, high = self._back(number, middle - reach), self._back(number, middle + reach)
         return self.alarm(int(self._steps[at, own]), low, high, jumps=jumps)
 
     def _transformed(self, values: Floats) -> Floats:
@@ -384,17 +384,17 @@ class Surprises(Judge):
             own[how["log"]] = np.where(values[how["log"]] > 0, np.log(values[how["log"]]), np.nan)
             own[how["asinh"]] = np.arcsinh(values[how["asinh"]])
             own[how["entropy"]] = np.log(np.maximum(values[how["entropy"]], 0) + _ENTROPY)
-        own = own[self.places]
+        own = own[self.series]
         return np.where(np.isfinite(own), own, np.nan)
 
-    def _back(self, place: int, value: float) -> float:
+    def _back(self, number: int, value: float) -> float:
         """Return a value in the unit of its metric."""
         value = max(-700.0, min(value, 700.0))
-        if place in self._how["log"]:
+        if number in self._how["log"]:
             return math.exp(value)
-        if place in self._how["entropy"]:
+        if number in self._how["entropy"]:
             return max(0.0, math.exp(value) - _ENTROPY)
-        return math.sinh(value) if place in self._how["asinh"] else value
+        return math.sinh(value) if number in self._how["asinh"] else value
 
     def go_back(self) -> None:
         """Forget the newest values: the run went back."""

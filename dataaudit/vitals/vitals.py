@@ -380,11 +380,11 @@ class Vitals:
 
     def _see_structure(self, number: int) -> None:
         """Raise what the host sees: weights that are shared no longer, layers without a gradient, no noise."""
-        found = self._tying.broken()
+        details = self._tying.broken()
         for layer in self._weights.frozen():
             where = {"metric": "grad_norm", "layer": layer, "head": -1, "stat": "at_step", "value": 0.0}
-            found.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
-        for record in found:
+            details.append({**where, "rule": "frozen", "first_step": number - FROZEN_AFTER + 1})
+        for record in details:
             self._handover.alarm(number, "alarm", record)
         why = "" if self._micro_batches is None else self._micro_batches.why
         if why:

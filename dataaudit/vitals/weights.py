@@ -226,8 +226,8 @@ class Weights:
         """Set of each parameter, in order, whether it was zero when training began: such matrices count as vectors."""
         self.zeros = list(zeros)
         self._parts = [[[[], []] for _ in self.groups] for _ in self._optimizers]
-        places = [(index, item) for index, (_, own) in enumerate(self.groups) for item in own]
-        for (index, item), zero in zip(places, self.zeros, strict=True):
+        numbered = [(index, item) for index, (_, own) in enumerate(self.groups) for item in own]
+        for (index, item), zero in zip(numbered, self.zeros, strict=True):
             if (number := self._owner.get(id(item))) is not None:
                 self._parts[number][index][item.dim() < 2 or zero].append(item)
 

@@ -35,8 +35,8 @@ def declared(name: str) -> Metric:
 
 def how_judged(metric: str, stat: str) -> str:
     """Return how a series is judged against its own past; a sentence that says why it is not."""
-    found = declared(metric)
-    return found.judged if not found.stats or stat in found.stats else _UNKNOWN.judged
+    own = declared(metric)
+    return own.judged if not own.stats or stat in own.stats else _UNKNOWN.judged
 
 
 def charts(*, of_heads: bool) -> tuple[tuple[str, str, str], ...]:
