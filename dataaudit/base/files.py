@@ -27,11 +27,7 @@ _SEAL_BYTES = 65
 
 
 class DamagedFileError(Exception):
-    """Files that were written whole are absent, cut or altered: their content is not what its digest says.
-
-    Args:
-        paths: The files.
-    """
+    """Files that were written whole are absent, cut or altered: their content is not what its digest says."""
 
     def __init__(self, *paths: str) -> None:
         super().__init__(*paths)

@@ -89,16 +89,7 @@ def attempts_of(folder: Path) -> list[tuple[int, int]]:
 
 
 class PartWriter:
-    """Appends record batches to a new file; after an error the file ends with the last whole one.
-
-    Args:
-        path: The file, which must not be there.
-        table: Name of the table.
-        header: Head of the part.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Appends record batches to a new file; after an error the file ends with the last whole one."""
 
     def __init__(self, path: Path, table: str, header: PartHeader) -> None:
         self.schema = TABLES[table].schema.with_metadata(header.metadata())

@@ -155,19 +155,7 @@ def create_run(folder: Path, run: RunFile, shards: pa.Table | None) -> None:
 
 
 class RankWriter:
-    """Writes the tables of one rank; one thread uses it.
-
-    Args:
-        folder: Of the run.
-        rank: Which one.
-        first_step: The step that this attempt begins with.
-        block_rows: Rows of a block.
-        kept_steps: Newest steps whose stretches are all kept.
-        part_steps: Steps of a part of the table of stretches.
-
-    Raises:
-        OSError: The rank's folder cannot be written.
-    """
+    """Writes the tables of a rank, for a single thread; the newest ``kept_steps`` keep all their stretches."""
 
     def __init__(
         self,

@@ -40,16 +40,7 @@ _FARTHEST = 1e300
 
 
 class Deviations(Arrays):
-    """Judges series against a baseline.
-
-    Args:
-        keys: The series.
-        baseline: What is healthy; of the same or of other series.
-        total: Last step of this run, for a baseline by position.
-
-    Raises:
-        ValueError: The baseline is by position and the length of this run is not known.
-    """
+    """Judges series against a baseline."""
 
     ARRAYS = ("open", "_calm", "_began", "_inside")
 
@@ -212,19 +203,11 @@ def _order(detail: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 class Alarms:
-    """Looks at the values of every step and returns what is wrong with them; nothing here waits for a device.
+    """Judges the values of every step; nothing here waits for a device.
 
-    Args:
-        keys: Series, in the order of the values; none twice.
-        baseline: What is healthy, of the same or of other series, in place of each series' own past.
-        healthy: First and last step of a span that is known to be healthy: nothing calibrated is raised before its end.
-        total: Last step of this run, for a baseline by position.
-        rate: False alarms a step, of all series together.
-        units: Units of each layer's MLP, by layer.
-
-    Raises:
-        ValueError: There are no series, one is named twice, the span is empty, or the baseline is by position and
-            the length of this run is not known.
+    ``rate`` is that of false alarms a step, of all series together. Nothing calibrated is raised before the end of a
+    ``healthy`` span. A ``baseline`` takes the place of each series' own past; by position, it needs the last step,
+    ``total``.
     """
 
     def __init__(

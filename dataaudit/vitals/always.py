@@ -173,10 +173,6 @@ def finite(value: float) -> float:
 class Always(Arrays):
     """Rules without a baseline.
 
-    Args:
-        keys: Of all series.
-        units: Units of each layer's MLP, by layer.
-
     Attributes:
         open: bool[series]: what was raised, and is not over.
     """

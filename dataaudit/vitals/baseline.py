@@ -251,12 +251,7 @@ def logarithm(values: Floats) -> Floats:
 
 
 class Runs:
-    """How far each series has been out in its last few values.
-
-    Args:
-        series: How many.
-        persistence: Values in a row.
-    """
+    """How far each series has been out in its last few values."""
 
     def __init__(self, series: int, persistence: int) -> None:
         self.persistence = persistence

@@ -96,15 +96,7 @@ def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
 
 
 class Budget:
-    """Moves a cadence so that the measured cost stays below a share of the steps' time.
-
-    Args:
-        preset: Where it begins, and its bounds.
-        sparse: Whether it begins with few looks, and chooses its first cadence by what they cost.
-
-    Raises:
-        ValueError: A bound is no power of 2, they are not in order, or the budget is not positive.
-    """
+    """Moves a cadence so that the measured cost stays below a share of the steps' time."""
 
     def __init__(self, preset: Preset, *, sparse: bool = False) -> None:
         bounds = (preset.fastest, preset.every, preset.slowest)
@@ -255,16 +247,7 @@ class Budget:
 
 
 class Cadence:
-    """Rotation, budget and escalation of a run; ``state`` goes into a checkpoint.
-
-    Args:
-        elements: Of each layer, what measuring it reads; positive.
-        preset: Where it begins, its bounds and budget.
-        adapt: Whether the first cadence is chosen by what a few looks cost.
-
-    Raises:
-        ValueError: A layer has no elements, or the preset is unknown or makes no sense.
-    """
+    """Rotation, budget and escalation of a run; ``state`` goes into a checkpoint."""
 
     def __init__(
         self,

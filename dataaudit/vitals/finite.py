@@ -52,10 +52,6 @@ class GradientsFinite:
 
     What is not finite in a loss reaches every element of nearly every gradient. What spoils single elements, such as a
     row of an embedding, is found in the layer's turn, or when its elements have theirs.
-
-    Args:
-        groups: Parameters of each layer.
-        device: Of all of them.
     """
 
     def __init__(self, groups: Sequence[Sequence[torch.nn.Parameter]], device: torch.device) -> None:

@@ -44,13 +44,6 @@ class _Seen:
 class Handover:
     """Takes each step's numbers on the device, and hands them over when they have arrived on the host.
 
-    Args:
-        reporter: Of sinks.
-        measurements: In the order of a step's vector, each with its columns.
-        sources: What they read.
-        alarms: Judge the values.
-        escalate: Called with a number of steps, after an alarm.
-
     Attributes:
         ring: Float32[interval, width]: vectors of steps, on the device.
         parts: Of a step: ``values`` of its columns; which layers' gradient is ``bad``, not finite; of the ``loop``

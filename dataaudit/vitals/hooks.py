@@ -109,11 +109,6 @@ class Hook:
     """A hook of vitals.
 
     A compiler guards on whether the step is open: a pass outside of a step is compiled as it would be without vitals.
-
-    Args:
-        call: What it does.
-        failed: Called with the error's class, file and line where that raises.
-        step: Says whether anything is to be done.
     """
 
     def __init__(self, call: Callable[..., None], failed: Callable[[str], None], step: Opened | None = None) -> None:

@@ -94,13 +94,6 @@ class NoiseScale:
     The averages are corrected for their start. The interval is Fieller's, of the ratio of two means, with the variances
     and the covariance that steps within the averages' span show; it takes them as independent and their truth as
     standing still. A step whose numbers are not finite (a skipped step) is left out.
-
-    Args:
-        decay: Of the averages: they look back over about (1 + decay) / (1 - decay) steps.
-        device: Of the state.
-
-    Raises:
-        ValueError: A decay that is not between 0 and 1.
     """
 
     def __init__(self, decay: float = 0.95, device: torch.device | str = "cpu") -> None:
@@ -176,11 +169,6 @@ class GradientNorms:
     as :meth:`totals` is where hooks never fire (FSDP2 holds other tensors).
 
     Norms are of what backward passes computed: a loss divided by W gives g_i / W, one scaled by a GradScaler its scale.
-
-    Args:
-        parameters: Leaf parameters that require gradients, all on one device.
-        micro_batches: How many slots each has.
-        failed: Called with an error's class, file and line where a hook raised; its slot says nothing.
 
     Attributes:
         slots: Float32[parameters, micro_batches]; NaN in columns that never began.
@@ -265,12 +253,8 @@ def why_not() -> str | None:
 class MicroBatches:
     """Measures gradients as backward passes make them.
 
-    Args:
-        parameters: Require gradients, all on one device.
-        most: Micro-batches of a step that it has room for; a step with more has no numbers.
-        failed: Called with an error's class, file and line where a hook raised; the step has no numbers.
-        optimizers: Update them. The noise scale is an average over steps of gradients as the first one gets them:
-            unscaled, since the scale of a loss changes, and clipped. Steps without its update are left out.
+    The noise scale averages gradients as the first optimizer gets them: unscaled, since the scale of a loss changes, and
+    clipped. Steps without its update are left out.
     """
 
     def __init__(

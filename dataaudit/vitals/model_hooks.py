@@ -67,13 +67,6 @@ class ModelHooks:
 
     Torch has a faster evaluation of ``nn.TransformerEncoderLayer`` that it leaves where a hook is set within. So hooks
     there are set for a step alone, and only where the layer trains.
-
-    Args:
-        model: The whole model.
-        structure: What was found in it.
-        device: Of the buffers.
-        micro_batches: Batches of a step that are kept apart.
-        rows: Rows of attention that are sampled, of one row of the batch.
     """
 
     def __init__(

@@ -57,12 +57,7 @@ class UnfitError(ValueError):
 
 
 class Recorder:
-    """Says which sites are measured now; it lives on the host, where operators read it.
-
-    Args:
-        sites: Number of sites.
-        micro_batches: Batches of a step that have a row each; a later one takes the row of the first again.
-    """
+    """Says which sites are measured now; it lives on the host, where operators read it."""
 
     def __init__(self, sites: int, micro_batches: int) -> None:
         self.micro_batches = micro_batches

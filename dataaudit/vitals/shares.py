@@ -154,10 +154,6 @@ def _rises(first: np.ndarray, steps: np.ndarray) -> np.ndarray:
 class Shares(Judge):
     """Judges shares and counts against their own past.
 
-    Args:
-        keys: Of all series.
-        rate: False alarms a step, of all series together.
-
     Attributes:
         series: int64[n]: indices of those that are shares.
         open: bool[n]: which are out.

@@ -126,9 +126,6 @@ class Covariates:
 class Expected(Arrays):
     """Predicts the next value of every series.
 
-    Args:
-        exponents: float64[series]: of the rate, where theory says one (an update is proportional to it), else NaN.
-
     Attributes:
         count: int64[series]: values that each had.
         scale: float64[series]: noise of a value that its past does not explain; NaN before the second.
@@ -242,9 +239,6 @@ class Expected(Arrays):
 class Judge(Arrays):
     """Judges series against their own past, at a rate of false alarms that is one for all who judge.
 
-    Args:
-        rate: False alarms a step, of all series together.
-
     Attributes:
         others: Series that other judges have at the same rate.
         values: int64[series]: values that each had.
@@ -291,10 +285,6 @@ class Judge(Arrays):
 
 class Surprises(Judge):
     """Judges series against their own past.
-
-    Args:
-        keys: Of the series.
-        rate: False alarms a step, of all series together.
 
     Attributes:
         series: int64[judged]: indices of those that can be judged.

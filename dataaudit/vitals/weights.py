@@ -148,19 +148,7 @@ def _update(
 
 
 class Weights:
-    """Measures weights, gradients and updates.
-
-    Args:
-        structure: Of the model.
-        model: Its parameters count that require a gradient, and belong to an optimizer where there is one.
-        optimizers: What updates it.
-        device: Of the numbers.
-        outside: Called where an optimizer steps while no step is open.
-        failed: Called with an error's class, file and line where a hook raised; the step has no numbers of weights.
-
-    Raises:
-        ConfigError: A parameter belongs to two optimizers.
-    """
+    """Measures weights, gradients and updates; ``outside`` is called where an optimizer steps in no step of ours."""
 
     def __init__(
         self,
