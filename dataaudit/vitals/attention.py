@@ -125,7 +125,7 @@ def _sinks_of_rows(sinks: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
 
 
 def sample_rows(length: int, number: int, device: torch.device | None = None) -> torch.Tensor:
-    """Return int64[n] which rows are looked at: the last one of each of n equal parts, the same at every step."""
+    """Return int64[n] which rows are sampled: the last one of each of n equal parts, the same at every step."""
     number = min(length, number)
     return (torch.arange(1, number + 1, device=device) * length).div(number, rounding_mode="floor") - 1
 

@@ -55,7 +55,7 @@ Trend = Literal["level", "trajectory"]
 RATE = 1e-4
 """False alarms a step, of a whole metric."""
 AVERAGED = 16
-"""Measured values whose mean is looked at."""
+"""Measured values of a mean."""
 PERSISTENCE = 3
 """Measured values, one after the other, that have to be out on one side."""
 FARTHEST_OF_MEAN = 8.0
@@ -381,7 +381,7 @@ def _scales(rest: Floats, floor: Floats) -> Floats:
 def _calibrated(
     values: Floats, positions: Floats, trend: Trend, floor: Floats, rate: float, persistence: int
 ) -> tuple[float, float]:
-    """Return the limits of jumps and drifts from the window itself; NaN where a tail cannot be told."""
+    """Return the limits of jumps and drifts from the window itself; NaN where a tail is not seen."""
     knots = len(_knots(positions, trend)) if trend == "trajectory" else 1
     fold = np.arange(len(positions)) * _FOLDS * knots // len(positions) % _FOLDS
     z = np.empty_like(values)

@@ -83,7 +83,7 @@ class Escalation:
 
 
 def rotation(elements: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the slots of one round: the layers that each looks at, of which some are empty."""
+    """Return the slots of one round: the layers that each reads, of which some are empty."""
     room = SHARE * sum(elements)
     slots: list[tuple[int, ...]] = []
     slot: list[int] = []
@@ -273,9 +273,9 @@ class Cadence:
             return tuple(range(len(self._elements)))
         return plan(step + self._ahead, self._rotation, self.budget.every)
 
-    def looks(self, step: int) -> bool:
+    def measures(self, step: int) -> bool:
         """Return whether a step is measured at all: what costs little is then taken of all layers."""
-        return self.closely(step) or _looks(step + self._ahead, self.budget.every)
+        return self.closely(step) or _measures(step + self._ahead, self.budget.every)
 
     def closely(self, step: int) -> bool:
         """Return whether a step is one of an escalation: everything is measured."""
@@ -299,11 +299,11 @@ class Cadence:
         """Take the time of a step that :meth:`due` was asked about; return what was decided."""
         if self.closely(step):
             return None
-        return self.budget.see(step, seconds, measured=_looks(step + self._ahead, self.budget.every))
+        return self.budget.see(step, seconds, measured=_measures(step + self._ahead, self.budget.every))
 
     @property
     def _ahead(self) -> int:
-        """Steps by which looks come earlier: at first, so that the first step is looked at."""
+        """Steps by which measurements come earlier: at first, so that the first step is measured."""
         return self.budget.every - 1 if self.budget.starting else 0
 
     def state(self) -> dict[str, Any]:
@@ -324,7 +324,7 @@ class Cadence:
         return self
 
 
-def _looks(step: int, every: int) -> bool:
+def _measures(step: int, every: int) -> bool:
     return step % BARE != 0 if every == 1 else step % every == 0
 
 
@@ -334,7 +334,7 @@ def _turn(step: int, every: int) -> int:
 
 def plan(step: int, slots: Sequence[tuple[int, ...]], every: int) -> tuple[int, ...]:
     """Return which layers have their turn at a step, from 1; none: it is a bare one."""
-    return slots[_turn(step, every) % len(slots)] if _looks(step, every) else ()
+    return slots[_turn(step, every) % len(slots)] if _measures(step, every) else ()
 
 
 def _slots(slot: Sequence[int], elements: Sequence[int], room: float) -> list[tuple[int, ...]]:

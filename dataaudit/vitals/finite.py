@@ -14,9 +14,9 @@ from dataaudit.vitals.metric import Column
 from dataaudit.vitals.norms import as_row
 
 STRIDE = 64
-"""One element of the optimizer's state in so many is looked at, another one in each step."""
+"""One element of the optimizer's state in so many is read, another one in each step."""
 SAMPLED = 256
-"""Elements of each gradient that are looked at, others in each step."""
+"""Elements of each gradient that are read, others in each step."""
 _PARTS = ("sampled", "attention", "mlp", "block")
 """Of a layer, in the order of the forward pass; sampled: its largest logit."""
 
@@ -60,7 +60,7 @@ class GradientsFinite:
         ends = [0, *itertools.accumulate(sum(min(item.numel(), SAMPLED) for item in own) for own in groups)]
         self._ends = torch.tensor(ends, device=device)
 
-    def look(self, step: int) -> torch.Tensor:
+    def some_bad(self, step: int) -> torch.Tensor:
         """Return whether each layer's gradient has elements that are not finite, bool[layers]."""
         with torch.no_grad():
             some = torch.cat([self._zeros[:1], *(self._some(parameter, step) for parameter in self._parameters)])

@@ -176,13 +176,13 @@ class Handover:
         """Report which layer was first not finite, and in which micro-batch: its activations, or else its gradient."""
         activations = first_bad([self.columns[at] for at in np.flatnonzero(seen & ~known).tolist()])
         gradient = first_bad_gradient([layer for layer, _ in self._weights.groups], bad, ends=self._weights.ends)
-        for what, detail, looked in (
+        for what, detail, measured in (
             ("activations", activations, seen.any()),
             ("gradients", gradient, "weights" in self._config.measure),
         ):
             if detail is not None and what == "gradients" and activations is not None:
                 self._reporter.reported.add(what)  # they follow from activations
-            elif looked:
+            elif measured:
                 self._not_finite(step, what, {**(detail or {}), **which}, known=detail is None)
 
     def _hand_over(self, seen: _Seen, row: np.ndarray) -> None:

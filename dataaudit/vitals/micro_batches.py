@@ -253,8 +253,8 @@ def why_not() -> str | None:
 class MicroBatches:
     """Measures gradients as backward passes make them.
 
-    The noise scale averages gradients as the first optimizer gets them: unscaled, since the scale of a loss changes, and
-    clipped. Steps without its update are left out.
+    The noise scale averages gradients as the first optimizer gets them: clipped, and unscaled, since the scale of a
+    loss changes. Steps without its update are left out.
     """
 
     def __init__(
@@ -291,15 +291,15 @@ class MicroBatches:
             optimizer.register_step_pre_hook(Hook(self._updates, self._spoilt)) for optimizer in optimizers[:1]
         ]
 
-    def start(self, step: int, *, looks: bool) -> None:
+    def start(self, step: int, *, measured: bool) -> None:
         """Begin a step; where steps have one backward pass, most of them are not measured."""
-        self._on = looks and (self._last != 1 or step % REST == 0)
-        self._adding, self._added = looks, False
+        self._on = measured and (self._last != 1 or step % REST == 0)
+        self._adding, self._added = measured, False
         self._task, self._factor = -1, None
         self._fired = []
         if self._on:
             self._norms.clear()
-        if looks:
+        if measured:
             self._together.zero_()
 
     def finish(self) -> torch.Tensor | None:

@@ -44,9 +44,9 @@ _Z = 1.6448536269514722
 _LEAST = 1e-9
 """Of r: below, a beta-binomial is a binomial."""
 _CELLS = 1_024
-"""Counts that are looked at one by one; of more, cells of several."""
+"""Counts that are computed singly; more are in cells of several."""
 _REACH = 60.0
-"""Standard deviations around the mean in which limits are looked for."""
+"""Standard deviations around the mean in which limits are sought."""
 _SHIFT = np.arange(8.0)[:, None]
 LEARNT = 256
 """Values that a law is learnt from."""

@@ -82,7 +82,7 @@ class Vitals:
                 "Make Vitals after they have values: after model.to_empty(...) and loading, or after a first batch.",
             )
         if getattr(model, _WATCHED, None) is not None:
-            raise ConfigError("vitals: the model is looked at already", "Close the other Vitals first.")
+            raise ConfigError("vitals: the model has vitals already", "Close the other Vitals first.")
         self.config = config or VitalsConfig()
         self.structure = find(model, self.config.mapping)
         self.steps = self.config.first_step - 1
@@ -299,14 +299,14 @@ class Vitals:
         if (number - self.config.first_step) % _CHECKS_PARAMETERS == 0:
             self._report_new_parameters()
         self._laps.begin()
-        measured = self._cadence.looks(number)
+        measured = self._cadence.measures(number)
         every = {-1, *(layer.index for layer in self.structure.layers)} if measured else set()
         layers, heads = (every if name in self.config.measure else set() for name in ("activations", "attention"))
         self._hooks.recorder.batch_row = number
         turn, closely = self._cadence.turn(number), self._cadence.closely(number)
         self._hooks.start(self._hooks.sites_of(layers, heads), turn=turn, closely=closely)
         if self._micro_batches is not None:
-            self._micro_batches.start(number, looks=measured)
+            self._micro_batches.start(number, measured=measured)
         asked = "weights" in self.config.measure and self._weights.groups
         self._weights.start(number, self._cadence.due(number) if asked else ())
 

@@ -182,7 +182,7 @@ class Weights:
         self._why = [self._why_no_formula(number) for number in range(len(optimizers))]
         last = set() if structure.final_norm is None else {id(item) for item in structure.final_norm[1].parameters()}
         self.ends = any(id(item) in last for _, own in self.groups for item in own)
-        """Whether the last norm's gradient, which comes before those of the layers, is looked at by itself."""
+        """Whether the last norm's gradient, which comes before those of the layers, is read by itself."""
         after = [
             [item for own in self._owned(number) for item in own if id(item) in last]
             for number in range(len(optimizers))
@@ -327,7 +327,7 @@ class Weights:
         return copy
 
     def _after(self, number: int) -> Callable[..., None]:
-        def look(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        def measure(optimizer: torch.optim.Optimizer, *_: object) -> None:
             """Read gradients, and the update that was just made."""
             if not self._open:
                 self._outside()
@@ -335,14 +335,14 @@ class Weights:
                 with torch.no_grad():
                     self._see(number, optimizer)
 
-        return look
+        return measure
 
     def _see(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         self.updated.add(number)
         for index, own in enumerate(self._owned(number)):
             if any(item.grad is not None for item in own):
                 self._fed.add(index)
-        bad = self._finite[number].look(self._step)
+        bad = self._finite[number].some_bad(self._step)
         skipped = getattr(optimizer, "found_inf", None)  # a GradScaler's overflow is no event
         if skipped is not None:
             overflow = skipped.to(bad.device).reshape(()) > 0

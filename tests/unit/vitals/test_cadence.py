@@ -222,7 +222,7 @@ def budget_from_the_first_step(cost, steps=512, noise=0.03, seed=0):
     draw, cadence, moved = np.random.default_rng(seed), Cadence([1], "nano", adapt=True), []
     spent = np.zeros(steps)
     for step in range(1, steps + 1):
-        looked = cadence.looks(step)
+        looked = cadence.measures(step)
         first = 5.0 if step == 1 else 1.0  # what a first step has to make ready
         dear = 3.0 if looked and not spent.any() else 1.0  # and what a first look has
         spent[step - 1] = looked * cost
@@ -243,12 +243,12 @@ def test_the_budget_holds_from_the_first_steps_on(cost):
 
 def test_a_model_that_looks_cost_little_of_is_looked_at_every_step_after_three_looks():
     cadence = Cadence([1], "nano", adapt=True)
-    assert [step for step in range(1, 18) if cadence.looks(step)] == [1, 9, 17]
+    assert [step for step in range(1, 18) if cadence.measures(step)] == [1, 9, 17]
     for step in range(1, 18):
-        decided = cadence.see(step, 1.001 if cadence.looks(step) else 1.0)
+        decided = cadence.see(step, 1.001 if cadence.measures(step) else 1.0)
     assert (decided["every"], decided["every_before"], decided["pairs"]) == (1, 8, 2)
     again = Cadence([1], "nano", adapt=True).load(cadence.state())
-    assert [again.looks(step) for step in range(25, 60)] == [cadence.looks(step) for step in range(25, 60)]
+    assert [again.measures(step) for step in range(25, 60)] == [cadence.measures(step) for step in range(25, 60)]
 
 
 def test_all_layers_are_looked_at_in_the_first_step_so_that_a_short_run_has_each_number_once():
@@ -258,5 +258,5 @@ def test_all_layers_are_looked_at_in_the_first_step_so_that_a_short_run_has_each
 
 
 def test_a_cadence_that_does_not_follow_its_cost_begins_where_its_preset_says():
-    assert [Cadence([1], "nano").looks(step) for step in (1, 2, 3)] == [True] * 3
+    assert [Cadence([1], "nano").measures(step) for step in (1, 2, 3)] == [True] * 3
     assert Cadence([1], "large", adapt=True).budget.every == 16

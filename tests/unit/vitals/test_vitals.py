@@ -327,7 +327,7 @@ def test_a_compiled_model_is_refused():
 
 def test_a_model_is_looked_at_once_at_a_time():
     model = model_of("multihead")
-    with Vitals(model), pytest.raises(ConfigError, match="looked at already"):
+    with Vitals(model), pytest.raises(ConfigError, match="has vitals already"):
         Vitals(model)
     Vitals(model).close()
 
