@@ -16,8 +16,10 @@ import torch
 
 from dataaudit.base.async_copy import Pending
 from dataaudit.vitals.alarms import Alarms
+from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
-from dataaudit.vitals.metric import Arrived, Column, Measurement, Sources
+from dataaudit.vitals.measurement import Arrived, Measurement, Sources
+from dataaudit.vitals.metric import Column
 from dataaudit.vitals.sinks import Reporter
 from dataaudit.vitals.summary import covered, in_a_line
 
@@ -56,6 +58,7 @@ class Handover:
         reporter: Reporter,
         measurements: Sequence[tuple[Measurement, list[Column]]],
         sources: Sources,
+        config: VitalsConfig,
         alarms: Alarms,
         escalate: Callable[[int], None],
     ) -> None:
@@ -64,7 +67,7 @@ class Handover:
         self._measurements = [
             (item, slice(end - len(own), end)) for (item, own), end in zip(measurements, ends, strict=True)
         ]
-        config = self._config = sources.config
+        self._config = config
         most, sites = config.micro_batches, len(sources.hooks.outputs)
         bad = len(sources.weights.groups) + 1
         self.parts = _laid_out(values=len(columns), bad=bad, loop=3, passes=most, batches=most, sites=sites)

@@ -22,17 +22,14 @@ import torch
 
 from dataaudit.base.errors import Guarded
 from dataaudit.vitals.attention import (
-    PASS_STATS,
     ROW_STATS,
     Scores,
-    attention_pass,
     attention_rows,
     head_statistics,
-    pass_statistics,
     rows_of_logits,
     sample_rows,
-    why_no_pass,
 )
+from dataaudit.vitals.attention_pass import PASS_STATS, attention_pass, pass_statistics, why_no_pass
 from dataaudit.vitals.norms import norm
 
 OUTLIER_SIGMA = 6.0

@@ -7,16 +7,18 @@ from typing import Any
 
 from torch import nn
 
-from dataaudit.vitals.attention import source_of
+from dataaudit.vitals.attention_pass import source_of
 from dataaudit.vitals.config import FAMILIES, VitalsConfig
-from dataaudit.vitals.metric import Measurement, Sources
+from dataaudit.vitals.measurement import Measurement, Sources
 
 _ORDER = (*FAMILIES, "")
 
 
-def summary_of(model: nn.Module, sources: Sources, measurements: Sequence[Measurement]) -> dict[str, Any]:
+def summary_of(
+    model: nn.Module, sources: Sources, measurements: Sequence[Measurement], config: VitalsConfig
+) -> dict[str, Any]:
     """Return what was found in a model, of each metric ``ok`` or why not, and how numbers are made; plain JSON."""
-    hooks, asked = sources.hooks, sources.config.measure
+    hooks, asked = sources.hooks, config.measure
     states: dict[str, str] = {}
     for item in sorted(measurements, key=lambda item: _ORDER.index(item.FAMILY)):
         why = "not asked for" if item.FAMILY and item.FAMILY not in asked else item.why_not()
@@ -33,8 +35,8 @@ def summary_of(model: nn.Module, sources: Sources, measurements: Sequence[Measur
             else "none",
             "update_to_weight": sources.weights.estimator,
         },
-        "preset": sources.config.preset,
-        "alarms": _what_alarms(sources.config),
+        "preset": config.preset,
+        "alarms": _what_alarms(config),
     }
 
 

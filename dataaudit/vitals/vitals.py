@@ -35,7 +35,8 @@ from dataaudit.vitals.cadence import Cadence
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.handover import Handover
 from dataaudit.vitals.hooks import Mark
-from dataaudit.vitals.metric import Column, Key, Sources
+from dataaudit.vitals.measurement import Sources
+from dataaudit.vitals.metric import Column, Key
 from dataaudit.vitals.metrics import MEASUREMENTS, METRICS
 from dataaudit.vitals.micro_batches import MicroBatches
 from dataaudit.vitals.model_hooks import ModelHooks
@@ -102,7 +103,6 @@ class Vitals:
         vars(model)[_WATCHED] = Mark()
         self._micro_batches = self._new_micro_batches()
         self._sources = Sources(
-            config=self.config,
             structure=self.structure,
             hooks=self._hooks,
             weights=self._weights,
@@ -128,7 +128,7 @@ class Vitals:
         self._laps = Laps(device)
         self._tying = Tying(model)
         owned = list(zip(self._measurements, columns, strict=True))
-        self._handover = Handover(self._reporter, owned, self._sources, self.alarms, self.escalate)
+        self._handover = Handover(self._reporter, owned, self._sources, self.config, self.alarms, self.escalate)
         self._open = False
         self._numbers: dict[Column, float | torch.Tensor] = {}
         self._reporter.event(self.steps, "vitals", self.summary())
@@ -149,7 +149,7 @@ class Vitals:
 
     def summary(self) -> dict[str, Any]:
         """Return what was found, and of each metric ``ok`` or ``not_applicable`` with the reason; plain JSON."""
-        return {**summary_of(self._model, self._sources, self._measurements), "coverage": self.coverage()}
+        return {**summary_of(self._model, self._sources, self._measurements, self.config), "coverage": self.coverage()}
 
     def coverage(self) -> dict[str, dict[str, Any]]:
         """Return by metric how many ``series`` there are, how many are ``judged``, and ``why`` not all; plain JSON."""

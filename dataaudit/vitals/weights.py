@@ -34,12 +34,13 @@ from torch import nn
 from dataaudit.base.errors import ConfigError
 from dataaudit.vitals.finite import GradientsFinite, state_finite
 from dataaudit.vitals.hooks import Hook
-from dataaudit.vitals.metrics.weight_norms import STATS
 from dataaudit.vitals.micro_batches import gsnr_adam_proxy
 from dataaudit.vitals.norms import norm, pieces, std
 from dataaudit.vitals.structure import Structure, parameters_of
 
 _MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+_NUMBERS = 8
+"""Of a group of parameters."""
 _WHOLE = 4
 """Bytes of an element from which on an update is what was computed."""
 FROZEN_AFTER = 8
@@ -200,7 +201,7 @@ class Weights:
         self.in_full = False
         """Whether gradients of some groups were read in full in the latest step."""
         self._idle = torch.ones(len(optimizers), dtype=torch.bool, device=device)
-        self._values = torch.full((len(STATS), len(self.groups)), torch.nan, device=device)
+        self._values = torch.full((_NUMBERS, len(self.groups)), torch.nan, device=device)
         self._handles = [
             handle
             for number, optimizer in enumerate(optimizers)
@@ -249,7 +250,7 @@ class Weights:
         return skipped.fill_(torch.nan) if self._spoilt else skipped
 
     def finish(self) -> torch.Tensor:
-        """End a step; return the numbers of :data:`STATS`, float32[statistics, groups], NaN out of turn."""
+        """End a step; return the numbers of ``WeightNorms``, float32[numbers, groups], NaN out of turn."""
         self.stop()
         values = self._values.fill_(torch.nan)
         if self._spoilt:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dataaudit.vitals.metric import Measurement, Metric
+from dataaudit.vitals.measurement import Measurement
+from dataaudit.vitals.metric import Metric
 from dataaudit.vitals.metrics.activations import Activations
 from dataaudit.vitals.metrics.dead_units import DeadUnits
 from dataaudit.vitals.metrics.gradient_noise import GradientNoise

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dataaudit.vitals.metric import ALL, Column, Measurement, Metric, Sources
+from dataaudit.vitals.measurement import Measurement, Sources
+from dataaudit.vitals.metric import ALL, Column, Metric
 
 if TYPE_CHECKING:
     import torch

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dataaudit.vitals.metric import Column, Measurement, Metric
+from dataaudit.vitals.measurement import Measurement
+from dataaudit.vitals.metric import Column, Metric
 
 if TYPE_CHECKING:
     import torch

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.metric import Arrived, Column, Measurement, Metric, Sources, Threshold
+from dataaudit.vitals.measurement import Arrived, Measurement, Sources
+from dataaudit.vitals.metric import Column, Metric, Threshold
 
 if TYPE_CHECKING:
     import torch

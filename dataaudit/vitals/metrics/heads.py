@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dataaudit.base.statistics import Floats
-from dataaudit.vitals.metric import Arrived, Column, Measurement, Metric, Threshold
+from dataaudit.vitals.measurement import Arrived, Measurement
+from dataaudit.vitals.metric import Column, Metric, Threshold
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,8 @@ pytest.importorskip("transformers", minversion="5", reason="its models are of tr
 import vitals_models as made  # noqa: E402
 
 from dataaudit.vitals import MemorySink, Vitals, VitalsConfig, metrics, vitals  # noqa: E402
-from dataaudit.vitals.metric import Column, Measurement, Metric, Threshold  # noqa: E402
+from dataaudit.vitals.measurement import Measurement  # noqa: E402
+from dataaudit.vitals.metric import Column, Metric, Threshold  # noqa: E402
 
 pytestmark = pytest.mark.torch
 

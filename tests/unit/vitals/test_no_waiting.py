@@ -13,7 +13,7 @@ import vitals_models as made  # noqa: E402
 from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
-from dataaudit.vitals import attention, micro_batches, norms, recorder  # noqa: E402
+from dataaudit.vitals import attention_pass, micro_batches, norms, recorder  # noqa: E402
 from dataaudit.vitals import weights as updates  # noqa: E402
 from dataaudit.vitals.config import VitalsConfig  # noqa: E402
 from dataaudit.vitals.finite import state_finite  # noqa: E402
@@ -128,7 +128,7 @@ def test_operators_run_on_a_device_that_is_not_there(sites, dtype, monkeypatch):
     """
     device = torch.device("cuda:0" if torch.backends.cuda.is_built() else "meta")
     autocast = torch.autocast
-    monkeypatch.setattr(attention, "_has_triton", lambda: False)
+    monkeypatch.setattr(attention_pass, "_has_triton", lambda: False)
     monkeypatch.setattr(torch, "autocast", lambda kind, **named: autocast(kind.replace("meta", "cpu"), **named))
     with FakeTensorMode() if device.type == "cuda" else contextlib.nullcontext():
 

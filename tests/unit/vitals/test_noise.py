@@ -10,9 +10,8 @@ from lanes import sample, thinned
 
 torch = pytest.importorskip("torch", reason="gradients are of torch")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
-from vitals_models import leave  # noqa: E402
+from vitals_models import NoWaiting, leave  # noqa: E402
 
 from dataaudit.vitals.micro_batches import (  # noqa: E402
     GradientNorms,
@@ -24,14 +23,6 @@ from dataaudit.vitals.micro_batches import (  # noqa: E402
 )
 
 pytestmark = pytest.mark.torch
-
-
-class NoWaiting(TorchDispatchMode):
-    """Rejects what would wait for a device."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        assert "_local_scalar_dense" not in str(function), function
-        return function(*args, **(kwargs or {}))
 
 
 def drawn(seed, sizes, dimension=50, noise=1.0):
