@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Literal, NamedTuple
 
 Rule = Literal["fold", "rise", "collapse", "dead", "frozen", "state", "not_finite", "skipped"]
@@ -37,12 +37,13 @@ class Column:
     """What a share or count is of, where that is always the same; 0: it is not."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Threshold:
     """A fixed threshold from the literature."""
 
     value: float
     source: str
+    _: KW_ONLY
     stats: frozenset[str] = ALL
     """Statistics that it holds for."""
     above: bool = True
@@ -51,7 +52,7 @@ class Threshold:
     """Whether it holds only outside of warm-up and decay of the learning rate."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Metric:
     """What a metric declares."""
 
@@ -59,6 +60,7 @@ class Metric:
     judged: str = FIXED_RULE
     """How its series are judged against their own past: ``log`` of an amount, ``asinh``, ``entropy``, ``plain``,
     ``share`` (k of n); else why they are not."""
+    _: KW_ONLY
     stats: frozenset[str] = ALL
     """Statistics that are so judged; of the others, another one is."""
     exponent: float = float("nan")

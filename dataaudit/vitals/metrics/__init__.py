@@ -26,7 +26,7 @@ MEASUREMENTS: Final[tuple[type[Measurement], ...]] = (
 """In the order of a step's vector: new ones at the end, or states of checkpoints do not fit."""
 METRICS: Final[dict[str, Metric]] = {metric.name: metric for kind in MEASUREMENTS for metric in kind.METRICS}
 ESTIMATES: Final = frozenset(stat for metric in METRICS.values() for stat in metric.estimates)
-_UNKNOWN = Metric(name="", judged="another statistic of the metric is judged")
+_UNKNOWN = Metric("", "another statistic of the metric is judged")
 
 
 def declared(name: str) -> Metric:

@@ -17,18 +17,10 @@ class Activations(Measurement):
     FAMILY, HOOKED = "activations", True
     METRICS = (
         Metric(
-            name="activation_mean_abs",
-            judged="log",
-            rules={"fold": ALL},
-            chart=("block", "Mean absolute activation of blocks"),
+            "activation_mean_abs", "log", rules={"fold": ALL}, chart=("block", "Mean absolute activation of blocks")
         ),
-        Metric(
-            name="residual_rms",
-            judged="log",
-            rules={"fold": ALL},
-            chart=("block", "Root mean square of the residual stream"),
-        ),
-        Metric(name="activation_outlier_rate", judged="share", chart=("block", "Share of outliers")),
+        Metric("residual_rms", "log", rules={"fold": ALL}, chart=("block", "Root mean square of the residual stream")),
+        Metric("activation_outlier_rate", "share", chart=("block", "Share of outliers")),
     )
 
     def columns(self) -> list[Column]:

@@ -18,11 +18,7 @@ class DeadUnits(Measurement):
     """Sums mean |h| of every unit over a window of steps."""
 
     FAMILY, HOOKED = "activations", True
-    METRICS = (
-        Metric(
-            name="dead_neuron_count", judged="share", whole=True, rules={"dead": ALL}, chart=("units", "Dead units")
-        ),
-    )
+    METRICS = (Metric("dead_neuron_count", "share", whole=True, rules={"dead": ALL}, chart=("units", "Dead units")),)
 
     def __init__(self, sources: Sources) -> None:
         super().__init__(sources)

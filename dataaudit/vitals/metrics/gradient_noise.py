@@ -25,9 +25,9 @@ class GradientNoise(Measurement):
 
     FAMILY = "weights"
     METRICS = (
-        Metric(name="gsnr", judged="plain"),
-        Metric(name="direction_consistency", judged="plain"),
-        Metric(name="grad_noise_scale", judged="log", stats=frozenset({"ema"})),
+        Metric("gsnr", "plain"),
+        Metric("direction_consistency", "plain"),
+        Metric("grad_noise_scale", "log", stats=frozenset({"ema"})),
     )
 
     def columns(self) -> list[Column]:

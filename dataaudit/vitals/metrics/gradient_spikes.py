@@ -48,8 +48,7 @@ class GradientSpikes(Measurement):
 
     METRICS = (
         Metric(
-            name="gradient_spike_score",
-            thresholds=(Threshold(value=2.0, source="rule of thumb: twice the average of earlier norms"),),
+            "gradient_spike_score", thresholds=(Threshold(2.0, "rule of thumb: twice the average of earlier norms"),)
         ),
     )
 

@@ -38,32 +38,28 @@ class Heads(Measurement):
     FAMILY, HOOKED = "attention", True
     METRICS = (
         Metric(
-            name="max_attn_logit",
-            judged="asinh",
+            "max_attn_logit",
+            "asinh",
             stats=frozenset({"sampled"}),
             estimates=frozenset({"lower", "upper"}),
             rules={"rise": frozenset({"sampled"})},
             thresholds=(
-                Threshold(value=100.0, source="QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
-                Threshold(
-                    value=1000.0,
-                    source="above 1000 runs became unstable: Kimi K2, arXiv 2507.20534",
-                    stats=_LOWER_BOUNDS,
-                ),
+                Threshold(100.0, "QK-clip acts at 100: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
+                Threshold(1000.0, "above 1000 runs became unstable: Kimi K2, arXiv 2507.20534", stats=_LOWER_BOUNDS),
             ),
             severity=2,
             grave=1000.0,
             chart=("sampled", "Largest attention logit"),
         ),
         Metric(
-            name="attn_entropy",
-            judged="entropy",
+            "attn_entropy",
+            "entropy",
             stats=frozenset({"normalised"}),
             estimates=frozenset({"all_rows", "all_rows_bound", OFF}),
             rules={"collapse": frozenset({"mean"})},
             chart=("normalised", "Entropy of attention / log n"),
         ),
-        Metric(name="dead_head_rate", judged="share", chart=("share", "Share of rows whose attention is dead")),
+        Metric("dead_head_rate", "share", chart=("share", "Share of rows whose attention is dead")),
     )
 
     def columns(self) -> list[Column]:

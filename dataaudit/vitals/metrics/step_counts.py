@@ -15,8 +15,8 @@ class StepCounts(Measurement):
     """Two numbers of the whole model."""
 
     METRICS = (
-        Metric(name="nan_inf_events", rules={"not_finite": ALL}),
-        Metric(name="skipped_updates", rules={"skipped": ALL}, listed=False),
+        Metric("nan_inf_events", rules={"not_finite": ALL}),
+        Metric("skipped_updates", rules={"skipped": ALL}, listed=False),
     )
 
     def columns(self) -> list[Column]:

@@ -31,16 +31,11 @@ class WeightNorms(Measurement):
 
     FAMILY = "weights"
     METRICS = (
+        Metric("layer_std", "log", rules={"fold": ALL}, chart=("all", "Standard deviation of parameters")),
+        Metric("grad_norm", "log", logarithm=True, rules={"fold": ALL}, chart=("at_step", "Gradient norm")),
         Metric(
-            name="layer_std",
-            judged="log",
-            rules={"fold": ALL},
-            chart=("all", "Standard deviation of parameters"),
-        ),
-        Metric(name="grad_norm", judged="log", logarithm=True, rules={"fold": ALL}, chart=("at_step", "Gradient norm")),
-        Metric(
-            name="update_to_weight",
-            judged="log",
+            "update_to_weight",
+            "log",
             exponent=1.0,
             logarithm=True,
             rules={
@@ -48,13 +43,13 @@ class WeightNorms(Measurement):
                 "frozen": frozenset({"all"}),
             },
             thresholds=(
-                Threshold(value=1e-2, source=_RATIO, stats=_WHOLE_LAYERS),
-                Threshold(value=1e-4, source=_RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
+                Threshold(1e-2, _RATIO, stats=_WHOLE_LAYERS),
+                Threshold(1e-4, _RATIO, stats=_WHOLE_LAYERS, above=False, steady_only=True),
             ),
             chart=("all", "Update / weight"),
         ),
-        Metric(name="grad_to_weight", judged="log", logarithm=True, chart=("all", "Gradient / weight")),
-        Metric(name="opt_state_finite", rules={"state": ALL}),
+        Metric("grad_to_weight", "log", logarithm=True, chart=("all", "Gradient / weight")),
+        Metric("opt_state_finite", rules={"state": ALL}),
     )
 
     def columns(self) -> list[Column]:

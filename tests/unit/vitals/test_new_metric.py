@@ -20,10 +20,7 @@ class SpectralNorms(Measurement):
     FAMILY = "weights"
     METRICS = (
         Metric(
-            name="spectral_norm",
-            judged="log",
-            thresholds=(Threshold(value=0.1, source="a test"),),
-            chart=("largest", "Largest singular value"),
+            "spectral_norm", "log", thresholds=(Threshold(0.1, "a test"),), chart=("largest", "Largest singular value")
         ),
     )
 
