@@ -100,21 +100,20 @@ class Deviations(Arrays):
         self.open = out | (self.open & (~measured | (self._calm < self.baseline.persistence)))
         return raised
 
-    def detail(self, place: int) -> dict[str, Any]:
+    def detail(self, series: int) -> dict[str, Any]:
         """Return what a series left: the band of jumps or of drifts; of drifts, the mean that did too."""
-        which = int(self._out[:, place].argmax())
-        limit = self.baseline.limits[self.keys[place].metric][which]
-        level, scale = float(self._level[place]), float(self._scale[place])
+        limit = self.baseline.limits[self.keys[series].metric][int(self._out[:, series].argmax())]
+        level, scale = float(self._level[series]), float(self._scale[series])
         band = {"low": level - limit.distance * scale, "high": level + limit.distance * scale}
         if limit.over == "mean":
-            mean = np.clip(self._runs.recent[:, place], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean()
+            mean = np.clip(self._runs.recent[:, series], -FARTHEST_OF_MEAN, FARTHEST_OF_MEAN).mean()
             band["value"] = level + float(mean) * scale
-        if self._logarithms[place]:
+        if self._logarithms[series]:
             band = {name: math.exp(min(number, 709.0)) for name, number in band.items()}
         return {
             **band,
             "rule": "jump" if limit.over == "each" else "drift",
-            "first_step": int(self._began[place]),
+            "first_step": int(self._began[series]),
             "over": limit.over,
             "values": limit.values,
             "baseline": self.baseline.about(),
@@ -322,29 +321,28 @@ class Alarms:
         """
         coverage: dict[str, dict[str, Any]] = {}
         judged = np.zeros(len(self.keys), bool)
-        given = isinstance(self.judge, Deviations)
-        reasons = self.judge.not_evaluated if isinstance(self.judge, Deviations) else {}
+        given = self.judge if isinstance(self.judge, Deviations) else None
+        reasons = {} if given is None else given.not_evaluated
         for judge in (self.judge, self.shares):
             judged[judge.series[judge.judged]] = True
         for metric in sorted({key.metric for key in self.keys}):
             own = [
                 at
                 for at, key in enumerate(self.keys)
-                if key.metric == metric and (given or " " not in how_judged(key.metric, key.stat))
+                if key.metric == metric and (given is not None or " " not in how_judged(key.metric, key.stat))
             ]
             seen = [at for at in own if self._seen[at] or judged[at]] or own
             if not seen:
                 why = next(how_judged(key.metric, key.stat) for key in self.keys if key.metric == metric)
                 coverage[metric] = {"judged": 0, "series": 0, "why": why}
                 continue
-            number = int(np.count_nonzero(judged[seen]))
-            why = "" if number == len(seen) else self._why(seen, judged, reasons)
-            coverage[metric] = {"judged": number, "series": len(seen), "why": why}
+            rest = [at for at in seen if not judged[at]]
+            why = self._why(rest, reasons) if rest else ""
+            coverage[metric] = {"judged": len(seen) - len(rest), "series": len(seen), "why": why}
         return coverage
 
-    def _why(self, places: Sequence[int], judged: np.ndarray, reasons: Mapping[Key, str]) -> str:
-        """Return what would judge the series of a metric that are not judged yet."""
-        rest = [place for place in places if not judged[place]]
+    def _why(self, rest: Sequence[int], reasons: Mapping[Key, str]) -> str:
+        """Return what would judge series of a metric that are not judged yet."""
         if reasons and not _is_share(self.keys[rest[0]]):
             return "; ".join(sorted({reasons.get(self.keys[number], "") for number in rest} - {""}))
         values = int(self._seen[rest].min())

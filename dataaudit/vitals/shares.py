@@ -226,9 +226,9 @@ class Shares(Judge):
         first = int(self._steps[(self.values[own] - (PERSISTENCE if jumps else AVERAGED)) % _RING, own])
         return self.alarm(first, low * times, high * times, jumps=jumps)
 
-    def why(self, places: Sequence[int]) -> str:
+    def why(self, series: Sequence[int]) -> str:
         """Return why some series are not judged; empty where they have few values."""
-        values = self.values[[self._index[at] for at in places]]
+        values = self.values[[self._index[at] for at in series]]
         if not values.any():
             return "how many counts it is a share of is not known"
         return "" if values.min() < JUDGED_FROM else "their memory makes them worth too few independent values"
