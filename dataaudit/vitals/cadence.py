@@ -76,6 +76,8 @@ class Escalation:
 
     first: int
     last: int
+    layers: None = None
+    """All; a key of events and checkpoints."""
 
     def covers(self, step: int) -> bool:
         """Return whether a step is one of it."""
@@ -293,7 +295,7 @@ class Cadence:
         if before is not None and before.first - 1 <= step <= before.last + (before.last - before.first + 1):
             return None
         self._escalation = Escalation(first=step + 1, last=step + steps)
-        return {"what": "escalation", "step": step, **asdict(self._escalation), "layers": None}
+        return {"what": "escalation", "step": step, **asdict(self._escalation)}
 
     def see(self, step: int, seconds: float) -> dict[str, Any] | None:
         """Take the time of a step that :meth:`due` was asked about; return what was decided."""
@@ -308,7 +310,7 @@ class Cadence:
 
     def state(self) -> dict[str, Any]:
         """Return all that it knows but its settings, in plain types."""
-        escalation = None if self._escalation is None else {**asdict(self._escalation), "layers": None}
+        escalation = None if self._escalation is None else asdict(self._escalation)
         return {"budget": self.budget.state(), "escalation": escalation}
 
     def load(self, state: Mapping[str, Any]) -> Self:
