@@ -1,4 +1,4 @@
-"""What a device has not done yet when a loop goes on: arrays on their way to the host, and how long its work took."""
+"""Asynchronous copies of tensors to the host, and the seconds that steps take on their device."""
 
 from __future__ import annotations
 
@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 class Pending:
-    """A copy of a tensor, on its way to the host.
-
-    Args:
-        tensor: Of torch, on any device; its owner may go on with it at once.
-    """
+    """A copy of a tensor, on its way to the host; the tensor may change at once."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._event: Any = None
@@ -64,9 +60,6 @@ class Laps:
     """Seconds that steps take, by the clock of the device that does their work.
 
     A host that hands work to a GPU is ahead of it: what it measures by its own clock is not the step that it is in.
-
-    Args:
-        device: Of torch.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -27,11 +27,7 @@ _SEAL_BYTES = 65
 
 
 class DamagedFileError(Exception):
-    """Files that were written whole are absent, cut or altered: their content is not what its digest says.
-
-    Args:
-        paths: The files.
-    """
+    """Files that were written whole are absent, cut or altered: their content is not what its digest says."""
 
     def __init__(self, *paths: str) -> None:
         super().__init__(*paths)
@@ -132,11 +128,11 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
             raise _not_a_file(path, os.stat(path).st_mode) from None
         raise
     try:
-        found = os.fstat(descriptor).st_mode
-        if stat.S_ISDIR(found):
-            raise IsADirectoryError(errno.EISDIR, _found(found), os.fspath(path))
-        if not stat.S_ISREG(found):
-            raise _not_a_file(path, found)
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, _found(kind), os.fspath(path))
+        if not stat.S_ISREG(kind):
+            raise _not_a_file(path, kind)
         os.set_blocking(descriptor, True)
     except BaseException:
         os.close(descriptor)

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -21,7 +21,7 @@ from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 
 if TYPE_CHECKING:
-    from dataaudit.vitals.columns import Column
+    from dataaudit.vitals.metric import Column
 
 _WAITING_ITEMS = 4_096
 _FLUSH_SECONDS = 5.0
@@ -63,17 +63,11 @@ class Reporter:
             "stat": [column.stat for column in columns],
             "value": values.astype(np.float64),
         }
-        for sink in self._sinks:
-            with Guarded() as call:
-                sink.add_values(rows)
-            self._count(call)
+        self._tell(lambda sink: sink.add_values(rows))
 
     def event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Write an event."""
-        for sink in self._sinks:
-            with Guarded() as call:
-                sink.add_event(step, kind, detail)
-            self._count(call)
+        self._tell(lambda sink: sink.add_event(step, kind, detail))
 
     def once(self, step: int, kind: str, what: str, why: str) -> None:
         """Write, the first time, that something has no value, and why."""
@@ -86,14 +80,16 @@ class Reporter:
         self.failures[what] += 1
         self.once(step, "not_seen", what, why)
 
-    def _count(self, call: Guarded) -> None:
-        """Count a sink's error, and log the first one."""
-        if call.error is not None:
-            if not self.lost:
-                _LOG.warning(
-                    "vitals: a sink failed (%s); training goes on, and what it did not take is lost", call.origin
-                )
-            self.lost += 1
+    def _tell(self, write: Callable[[Sink], None]) -> None:
+        """Write to every sink; count an error, and log the first."""
+        for sink in self._sinks:
+            with Guarded() as call:
+                write(sink)
+            if call.error is not None:
+                if not self.lost:
+                    message = "vitals: a sink failed (%s); training goes on, and what it did not take is lost"
+                    _LOG.warning(message, call.origin)
+                self.lost += 1
 
 
 class MemorySink:
@@ -108,8 +104,7 @@ class MemorySink:
     def add_values(self, columns: Columns) -> None:
         """Take rows of the table of values."""
         names = ("step", "metric", "layer", "head", "stat", "value")
-        held = [np.asarray(columns[name]).tolist() for name in names]
-        self.values += zip(*held, strict=True)
+        self.values += zip(*(np.asarray(columns[name]).tolist() for name in names), strict=True)
 
     def add_event(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:
         """Take an event."""

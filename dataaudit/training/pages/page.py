@@ -54,22 +54,11 @@ from dataaudit.training.pages.incident_blocks import (
 )
 from dataaudit.training.pages.loss_section import MOST_POINTS, loss_section, run_section, trained_section
 from dataaudit.training.pages.run_blocks import run_points
+from dataaudit.vitals.metrics import charts
 
-HEADS = (
-    ("max_attn_logit", "sampled", "Largest attention logit"),
-    ("attn_entropy", "normalised", "Entropy of attention / log n"),
-    ("dead_head_rate", "share", "Share of rows whose attention is dead"),
-)
-LAYERS = (
-    ("residual_rms", "block", "Root mean square of the residual stream"),
-    ("activation_mean_abs", "block", "Mean absolute activation of blocks"),
-    ("activation_outlier_rate", "block", "Share of outliers"),
-    ("dead_neuron_count", "units", "Dead units"),
-    ("layer_std", "all", "Standard deviation of parameters"),
-    ("grad_norm", "at_step", "Gradient norm"),
-    ("update_to_weight", "all", "Update / weight"),
-    ("grad_to_weight", "all", "Gradient / weight"),
-)
+HEADS = charts(of_heads=True)
+LAYERS = sorted(charts(of_heads=False), key=lambda chart: chart[0] != "residual_rms")
+"""What is drawn, the residual stream first: metric, statistic, title."""
 MOST_ROWS = 32
 """Heads of a picture over steps: those that changed most."""
 _FINDINGS = 15

@@ -59,7 +59,7 @@ def looked(name, kind, auto):
         vitals = Vitals(model, None, VitalsConfig(interval=1, adapt=False, sampled_rows=64), [sink])
     except ConfigError as error:
         return {}, {}, {}, str(error)
-    taken = {one.index: one.attention.module for one in vitals._taps.head_layers}
+    taken = {one.index: one.attention.module for one in vitals._hooks.head_layers}
     reference = families.Reference(taken, apart=name in SINKS_APART)
     tokens = torch.arange(3, 15)[None]
     more = {"decoder_input_ids": tokens.flip(1)} if "Seq2Seq" in auto.__name__ else {}

@@ -1,4 +1,4 @@
-"""Setting taps on what was found: hooks on modules, wrappers around attention functions, buffers that they write to."""
+"""Hooks on what was found in a model: on modules, around attention functions, and the buffers that they write to."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from torch import nn
 
 from dataaudit.vitals.attention import ABSENT
 from dataaudit.vitals.hooks import Hook, Mark, mapping_of, nothing, replaced
-from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Structure, function_of
-from dataaudit.vitals.taps import (
+from dataaudit.vitals.recorder import (
     ACTIVATION_STATS,
     HEAD_STATS,
-    Watch,
-    first_tensor,
+    Recorder,
+    Site,
     see_activations,
     see_failure,
     see_heads,
@@ -28,8 +27,9 @@ from dataaudit.vitals.taps import (
     see_projected_heads,
     see_units,
 )
+from dataaudit.vitals.structure import EXACT_ROWS, OWN_LOGITS, PROJECTED, Attention, Layer, Structure, function_of
 
-_TAP = "_dataaudit_heads"
+_KEPT_AS = "_dataaudit_heads"
 _SDPA = "scaled_dot_product_attention"
 _EVALUATION = "in evaluation torch takes a faster way, which hooks would close: it is left as it is"
 _EAGER = "eager_attention_forward"
@@ -39,26 +39,12 @@ _FLASH = ("flash_attention_2", "flash_attention_3")
 """Those that are given what is padding, and hide later keys themselves."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A place where activations are measured."""
-
-    layer: int
-    """-1: of the whole model."""
-    part: str
-    """attention, mlp, block, embedding or final_norm."""
-    name: str
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
-class HeadTap(Mark):
+class AttentionHook(Mark):
     """Where the statistics of a layer's heads are written; an attention module carries it."""
 
     slots: torch.Tensor
-    watch: int
-    place: int
-    index: int
-    rows: int
+    site: int
     function: str
     hook: Hook | None = None
     """Sees what the attention function is given."""
@@ -70,36 +56,29 @@ class HeadTap(Mark):
 class _Running:
     """The attention that runs now, of those that a mapping names."""
 
-    tap: HeadTap | None = None
+    attention: AttentionHook | None = None
 
 
 _RUNNING = _Running()
 
 
-class Taps:
-    """Taps on a model, and what they write to.
+class ModelHooks:
+    """Hooks on a model, and the buffers that they write to.
 
-    Torch has a faster evaluation of ``nn.TransformerEncoderLayer`` that it leaves where a hook is set within. So taps
+    Torch has a faster evaluation of ``nn.TransformerEncoderLayer`` that it leaves where a hook is set within. So hooks
     there are set for a step alone, and only where the layer trains.
-
-    Args:
-        model: Whose parts they are.
-        structure: What was found.
-        device: Of the buffers.
-        micro_batches: Batches of a step that are kept apart.
-        rows: Rows of attention that are sampled, of one row of the batch.
     """
 
     def __init__(
         self, model: nn.Module, structure: Structure, device: torch.device, *, micro_batches: int, rows: int
     ) -> None:
-        self.places: list[Place] = []
-        """Of activations, in the order of the buffer."""
-        self.unit_layers = [layer for layer in structure.layers if layer.down is not None]
-        self.head_layers = [layer for layer in structure.layers if layer.attention is not None]
         self.why: dict[str, str] = {}
         """By the name of an attention module: why it is not measured."""
         self.estimators: dict[str, str] = {}
+        outputs = _outputs(structure)
+        self.unit_layers = [layer for layer in structure.layers if layer.down is not None]
+        self.head_layers = [layer for layer in structure.layers if self._can_see(layer.attention)]
+        self.recorder = Recorder(len(outputs) + len(self.unit_layers) + len(self.head_layers), micro_batches)
         self._stack, self._of_step = ExitStack(), ExitStack()
         self._fast = {
             id(inner): layer
@@ -108,113 +87,85 @@ class Taps:
             for inner in layer.modules()
         }
         """By what lies within: layers with a faster evaluation."""
-        self._visiting: list[tuple[nn.Module, int, Callable[[], Any]]] = []
-        """Layers, places and what sets a tap there, for a step."""
-        self._by_name: list[tuple[nn.Module, HeadTap]] = []
+        self._for_a_step: list[tuple[nn.Module, int, Callable[[], Any]]] = []
+        """Layers, sites, and what sets a hook there for a step."""
+        self._by_name: list[tuple[nn.Module, AttentionHook]] = []
         """Attention that calls a function by its name."""
         self._functions: set[tuple[str, str, Callable[..., None]]] = set()
         """Modules, and which of their functions are watched."""
-        modules = self._places(structure)
-        self.head_layers = [layer for layer in self.head_layers if self._can_see(layer.attention)]
-        counts = len(self.places), len(self.unit_layers), len(self.head_layers)
-        self.watch = Watch(sum(counts), micro_batches)
-        widest = max((layer.units for layer in self.unit_layers), default=1)
-        heads = max((layer.attention.heads for layer in self.head_layers if layer.attention), default=1)
+        self.sites: list[Site] = []
+        self.outputs = [self._site(index, layer, part) for index, (layer, part, _) in enumerate(outputs)]
+        """Sites of activations; of units and of heads, below."""
+        self.inputs = [self._site(index, layer.index, "units") for index, layer in enumerate(self.unit_layers)]
+        self.attention = [
+            self._site(index, layer.index, "heads", heads=_heads_of(layer), rows=rows)
+            for index, layer in enumerate(self.head_layers)
+        ]
 
         def empty(*shape: int) -> torch.Tensor:
             return torch.full(shape, torch.nan, device=device)
 
-        blocks = [place for place, item in enumerate(self.places) if item.part == "block"]
+        blocks = [site.index for site in self.outputs if site.part == "block"]
         self.blocks = torch.tensor(blocks, dtype=torch.int64, device=device)
-        """int64[blocks]: their places."""
-        self.activations = empty(counts[0], micro_batches, len(ACTIVATION_STATS))
-        self.units = empty(counts[1], micro_batches, widest)
-        self.heads = empty(counts[2], micro_batches, heads, len(HEAD_STATS))
-        for place, module in enumerate(modules):
-            self._tap_output(module, place)
-        for index, layer in enumerate(self.unit_layers):
+        """int64[blocks]: their rows of activations."""
+        widest = max((layer.units for layer in self.unit_layers), default=1)
+        most_heads = max((site.heads for site in self.attention), default=1)
+        self.activations = empty(len(outputs), micro_batches, len(ACTIVATION_STATS))
+        self.units = empty(len(self.inputs), micro_batches, widest)
+        self.heads = empty(len(self.attention), micro_batches, most_heads, len(HEAD_STATS))
+        for site, (_, _, module) in zip(self.outputs, outputs, strict=True):
+            self._hook_output(module, site)
+        for site, layer in zip(self.inputs, self.unit_layers, strict=True):
             assert layer.down is not None
-            self._tap_input(layer.down, counts[0] + index, index)
-        for index, layer in enumerate(self.head_layers):
+            self._hook_input(layer.down, site)
+        for site, layer in zip(self.attention, self.head_layers, strict=True):
             assert layer.attention is not None
-            self.watch.heads[counts[0] + counts[1] + index] = layer.attention.heads
-            tap = HeadTap(
-                slots=self.heads,
-                watch=self.watch.number,
-                place=counts[0] + counts[1] + index,
-                index=index,
-                rows=rows,
-                function=layer.attention.function,
-            )
-            self._tap_heads(layer.attention, tap)
+            self._hook_attention(layer.attention, site)
         for above in model.modules():  # a compiler guards on the step here, as it does at hooks that stay
             called = id(above) not in self._fast and not isinstance(above, nn.ModuleList)
             if called and any(id(item) in self._fast for item in above.modules()):
-                self._stack.callback(above.register_forward_pre_hook(Hook(nothing, nothing, self.watch)).remove)
+                self._stack.callback(above.register_forward_pre_hook(Hook(nothing, nothing, self.recorder)).remove)
 
-    def start(self, places: list[int], *, turn: int, closely: bool) -> None:
-        """Begin a step in which some places are measured."""
+    def start(self, sites: list[int], *, turn: int, closely: bool) -> None:
+        """Begin a step in which some sites are measured."""
         self.clear()
         self._watch_functions()
-        self.watch.start(places, turn=turn, closely=closely)
-        for layer, place, register in self._visiting:
+        recorder = self.recorder
+        recorder.start(sites, turn=turn, closely=closely)
+        for layer, site, register in self._for_a_step:
             if layer.training:
                 self._of_step.callback(register().remove)
-            elif self.watch.on[place]:
-                self.watch.on[place] = 0
-                self.watch.why[place] = _EVALUATION
+            elif recorder.on[site]:
+                recorder.on[site] = 0
+                recorder.why[site] = _EVALUATION
 
     def stop(self) -> None:
         """Measure nothing until the next step."""
-        self.watch.stop()
+        self.recorder.stop()
         self._of_step.close()
 
     def close(self) -> None:
-        """Take every tap off."""
+        """Take every hook off."""
         self.stop()
         self._stack.close()
 
-    def places_of(self, layers: set[int], heads: set[int]) -> list[int]:
-        """Return the places of some layers; those of attention of others. Layer -1: of the whole model."""
-        found = [place for place, item in enumerate(self.places) if item.layer in layers]
-        found += [len(self.places) + index for index, layer in enumerate(self.unit_layers) if layer.index in layers]
-        first = len(self.places) + len(self.unit_layers)
-        return found + [first + index for index, layer in enumerate(self.head_layers) if layer.index in heads]
-
-    def about(self, place: int) -> tuple[str, int]:
-        """Return what is measured at a place, in a word, and of which layer."""
-        if place < len(self.places):
-            return self.places[place].part, self.places[place].layer
-        place -= len(self.places)
-        if place < len(self.unit_layers):
-            return "units", self.unit_layers[place].index
-        return "attention", self.head_layers[place - len(self.unit_layers)].index
+    def sites_of(self, layers: set[int], attention: set[int]) -> list[int]:
+        """Return the sites of activations and units of some layers, of heads of others. Layer -1: the whole model."""
+        return [site.number for site in self.sites if site.layer in (attention if site.part == "heads" else layers)]
 
     def clear(self) -> None:
         """Forget what the last step wrote."""
         for slots, none in ((self.activations, torch.nan), (self.units, torch.nan), (self.heads, ABSENT)):
             slots.fill_(none)
 
-    def _places(self, structure: Structure) -> list[nn.Module]:
-        modules = []
-        for what, found in (("embedding", structure.embedding), ("final_norm", structure.final_norm)):
-            if found is not None:
-                self.places.append(Place(layer=-1, part=what, name=found[0]))
-                modules.append(found[1])
-        for layer in structure.layers:
-            parts = {
-                "attention": layer.attention and layer.attention.module,
-                "mlp": layer.mlp,
-                "block": layer.module,
-            }
-            for part, module in parts.items():
-                if module is not None:
-                    self.places.append(Place(layer=layer.index, part=part, name=layer.name))
-                    modules.append(module)
-        return modules
+    def _site(self, index: int, layer: int, part: str, **more: int) -> Site:
+        site = Site(recorder=self.recorder, number=len(self.sites), index=index, layer=layer, part=part, **more)
+        self.sites.append(site)
+        return site
 
     def _can_see(self, attention: Attention | None) -> bool:
-        assert attention is not None
+        if attention is None:
+            return False
         why = None
         if attention.kind == "transformers" and attention.function not in {*_MASKED, *_FLASH}:
             why = f"attention function {attention.function}: how it hides keys is not known here"
@@ -230,111 +181,133 @@ class Taps:
             )
         return why is None
 
-    def _tap_output(self, module: nn.Module, place: int) -> None:
-        slots, watch, spread = self.activations, self.watch.number, self.places[place].part == "block"
+    def _hook_output(self, module: nn.Module, site: Site) -> None:
+        slots, id_ = self.activations, site.id
 
         def see(_: nn.Module, _args: object, output: object) -> None:
-            found = first_tensor(output)
-            if found is not None and not found.is_nested:
-                see_activations(found.detach(), slots, watch, place, spread)
+            first = _first_tensor(output)
+            if first is not None and not first.is_nested:
+                see_activations(first.detach(), slots, id_)
 
-        hook = self._hook(see, slots, place, place)
-        self._register(module, place, lambda: module.register_forward_hook(hook))
+        hook = self._hook(see, slots, site)
+        self._register(module, site, lambda: module.register_forward_hook(hook))
 
-    def _tap_input(self, module: nn.Module, place: int, index: int) -> None:
-        slots, watch = self.units, self.watch.number
+    def _hook_input(self, module: nn.Module, site: Site) -> None:
+        slots, id_ = self.units, site.id
 
         def see(_: nn.Module, args: tuple[torch.Tensor, ...], named: dict[str, torch.Tensor]) -> None:
             values = args[0] if args else next(iter(named.values()))
             if not values.is_nested:
-                see_units(values.detach(), slots, watch, place, index)
+                see_units(values.detach(), slots, id_)
 
-        hook = self._hook(see, slots, place, index)
-        self._register(module, place, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
+        hook = self._hook(see, slots, site)
+        self._register(module, site, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
 
-    def _tap_heads(self, attention: Attention, tap: HeadTap) -> None:
+    def _hook_attention(self, attention: Attention, site: Site) -> None:
         module = attention.module
+        own = AttentionHook(slots=self.heads, site=site.id, function=attention.function)
         sees: dict[str, Callable[..., None]] = {"multihead": _multihead, "transformers": _transformers}
         sees |= {"mapped": _mapped, "softmax": _softmax, "either": _mapped}
-        see = sees[attention.kind]
-        hook = tap.hook = self._hook(partial(see, tap), tap.slots, tap.place, tap.index)
+        hook = own.hook = self._hook(partial(sees[attention.kind], own), self.heads, site)
         if attention.kind == "multihead":
-            self._register(module, tap.place, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
+            self._register(module, site, lambda: module.register_forward_pre_hook(hook, with_kwargs=True))
         elif attention.kind == "transformers":
-            vars(module)[_TAP] = tap
-            self._stack.callback(vars(module).pop, _TAP, None)
-            self._by_name.append((module, tap))
+            vars(module)[_KEPT_AS] = own
+            self._stack.callback(vars(module).pop, _KEPT_AS, None)
+            self._by_name.append((module, own))
         else:
 
             def begin(_: nn.Module, _args: object) -> None:
-                _RUNNING.tap = tap
+                _RUNNING.attention = own
 
             def end(_: nn.Module, _args: object, _output: object) -> None:
-                _RUNNING.tap = None
+                _RUNNING.attention = None
 
-            before = self._hook(begin, tap.slots, tap.place, tap.index)
-            after = Hook(end, nothing, self.watch)
+            before = self._hook(begin, self.heads, site)
+            after = Hook(end, nothing, self.recorder)
             self._stack.callback(module.register_forward_pre_hook(before).remove)
             self._stack.callback(module.register_forward_hook(after, always_call=True).remove)
             seen = {"mapped": (_SDPA,), "softmax": ("softmax",)}.get(attention.kind, (_SDPA, "softmax"))
             for item in (nn.functional.__name__, type(module).__module__):
                 self._functions |= {(item, name, _see_running if name == _SDPA else _see_logits) for name in seen}
-            tap.logits = self._hook(partial(_softmax, tap), tap.slots, tap.place, tap.index)
+            own.logits = self._hook(partial(_softmax, own), self.heads, site)
 
-    def _hook(self, see: Callable[..., None], slots: torch.Tensor, place: int, index: int) -> Hook:
-        """Return a hook that measures at a place, and costs its number alone where it fails.
+    def _hook(self, see: Callable[..., None], slots: torch.Tensor, site: Site) -> Hook:
+        """Return a hook that measures at a site, and costs its number alone where it fails.
 
         A compiler sees the operators always; without one, they are not called where nothing is measured.
         """
-        watch, on = self.watch.number, self.watch.on
+        on, number, id_ = self.recorder.on, site.number, site.id
 
-        def looks(*args: Any, **named: Any) -> None:
-            if torch.compiler.is_compiling() or on[place]:
+        def measure(*args: Any, **named: Any) -> None:
+            if torch.compiler.is_compiling() or on[number]:
                 see(*args, **named)
 
-        return Hook(looks, lambda why: see_failure(slots, watch, place, index, why), self.watch)
+        return Hook(measure, lambda why: see_failure(slots, id_, why), self.recorder)
 
-    def _register(self, module: nn.Module, place: int, register: Callable[[], Any]) -> None:
+    def _register(self, module: nn.Module, site: Site, register: Callable[[], Any]) -> None:
         if (layer := self._fast.get(id(module))) is not None:
-            self._visiting.append((layer, place, register))
+            self._for_a_step.append((layer, site.number, register))
         else:
             self._stack.callback(register().remove)
 
     def _watch_functions(self) -> None:
         """Watch the attention functions that are chosen and registered now."""
-        for attention, tap in self._by_name:
-            tap.function = function_of(attention)
-            name = _EAGER if tap.function == "eager" else tap.function
-            if tap.function in {*_MASKED, *_FLASH}:
+        for attention, own in self._by_name:
+            own.function = function_of(attention)
+            name = _EAGER if own.function == "eager" else own.function
+            if own.function in {*_MASKED, *_FLASH}:
                 self._functions.add((type(attention).__module__, name, _see))
         for module, name, see in self._functions:
-            held = vars(sys.modules[module])
-            functions = held if name in held else mapping_of(held.get("ALL_ATTENTION_FUNCTIONS", {}), name)
+            names = vars(sys.modules[module])
+            functions = names if name in names else mapping_of(names.get("ALL_ATTENTION_FUNCTIONS", {}), name)
             if name in functions:
                 self._of_step.enter_context(replaced(functions, name, see))
 
 
+def _outputs(structure: Structure) -> list[tuple[int, str, nn.Module]]:
+    """Return the modules whose output is measured, each with its layer and what part of it that is."""
+    ends = (("embedding", structure.embedding), ("final_norm", structure.final_norm))
+    outputs = [(-1, part, named[1]) for part, named in ends if named is not None]
+    for layer in structure.layers:
+        parts = (("attention", layer.attention and layer.attention.module), ("mlp", layer.mlp), ("block", layer.module))
+        outputs += [(layer.index, part, module) for part, module in parts if module is not None]
+    return outputs
+
+
+def _heads_of(layer: Layer) -> int:
+    return 0 if layer.attention is None else layer.attention.heads
+
+
+def _first_tensor(output: object) -> torch.Tensor | None:
+    """Return what a module returns, or the first of it; None where that is no tensor."""
+    if isinstance(output, dict):
+        output = next(iter(output.values()), None)
+    first = output[0] if isinstance(output, tuple | list) and output else output
+    return first if isinstance(first, torch.Tensor) else None
+
+
 def _see(*args: Any, **named: Any) -> None:
-    """Look at what an attention function of transformers is given."""
-    tap = getattr(args[0] if args else named.get("module"), _TAP, None)
-    if tap is not None:
-        tap.hook(*args, **named)
+    """See what an attention function of transformers is given."""
+    own = getattr(args[0] if args else named.get("module"), _KEPT_AS, None)
+    if own is not None:
+        own.hook(*args, **named)
 
 
 def _see_running(*args: Any, **named: Any) -> None:
-    """Look at what a function of torch is given while an attention module runs."""
-    if (tap := _RUNNING.tap) is not None and tap.hook is not None:
-        tap.hook(*args, **named)
+    """See what a function of torch is given while an attention module runs."""
+    if (own := _RUNNING.attention) is not None and own.hook is not None:
+        own.hook(*args, **named)
 
 
 def _see_logits(*args: Any, **named: Any) -> None:
-    """Look at what ``softmax`` is given while an attention module runs."""
-    if (tap := _RUNNING.tap) is not None and tap.logits is not None:
-        tap.logits(*args, **named)
+    """See what ``softmax`` is given while an attention module runs."""
+    if (own := _RUNNING.attention) is not None and own.logits is not None:
+        own.logits(*args, **named)
 
 
 def _transformers(
-    tap: HeadTap,
+    own: AttentionHook,
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -356,10 +329,10 @@ def _transformers(
     elif position_bias is not None:
         mask = position_bias
     sinks = next((item for item in (s_aux, sinks) if item is not None), getattr(module, "sinks", None))
-    flash = tap.function in _FLASH
+    flash = own.function in _FLASH
     causal = (getattr(module, "is_causal", True) if is_causal is None else is_causal) and query.shape[2] > 1
     if not flash:
-        causal = causal and mask is None and tap.function != "eager"
+        causal = causal and mask is None and own.function != "eager"
     elif mask is not None and mask.dim() == 2:  # what is padding, row by row of the batch
         mask = mask[:, None, None, :]
     see_heads(
@@ -367,11 +340,8 @@ def _transformers(
         key.detach(),
         None if mask is None else mask.detach(),
         None if sinks is None else sinks.detach(),
-        tap.slots,
-        tap.watch,
-        tap.place,
-        tap.index,
-        tap.rows,
+        own.slots,
+        own.site,
         query.shape[-1] ** -0.5 if scaling is None else float(scaling),
         bool(causal),
         sliding_window if flash else None,
@@ -379,8 +349,8 @@ def _transformers(
     )
 
 
-def _multihead(tap: HeadTap, module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Look at what ``nn.MultiheadAttention`` is given, which projects within one function."""
+def _multihead(own: AttentionHook, module: Any, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """See what ``nn.MultiheadAttention`` is given, which projects within one function."""
     names = ("query", "key", "value", "key_padding_mask", "need_weights", "attn_mask")
     given = {**dict(zip(names, args, strict=False)), **named}
     query, key = given["query"], given["key"]
@@ -405,13 +375,8 @@ def _multihead(tap: HeadTap, module: Any, args: tuple[Any, ...], named: dict[str
         weights[1].detach(),
         *biases,
         mask,
-        tap.slots,
-        tap.watch,
-        tap.place,
-        tap.index,
-        tap.rows,
-        module.num_heads,
-        False,
+        own.slots,
+        own.site,
     )
 
 
@@ -434,7 +399,7 @@ def _multihead_mask(
 
 
 def _mapped(
-    tap: HeadTap,
+    own: AttentionHook,
     query: torch.Tensor,
     key: torch.Tensor,
     _value: torch.Tensor | None = None,
@@ -445,17 +410,14 @@ def _mapped(
     scale: float | None = None,
     **_: Any,
 ) -> None:
-    """Look at what a mapped module hands to ``scaled_dot_product_attention``."""
+    """See what a mapped module hands to ``scaled_dot_product_attention``."""
     see_heads(
         query.detach(),
         key.detach(),
         None if attn_mask is None else attn_mask.detach(),
         None,
-        tap.slots,
-        tap.watch,
-        tap.place,
-        tap.index,
-        tap.rows,
+        own.slots,
+        own.site,
         query.shape[-1] ** -0.5 if scale is None else scale,
         is_causal,
         None,
@@ -463,7 +425,7 @@ def _mapped(
     )
 
 
-def _softmax(tap: HeadTap, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
-    """Look at what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
+def _softmax(own: AttentionHook, logits: torch.Tensor, *_args: Any, **_: Any) -> None:
+    """See what an attention module hands to ``softmax``; a router within it hands over no rows of keys."""
     if logits.dim() >= 3:
-        see_logits(logits.detach(), tap.slots, tap.watch, tap.place, tap.index, tap.rows)
+        see_logits(logits.detach(), own.slots, own.site)
