@@ -196,7 +196,7 @@ def _read_set(unit: SetUnit) -> Outcome:
     return Outcome()
 
 
-_VERSION = "8"
+_VERSION = "9"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, list[str]]]
 

@@ -1,6 +1,6 @@
-"""The index of everything that is protected, as one file: built once, mapped by every worker.
+"""The index of held-out documents and evaluation items as a file: built once, mapped read-only by every worker.
 
-Arrays in one file that many processes map read-only, named and vouched for by the digest of their content.
+The file has arrays and a JSON value, each with its sha256, and a seal of its head under its name.
 """
 
 from __future__ import annotations
@@ -8,26 +8,22 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import orjson
 
 from dataaudit.base.files import DamagedFileError, replacing
 from dataaudit.base.sealing import seal
-from dataaudit.scan.corpus.protected.held_out import Grams, HeldOut
+from dataaudit.scan.corpus.protected.held_out import HeldOut
 from dataaudit.scan.corpus.protected.items import Items
-from dataaudit.scan.kernels.items import SeedIndex
-from dataaudit.scan.kernels.ngrams import GramTable
-from dataaudit.scan.kernels.overlap import Owners
 
-_MAGIC = b"dataaudit protected 5\n".ljust(24, b"\0")
+_MAGIC = b"dataaudit protected 6\n".ljust(24, b"\0")
 _ALIGN = 64
-_FIXED = _ALIGN
-"""Bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
+"""Also the bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> str:
@@ -57,11 +53,11 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
     except (OSError, ValueError):
         raise DamagedFileError(str(path)) from None
     length = int.from_bytes(view[len(_MAGIC) : len(_MAGIC) + 8], "little")
-    head = bytes(view[_FIXED : _FIXED + length])
-    if bytes(view[: len(_MAGIC)]) != _MAGIC or _head_digest(path, head) != view[len(_MAGIC) + 8 : _FIXED]:
+    head = bytes(view[_ALIGN : _ALIGN + length])
+    if bytes(view[: len(_MAGIC)]) != _MAGIC or _head_digest(path, head) != view[len(_MAGIC) + 8 : _ALIGN]:
         raise DamagedFileError(str(path))
     value = orjson.loads(head)
-    start = _FIXED + length + -length % _ALIGN
+    start = _ALIGN + length + -length % _ALIGN
     arrays = {}
     for name, kind, shape, position, expected in value["arrays"]:
         count = int(np.prod(shape, dtype=np.int64))
@@ -74,73 +70,58 @@ def map_arrays(path: Path, *, check: bool) -> tuple[dict[str, np.ndarray], dict[
 
 
 def _head_digest(path: Path, head: bytes) -> bytes:
-    """Return the digest of a head under its name: an index of other sets and documents is not this index."""
+    """Return the seal of a head under its file's name, so that an index cannot take the place of another."""
     return seal(os.fsencode(f"{path.name}\n") + head).digest()
-
-
-_GRAMS = ("grams", "spans", "wholes")
-_TABLE = ("keys", "slots", "filter")
-_OF_GRAMS = ("offsets", "entries", "is_first", "sizes", "owner_offsets", "owner_places", "owners", "crowded")
-_OF_ITEMS = tuple(field.name for field in fields(Items) if field.name != "seeds")
-_OF_SEEDS = ("post_offsets", "post_texts", "post_places", "words", "offsets", "needs")
-_OF_HELD_OUT = ("shards", "rows", "num_words", "places", "telling")
-_OF_PHRASES = ("owner_offsets", "owners", "owner_places", "offsets", "sizes", "needs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedIndex:
-    """Held-out documents and evaluation items, as they are looked for."""
+    """Held-out documents and evaluation items, indexed."""
 
     held_out: HeldOut
-    """Documents of held-out splits."""
     items: Items
-    """Items of evaluation sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexFile:
-    """Where an index lies, and what it is."""
+    """An index on disk."""
 
     path: Path
     """On a file system that every worker sees."""
     sha256: str
-    """Of its content, hex; part of the key of what is found with it."""
+    """Of its content, hex; part of the key of matches."""
 
 
 def write_index(path: Path, index: ProtectedIndex) -> IndexFile:
     """Write an index."""
-    held, items = index.held_out, index.items
-    arrays: dict[str, np.ndarray] = {f"held_out.{name}": getattr(held, name) for name in _OF_HELD_OUT}
-    for kind in _GRAMS:
-        grams: Grams = getattr(held, kind)
-        arrays |= {f"{kind}.{name}": getattr(grams.table, name) for name in _TABLE}
-        arrays |= {f"{kind}.{name}": getattr(grams, name) for name in _OF_GRAMS}
-    arrays |= {f"phrases.{name}": getattr(held.phrases.table, name) for name in _TABLE}
-    arrays |= {f"phrases.{name}": getattr(held.phrases, name) for name in _OF_PHRASES}
-    arrays |= {f"items.{name}": getattr(items, name) for name in _OF_ITEMS}
-    arrays |= {f"seeds.{name}": getattr(items.seeds.table, name) for name in _TABLE}
-    arrays |= {f"seeds.{name}": getattr(items.seeds, name) for name in _OF_SEEDS}
-    return IndexFile(path=path, sha256=write_arrays(path, arrays, {"sample_bits": held.sample_bits}))
+    parts = dict(_flat(index))
+    arrays = {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
+    meta = {name: part for name, part in parts.items() if name not in arrays}
+    return IndexFile(path=path, sha256=write_arrays(path, arrays, meta))
 
 
 def open_index(path: Path, *, check: bool = False) -> tuple[ProtectedIndex, str]:
     """Map an index; return it with its digest."""
     arrays, meta, sha256 = map_arrays(path, check=check)
+    return _nested(ProtectedIndex, arrays | meta), sha256
 
-    def table(kind: str) -> GramTable:
-        return GramTable(*(arrays[f"{kind}.{name}"] for name in _TABLE))
 
-    def grams(kind: str) -> Grams:
-        return Grams(table=table(kind), **{name: arrays[f"{kind}.{name}"] for name in _OF_GRAMS})
+def _flat(index: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of a dataclass, and of dataclasses in it, by dotted name."""
+    for field in fields(index):
+        value, name = getattr(index, field.name), f"{prefix}{field.name}"
+        if is_dataclass(value):
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, value
 
-    seeds = SeedIndex(table("seeds"), *(arrays[f"seeds.{name}"] for name in _OF_SEEDS))
-    items = Items(**{name: arrays[f"items.{name}"] for name in _OF_ITEMS}, seeds=seeds)
-    held_out = HeldOut(
-        **{name: arrays[f"held_out.{name}"] for name in _OF_HELD_OUT},
-        grams=grams("grams"),
-        spans=grams("spans"),
-        wholes=grams("wholes"),
-        phrases=Owners(table=table("phrases"), **{name: arrays[f"phrases.{name}"] for name in _OF_PHRASES}),
-        sample_bits=meta["sample_bits"],
+
+def _nested(kind: Any, values: Mapping[str, Any], prefix: str = "") -> Any:
+    """Return the dataclass whose fields :func:`_flat` yields."""
+    kinds = get_type_hints(kind)
+    return kind(
+        **{
+            name: _nested(inner, values, f"{prefix}{name}.") if is_dataclass(inner) else values[f"{prefix}{name}"]
+            for name, inner in kinds.items()
+        }
     )
-    return ProtectedIndex(held_out=held_out, items=items), sha256

@@ -47,5 +47,5 @@ def test_an_empty_batch_has_one_offset():
 
 def test_tokens_have_to_be_asked_for():
     """A stage that forgot to say that it needs tokens finds out at once."""
-    with pytest.raises(LookupError, match="tokens has to say so in `needs`"):
+    with pytest.raises(LookupError, match="tokens has to declare it in `needs`"):
         num_tokens(BatchBuilder(1).take())

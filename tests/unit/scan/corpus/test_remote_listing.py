@@ -176,7 +176,7 @@ def test_addresses_that_differ_in_their_secrets_alone_are_refused(both, monkeypa
     def found(self, address, where):
         return address.remote_path(self.access)
 
-    monkeypatch.setattr(remote_listing.RemoteLister, "_of_a_server", found)
+    monkeypatch.setattr(remote_listing.RemoteLister, "_web_file", found)
     paths = ["https://h/x.jsonl?id=1", "https://h/x.jsonl?id=2"]
     with pytest.raises(ConfigError, match="differ in their query") as caught:
         discover({"t": Split(paths=paths)}, both, root_at_base=False, follow_symlinks=False)

@@ -1,0 +1,21 @@
+"""Consecutive segments of an array: bounds from lengths, and where rows change."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def bounds_of(lengths: np.ndarray | Sequence[int]) -> np.ndarray:
+    """Return int64[n + 1]: the start of each of n segments, then the end of the last."""
+    bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(np.asarray(lengths, dtype=np.int64), out=bounds[1:])
+    return bounds
+
+
+def changes(*columns: np.ndarray) -> np.ndarray:
+    """Return bool[n]: rows that differ from the row before them; the first does."""
+    changed = np.ones(len(columns[0]), dtype=bool)
+    changed[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return changed
