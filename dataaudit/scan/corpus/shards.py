@@ -24,7 +24,7 @@ from dataaudit.scan.corpus.storage.address import (
     check_queries,
     find_tops,
     parse_address,
-    relative_to_top,
+    relative_name,
     scheme_of,
     scheme_of_path,
     shown_folder,
@@ -115,14 +115,14 @@ def discover(
     tops = find_tops(listed, base if root_at_base else None, far)
     real_root = None if follow_symlinks else os.path.realpath(tops[""]) if "" in tops else None
     for (split_name, path), listings in Counter(listed).items():
-        uri = encode_path(relative_to_top(path, tops, scheme_of_path(path)))
+        uri = encode_path(relative_name(path, tops[scheme_of_path(path)]))
         named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
     kinds = {name: scheme_of_path(path) for name, path in listed}
     return Discovery(
-        roots=roots | {name: shown_folder(tops[kind]) if kind else tops[kind] for name, kind in kinds.items()},
+        roots=roots | {name: shown_folder(tops[kind]) for name, kind in kinds.items()},
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
-        left_out=tuple(sorted({encode_path(relative_to_top(path, tops, kinds[name])) for name, path in left_out})),
+        left_out=tuple(sorted({encode_path(relative_name(path, tops[kinds[name]])) for name, path in left_out})),
     )
 
 

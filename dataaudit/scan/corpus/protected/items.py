@@ -17,18 +17,20 @@ them, in their order, where it is not ("Which of these is true?").
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache, lru_cache
+from importlib import resources
 from itertools import islice, pairwise
 
 import numpy as np
 
-from dataaudit.scan.corpus.protected.rarity import num_rare
 from dataaudit.scan.corpus.segments import bounds_of, changes
 from dataaudit.scan.kernels.items import SEED_WORDS, SeedIndex
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.ngrams import NUMBER, gram_hashes, make_table
+from dataaudit.scan.kernels.normal import normalized
 from dataaudit.scan.kernels.words import WordBatch, split_words
 
 _LABEL = r"(?:\((?P<open>[A-Ha-h1-8])\)|(?P<plain>[A-Ha-h1-8])[.):\]])"
@@ -83,7 +85,7 @@ TELLING_WORDS = 8
 ITSELF_WORDS = 8
 """Words of a short text that is found anywhere."""
 ITSELF_RARE_WORDS = 3
-"""Distinct rare words (:mod:`dataaudit.scan.corpus.protected.rarity`) of such a text."""
+"""Distinct rare words of such a text, see :func:`num_rare`."""
 SHORT_WORDS = 8
 """Words that the two texts of an item need together to be found by the rule for short texts."""
 SHORT_TELLING_WORDS = 5
@@ -103,6 +105,8 @@ _NEED_ONE_IN = 8
 """A text needs one in so many of its seeds, and two at least."""
 _MOST_NUMBERS = 3
 """Numbers in a seed at most."""
+_RARE_LETTERS = 4
+"""Letters of a rare word, at least."""
 PARTS = ("question", "answer")
 NONE = -1
 
@@ -394,3 +398,27 @@ def _holders(pairs: np.ndarray, num_texts: int) -> tuple[np.ndarray, np.ndarray]
     order = holders[np.argsort(flat[holders], kind="stable")]
     counts = np.bincount(flat[holders], minlength=num_texts)
     return bounds_of(counts), order.astype(np.int64)
+
+
+def num_rare(words: Iterable[str]) -> int:
+    """Return the number of distinct rare words: neither short, nor numbers, nor common; whatever case and accents.
+
+    ``common_words.txt`` is by hand: everyday words of four letters and more in English, and function words of other
+    languages that are much written. A word of any other language counts as rare: there a common phrase of eight words
+    could be taken for a question of a set that is the same phrase.
+    """
+    folded = set(map(_folded, words))
+    return sum(len(word) >= _RARE_LETTERS and word not in common_words() and not word.isdecimal() for word in folded)
+
+
+@cache
+def common_words() -> frozenset[str]:
+    """Return the words that are not rare, without accents."""
+    text = resources.files("dataaudit.scan.corpus.protected").joinpath("common_words.txt").read_text(encoding="utf-8")
+    return frozenset(text.partition("\n")[2].split())
+
+
+@lru_cache(maxsize=1 << 16)
+def _folded(word: str) -> str:
+    parts = normalized("NFKD", word.casefold())
+    return "".join(part for part in parts if part.isalnum())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -174,25 +174,24 @@ def name_of(path: str) -> str:
     return f"{scheme}{mark}{unquote(rest, errors='surrogateescape')}" if scheme in WEB else path
 
 
-def common_folder(paths: Sequence[str], base: Address | None) -> str:
+def common_folder(paths: Sequence[str], base: str | None) -> str:
     """Return the name of the folder that URIs are relative to: ``base``, or the deepest one above all files."""
     names = [name_of(path).rstrip("/") for path in paths]
-    if base is not None:
-        folder = name_of(base.public).rstrip("/")
-        if all(name.startswith(folder + "/") for name in names):
-            return folder
+    folder = "" if base is None else name_of(base).rstrip("/")
+    if base is not None and all(name.startswith(f"{folder}/") for name in names):
+        return folder or "/"
     first, last = (chosen([name.split("/")[:-1] for name in names]) for chosen in (min, max))
     pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
-    return "/".join(part for part, _ in pairs)
+    return "/".join(part for part, _ in pairs) or "/"
 
 
 def relative_name(path: str, folder: str) -> str:
-    """Return a remote file's name relative to a folder of :func:`common_folder`; ``/`` at its end stays."""
-    return name_of(path)[len(folder) + 1 :]
+    """Return a file's name relative to a folder of :func:`common_folder`; ``/`` at its end stays."""
+    return name_of(path)[len(folder) + (folder != "/") :]
 
 
 def shown_folder(folder: str) -> str:
-    """Return a folder of :func:`common_folder` as an address that can be read again."""
+    """Return a folder of :func:`common_folder` as a path or address that can be read again."""
     if folder.endswith(":/"):  # all that is common is the scheme
         return folder + "/"
     scheme, mark, rest = folder.partition("://")
@@ -225,24 +224,7 @@ def find_tops(files: list[tuple[str, str]], base: Path | None, far: Address | No
             both = " and ".join(sorted(f"{item}://" if item else "local files" for item in (kind_of[name], kind)))
             raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")
         by_kind.setdefault(kind, []).append(path)
-    tops = {}
-    for kind, paths in by_kind.items():
-        if kind:
-            tops[kind] = common_folder(paths, far if far is not None and far.scheme == kind else None)
-        else:
-            tops[kind] = _root(paths, None if base is None else os.path.abspath(base))
-    return tops
-
-
-def _root(paths: list[str], base: str | None) -> str:
-    """Return ``base`` when it holds every file, else the deepest folder that does."""
-    if base is not None and all(path.startswith(base.rstrip("/") + "/") for path in paths):
-        return base
-    return os.path.commonpath([os.path.dirname(path.rstrip("/")) for path in paths])
-
-
-def relative_to_top(path: str, tops: Mapping[str, str], kind: str) -> str:
-    """Return a path relative to the root of its kind; ``/`` at its end stays."""
-    if kind:
-        return relative_name(path, tops[kind])
-    return os.path.relpath(path, tops[kind]) + ("/" if path.endswith("/") else "")
+    bases = {} if base is None else {"": os.path.abspath(base)}
+    if far is not None:
+        bases[far.scheme] = far.public
+    return {kind: common_folder(paths, bases.get(kind)) for kind, paths in by_kind.items()}

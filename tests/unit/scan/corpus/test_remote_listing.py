@@ -156,7 +156,7 @@ def test_a_folder_that_may_not_be_listed_is_a_loss_with_a_name(both, monkeypatch
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(both, monkeypatch):
-    """How much is missing cannot be known; the kind of the failure is said, not its message."""
+    """How much is missing cannot be known; its kind is shown, not its message."""
     refuse(monkeypatch, OSError("connection to secret lost"), "/sub")
     with pytest.raises(StoreError, match=r"data could not be listed: the request failed \(OSError\)") as caught:
         discover(

@@ -19,7 +19,7 @@ OTHERS = numbered("other", 2_000)
 CUTS = st.tuples(st.integers(0, 150), st.integers(1, 120)).map(lambda cut: WORDS[cut[0] : sum(cut)])
 JOINED = st.lists(CUTS, max_size=4).map(lambda cuts: [word for cut in cuts for word in cut])
 FAR = st.tuples(JOINED, st.sampled_from([0, 3, 300, 600]), JOINED).map(
-    lambda one: [*one[0], *OTHERS[: one[1]], *one[2]]
+    lambda parts: [*parts[0], *OTHERS[: parts[1]], *parts[2]]
 )
 
 

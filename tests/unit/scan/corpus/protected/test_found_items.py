@@ -335,6 +335,6 @@ def test_items_with_the_same_answers_in_any_order_are_one(listed):
     wanted = list(dict.fromkeys(frozenset(answers) for answers in listed))
     assert len(items.sets) == len(wanted)
     assert items.numbers.tolist() == [
-        next(place for place, answers in enumerate(listed) if frozenset(answers) == one) for one in wanted
+        next(place for place, answers in enumerate(listed) if frozenset(answers) == accepted) for accepted in wanted
     ]
-    assert np.bincount(items.owners, minlength=len(wanted)).tolist() == [max(1, len(one)) for one in wanted]
+    assert np.bincount(items.owners, minlength=len(wanted)).tolist() == [max(1, len(accepted)) for accepted in wanted]

@@ -21,9 +21,9 @@ def test_a_mapped_index_finds_what_the_built_one_finds(tmp_path):
     index, sha256 = open_index(files[0].path, check=True)
     assert sha256 == files[0].sha256
     texts = [f"before {TEXT} after", TEXT[:200] + " and the answer is long", "Short one!"]
-    one, two = match(built, texts), match(Matcher(index), texts)
+    first, second = match(built, texts), match(Matcher(index), texts)
     for name in ("entries", "held_out", "items"):
-        assert getattr(one, name).tolist() == getattr(two, name).tolist() != []
+        assert getattr(first, name).tolist() == getattr(second, name).tolist() != []
 
 
 def test_an_empty_index_is_an_index(tmp_path):

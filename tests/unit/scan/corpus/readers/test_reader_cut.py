@@ -56,7 +56,7 @@ def test_any_cut_of_any_members_gives_the_same_documents(
 ):
     """Parts of decoded bytes, whatever members they meet, give what the whole file gives; rows number on."""
     data = b"".join(b'{"text": "%s"}%s' % (row.encode().hex().encode(), ends.encode()) for row in rows)
-    bounds = [0, *sorted(min(one, len(data)) for one in members), len(data)]
+    bounds = [0, *sorted(min(member, len(data)) for member in members), len(data)]
     pieces = [data[start:stop] for start, stop in itertools.pairwise(bounds)]
     file.write_bytes(b"".join(map(COMPRESS[compression], pieces)))
     with mock.patch.object(lines, "DECODING", FREE), mock.patch.object(lines, "_BLOCK_BYTES", block_bytes):
