@@ -67,13 +67,11 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
     by_split: dict[str, list[str]] = {}
     known: dict[str, tuple[str, ...]] = {}
     for kind in dict.fromkeys(map(scheme_of_path, files)):
-        own = {path: f"/{name_of(path)}" if kind else path for path in files if scheme_of_path(path) == kind}
-        top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for name in own.values()])
-        for path in files:
-            if path in own and scheme_of_path(path) == kind:
-                saved = saved_split(path, known)
-                split = _split_of(own[path], here, top) if saved is None else saved[1]
-                by_split.setdefault(split, []).append(path)
+        own = [(path, f"/{name_of(path)}" if kind else path) for path in files if scheme_of_path(path) == kind]
+        top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for _, name in own])
+        for path, name in own:
+            saved = saved_split(path, known)
+            by_split.setdefault(_split_of(name, here, top) if saved is None else saved[1], []).append(path)
     return {
         name: Split(paths=tuple(map(_as_text, listed)), held_out=_last_word(_words(name)) != "train")
         for name, listed in sorted(by_split.items())

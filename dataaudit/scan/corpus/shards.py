@@ -132,7 +132,9 @@ def remote_lister(access: Access) -> RemoteLister:
 
 
 def format_of(path: str) -> tuple[str, Compression]:
-    """Return format and compression by the suffixes of a file's name."""
+    """Return format and compression by the suffixes of a file's name; rows of a dataset have a format of their own."""
+    if isinstance(path, RowsPath):
+        return "datasets", "none"
     stem, suffix = os.path.splitext(os.path.basename(path).lower())
     compression = _COMPRESSIONS.get(suffix, "none")
     if compression != "none":
@@ -219,7 +221,7 @@ def _suggest(full: str) -> str:
 
 def _shard(ordinal: int, split: str, uri: str, path: str, real_root: str | None) -> Shard:
     is_local = not isinstance(path, RemotePath | RowsPath)
-    format_, compression = ("datasets", "none") if isinstance(path, RowsPath) else format_of(path)
+    format_, compression = format_of(path)
     size, skip = 0, Reason.PERMISSION if path.endswith("/") else None
     if isinstance(path, RemotePath) and path.seen:
         size = path.seen.size

@@ -50,11 +50,11 @@ class Stored:
     @classmethod
     def at(cls, address: str | Path) -> Stored:
         """Return the bytes at an address."""
-        path, in_pack, place = str(address).partition(_IN_PACK)
+        path, in_pack, position = str(address).partition(_IN_PACK)
         if not in_pack:
             own = Path(path)
             return cls(path=path, name=f"{own.parent.parent.name}/{own.name}")
-        offset, size, name = place.split(":", 2)
+        offset, size, name = position.split(":", 2)
         return cls(path=path, name=name, offset=int(offset), size=int(size))
 
     def num_bytes(self) -> int:
@@ -200,7 +200,7 @@ def _order(table: pa.Table) -> pa.Array:
     same = ~changes(values[order])
     tied = np.flatnonzero(same | np.append(same[1:], False))
     chosen = order[tied]
-    further = [keys[chosen, place] for place in range(keys.shape[1] - 1, 7, -1)]
+    further = [keys[chosen, column] for column in range(keys.shape[1] - 1, 7, -1)]
     order[tied] = chosen[np.lexsort((chosen, second.to_numpy()[chosen], *further, values[chosen]))]
     return pa.array(order)
 

@@ -118,19 +118,24 @@ def edited_rows(plain: WordBatch, phrases: Owners, own_places: np.ndarray) -> np
     documents, owners, first, stop, common, start, end = edited.T
     begun, low = plain.offsets[documents], phrases.offsets[owners]
     start, end = (own_places[place].astype(np.int64) for place in (low + start, low + end - 1))
-    columns = (
-        np.full(len(edited), EDITED),
+    return table_of(
+        EDITED,
         documents,
         owners,
         plain.starts[begun + first],
         plain.ends[begun + stop - 1],
         common,
         phrases.sizes[owners],
-        np.zeros(len(edited), dtype=np.int64),
+        0,
         start,
         end - start + 1,
     )
-    return np.column_stack(columns).astype(np.int64)
+
+
+def table_of(*columns: np.ndarray | int) -> np.ndarray:
+    """Return int64[n, k] of k columns; a number stands for a column of it."""
+    table: np.ndarray = np.column_stack(np.broadcast_arrays(*columns)).astype(np.int64)
+    return table
 
 
 GRAM_WORDS = 13

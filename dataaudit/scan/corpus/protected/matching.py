@@ -21,6 +21,7 @@ from dataaudit.scan.corpus.protected.held_out import (
     MatchBatch,
     edited_rows,
     is_short,
+    table_of,
     whole_hashes,
 )
 from dataaudit.scan.corpus.protected.index import ProtectedIndex
@@ -106,7 +107,7 @@ def _once(documents: np.ndarray, entries: np.ndarray) -> np.ndarray:
 
 
 def _entries(kind: int, documents: np.ndarray, entries: np.ndarray) -> np.ndarray:
-    return np.column_stack([np.full(len(documents), kind), documents, entries.astype(np.int64)])
+    return table_of(kind, documents, entries)
 
 
 def _owners(entries: np.ndarray, grams: Grams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,9 +134,8 @@ def _gram_rows(
     sizes = grams.sizes[owners[starts]]
     first, last = np.minimum.reduceat(places, starts), np.maximum.reduceat(places, starts)
     many, start = np.maximum.reduceat(crowded, starts), np.minimum.reduceat(own, starts)
-    is_named = _NAMED_ONE_IN * counts >= sizes
-    columns = (
-        np.full(len(starts), GRAM),
+    rows = table_of(
+        GRAM,
         documents[starts],
         owners[starts],
         words.starts[first],
@@ -146,8 +146,7 @@ def _gram_rows(
         start,
         np.maximum.reduceat(own, starts) - start + 1,
     )
-    rows: np.ndarray = np.column_stack(columns).astype(np.int64)[is_named]
-    return rows
+    return rows[_NAMED_ONE_IN * counts >= sizes]
 
 
 def _span_rows(
@@ -177,8 +176,8 @@ def _span_rows(
     rank = np.arange(len(order)) - np.repeat(heads, np.diff(np.append(heads, len(order))))
     chosen = np.sort(order[rank < _PIECES])
     first, num_own = pieces[chosen], lengths[chosen] + SPAN_WORDS - 1
-    columns = (
-        np.full(len(first), SPAN),
+    return table_of(
+        SPAN,
         documents[first],
         owners[first],
         words.starts[places[first]],
@@ -189,7 +188,6 @@ def _span_rows(
         own[first],
         num_own,
     )
-    return np.column_stack(columns).astype(np.int64)
 
 
 def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words: WordBatch) -> np.ndarray:
@@ -197,8 +195,8 @@ def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words
     owners, index, _ = _owners(entries, wholes)
     documents = documents[index]
     first, last = words.offsets[documents], words.offsets[documents + 1] - 1
-    columns = (
-        np.full(len(documents), WHOLE),
+    return table_of(
+        WHOLE,
         documents,
         owners,
         words.starts[first],
@@ -207,9 +205,8 @@ def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words
         last - first + 1,
         wholes.crowded[entries[index]],
         entries[index],
-        np.zeros(len(index), dtype=np.int64),
+        0,
     )
-    return np.column_stack(columns).astype(np.int64)
 
 
 def _run_starts(*columns: np.ndarray) -> np.ndarray:
@@ -233,42 +230,18 @@ _Match = tuple[int, int, int, int, int, int]
 
 def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """Return the items in documents, as :attr:`dataaudit.scan.corpus.protected.held_out.MatchBatch.items`."""
-    matches: dict[_Key, _Match] = {}
+    batch = _Batch(items, words, values, bounds)
     plans: dict[int, _Plan] = {}
     grouped: dict[tuple[int, int], list[list[int]]] = {}
     for hit in hits.tolist():
         grouped.setdefault((hit[DOCUMENT], hit[TEXT]), []).append(hit)
     for (document, text), own in grouped.items():
-        whole = _with_rest(own, items, words)
+        whole = batch.with_rest(own)
         if whole:
             if text not in plans:
                 plans[text] = _plan(text, items)
-            plan = plans[text]
-            _resolve_hits(document, whole, plan, items, words, values, bounds, matches)
-    for document, pair in sorted({key[:2] for key in matches}):
-        question, answer = (matches.get((document, pair, part)) for part in (QUESTION, ANSWER))
-        if question is not None and answer is not None:
-            matches[document, pair, BOTH] = _both(question, answer)
-    best: dict[_Key, _Match] = {}
-    for (document, pair, part), match in matches.items():
-        key = (document, int(items.owners[pair]), part)
-        best[key] = min(best.get(key, match), match)
-    rows = [
-        (
-            document,
-            items.sets[item],
-            item,
-            part,
-            tier,
-            rule,
-            words.starts[words.offsets[document] + start],
-            words.ends[words.offsets[document] + end - 1],
-            common,
-            of,
-        )
-        for (document, item, part), (tier, rule, start, end, common, of) in sorted(best.items())
-    ]
-    return np.array(rows, dtype=np.int64).reshape(-1, 10)
+            batch.match(document, whole, plans[text])
+    return batch.rows()
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,67 +289,132 @@ def _plan(text: int, items: Items) -> _Plan:
     return plan
 
 
-def _resolve_hits(
-    document: int,
-    hits: list[list[int]],
-    plan: _Plan,
-    items: Items,
-    words: WordBatch,
-    values: np.ndarray,
-    bounds: np.ndarray,
-    matches: dict[_Key, _Match],
-) -> None:
-    """Note the matches of a text's hits in a document; of short texts the first hit that is near or alone."""
-    if plan.indexed:
-        best = _long_hit(hits[0], items)  # a long text has a single hit
-        for item, part in plan.indexed:
-            matches[document, item, part] = best
-    for item, part in plan.itself:
-        matches[document, item, part] = _exactly(VERBATIM, hits[0][START], hits[0][END])
-    if plan.alone:
-        spans = ((hit[START], hit[END]) for hit in hits)
-        span = next((span for span in spans if _is_alone(document, *span, words, values, bounds)), None)
-        if span is not None:
-            for item, part in plan.alone:
-                matches[document, item, part] = _exactly(_ALONE, *span)
-    _resolve_near(document, hits, plan, items, words, matches)
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Documents, and the matches of items in them."""
 
+    items: Items
+    words: WordBatch
+    values: np.ndarray
+    bounds: np.ndarray
+    matches: dict[_Key, _Match] = field(default_factory=dict)
 
-def _resolve_near(
-    document: int, hits: list[list[int]], plan: _Plan, items: Items, words: WordBatch, matches: dict[_Key, _Match]
-) -> None:
-    """Note for every other text the first hit near it."""
-    for other, places in _near_places(document, hits, plan, words).items():
-        length = int(items.seeds.offsets[other + 1] - items.seeds.offsets[other])
+    def own(self, document: int) -> np.ndarray:
+        """Return the words of a document."""
+        return self.words.hashes[self.words.offsets[document] : self.words.offsets[document + 1]]
+
+    def text(self, number: int) -> np.ndarray:
+        """Return the words of an item's text that seeds find."""
+        seeds = self.items.seeds
+        return seeds.words[seeds.offsets[number] : seeds.offsets[number + 1]]
+
+    def with_rest(self, hits: list[list[int]]) -> list[list[int]]:
+        """Return the hits of a text in a document, by all of its words.
+
+        Seeds find the first 1,024 words. A longer text is verbatim where the rest follows. Where it does not, a long
+        text is similar, and a short text has no hit.
+        """
+        document, text = hits[0][DOCUMENT], hits[0][TEXT]
+        rest = self.items.rests[self.items.rest_offsets[text] : self.items.rest_offsets[text + 1]]
+        if len(rest) == 0 or hits[0][TIER] != VERBATIM:
+            return hits
+        whole, hit = np.concatenate([self.text(text), rest]), list(hits[0])
+        place = _find(self.own(document), whole)
+        if place >= 0:
+            hit[START], hit[END] = place, place + len(whole)
+            return [hit]
+        hit[TIER] = SIMILAR
+        return [hit] if self.items.long[text] else []
+
+    def match(self, document: int, hits: list[list[int]], plan: _Plan) -> None:
+        """Note the matches of a text's hits in a document; of short texts the first hit that is near or alone."""
+        if plan.indexed:
+            best = self._long_match(hits[0])  # a long text has a single hit
+            for item, part in plan.indexed:
+                self.matches[document, item, part] = best
+        for item, part in plan.itself:
+            self.matches[document, item, part] = _exactly(VERBATIM, hits[0][START], hits[0][END])
+        if plan.alone:
+            spans = ((hit[START], hit[END]) for hit in hits)
+            span = next((span for span in spans if self._is_alone(document, *span)), None)
+            if span is not None:
+                for item, part in plan.alone:
+                    self.matches[document, item, part] = _exactly(_ALONE, *span)
+        for other, places in self._near_places(document, hits, plan).items():
+            self._match_near(document, hits, plan.near[other], places, len(self.text(other)))
+
+    def _match_near(
+        self, document: int, hits: list[list[int]], near: list[tuple[int, int]], places: list[int], length: int
+    ) -> None:
+        """Note the first hit near a place of another text."""
+        judged = self.items.judged
         for hit in hits:
-            near = _nearest_place(places, length, hit[START], hit[END])
-            if near is None:
+            place = _nearest_place(places, length, hit[START], hit[END])
+            if place is None:
                 continue
-            for item, part in plan.near[other]:
-                if items.judged[item, part] == Judged.CONTEXT:
-                    matches[document, item, part] = _exactly(_CONTEXT, hit[START], hit[END])
-                if items.judged[item, 1 - part] == Judged.CONTEXT:
-                    matches[document, item, 1 - part] = _exactly(_CONTEXT, near, near + length)
-            break
+            for item, part in near:
+                if judged[item, part] == Judged.CONTEXT:
+                    self.matches[document, item, part] = _exactly(_CONTEXT, hit[START], hit[END])
+                if judged[item, 1 - part] == Judged.CONTEXT:
+                    self.matches[document, item, 1 - part] = _exactly(_CONTEXT, place, place + length)
+            return
 
+    def _near_places(self, document: int, hits: list[list[int]], plan: _Plan) -> dict[int, list[int]]:
+        """Return the positions of other texts near hits: by text its first words, ascending.
 
-def _near_places(document: int, hits: list[list[int]], plan: _Plan, words: WordBatch) -> dict[int, list[int]]:
-    """Return the positions of other texts near hits: by text its first words, ascending.
+        The words around all hits are searched once, whatever the number of other texts.
+        """
+        if not plan.near:
+            return {}
+        own = self.own(document)
+        firsts = np.fromiter(plan.lengths, dtype=np.uint64, count=len(plan.lengths))
+        around = _around(hits, len(own))
+        places: dict[int, list[int]] = {}
+        for place in around[np.isin(own[around], firsts)].tolist():
+            for length in plan.lengths[int(own[place])]:
+                other = plan.by_words.get(own[place : place + length].tobytes())
+                if other is not None and place + length <= len(own):
+                    places.setdefault(other, []).append(place)
+        return places
 
-    The words around all hits are searched once, whatever the number of other texts.
-    """
-    if not plan.near:
-        return {}
-    own = words.hashes[words.offsets[document] : words.offsets[document + 1]]
-    firsts = np.fromiter(plan.lengths, dtype=np.uint64, count=len(plan.lengths))
-    around = _around(hits, len(own))
-    places: dict[int, list[int]] = {}
-    for place in around[np.isin(own[around], firsts)].tolist():
-        for length in plan.lengths[int(own[place])]:
-            other = plan.by_words.get(own[place : place + length].tobytes())
-            if other is not None and place + length <= len(own):
-                places.setdefault(other, []).append(place)
-    return places
+    def _long_match(self, hit: list[int]) -> _Match:
+        """Return the match of a long text, with the smaller of its two shares of words in common."""
+        own, tier = self.text(hit[TEXT]), hit[TIER]
+        size, letters = len(own), int((own & NUMBER == 0).sum())
+        common, of = size - hit[DISTANCE], size
+        if tier == SIMILAR and (letters - hit[LETTERS_DISTANCE]) * size < common * letters:
+            common, of = letters - hit[LETTERS_DISTANCE], letters
+        return tier, tier, hit[START], hit[END], common, of
+
+    def _is_alone(self, document: int, start: int, end: int) -> bool:
+        """Tell whether line breaks separate a segment of a document from the words around it."""
+        words, values = self.words, self.values
+        begun, stop = int(words.offsets[document]), int(words.offsets[document + 1])
+        first, last = begun + start, begun + end - 1
+        base, size = int(self.bounds[document]), int(self.bounds[document + 1] - self.bounds[document])
+        before = int(words.ends[first - 1]) if first > begun else 0
+        after = int(words.starts[last + 1]) if last + 1 < stop else size
+        left = values[base + before : base + int(words.starts[first])]
+        right = values[base + int(words.ends[last]) : base + after]
+        return (first == begun or _breaks(left)) and (last + 1 == stop or _breaks(right))
+
+    def rows(self) -> np.ndarray:
+        """Return the best match of each item and part, questions and answers together too."""
+        matches, items, words = self.matches, self.items, self.words
+        for document, pair in sorted({key[:2] for key in matches}):
+            question, answer = (matches.get((document, pair, part)) for part in (QUESTION, ANSWER))
+            if question is not None and answer is not None:
+                matches[document, pair, BOTH] = _both(question, answer)
+        best: dict[_Key, _Match] = {}
+        for (document, pair, part), match in matches.items():
+            key = (document, int(items.owners[pair]), part)
+            best[key] = min(best.get(key, match), match)
+        rows = []
+        for (document, item, part), (tier, rule, start, end, common, of) in sorted(best.items()):
+            first = words.offsets[document]
+            span = words.starts[first + start], words.ends[first + end - 1]
+            rows.append((document, items.sets[item], item, part, tier, rule, *span, common, of))
+        return np.array(rows, dtype=np.int64).reshape(-1, 10)
 
 
 def _around(hits: list[list[int]], size: int) -> np.ndarray:
@@ -398,27 +436,6 @@ def _nearest_place(places: list[int], length: int, start: int, end: int) -> int 
     return None
 
 
-def _with_rest(hits: list[list[int]], items: Items, words: WordBatch) -> list[list[int]]:
-    """Return the hits of a text in a document, by all of its words.
-
-    Seeds find the first 1,024 words. A longer text is verbatim where the rest follows. Where it does not, a long text
-    is similar, and a short text has no hit.
-    """
-    document, text = hits[0][DOCUMENT], hits[0][TEXT]
-    rest = items.rests[items.rest_offsets[text] : items.rest_offsets[text + 1]]
-    if len(rest) == 0 or hits[0][TIER] != VERBATIM:
-        return hits
-    own = words.hashes[words.offsets[document] : words.offsets[document + 1]]
-    begun = items.seeds.words[items.seeds.offsets[text] : items.seeds.offsets[text + 1]]
-    whole, hit = np.concatenate([begun, rest]), list(hits[0])
-    place = _find(own, whole)
-    if place >= 0:
-        hit[START], hit[END] = place, place + len(whole)
-        return [hit]
-    hit[TIER] = SIMILAR
-    return [hit] if items.long[text] else []
-
-
 def _find(words: np.ndarray, segment: np.ndarray) -> int:
     """Return the first place of a segment in some words, -1 for none; ``bytes.find`` takes linear time."""
     data, sought = words.tobytes(), segment.tobytes()
@@ -426,17 +443,6 @@ def _find(words: np.ndarray, segment: np.ndarray) -> int:
     while place >= 0 and place % words.itemsize:
         place = data.find(sought, place + 1)
     return place // words.itemsize
-
-
-def _long_hit(hit: list[int], items: Items) -> _Match:
-    """Return the match of a long text, with the smaller of its two shares of words in common."""
-    text, tier = hit[TEXT], hit[TIER]
-    own = items.seeds.words[items.seeds.offsets[text] : items.seeds.offsets[text + 1]]
-    size, letters = len(own), int((own & NUMBER == 0).sum())
-    common, of = size - hit[DISTANCE], size
-    if tier == SIMILAR and (letters - hit[LETTERS_DISTANCE]) * size < common * letters:
-        common, of = letters - hit[LETTERS_DISTANCE], letters
-    return tier, tier, hit[START], hit[END], common, of
 
 
 def _exactly(rule: int, start: int, end: int) -> _Match:
@@ -448,18 +454,6 @@ def _both(question: _Match, answer: _Match) -> _Match:
     weaker = min((question, answer), key=lambda item: (-item[0], item[4] / item[5]))
     tier, rule = max(question[0], answer[0]), weaker[1]
     return tier, rule, min(question[2], answer[2]), max(question[3], answer[3]), weaker[4], weaker[5]
-
-
-def _is_alone(document: int, start: int, end: int, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> bool:
-    """Tell whether line breaks separate a segment of a document from the words around it."""
-    begun, stop = int(words.offsets[document]), int(words.offsets[document + 1])
-    first, last = begun + start, begun + end - 1
-    base, size = int(bounds[document]), int(bounds[document + 1] - bounds[document])
-    before = int(words.ends[first - 1]) if first > begun else 0
-    after = int(words.starts[last + 1]) if last + 1 < stop else size
-    left = values[base + before : base + int(words.starts[first])]
-    right = values[base + int(words.ends[last]) : base + after]
-    return (first == begun or _breaks(left)) and (last + 1 == stop or _breaks(right))
 
 
 def _breaks(between: np.ndarray) -> bool:

@@ -142,7 +142,7 @@ def cut_column(columns: Sequence[pa.Array], batch_bytes: int) -> Iterator[Rows]:
 
     A dictionary or views may hold a long value once for thousands of rows.
     """
-    sizes = sum(_unfolded_sizes(column) for column in columns)
+    sizes: np.ndarray = np.sum([_unfolded_sizes(column) for column in columns], axis=0)
     for start, stop in _cuts(sizes, batch_bytes):
         yield Rows.of([flat(column.slice(start, stop - start)) for column in columns])
 

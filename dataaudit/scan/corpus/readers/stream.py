@@ -21,8 +21,7 @@ import sys
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from functools import cache
-from types import TracebackType
+from functools import cache, partial
 from typing import Any, Protocol, Self
 
 from dataaudit.scan.corpus.batch import BatchBuilder, DocBatch
@@ -98,15 +97,11 @@ def _zstd_member() -> Any:
     return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
 
 
-def _xz_member() -> Any:
-    return lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=MAX_XZ_BYTES)
-
-
 _MEMBERS: dict[Compression, Callable[[], Any]] = {
     "gzip": _GzipMember,
     "zstd": _zstd_member,
     "bzip2": bz2.BZ2Decompressor,
-    "xz": _xz_member,
+    "xz": partial(lzma.LZMADecompressor, format=lzma.FORMAT_XZ, memlimit=MAX_XZ_BYTES),
 }
 
 
@@ -150,9 +145,7 @@ class ByteStream:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._plain.close()
 
     @property

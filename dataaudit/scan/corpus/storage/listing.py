@@ -99,8 +99,7 @@ class Entry(NamedTuple):
 
 def own_files(folder: Folder) -> frozenset[str]:
     """Return the paths, below a folder, of what a manifest or a data set there is made of."""
-    kinds = {STATE: is_state, INFO: _is_info, INFOS: _are_infos, SPLITS: _is_dictionary}
-    own = {name for name, is_own in kinds.items() if _is_file(folder, name) and is_own(_json(folder, name))}
+    own = {name for name, is_own in _JSON_FILES.items() if _is_file(folder, name) and is_own(_json(folder, name))}
     return frozenset(own | _of_manifest(folder))
 
 
@@ -124,16 +123,13 @@ def _has_keys(value: object, known: frozenset[str]) -> bool:
     return isinstance(value, dict) and value.keys() <= known
 
 
-def _is_info(value: object) -> bool:
-    return _has_keys(value, _INFO_KEYS)
-
-
-def _are_infos(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_is_info, value.values()))
-
-
-def _is_dictionary(value: object) -> bool:
-    return isinstance(value, dict) and value.keys() == {"splits"}
+_JSON_FILES: dict[str, Callable[[object], bool]] = {
+    STATE: is_state,
+    INFO: lambda value: _has_keys(value, _INFO_KEYS),
+    INFOS: lambda value: isinstance(value, dict) and all(_has_keys(info, _INFO_KEYS) for info in value.values()),
+    SPLITS: lambda value: isinstance(value, dict) and value.keys() == {"splits"},
+}
+"""Files of ``datasets``, with the test of their JSON value."""
 
 
 def _of_manifest(folder: Folder) -> set[str]:

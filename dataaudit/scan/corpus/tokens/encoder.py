@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.scan.corpus.segments import bounds_of
-from dataaudit.scan.corpus.texts import text_buffers
-from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, ReferenceEncoder, load_reference
+from dataaudit.scan.corpus.texts import Offsets, text_buffers
+from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, Ids, ReferenceEncoder, load_reference
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 from dataaudit.scan.kernels.characters import code_point_bits, documents_with
 
@@ -95,8 +95,6 @@ def _bits(ranges: tuple[tuple[int, int], ...]) -> npt.NDArray[np.uint8]:
     return code_point_bits(ranges)
 
 
-Ids = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 _REFERENCE_ROWS = 1_024
@@ -168,13 +166,13 @@ class Encoder:
             offsets, ids = self._fast.encode(trusted)
         except FastEncoderFailed:
             return self._all_by_reference(texts, sampled=1)
-        place = np.cumsum(~risky) - 1
+        number = np.cumsum(~risky) - 1
         replaced = dict(self._by_reference(texts, np.flatnonzero(risky)))
         checked = sample_mask(keys, one_in=self._sample_one_in, seed=self._seed) & ~risky
         chosen = np.flatnonzero(checked)
         differing = 0
         for row, answer in self._by_reference(texts, chosen):
-            if not np.array_equal(answer, ids[offsets[place[row]] : offsets[place[row] + 1]]):
+            if not np.array_equal(answer, ids[offsets[number[row]] : offsets[number[row] + 1]]):
                 replaced[row] = answer
                 differing += 1
         offsets, ids = _merge(offsets, ids, trusted_rows=np.flatnonzero(~risky), replaced=replaced)

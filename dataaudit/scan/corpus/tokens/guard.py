@@ -94,12 +94,12 @@ def _inspect(file: TokenizerFile) -> Risks:
     risks = replace(risks, code_points=_ranges(risky))
     if normalizes:
         sequences = probes.compositions()
-        places = pair.differing(risks, map(probes.adjoining, sequences))
-        patterns = {*risks.patterns, *(re.escape(sequences[place]) for place in places)}
+        rows = pair.differing(risks, map(probes.adjoining, sequences))
+        patterns = {*risks.patterns, *(re.escape(sequences[row]) for row in rows)}
         risks = replace(risks, patterns=tuple(sorted(patterns)))
         texts = [probes.interrupted(sequence) for sequence in sequences]
-        places = pair.differing(risks, texts)
-        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=())
+        rows = pair.differing(risks, texts)
+        risks = _widen(pair, risks, (texts[row] for row in rows), literals, forms=())
     return _until_clean(pair, risks, literals, clean_rounds=4 if normalizes else 2)
 
 
@@ -134,7 +134,7 @@ def _risky_literals(pair: _Pair, literals: tuple[str, ...]) -> tuple[str, ...]:
     """Return a pattern for each added token whose spelling in text the two treat differently."""
     trust = Risks(supported=True, reason="ok")
     texts = [f"a{literal}b {literal} {literal}{literal}\n{literal}1" for literal in literals]
-    return tuple(sorted(re.escape(literals[place]) for place in pair.differing(trust, texts)))
+    return tuple(sorted(re.escape(literals[row]) for row in pair.differing(trust, texts)))
 
 
 def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
@@ -147,8 +147,8 @@ def _risky_code_points(pair: _Pair, risks: Risks, *, normalizes: bool) -> Mask:
             numbers.append(number)
             yield text
 
-    places = pair.differing(risks, texts())
-    risky[[numbers[place] for place in places]] = True
+    rows = pair.differing(risks, texts())
+    risky[[numbers[row] for row in rows]] = True
     return risky
 
 
@@ -157,12 +157,12 @@ def _until_clean(pair: _Pair, risks: Risks, literals: tuple[str, ...], *, clean_
     clean = 0
     for seed in range(_MAX_ROUNDS):
         texts = probes.mixes(literals, seed=seed, num_texts=_MIXES_A_ROUND)
-        places = pair.differing(risks, texts)
-        clean = 0 if places else clean + 1
+        rows = pair.differing(risks, texts)
+        clean = 0 if rows else clean + 1
         if clean == clean_rounds:
             return risks
         forms = _FORMS if seed >= _PATIENCE_ROUNDS else ()
-        risks = _widen(pair, risks, (texts[place] for place in places), literals, forms=forms)
+        risks = _widen(pair, risks, (texts[row] for row in rows), literals, forms=forms)
         if not risks.supported:
             return risks
     return Risks(supported=False, reason="differs_on_mixes")
@@ -178,8 +178,8 @@ def _widen(
     points that most of these texts have in common.
     """
     left = list(texts)
-    while places := pair.differing(risks, left):
-        left = [left[place] for place in places]
+    while rows := pair.differing(risks, left):
+        left = [left[row] for row in rows]
         small = {_shrink(pair, risks, text) for text in left[:_MAX_EXPLAINED]}
         spelled = {literal for literal in literals if any(literal in text for text in small)}
         broken = [form for form in forms if not all(unicodedata.is_normalized(form, text) for text in small)]
@@ -213,13 +213,13 @@ def _cover(texts: list[set[str]]) -> list[int]:
 
 def _shrink(pair: _Pair, risks: Risks, text: str) -> str:
     """Leave out single characters while the two still differ."""
-    place = 0
-    while place < len(text):
-        shorter = text[:place] + text[place + 1 :]
+    position = 0
+    while position < len(text):
+        shorter = text[:position] + text[position + 1 :]
         if shorter and pair.differing(risks, [shorter]):
-            text, place = shorter, 0
+            text, position = shorter, 0
         else:
-            place += 1
+            position += 1
     return text
 
 

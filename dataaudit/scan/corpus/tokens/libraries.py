@@ -17,12 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dataaudit.scan.corpus.segments import bounds_of
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.texts import Offsets, text_buffers
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.int64]
-
 _SLICE_BYTES = 2 * 2**20
 _GROWTH_LIMIT_BYTES = 224 * 2**20
 _GROWTH_PER_BYTE = 4
@@ -192,18 +190,18 @@ class TokenizersReference:
         starts = np.array([low for low, _ in encoding.offsets], dtype=np.int64)
         words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
         first_of_word = np.concatenate(([False], np.diff(words) != 0))
-        places = np.flatnonzero(first_of_word & (starts < len(window) - self._overlap_chars))[::-1]
+        indices = np.flatnonzero(first_of_word & (starts < len(window) - self._overlap_chars))[::-1]
         tried = 0
-        for place in places.tolist():
-            at = int(starts[place])
+        for index in indices.tolist():
+            at = int(starts[index])
             if at == 0 or window[at - 1] != "\n" or window[at].isspace():
                 continue
             ahead = window[at : at + self._overlap_chars]
             seen = self._tokenizer.encode_batch_fast([ahead], add_special_tokens=False)[0].ids
             # The last words of a window may be cut short, so its last eighth is not compared.
             compared = max(len(seen) * 7 // 8, 1)
-            if np.array_equal(ids[place : place + compared], seen[:compared]):
-                return ids[:place], start + at
+            if np.array_equal(ids[index : index + compared], seen[:compared]):
+                return ids[:index], start + at
             tried += 1
             if tried == _MAX_CUTS:
                 break

@@ -206,29 +206,29 @@ def _charsmaps(model: bytes) -> Iterator[bytes]:
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield the number and value of each field of a protocol buffer message."""
-    place = 0
-    while place < len(message):
-        tag, place = _varint(message, place)
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
         kind = tag & 7
         if kind == _VARINT:
-            value, place = _varint(message, place)
+            value, position = _varint(message, position)
             yield tag >> 3, value
             continue
         if kind == _BYTES:
-            size, place = _varint(message, place)
+            size, position = _varint(message, position)
         else:
             size = {_FIXED64: 8, _FIXED32: 4}[kind]
-        yield tag >> 3, message[place : place + size]
-        place += size
+        yield tag >> 3, message[position : position + size]
+        position += size
 
 
-def _varint(message: bytes, place: int) -> tuple[int, int]:
+def _varint(message: bytes, position: int) -> tuple[int, int]:
     """Return a base-128 number and the position after it."""
     value = shift = 0
     while True:
-        byte = message[place]
-        place += 1
+        byte = message[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return value, place
+            return value, position

@@ -159,11 +159,11 @@ def _parts_before(token: bytes, ranks: dict[bytes, int]) -> list[bytes]:
     limit = ranks[token]
     parts = [bytes([byte]) for byte in token]
     while len(parts) > 2:
-        joins = [(ranks.get(left + right, limit), place) for place, (left, right) in enumerate(pairwise(parts))]
-        rank, place = min(joins)
+        joins = [(ranks.get(left + right, limit), index) for index, (left, right) in enumerate(pairwise(parts))]
+        rank, index = min(joins)
         if rank >= limit:
             break
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        parts[index : index + 2] = [parts[index] + parts[index + 1]]
     return parts
 
 
