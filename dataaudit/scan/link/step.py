@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from dataaudit.config import AuditConfig
 from dataaudit.manifest.metric import Metric
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.protected.index import IndexFile, ProtectedIndex
+from dataaudit.scan.corpus.protected.index_file import IndexFile, ProtectedIndex
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.detectors import ContentModels

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dataaudit.scan.corpus.protected.held_out import (
+from dataaudit.scan.corpus.protected.eval_items import CONTEXT_WORDS, NONE, Items, Judged, found_by_text
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
+from dataaudit.scan.corpus.protected.ngram_index import (
     GRAM,
     GRAM_WORDS,
     SPAN,
@@ -24,8 +26,6 @@ from dataaudit.scan.corpus.protected.held_out import (
     table_of,
     whole_hashes,
 )
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import CONTEXT_WORDS, NONE, Items, Judged, found_by_text
 from dataaudit.scan.corpus.segments import changes
 from dataaudit.scan.kernels.items import (
     DISTANCE,
@@ -229,7 +229,7 @@ _Match = tuple[int, int, int, int, int, int]
 
 
 def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return the items in documents, as :attr:`dataaudit.scan.corpus.protected.held_out.MatchBatch.items`."""
+    """Return the items in documents, as :attr:`dataaudit.scan.corpus.protected.ngram_index.MatchBatch.items`."""
     batch = _Batch(items, words, values, bounds)
     plans: dict[int, _Plan] = {}
     grouped: dict[tuple[int, int], list[list[int]]] = {}

@@ -12,7 +12,7 @@ from lanes import examples
 from protected_made import match, matcher, numbered
 from twins import overlap as slow
 
-from dataaudit.scan.corpus.protected.held_out import EDITED, EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
+from dataaudit.scan.corpus.protected.ngram_index import EDITED, EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
 
 WORDS = numbered("held", 400)
 OTHERS = numbered("other", 2_000)

@@ -7,7 +7,7 @@ import pytest
 from protected_made import match, matcher, numbered
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.scan.corpus.protected.index import map_arrays, open_index, write_arrays, write_index
+from dataaudit.scan.corpus.protected.index_file import map_arrays, open_index, write_arrays, write_index
 from dataaudit.scan.corpus.protected.matching import Matcher
 
 TEXT = " ".join(numbered("w", 70))

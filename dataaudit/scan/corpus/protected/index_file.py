@@ -18,8 +18,8 @@ import orjson
 
 from dataaudit.base.files import DamagedFileError, replacing
 from dataaudit.base.sealing import seal
-from dataaudit.scan.corpus.protected.held_out import HeldOut
-from dataaudit.scan.corpus.protected.items import Items
+from dataaudit.scan.corpus.protected.eval_items import Items
+from dataaudit.scan.corpus.protected.ngram_index import HeldOut
 
 _MAGIC = b"dataaudit protected 6\n".ljust(24, b"\0")
 _ALIGN = 64

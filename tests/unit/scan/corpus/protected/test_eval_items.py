@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protected_made import match, matcher, numbered
 
 from dataaudit.metrics.contamination.records import can_be_judged
-from dataaudit.scan.corpus.protected.items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
+from dataaudit.scan.corpus.protected.eval_items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
 from dataaudit.scan.corpus.protected.matching import RULES
 
 QUESTION = (
