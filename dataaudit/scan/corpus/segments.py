@@ -1,4 +1,4 @@
-"""Consecutive segments of an array: bounds from lengths, and where rows change."""
+"""Consecutive segments of an array: bounds from lengths, runs of limited size, and where rows change."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ def bounds_of(lengths: np.ndarray | Sequence[int]) -> np.ndarray:
     bounds = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(np.asarray(lengths, dtype=np.int64), out=bounds[1:])
     return bounds
+
+
+def runs(bounds: np.ndarray, most: int) -> list[tuple[int, int]]:
+    """Return half-open runs of segments that have at most ``most`` together, or of a single segment."""
+    found, low, number = [], 0, len(bounds) - 1
+    while low < number:
+        fits = int(np.searchsorted(bounds, bounds[low] + most, side="right")) - 1
+        found.append((low, min(max(fits, low + 1), number)))
+        low = found[-1][1]
+    return found
 
 
 def changes(*columns: np.ndarray) -> np.ndarray:

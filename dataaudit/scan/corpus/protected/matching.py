@@ -146,7 +146,8 @@ def _gram_rows(
         start,
         np.maximum.reduceat(own, starts) - start + 1,
     )
-    return rows[_NAMED_ONE_IN * counts >= sizes]
+    named: np.ndarray = rows[_NAMED_ONE_IN * counts >= sizes]
+    return named
 
 
 def _span_rows(

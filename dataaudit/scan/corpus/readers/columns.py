@@ -16,6 +16,7 @@ from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.fields import NO_SOURCE, NOTHING, TEXT, FieldRule
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.scan.corpus.readers.part import PartStats, ReadRequest
+from dataaudit.scan.corpus.segments import bounds_of, runs
 
 _GOOD = len(Reason)
 _REASONS = tuple(Reason)
@@ -143,18 +144,8 @@ def cut_column(columns: Sequence[pa.Array], batch_bytes: int) -> Iterator[Rows]:
     A dictionary or views may hold a long value once for thousands of rows.
     """
     sizes: np.ndarray = np.sum([_unfolded_sizes(column) for column in columns], axis=0)
-    for start, stop in _cuts(sizes, batch_bytes):
+    for start, stop in runs(bounds_of(sizes), batch_bytes):
         yield Rows.of([flat(column.slice(start, stop - start)) for column in columns])
-
-
-def _cuts(sizes: np.ndarray, batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of runs of rows with at most ``batch_bytes``, or of a single row."""
-    ends, start = np.cumsum(sizes), 0
-    while start < len(ends):
-        before = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, before + batch_bytes, side="right")))
-        yield start, stop
-        start = stop
 
 
 def _unfolded_sizes(column: pa.Array) -> np.ndarray:
@@ -214,7 +205,7 @@ def cut_rows(rows: Rows, batch_bytes: int) -> Iterator[Rows]:
     if rows.texts.nbytes <= batch_bytes:
         yield rows
         return
-    for start, stop in _cuts(_sizes(rows.texts), batch_bytes):
+    for start, stop in runs(bounds_of(_sizes(rows.texts)), batch_bytes):
         yield Rows.of([column.slice(start, stop - start) for column in rows.columns()])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dataaudit.scan.corpus.fields import FieldRule
+from dataaudit.scan.corpus.segments import bounds_of, runs
 from dataaudit.scan.corpus.shards import Compression
 
 MAX_COLUMNS = 4_096
@@ -87,11 +88,4 @@ def column_digest(name: str) -> str:
 
 def cut_by_size(sizes: Sequence[int], part_bytes: int) -> list[Part]:
     """Cut row groups or record batches of these sizes, so that a part has about ``part_bytes``, or is one of them."""
-    parts: list[Part] = []
-    start = total = 0
-    for index, size in enumerate(sizes):
-        if index > start and total + size > part_bytes:
-            parts.append(Part(start, index))
-            start, total = index, 0
-        total += size
-    return [*parts, Part(start, len(sizes))]
+    return [Part(*run) for run in runs(bounds_of(sizes), part_bytes)] or [Part(0, 0)]

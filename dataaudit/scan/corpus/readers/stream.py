@@ -256,9 +256,7 @@ Line = tuple[bytes | None, int, int]
 
 def plan_lines(size: int, part_bytes: int) -> list[Part]:
     """Cut a plain file every ``part_bytes``."""
-    if size <= part_bytes:
-        return [Part(0, size)]
-    return [Part(start, min(start + part_bytes, size)) for start in range(0, size, part_bytes)]
+    return [Part(start, min(start + part_bytes, size)) for start in range(0, max(size, 1), part_bytes)]
 
 
 def lines(stream: ByteStream, part: Part, max_bytes: int, *, beyond: bool = False) -> Iterator[Line]:

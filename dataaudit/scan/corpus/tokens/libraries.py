@@ -8,7 +8,7 @@ calls is added up, and the tokenizer is built anew when that exceeds a limit.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.scan.corpus.segments import bounds_of
+from dataaudit.scan.corpus.segments import bounds_of, runs
 from dataaudit.scan.corpus.texts import Offsets, text_buffers
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 
@@ -52,7 +52,7 @@ class FastEncoder:
     def encode(self, texts: pa.LargeStringArray) -> tuple[Offsets, Ids]:
         """Encode each text by itself; returns offsets[n + 1] and ids[offsets[n]]."""
         offsets, data = text_buffers(texts)
-        parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in slices(offsets, _SLICE_BYTES)]
+        parts = [self._encode_slice(offsets[low : high + 1], data) for low, high in runs(offsets, _SLICE_BYTES)]
         if not parts:
             return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint32)
         if len(parts) == 1:
@@ -114,17 +114,6 @@ def _resident_bytes() -> int:
         return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGESIZE")
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def slices(offsets: Offsets, max_bytes: int) -> list[tuple[int, int]]:
-    """Cut rows into half-open runs of at most ``max_bytes``, or of a single row."""
-    runs, low, num_rows = [], 0, len(offsets) - 1
-    while low < num_rows:
-        fits = int(np.searchsorted(offsets, offsets[low] + max_bytes, side="right")) - 1
-        high = min(max(fits, low + 1), num_rows)
-        runs.append((low, high))
-        low = high
-    return runs
 
 
 _BATCH_CHARS = 2**18
@@ -246,15 +235,6 @@ def load_decoder(file: TokenizerFile) -> Callable[[list[int]], str]:
     return lambda ids: str(tokenizer.decode(ids, skip_special_tokens=False))
 
 
-def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+def _batches(texts: Sequence[str]) -> list[list[str]]:
     """Group texts to about a quarter of a million characters, or a single text."""
-    batch: list[str] = []
-    num_chars = 0
-    for text in texts:
-        if batch and num_chars + len(text) > _BATCH_CHARS:
-            yield batch
-            batch, num_chars = [], 0
-        batch.append(text)
-        num_chars += len(text)
-    if batch:
-        yield batch
+    return [list(texts[low:high]) for low, high in runs(bounds_of([len(text) for text in texts]), _BATCH_CHARS)]
