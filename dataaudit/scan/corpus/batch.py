@@ -9,8 +9,7 @@ from typing import Generic, TypeVar, cast
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.scan.corpus.segments import bounds_of
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import bounds_of, text_buffers
 
 Value = TypeVar("Value")
 

@@ -1,4 +1,4 @@
-"""Texts as kernels take them: the buffers of an Arrow array; and digests of texts, as they are and in normal form.
+"""Digests of texts, as they are and in normal form.
 
 The normal form ``nfc_space`` (version 1): Unicode NFC, every run of white space (as ``str.split`` knows it) a single
 space, none at either end. Case and punctuation stay: documents that differ in them are no *exact* duplicates.
@@ -13,29 +13,17 @@ from typing import TYPE_CHECKING
 from unicodedata import is_normalized
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.normal import collapse_spaces, normalized
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-Offsets = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 NORMAL_FORM = "nfc_space"
 NORMAL_FORM_VERSION = "1"
 DIGEST_BYTES = 16
-
-
-def text_buffers(texts: pa.LargeStringArray) -> tuple[Offsets, Bytes]:
-    """View int64[n + 1] offsets (from 0) and uint8[offsets[n]] bytes of an array without nulls, slices included."""
-    if len(texts) == 0:
-        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.uint8)
-    _, offset_buffer, data_buffer = texts.buffers()
-    offsets = np.frombuffer(offset_buffer, dtype=np.int64, count=len(texts) + 1, offset=8 * texts.offset)
-    data = np.frombuffer(data_buffer, dtype=np.uint8) if data_buffer else np.zeros(0, dtype=np.uint8)
-    return offsets - offsets[0], data[offsets[0] : offsets[-1]]
 
 
 def normal_form(text: str) -> str:

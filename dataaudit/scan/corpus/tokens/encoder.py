@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.scan.corpus.segments import bounds_of
-from dataaudit.scan.corpus.texts import Offsets, text_buffers
+from dataaudit.scan.corpus.segments import Offsets, bounds_of, text_buffers
 from dataaudit.scan.corpus.tokens.libraries import FastEncoder, FastEncoderFailed, Ids, ReferenceEncoder, load_reference
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 from dataaudit.scan.kernels.characters import code_point_bits, documents_with

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.scan.corpus.segments import bounds_of, runs
-from dataaudit.scan.corpus.texts import Offsets, text_buffers
+from dataaudit.scan.corpus.segments import Offsets, bounds_of, runs, text_buffers
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
 
 Ids = npt.NDArray[np.uint32]

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.corpus.tokens import libraries
 from dataaudit.scan.corpus.tokens.libraries import FastEncoder, UnsupportedModelError
 from dataaudit.scan.corpus.tokens.spec import TokenizerFile
