@@ -20,7 +20,7 @@ from dataaudit.scan.corpus.fields import MIXED, NOTHING, PLAIN_FOLDER, TEXT, pla
 from dataaudit.scan.corpus.loss import ShardUnreadable
 from dataaudit.scan.corpus.readers import reader_of
 from dataaudit.scan.corpus.shards import Shard, expand, remote_lister
-from dataaudit.scan.corpus.storage.address import Access, RemotePath, name_of, scheme_of_path
+from dataaudit.scan.corpus.storage.address import Access, RemotePath, name_of, scheme_of
 from dataaudit.scan.corpus.storage.saved import saved_split
 
 Columns = Mapping[str, str]
@@ -66,8 +66,8 @@ def infer_splits(paths: Sequence[str], cwd: Path, left_out: list[str] | None = N
     here = os.path.abspath(cwd)
     by_split: dict[str, list[str]] = {}
     known: dict[str, tuple[str, ...]] = {}
-    for kind in dict.fromkeys(map(scheme_of_path, files)):
-        own = [(path, f"/{name_of(path)}" if kind else path) for path in files if scheme_of_path(path) == kind]
+    for kind in dict.fromkeys(map(scheme_of, files)):
+        own = [(path, f"/{name_of(path)}" if kind else path) for path in files if scheme_of(path) == kind]
         top = os.path.commonpath([os.path.dirname(name.rstrip("/")) for _, name in own])
         for path, name in own:
             saved = saved_split(path, known)

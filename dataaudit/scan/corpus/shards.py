@@ -26,7 +26,6 @@ from dataaudit.scan.corpus.storage.address import (
     parse_address,
     relative_name,
     scheme_of,
-    scheme_of_path,
     shown_folder,
 )
 from dataaudit.scan.corpus.storage.hub import RowsPath, find_rows, root_of, uri_of
@@ -105,7 +104,7 @@ def discover(
         where = f"splits.{name}.paths"
         for pattern in split.paths:
             given = pattern
-            if far is not None and not scheme_of(pattern) and not _is_absolute(pattern):
+            if far is not None and not scheme_of(pattern) and not os.path.isabs(os.path.expanduser(_local(pattern))):
                 given = far.below(pattern).full
             files, ignored = expand(given, base, where=where, follow_symlinks=follow_symlinks, remote=remote)
             check_one_split(files, where=where)
@@ -115,10 +114,10 @@ def discover(
     tops = find_tops(listed, base if root_at_base else None, far)
     real_root = None if follow_symlinks else os.path.realpath(tops[""]) if "" in tops else None
     for (split_name, path), listings in Counter(listed).items():
-        uri = encode_path(relative_name(path, tops[scheme_of_path(path)]))
+        uri = encode_path(relative_name(path, tops[scheme_of(path)]))
         named += [(split_name, with_copy(uri, copy), path) for copy in range(1, listings + 1)]
     named.sort(key=lambda item: (item[0].encode(), item[1].encode()))
-    kinds = {name: scheme_of_path(path) for name, path in listed}
+    kinds = {name: scheme_of(path) for name, path in listed}
     return Discovery(
         roots=roots | {name: shown_folder(tops[kind]) for name, kind in kinds.items()},
         shards=tuple(_shard(ordinal, *item, real_root) for ordinal, item in enumerate(named)),
@@ -181,10 +180,6 @@ def _local(pattern: str) -> str:
     """Return a pattern without ``file://``."""
     match = _FILE.match(pattern)
     return os.fsdecode(unquote_to_bytes(match["path"])) if match else pattern
-
-
-def _is_absolute(pattern: str) -> bool:
-    return os.path.isabs(os.path.expanduser(_local(pattern)))
 
 
 def _split_start(start: str, given: str) -> tuple[str, list[str]]:

@@ -132,11 +132,6 @@ def scheme_of(given: str) -> str:
     return "" if scheme in _LOCAL else scheme
 
 
-def is_web(given: str) -> bool:
-    """Tell whether a web server gives an address."""
-    return scheme_of(given) in WEB
-
-
 def parse_address(given: str, where: str) -> Address:
     """Parse an address; ``where`` names its place in errors."""
     match = _SCHEME.match(given)
@@ -198,11 +193,6 @@ def shown_folder(folder: str) -> str:
     return f"{scheme}{mark}{quote(os.fsencode(rest), safe='/:[]@')}" if scheme in WEB else folder
 
 
-def scheme_of_path(path: str) -> str:
-    """Return the scheme of a listed file; empty for a local file."""
-    return scheme_of(path) if isinstance(path, RemotePath) else ""
-
-
 def check_queries(paths: Iterable[str]) -> None:
     """Refuse two addresses that differ in their secrets alone: their URIs would be the same."""
     full: dict[str, str] = {}
@@ -219,7 +209,7 @@ def find_tops(files: list[tuple[str, str]], base: Path | None, far: Address | No
     by_kind: dict[str, list[str]] = {}
     kind_of: dict[str, str] = {}
     for name, path in files:
-        kind = scheme_of_path(path)
+        kind = scheme_of(path)
         if kind_of.setdefault(name, kind) != kind:
             both = " and ".join(sorted(f"{item}://" if item else "local files" for item in (kind_of[name], kind)))
             raise ConfigError(f"splits.{name}.paths: found {both} in one split", "Give each a split of its own.")

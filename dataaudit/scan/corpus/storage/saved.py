@@ -15,9 +15,10 @@ from typing import Any, TypeGuard
 import orjson
 
 from dataaudit.base.errors import ConfigError, StoreError
+from dataaudit.base.redact import WEB
 from dataaudit.base.yamlfile import NAME_PATTERN
 from dataaudit.manifest.locate import encode_path
-from dataaudit.scan.corpus.storage.address import RemotePath, folder_of, is_web, join
+from dataaudit.scan.corpus.storage.address import RemotePath, folder_of, join, scheme_of
 from dataaudit.scan.corpus.storage.files import open_binary
 from dataaudit.scan.corpus.storage.remote import read_fully
 
@@ -53,7 +54,7 @@ def is_state(value: object) -> TypeGuard[dict[str, Any]]:
 
 def saved_split(path: str, known: dict[str, tuple[str, ...]]) -> tuple[str, str] | None:
     """Return (folder of the dictionary, name of the split) of a file of a saved dictionary, else None."""
-    if isinstance(path, RemotePath) and (is_web(path) or not path.endswith(".arrow")):
+    if isinstance(path, RemotePath) and (scheme_of(path) in WEB or not path.endswith(".arrow")):
         return None  # not worth a request, or none can be made
     folder = folder_of(path)
     own, name = folder_of(folder), os.path.basename(folder)
