@@ -112,7 +112,7 @@ def test_a_damaged_file_is_one_part_and_breaks_off_where_it_would_uncut(read, fi
 @pytest.mark.parametrize("compression", ["bzip2", "xz"])
 def test_a_slow_file_of_one_member_is_given_up_early(file, compression, count_bytes, monkeypatch):
     """Where decoding costs as much as scanning, no pass is made to find out that nothing can be gained."""
-    monkeypatch.setattr(lines, "_LOOK_BYTES", 1 << 20)
+    monkeypatch.setattr(lines, "_PROBE_BYTES", 1 << 20)
     file.write_bytes(COMPRESS[compression](noise(5_000)))
     decoded = count_bytes()
     parts, stored = plan(file, compression, 1_000)
