@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from common import buffers, head, megabytes, options, read_texts, row
 
-from dataaudit.scan.corpus.protected.held_out import MatchBatch, index_held_out
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import ITSELF, Items, Judged, index_items
+from dataaudit.scan.corpus.protected.eval_items import ITSELF, Items, Judged, index_items
+from dataaudit.scan.corpus.protected.eval_sets import ItemFields, read_items
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
 from dataaudit.scan.corpus.protected.matching import Matcher
-from dataaudit.scan.corpus.protected.sets import ItemFields, read_items
+from dataaudit.scan.corpus.protected.ngram_index import MatchBatch, index_held_out
 from dataaudit.scan.kernels.items import Finder
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.words import split_words

@@ -46,7 +46,7 @@ from dataaudit.metrics.near_dup.verification import (
     wanted_documents,
 )
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.plain_words import text_shingles, words_of
 from dataaudit.scan.kernels.words import split_words
 from dataaudit.scan.link.joins import LINK_FILES

@@ -35,10 +35,10 @@ from dataaudit.manifest.locate import encode_path
 from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.overlap.stage import Overlap
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.scan.corpus.protected.held_out import HeldOutPart, PlainWords, index_held_out
-from dataaudit.scan.corpus.protected.index import IndexFile, ProtectedIndex, open_index, write_index
-from dataaudit.scan.corpus.protected.items import index_items
-from dataaudit.scan.corpus.protected.sets import ItemFields, SetFileError, read_items
+from dataaudit.scan.corpus.protected.eval_items import index_items
+from dataaudit.scan.corpus.protected.eval_sets import ItemFields, SetFileError, read_items
+from dataaudit.scan.corpus.protected.index_file import IndexFile, ProtectedIndex, open_index, write_index
+from dataaudit.scan.corpus.protected.ngram_index import HeldOutPart, PlainWords, index_held_out
 from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.shards import expand, remote_lister
 from dataaudit.scan.corpus.storage.address import Access
@@ -196,7 +196,7 @@ def _read_set(unit: SetUnit) -> Outcome:
     return Outcome()
 
 
-_VERSION = "8"
+_VERSION = "9"
 """Changes whenever the same documents and items may give another index, or the kernels read another one."""
 _Pairs = list[tuple[str, list[str]]]
 

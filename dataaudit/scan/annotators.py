@@ -32,9 +32,9 @@ import numpy as np
 from dataaudit.base.errors import ClusterError, DetectorError, Guarded
 from dataaudit.base.files import DamagedFileError
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.protected.held_out import MatchBatch
-from dataaudit.scan.corpus.protected.index import IndexFile, open_index
+from dataaudit.scan.corpus.protected.index_file import IndexFile, open_index
 from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.protected.ngram_index import MatchBatch
 from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import Encoder, Risks, TokenBatch, TokenizerFile, load_encoder
 from dataaudit.scan.detectors import (

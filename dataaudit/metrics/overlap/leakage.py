@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.metric import Metric, Scope, count
-from dataaudit.scan.corpus.protected.held_out import (
+from dataaudit.scan.corpus.protected.ngram_index import (
     EDITED,
     EDITED_ONE_IN,
     EDITED_WORDS,

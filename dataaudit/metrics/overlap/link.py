@@ -30,8 +30,8 @@ from dataaudit.metrics.overlap.stage import (
     link_grams,
     link_matches,
 )
-from dataaudit.scan.corpus.protected.held_out import EDITED, GRAM, SPAN
-from dataaudit.scan.corpus.protected.items import FOUND, ITSELF, NONE, Items, Judged
+from dataaudit.scan.corpus.protected.eval_items import FOUND, ITSELF, NONE, Items, Judged
+from dataaudit.scan.corpus.protected.ngram_index import EDITED, GRAM, SPAN
 from dataaudit.scan.link.joins import Join
 from dataaudit.scan.link.step import LinkContext, LinkResult, LinkStep, Protected, SetFacts, kept_sources
 from dataaudit.scan.stages.partial import fold_table

@@ -18,7 +18,7 @@ from dataaudit.manifest.metric_rows import MetricRows
 from dataaudit.metrics.overlap.leakage import CommonText
 from dataaudit.scan.annotators import MATCHES, WORDS
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.protected.held_out import EDITED, GRAM, MatchBatch
+from dataaudit.scan.corpus.protected.ngram_index import EDITED, GRAM, MatchBatch
 from dataaudit.scan.link.joins import Joined
 from dataaudit.scan.link.places import key_array, read_all, read_placed, spread
 from dataaudit.scan.stages.base import Context, StageDefaults

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 
 UND = "und"
 """BCP 47's code for a language that is not determined."""

@@ -1,1 +1,1 @@
-"""Link: what was emitted by key meets here, one partition of the keys at a time."""
+"""Link steps: what meets across shards, by key: joins, samples for judges, a second pass over documents."""

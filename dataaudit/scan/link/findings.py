@@ -1,4 +1,4 @@
-"""Findings of patterns, gathered from all shards into the manifest's table."""
+"""Collects the findings of patterns from all shards into the manifest's table."""
 
 from __future__ import annotations
 
@@ -24,25 +24,19 @@ def findings_table(context: LinkContext) -> pa.Table:
         files=context.files(TABLE),
         rows=_hits(context.survey.by_split[stage.name, "found"]),
     )
-    found = context.join(join).table("findings", GATHERED)
-    tiers = pa.array(TIERS, pa.string()).take(found["tier"].combine_chunks())
+    findings = context.join(join).table("findings", GATHERED)
     columns = {
-        "detector": pa.repeat(pa.scalar(stage.detector, pa.string()), found.num_rows),
-        "class": found["entity"],
-        "tier": tiers,
-        "shard": found["shard"],
-        "row": found["row"],
-        "start": found["start"],
-        "end": found["end"],
-        "score": found["score"],
-        "reserved": found["reserved"],
-        "hmac": _hex(found["keyed"]),
+        "detector": pa.repeat(pa.scalar(stage.detector, pa.string()), findings.num_rows),
+        "class": findings["entity"],
+        "tier": pa.array(TIERS, pa.string()).take(findings["tier"].combine_chunks()),
+        **{name: findings[name] for name in ("shard", "row", "start", "end", "score", "reserved")},
+        "hmac": _hex(findings["keyed"]),
     }
     return pa.table(columns).cast(TABLES["findings"].schema)
 
 
 def _hex(keyed: pa.ChunkedArray) -> pa.Array:
-    if keyed.null_count == len(keyed):  # without a key, which is the usual: no object for each of very many
+    if keyed.null_count == len(keyed):  # without a key, which is usual: no objects for very many findings
         return pa.nulls(len(keyed), pa.string())
     return pa.array([None if value is None else value.hex() for value in keyed.to_pylist()], pa.string())
 

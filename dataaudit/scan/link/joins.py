@@ -1,11 +1,11 @@
-"""Joins of keyed rows: what is joined, what joins one partition, of the keys or of the shards, and what comes of it."""
+"""Joins of keyed rows: their files, the function that joins a partition (of keys or of shards), and the results."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -13,35 +13,35 @@ import orjson
 import pyarrow as pa
 
 from dataaudit.base.lazy import OnDemand
+from dataaudit.scan.corpus.segments import changes
 
 ROWS_PER_PARTITION = 2_000_000
 LINK_FILES = pa.schema([("path", pa.binary()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
 """A row for every part of every shard: the path of its keyed rows as the file system's bytes, its shard and split, and
-the number of its first record. A part that two shards share (equal bytes) has a row for each. Of rows that name their
-documents themselves, shard and split are -1; of rows of many parts (:mod:`dataaudit.scan.link.keyed`) they are -2."""
+the number of its first record. A part that two shards share (equal bytes) has a row for each. Shard and split are -1
+where the keyed rows name their documents, -2 where they are of many parts (:mod:`dataaudit.scan.link.keyed`)."""
+
+
+_COLUMNS = ("of_name", "keys", "shards", "splits", "first_rows")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """The result for one partition."""
+    """The results of a partition."""
 
     tables: Mapping[str, pa.Table]
     """Small tables for the driver."""
     keyed: Mapping[str, pa.Table] = field(default_factory=dict)
-    """Large ones for a further join, by name; the first column is a fixed-size binary key."""
+    """Large tables for a further join, by name; the first column is a fixed-size binary key."""
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
-    """Large ones for the driver, by name, which reads those of one partition at a time from the store."""
+    """Large tables for the driver, by name, which reads them from the store, a partition at a time."""
 
 
 class JoinFunction(Protocol):
-    """Joins all rows whose key's first byte is in [start, stop); picklable.
-
-    Raises ``DamagedFileError`` with all files that are absent or damaged.
-    """
+    """Joins all rows whose key's first byte is in [start, stop); picklable."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
-        """Join the rows of some files, of schema :data:`LINK_FILES`."""
-        ...
+        """Join the rows of ``files``, :data:`LINK_FILES`; ``DamagedFileError`` names all that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,20 +58,18 @@ class KeyedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class KeyedFiles(OnDemand[KeyedFile]):
-    """``n`` keyed files as columns, each made an object when it is asked for: a list of a million is long."""
+    """``n`` keyed files as columns, each an object only on demand: there may be a million."""
 
     names: tuple[tuple[str, str], ...]
-    """Kind and name of those that there are."""
+    """Distinct kinds and names."""
     of_name: np.ndarray
     """int32[n] number of kind and name."""
     keys: np.ndarray
     """uint8[n, 32]"""
     shards: np.ndarray
-    """int64[n]"""
+    """int64[n], like ``splits`` and ``first_rows``."""
     splits: np.ndarray
-    """int64[n]"""
     first_rows: np.ndarray
-    """int64[n]"""
 
     @classmethod
     def of(cls, files: Iterable[KeyedFile]) -> KeyedFiles:
@@ -88,7 +86,7 @@ class KeyedFiles(OnDemand[KeyedFile]):
 
     @classmethod
     def of_parts(cls, kind: str, names: Sequence[str], parts: Iterable[tuple[str, int, int, int]]) -> KeyedFiles:
-        """Return the keyed rows of some names of parts: those of the first for all parts, then of the next."""
+        """Return the keyed rows of parts: of the first name for all parts, then of the next."""
         keys, rows = bytearray(), array("q")
         for key, *numbers in parts:
             keys += bytes.fromhex(key)
@@ -105,16 +103,16 @@ class KeyedFiles(OnDemand[KeyedFile]):
             names=names,
             of_name=of_name.astype(np.int32),
             keys=np.frombuffer(keys, dtype=np.uint8).reshape(-1, 32),
-            shards=shards.copy(),
-            splits=splits.copy(),
-            first_rows=first_rows.copy(),
+            shards=shards,
+            splits=splits,
+            first_rows=first_rows,
         )
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def item(self, place: int) -> KeyedFile:
-        """Make one."""
+        """Return a file."""
         kind, name = self.names[self.of_name[place]]
         return KeyedFile(
             kind=kind,
@@ -126,44 +124,36 @@ class KeyedFiles(OnDemand[KeyedFile]):
         )
 
     def between(self, start: int, stop: int) -> KeyedFiles:
-        """Return those from one place to another."""
-        return KeyedFiles(
-            names=self.names,
-            of_name=self.of_name[start:stop],
-            keys=self.keys[start:stop],
-            shards=self.shards[start:stop],
-            splits=self.splits[start:stop],
-            first_rows=self.first_rows[start:stop],
-        )
+        """Return the files of a range."""
+        return replace(self, **{name: getattr(self, name)[start:stop] for name in _COLUMNS})
 
     def digest(self) -> str:
-        """Return the digest of what the list of files means, hex."""
+        """Return the digest of the list of files, hex."""
         state = hashlib.sha256(orjson.dumps(self.names))
-        for column in (self.of_name, self.keys, self.shards, self.splits, self.first_rows):
-            state.update(np.ascontiguousarray(column).data)
+        for name in _COLUMNS:
+            state.update(np.ascontiguousarray(getattr(self, name)).data)
         return state.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """The parts of ``n`` keyed files: equal content is one part, listed several times."""
+    """The ``k`` parts of ``n`` keyed files: files of equal content are the same part, listed several times."""
 
     numbers: np.ndarray
-    """int64[n] number of each file's part: its place in the order of where each of ``k`` parts is listed first."""
+    """int64[n] number of each file's part, in the order of first listings."""
     firsts: np.ndarray
     """int64[k] the file where each part is listed first."""
     times: np.ndarray
-    """int64[k] how often it is listed."""
+    """int64[k] listings of each part."""
 
     @classmethod
     def of(cls, files: KeyedFiles) -> Numbered:
-        """Number the parts of files, in whatever order these are."""
+        """Number the parts of files, in any order."""
         order = np.lexsort((files.first_rows, files.shards))
         words = files.keys[order, :16].copy().view("<u8").reshape(-1, 2)
         columns = (words[:, 1], words[:, 0], files.of_name[order])
         by_content = np.lexsort(columns)  # stable, so the first of each part comes first
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = np.any([column[by_content][1:] != column[by_content][:-1] for column in columns], axis=0)
+        new = changes(*(column[by_content] for column in columns))
         firsts = by_content[new]
         ranks = np.empty(len(firsts), dtype=np.int64)
         ranks[np.argsort(firsts)] = np.arange(len(firsts))
@@ -172,7 +162,7 @@ class Numbered:
         return cls(numbers, order[np.sort(firsts)], np.bincount(numbers, minlength=len(firsts)))
 
     def columns(self, files: KeyedFiles, chosen: Sequence[int]) -> list[np.ndarray]:
-        """Return of some files the columns of :data:`dataaudit.scan.link.keyed.PARTS`."""
+        """Return the columns of :data:`dataaudit.scan.link.keyed.PARTS` for some files."""
         places = np.asarray(chosen)
         numbers = self.numbers[places]
         times = np.where(self.firsts[numbers] == places, self.times[numbers], 0)
@@ -181,36 +171,32 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """What is joined, and how."""
+    """A join that the workers run."""
 
     kind: str
     """Kind of its entries in the store."""
     function: JoinFunction
-    """Runs on the workers."""
     identity: object
     """Plain JSON: version and parameters of the function."""
     files: Sequence[KeyedFile]
-    """What is joined."""
     rows: int
     """About how many rows there are; decides the number of partitions."""
     emits: Mapping[str, pa.Schema] = field(default_factory=dict)
-    """Schemas of the keyed rows that it makes for a further join."""
+    """Schemas of its keyed rows for a further join."""
     by_shard: bool = False
-    """Whether a partition is all rows of some shards, whose files follow each other, and not some keys of all."""
+    """Whether a partition is all rows of some shards, whose files are consecutive, and not some keys of all shards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinedParts:
-    """The results of all partitions, in order: of keys, or of shards."""
+    """The results of all partitions, in order: store keys, and small tables."""
 
     keys: tuple[str, ...]
-    """Keys in the store."""
     tables: tuple[Mapping[str, pa.Table], ...]
-    """Small tables of each partition."""
     kind: str
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return a table of all partitions, one after the other."""
+        """Return the concatenated tables of a name."""
         return pa.concat_tables([schema.empty_table(), *(tables[name] for tables in self.tables)])
 
     def files(self, name: str) -> list[KeyedFile]:

@@ -1,12 +1,10 @@
-"""From a judge's verdicts to rates: estimates for every scope, and the table that shows what they rest on.
-
-What asks a judge, and what it said of the documents of its sample, each with the stratum it was drawn from.
-"""
+"""From a judge's answers on a sample to rates: estimates for every scope, and the table that they rest on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -28,24 +26,18 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdicts:
-    """What the judge said of the documents that it could judge, in the order of the sample."""
+    """Verdicts on the ``m`` documents that the judge could judge, in the order of the sample."""
 
     strata: np.ndarray
-    """int64[m] stratum of each."""
+    """int64[m]"""
     tokens: np.ndarray
-    """int64[m] what hits are counted in."""
+    """int64[m] units in which hits are counted."""
     hits: np.ndarray
     """int64[m] findings of the class; 1 or 0 for a class of whole documents."""
 
 
 class Rates:
-    """Records of one metric, from the sample of one judge.
-
-    Args:
-        question: What was asked.
-        sampled: The strata.
-        version: Of the metric's definition.
-    """
+    """Records of a metric, from the sample of a judge; ``version`` is that of the metric's definition."""
 
     def __init__(self, question: Question, sampled: Sampled, version: str) -> None:
         self._question, self._sampled, self._version = question, sampled, version
@@ -98,7 +90,7 @@ class Rates:
         ]
 
     def parts(self, stat: str, entity: str | None, verdicts: Verdicts) -> list[Metric]:
-        """Return hits as a share of what they are counted in, which are at least as many, in every scope."""
+        """Return hits as a share of their units, which are at least as many, in every scope."""
         return [
             self._record(stat, entity, scope, estimate_part(sizes, judged, confidence=CONFIDENCE), "ratio")
             for scope, sizes, judged in self._samples(verdicts)
@@ -112,7 +104,7 @@ class Rates:
             yield scope, np.where(inside, self._sampled.documents, 0), judged
 
     def coverage(self, judged: int) -> list[Metric]:
-        """Return how much of all documents is in languages that the judge reads, and how many it saw."""
+        """Return the share of documents in languages that the judge reads, and the share of these that it saw."""
         read = int(self._sampled.documents.sum())
         shares = (("judge_reads", read, read + self._sampled.unread), ("judged_share", judged, read))
         return [
@@ -140,77 +132,54 @@ class Rates:
         }
         return pa.table(columns).cast(TABLES["judged"].schema)
 
-    def _record(self, stat: str, entity: str | None, scope: Scope, found: Estimate, unit: str) -> Metric:
-        named = Scope(split=scope.split, source=scope.source, language=scope.language, entity=entity)
-        if found.value is None:
-            return Metric(
-                metric=self._question.metric,
-                stat=stat,
-                scope=named,
-                unit=unit,
-                value=None,
-                method="sampled",
-                n=found.judged,
-                denominator=found.documents,
-                status="not_evaluated",
-                reason="empty_denominator" if found.judged or not found.documents else "not_judged",
-                version=self._version,
-            )
-        return Metric(
+    def _record(self, stat: str, entity: str | None, scope: Scope, estimate: Estimate, unit: str) -> Metric:
+        record = partial(
+            Metric,
             metric=self._question.metric,
             stat=stat,
-            scope=named,
+            scope=replace(scope, entity=entity),
             unit=unit,
-            value=found.value,
-            low=found.low,
-            high=found.high,
-            confidence=CONFIDENCE,
-            n=found.judged,
-            denominator=found.documents,
+            n=estimate.judged,
+            denominator=estimate.documents,
             method="sampled",
             version=self._version,
         )
+        if estimate.value is None:
+            reason = "empty_denominator" if estimate.judged or not estimate.documents else "not_judged"
+            return record(value=None, status="not_evaluated", reason=reason)
+        return record(value=estimate.value, low=estimate.low, high=estimate.high, confidence=CONFIDENCE)
 
 
 def not_evaluated(question: Question, stats: dict[str, str], reason: str, version: str) -> list[Metric]:
-    """Return records that say why there is no rate."""
+    """Return records without a rate, for a reason."""
+    record = partial(Metric, metric=question.metric, method="sampled", version=version)
     return [
-        Metric(
-            metric=question.metric,
-            stat=stat,
-            unit=unit,
-            value=None,
-            method="sampled",
-            status="not_evaluated",
-            reason=reason,
-            version=version,
-        )
-        for stat, unit in stats.items()
+        record(stat=stat, unit=unit, value=None, status="not_evaluated", reason=reason) for stat, unit in stats.items()
     ]
 
 
-def _sums(places: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+def _sums(groups: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:
+    """Return int64[size]: the sum of the values of each group."""
     totals = np.zeros(size, dtype=np.int64)
-    np.add.at(totals, places, values)
+    np.add.at(totals, groups, values)
     return totals
 
 
 SEEN = pa.schema([("row", pa.int64()), ("tokens", pa.int64()), ("whole", pa.bool_()), ("failure", pa.string())])
-"""A row a document: its tokens (of personal data, where hits are counted by them: of what the judge saw, by its
-bytes), whether the judge saw all of it, and why it has no verdict; empty when it has one."""
-SECONDS = 20.0
-"""Time for a document on the mean: of up to eight windows, for a large model on a busy core."""
+"""A row a document: its tokens (for personal data: of what the judge saw, by its bytes), whether the judge saw all of
+it, and why it has no verdict; empty when it has a verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgeTask:
-    """What tasks that ask judges share: they take long, see texts alone, and say which documents have a verdict."""
+    """Base of tasks that ask judges: they take long, see texts alone, and list the documents with a verdict."""
 
-    seconds: ClassVar[float] = SECONDS
+    seconds: ClassVar[float] = 20.0
+    """For up to eight windows, a large model and a busy core."""
     needs: ClassVar[tuple[Annotation[Any], ...]] = ()
     emits: ClassVar[Mapping[str, pa.Schema]] = MappingProxyType({})
     tokenizer: str
-    """Digest of what decides the tokens of ``seen``."""
+    """Digest of what decides tokens."""
 
 
 def seen_table(batch: DocBatch, tokens: np.ndarray, whole: np.ndarray, failures: Sequence[str | None]) -> pa.Table:
@@ -219,12 +188,7 @@ def seen_table(batch: DocBatch, tokens: np.ndarray, whole: np.ndarray, failures:
 
 
 class Answers:
-    """The documents that have a verdict, in the manifest's order, and how many have none.
-
-    Args:
-        result: What the task found.
-        sampled: What it was to look at.
-    """
+    """The documents with a verdict, in the manifest's order, and the number of those without."""
 
     def __init__(self, result: SecondPassResult, sampled: Sampled) -> None:
         self._result = result
@@ -241,56 +205,42 @@ class Answers:
         return len(self._places)
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
-        """Return the rows of a table of the task's that are of documents with a verdict, with their shards."""
+        """Return the rows of a table of the task for documents with a verdict, with their shards."""
         return self._rows(name, schema, self._places)
 
     def verdicts(self, rows: pa.Table, hits: np.ndarray, units: np.ndarray | None = None) -> Verdicts:
         """Add up hits by document."""
-        places = np.searchsorted(self._places, _places(rows))
-        totals = np.zeros(len(self), dtype=np.int64)
-        np.add.at(totals, places, hits)
-        sizes = self._tokens
-        if units is not None:
-            sizes = np.zeros(len(self), dtype=np.int64)
-            np.add.at(sizes, places, units)
-        return Verdicts(strata=self._strata, tokens=sizes, hits=totals)
+        documents = np.searchsorted(self._places, _places(rows))
+        sizes = self._tokens if units is None else _sums(documents, units, len(self))
+        return Verdicts(strata=self._strata, tokens=sizes, hits=_sums(documents, hits, len(self)))
 
     def records(self, question: Question, version: str) -> list[Metric]:
-        """Return how many of the sample have no verdict, and of how many only a part was looked at."""
-        numbers = (("judge_failed", self.failed), ("judge_partly", self.partly))
-        return [
-            count(
-                question.metric,
-                stat,
-                number,
-                scope=Scope(),
-                unit="documents",
-                n=len(self) + self.failed,
-                version=version,
-            )
-            for stat, number in numbers
-        ]
+        """Return the numbers of sampled documents without a verdict, and with a verdict on a part."""
+        record = partial(
+            count, question.metric, scope=Scope(), unit="documents", n=len(self) + self.failed, version=version
+        )
+        return [record("judge_failed", self.failed), record("judge_partly", self.partly)]
 
     def warnings(self, question: Question, sampled: Sampled, subject: str) -> list[str]:
-        """Return what the user should be told of the sample."""
-        told = []
+        """Return the user's warnings about the sample."""
+        warnings = []
         if self.failed:
-            told.append(f"{subject}: the judge had no answer for {self.failed:,} of the sampled documents")
+            warnings.append(f"{subject}: the judge had no answer for {self.failed:,} of the sampled documents")
         if sampled.plan.wanted > question.most:
-            told.append(
+            warnings.append(
                 f"{subject}: {sampled.plan.wanted:,} documents would have to be judged for intervals of"
                 f" +-{question.half_width:g}; {subject}.most_judged allows {question.most:,}:"
                 f" expect +-{sampled.plan.half_width:.2g}"
             )
         elif unseen := int((sampled.plan.counts == 0).sum()):
-            told.append(
+            warnings.append(
                 f"{subject}: {subject}.most_judged allows {question.most:,} documents, too few for {unseen:,} of the"
                 f" {len(sampled.plan.counts):,} strata: expect +-{sampled.plan.half_width:.2g}"
             )
-        return told
+        return warnings
 
     def _rows(self, name: str, schema: pa.Schema, places: np.ndarray) -> pa.Table:
-        """Return the rows of some documents: a task's answer is for all copies of a part, the sample for some."""
+        """Return the rows of some documents: a task answers for all copies of a part."""
         table = self._result.table(name, pa.schema([*schema, ("shard", pa.int32())]))
         return table.filter(pa.array(np.isin(_places(table), places)))
 
@@ -300,7 +250,7 @@ def _places(table: pa.Table) -> np.ndarray:
 
 
 def judged_findings(judge: str, rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return what a judge found as rows of the manifest's findings."""
+    """Return a judge's findings as rows of the manifest's table."""
     size = rows.num_rows
     columns = {name: rows[name] for name in ("class", "shard", "row", "start", "end", "score")}
     fixed = {

@@ -1,17 +1,12 @@
-"""Keyed rows of a part on disk: sorted by key, in blocks of rows whose keys have one first byte, or few.
+"""Keyed rows on disk: sorted by key, in blocks by the first byte of the key.
 
-A link task that owns some first bytes reads only their blocks of every file, so no shuffle is needed and memory is
-bounded by the rows of those bytes. First bytes of few rows share a block: the rows of a small part are one. Every block
-has its sha256 in the head, and the head has its seal, together with the name of the rows: rows that were cut, flipped,
-lost or another's are found out before they are counted.
+A join that owns some first bytes reads only their blocks of every file, so no shuffle is needed, and memory is bounded
+by the rows of those bytes. First bytes of few rows share a block. Every block has its sha256 in the head, and the head
+is sealed with the name of the rows: rows that were cut, changed, lost or swapped are detected before they are counted.
 
-Where stored bytes lie: in a file of their own, or in a pack, a file that holds those of many parts.
-
-Keyed rows of many small parts in one file, each row with its part: a join then opens few files, however many parts.
-
-The key stays the first column. Then comes the number of the part, so that rows of one key are ordered by part and keep
-their order in it; then what else :data:`dataaudit.scan.link.joins.LINK_FILES` says of a part, and the columns of the
-rows.
+The bytes are a file of their own, or lie in a pack, a file for many parts. Rows of many small parts can also be
+merged, so that a join opens few files. Then the columns of :data:`PARTS` follow the key, the number of the part first,
+so that rows of a key are in order of parts.
 """
 
 from __future__ import annotations
@@ -32,39 +27,38 @@ import pyarrow.compute as pc
 
 from dataaudit.base.files import DamagedFileError, write_whole
 from dataaudit.base.sealing import seal
+from dataaudit.scan.corpus.segments import changes
 
 _IN_PACK = "\0"
-"""Separates, in an address, the path of a pack from the place in it; no path holds one."""
+"""Separates, in an address, the path of a pack from the position in it; no path has a NUL."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Some stored bytes. As text, their address: the path of their file; in a pack, its path and the place in it."""
+    """A range of bytes of a file. As text, its address: the path, in a pack with the position."""
 
     path: str
-    """The file that they lie in."""
     name: str
-    """What their digests know them by: ``<kind>/<key>``, with a suffix for rows beside an entry."""
+    """The sealed name: ``<kind>/<key>``, with a suffix for rows beside an entry."""
     offset: int = 0
-    """Where they begin in the file."""
     size: int | None = None
-    """How many they are; None for the whole file."""
+    """None for the whole file."""
 
     def __str__(self) -> str:
         return self.path if self.size is None else f"{self.path}{_IN_PACK}{self.offset}:{self.size}:{self.name}"
 
     @classmethod
     def at(cls, address: str | Path) -> Stored:
-        """Return what an address names."""
-        path, in_pack, place = str(address).partition(_IN_PACK)
+        """Return the bytes at an address."""
+        path, in_pack, position = str(address).partition(_IN_PACK)
         if not in_pack:
             own = Path(path)
             return cls(path=path, name=f"{own.parent.parent.name}/{own.name}")
-        offset, size, name = place.split(":", 2)
+        offset, size, name = position.split(":", 2)
         return cls(path=path, name=name, offset=int(offset), size=int(size))
 
     def num_bytes(self) -> int:
-        """Return how many they are; 0 when their file is gone."""
+        """Return their number; 0 when their file is gone."""
         if self.size is not None:
             return self.size
         return os.stat(self.path).st_size if os.path.exists(self.path) else 0
@@ -80,13 +74,13 @@ class Stored:
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)  # a pa.OSFile costs three times as much
         try:
             size = os.fstat(descriptor).st_size - self.offset if self.size is None else self.size
-            found = pa.allocate_buffer(max(size, 0))
-            view, read = memoryview(found), 0
+            data = pa.allocate_buffer(max(size, 0))
+            view, read = memoryview(data), 0
             while read < size and (more := os.preadv(descriptor, [view[read:]], self.offset + read)):
                 read += more
         finally:
             os.close(descriptor)
-        return found if read == size else found.slice(0, read)
+        return data if read == size else data.slice(0, read)
 
 
 NUM_BYTES = 256
@@ -96,8 +90,7 @@ _MAGIC = f"dataaudit keyed rows {KEYED_VERSION}\n".encode().ljust(24, b"\0")
 _MIN_ROWS = 64
 """A block with fewer takes the rows of the next first byte too, when these are no more."""
 _ALIGN = 64
-_FIXED = _ALIGN
-"""Bytes before the head: magic, length of the head (8 bytes), seal of the place and the head."""
+"""Also the bytes before the head: magic, length of the head (8 bytes), seal of the name and the head."""
 
 
 def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> None:
@@ -106,22 +99,22 @@ def write_keyed(path: Path, tables: Sequence[pa.Table], schema: pa.Schema) -> No
 
 
 def keyed_pieces(name: str, tables: Sequence[pa.Table], schema: pa.Schema) -> list[bytes]:
-    """Return what is stored of keyed rows, piece by piece."""
-    found = list(keyed_blocks(tables, schema, _MIN_ROWS))
-    return [keyed_head(name, schema, [block for block, _ in found]), *(body for _, body in found)]
+    """Return the pieces of a file of keyed rows."""
+    blocks = list(keyed_blocks(tables, schema, _MIN_ROWS))
+    return [keyed_head(name, schema, [block for block, _ in blocks]), *(body for _, body in blocks)]
 
 
 def keyed_blocks(
     tables: Sequence[pa.Table], schema: pa.Schema, min_rows: int = 0
 ) -> Iterator[tuple[KeyedBlock, bytes]]:
-    """Yield the blocks of some rows, sorted, each with what is stored of it."""
+    """Yield the blocks of some rows, sorted, each with its bytes."""
     table = pa.concat_tables([schema.empty_table(), *(part.select(schema.names) for part in tables)]).combine_chunks()
     for first, last, body in _blocks(table.take(_order(table)) if table.num_rows > 1 else table, min_rows):
         yield KeyedBlock(first, last, len(body), _short_digest(body)), body
 
 
 def keyed_head(name: str, schema: pa.Schema, blocks: Sequence[KeyedBlock]) -> bytes:
-    """Return what stands before the blocks of keyed rows, which follow in this order."""
+    """Return the bytes before the blocks of keyed rows, which follow in this order."""
     head = orjson.dumps({"schema": schema.serialize().to_pybytes().hex(), "blocks": [list(block) for block in blocks]})
     return _MAGIC + len(head).to_bytes(8, "little") + _head_digest(name, head) + _padded(head)
 
@@ -129,14 +122,11 @@ def keyed_head(name: str, schema: pa.Schema, blocks: Sequence[KeyedBlock]) -> by
 def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
     """Return the rows whose key's first byte is in [start, stop)."""
     stored = Stored.at(address)
-    try:
-        with stored.open() as source:
-            schema, blocks, position = _head(stored, source)
-            wanted = [block for block in blocks if start <= block.last and block.first < stop]
-            source.seek(stored.offset + position + sum(block.size for block in blocks if block.last < start))
-            data = source.read_buffer(sum(block.size for block in wanted))
-    except FileNotFoundError:
-        raise DamagedFileError(str(address)) from None
+    with _opened(stored) as source:
+        schema, blocks, position = _head(stored, source)
+        wanted = [block for block in blocks if start <= block.last and block.first < stop]
+        source.seek(stored.offset + position + sum(block.size for block in blocks if block.last < start))
+        data = source.read_buffer(sum(block.size for block in wanted))
     batches, position = [], 0
     for block in wanted:
         body = data.slice(position, min(block.size, data.size - position))
@@ -154,22 +144,26 @@ def read_keyed(address: str | Path, start: int, stop: int) -> pa.Table:
 def stored_bytes(address: str | Path, start: int, stop: int) -> int:
     """Return the bytes of the blocks that begin in [start, stop), from the head alone."""
     stored = Stored.at(address)
-    try:
-        with stored.open() as source:
-            _, blocks, _ = _head(stored, source)
-    except FileNotFoundError:
-        raise DamagedFileError(str(address)) from None
+    with _opened(stored) as source:
+        _, blocks, _ = _head(stored, source)
     return sum(block.size for block in blocks if start <= block.first < stop)
 
 
+def _opened(stored: Stored) -> pa.NativeFile:
+    try:
+        return stored.open()
+    except FileNotFoundError:
+        raise DamagedFileError(str(stored)) from None
+
+
 def is_keyed(stored: Stored) -> bool:
-    """Tell by the first bytes whether they are keyed rows."""
+    """Tell whether they are keyed rows, by their first bytes."""
     with stored.open() as source:
         return bytes(source.read(len(_MAGIC))) == _MAGIC
 
 
 def is_sound(stored: Stored) -> bool:
-    """Tell whether keyed rows are there whole, as they were written."""
+    """Tell whether keyed rows are complete and unchanged."""
     try:
         read_keyed(str(stored), 0, NUM_BYTES)
     except DamagedFileError:
@@ -178,7 +172,7 @@ def is_sound(stored: Stored) -> bool:
 
 
 def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
-    """uint8[n, width] of the keys, without copying."""
+    """Return uint8[n, width] of the keys, without copying."""
     width = array.type.byte_width
     if len(array) == 0:
         return np.zeros((0, width), dtype=np.uint8)
@@ -187,10 +181,10 @@ def key_matrix(array: pa.FixedSizeBinaryArray) -> np.ndarray:
 
 
 def _order(table: pa.Table) -> pa.Array:
-    """Return the order by key, then by the second column, then as it was.
+    """Return the stable order by key, then by the second column.
 
-    Keys are mostly hashes: few are equal in their first eight bytes, and only these are compared further. That takes a
-    sixth of the time of Arrow's sort of two columns, which does what is left. Few rows are sorted by Python.
+    Keys are mostly hashes: few are equal in their first eight bytes, and only these are compared further, in a sixth of
+    the time of Arrow's sort, which remains for other columns. Few rows are sorted by Python.
     """
     first, second = table.column(0), table.column(1)
     if table.num_rows <= _MIN_ROWS and not first.null_count + second.null_count:
@@ -203,26 +197,21 @@ def _order(table: pa.Table) -> pa.Array:
     heads[:, : min(8, keys.shape[1])] = keys[:, :8]
     values = heads.view(">u8").reshape(-1).astype(np.uint64)
     order = np.argsort(values)
-    same = np.zeros(len(order) + 1, dtype=bool)
-    same[1:-1] = values[order[1:]] == values[order[:-1]]
-    tied = np.flatnonzero(same[:-1] | same[1:])
+    same = ~changes(values[order])
+    tied = np.flatnonzero(same | np.append(same[1:], False))
     chosen = order[tied]
-    further = [keys[chosen, place] for place in range(keys.shape[1] - 1, 7, -1)]
+    further = [keys[chosen, column] for column in range(keys.shape[1] - 1, 7, -1)]
     order[tied] = chosen[np.lexsort((chosen, second.to_numpy()[chosen], *further, values[chosen]))]
     return pa.array(order)
 
 
 class KeyedBlock(NamedTuple):
-    """A block of keyed rows, as the head describes it."""
+    """A block in the head: least and greatest first byte of its keys, size and digest of its bytes."""
 
     first: int
-    """Least first byte of its keys."""
     last: int
-    """Greatest."""
     size: int
-    """Stored bytes."""
     digest: str
-    """Of them."""
 
 
 def _blocks(table: pa.Table, min_rows: int) -> Iterator[tuple[int, int, bytes]]:
@@ -240,19 +229,19 @@ def _blocks(table: pa.Table, min_rows: int) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _head(stored: Stored, source: pa.NativeFile) -> tuple[pa.Schema, list[KeyedBlock], int]:
-    """Return schema and blocks of rows, checked, and how far in the first block begins."""
-    fixed = source.read(_FIXED)
+    """Return the checked schema and blocks, and the offset of the first block."""
+    fixed = source.read(_ALIGN)
     length = int.from_bytes(fixed[len(_MAGIC) : len(_MAGIC) + 8], "little")
     head = source.read(length) if fixed.startswith(_MAGIC) and length <= source.size() else b""
     if _head_digest(stored.name, head) != fixed[len(_MAGIC) + 8 :]:
         raise DamagedFileError(str(stored))
     value = orjson.loads(head)
     schema = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(value["schema"])))
-    return schema, [KeyedBlock(*block) for block in value["blocks"]], _FIXED + length + -length % _ALIGN
+    return schema, [KeyedBlock(*block) for block in value["blocks"]], _ALIGN + length + -length % _ALIGN
 
 
 def _head_digest(name: str, head: bytes) -> bytes:
-    """Return the digest of a head in its place: rows of another part, stage or partition are not these rows."""
+    """Return the seal of a head under its name, so that no other rows can take their place."""
     return seal(os.fsencode(f"{name}\n") + head).digest()
 
 
@@ -265,7 +254,7 @@ def _padded(data: bytes) -> bytes:
 
 
 MERGED = -2
-"""Stands for the shard of a file of :data:`dataaudit.scan.link.joins.LINK_FILES` that holds the rows of many parts."""
+"""Shard of a file with rows of many parts in :data:`dataaudit.scan.link.joins.LINK_FILES`."""
 PARTS = pa.schema(
     [
         ("part_number", pa.int32()),
@@ -275,12 +264,12 @@ PARTS = pa.schema(
         ("part_first_row", pa.int64()),
     ]
 )
-"""Of each row: the number of its part, in the order in which parts are listed first; how often the part is listed, in
-the rows of its first listing, and 0 in those of the others; then where it is listed."""
+"""Columns of merged rows: the number of the part, in the order of first listings; its listings, 0 in all rows but those
+of the first; then shard, split and first record of the listing."""
 
 
 def merge_rows(listed: pa.Table) -> pa.Table:
-    """Return the keyed rows of parts, those of one that is listed again for each listing."""
+    """Return the keyed rows of parts, repeated for each listing of a part."""
     pieces, sizes = [], []
     for table in each_table(listed["path"].to_pylist(), 0, NUM_BYTES):
         pieces.append(table)
@@ -294,7 +283,7 @@ def merge_rows(listed: pa.Table) -> pa.Table:
 
 
 def each_listed(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, int, pa.Table]]:
-    """Yield of each file its shard, the number of its first record and its rows; see :func:`each_table`."""
+    """Yield shard, number of the first record, and rows of each file; see :func:`each_table`."""
     listed = zip(files["shard"].to_pylist(), files["first_row"].to_pylist(), strict=True)
     for table in each_table(files["path"].to_pylist(), start, stop):  # once a file is damaged there are no more
         yield *next(listed), table
@@ -303,7 +292,10 @@ def each_listed(files: pa.Table, start: int, stop: int) -> Iterator[tuple[int, i
 def each_table(
     paths: list[bytes], start: int, stop: int, chosen: Callable[[pa.Table], pa.Table] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield the rows of each file whose key's first byte is in [start, stop); a repeated file is read once."""
+    """Yield the rows of each file whose key's first byte is in [start, stop); a repeated file is read once.
+
+    ``DamagedFileError`` names all files that cannot be read; none is yielded after the first of them.
+    """
     listings, known = Counter(paths), dict[bytes, pa.Table]()
     damaged: set[str] = set()
     for path in paths:

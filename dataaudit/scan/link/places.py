@@ -1,4 +1,4 @@
-"""Keyed rows of a partition, read with the places of their documents; and a partition in passes."""
+"""Reads the keyed rows of a partition with the places of their documents, in several passes where it is large."""
 
 from __future__ import annotations
 
@@ -12,40 +12,39 @@ import pyarrow as pa
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import places_of
+from dataaudit.scan.corpus.segments import changes
 from dataaudit.scan.link.keyed import MERGED, NUM_BYTES, each_table, key_matrix, stored_bytes
 
 Choose = Callable[[pa.Table], pa.Table]
 MOST_BYTES = 1 << 28
-"""Stored rows that are joined at once: sorting them takes some six times as much."""
+"""Stored rows that are joined at once: sorting takes some six times as much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Keyed rows of one partition, of all shards."""
+    """Keyed rows of a partition, of all shards, with shard, record and split of their document."""
 
     table: pa.Table
     """The rows as they were emitted."""
     shards: np.ndarray
-    """int32[n] shard of their document."""
+    """int32[n]"""
     rows: np.ndarray
-    """int64[n] its record in the shard."""
+    """int64[n]"""
     splits: np.ndarray
-    """int32[n] split of their document."""
+    """int32[n]"""
 
     @property
     def places(self) -> np.ndarray:
-        """int64[n] whose they are."""
+        """int64[n] place of their document in the manifest."""
         return places_of(self.shards, self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Some of the rows of a partition that is too large for one go, by the second byte of their keys."""
+    """Pass ``number``, from 0, of several over a large partition: some rows, by the second byte of their keys."""
 
     number: int = 0
-    """From 0."""
     of: int = 1
-    """Passes there are."""
 
     def rows(self, table: pa.Table) -> pa.Table:
         """Return the rows of this pass."""
@@ -56,7 +55,7 @@ class Pass:
 
 
 def passes(files: pa.Table, start: int, stop: int, most_bytes: int = MOST_BYTES, most: int = NUM_BYTES) -> list[Pass]:
-    """Cut a partition into as many passes as keep the rows of each below a size, if their keys are even."""
+    """Cut a partition into passes whose rows stay below a size, if keys are evenly spread."""
     total, damaged = 0, set[str]()
     for path in files["path"].to_pylist():
         try:
@@ -85,39 +84,37 @@ def read_placed(files: pa.Table, schema: pa.Schema, start: int, stop: int, chose
 
 
 def named(files: pa.Table, name: str) -> pa.Table:
-    """Return the files of one name, of a join that was given several kinds of rows."""
+    """Return the files of a name, of a join of several kinds of rows."""
     suffix = b"." + name.encode()
     return files.filter(pa.array([path.endswith(suffix) for path in files["path"].to_pylist()], pa.bool_()))
 
 
 def read_all(files: pa.Table, schema: pa.Schema, start: int, stop: int, chosen: Choose = Pass().rows) -> pa.Table:
-    """Read the rows of keyed files that name documents by their places; see :func:`read_placed`."""
+    """Read keyed rows that name their documents; see :func:`read_placed`."""
     paths = files["path"].to_pylist()
     return pa.concat_tables([schema.empty_table(), *each_table(paths, start, stop, chosen)])
 
 
 def keys_of(table: pa.Table) -> np.ndarray:
-    """uint64[n] of a table's first column, 8-byte keys: ordered as the bytes are."""
+    """Return uint64[n] of a table's first column, 8-byte keys, in the order of the bytes."""
     chunks = [key_matrix(chunk) for chunk in table.column(0).chunks]
     matrix = np.concatenate([np.zeros((0, 8), dtype=np.uint8), *chunks])
     return np.ascontiguousarray(matrix).view(">u8").reshape(-1).astype(np.uint64)
 
 
 def key_array(keys: np.ndarray) -> pa.FixedSizeBinaryArray:
-    """Return 8-byte keys of uint64[n], in Arrow."""
+    """Return uint64[n] as an Arrow array of 8-byte keys."""
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(keys), [None, pa.py_buffer(keys.astype(">u8"))])
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """Return the distinct values, ascending; much faster than ``np.unique``, which hashes them."""
     ordered = np.sort(values)
-    new = np.ones(len(ordered), dtype=bool)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return np.asarray(ordered[new])
+    return np.asarray(ordered[changes(ordered)])
 
 
 def spread(places: np.ndarray) -> np.ndarray:
-    """Return uint64[n] numbers that fall evenly on partitions, the same for the same place."""
+    """Return uint64[n] hashes of places, which spread evenly over partitions."""
     value = places.astype(np.uint64)
     with np.errstate(over="ignore"):
         value = (value ^ (value >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)

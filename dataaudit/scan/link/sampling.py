@@ -1,7 +1,8 @@
-"""The sample that a judge sees: strata from the partials, how many of each, and which documents these are."""
+"""Draws the stratified sample of documents that a judge sees."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import rows_of, shards_of
+from dataaudit.scan.corpus.segments import changes
 from dataaudit.scan.kernels.two_phase import Allocation, allocate
 from dataaudit.scan.link.joins import Join, Joined
 from dataaudit.scan.link.places import distinct, keys_of, read_placed, spread
@@ -18,39 +20,45 @@ from dataaudit.scan.link.step import LinkContext, kept_sources
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS
 
 _LEAST_SHARE = 0.005
-"""Sources and languages with fewer of the documents share their strata with others."""
+"""Share of documents below which sources and languages are pooled."""
 _MOST_NAMES = (50, 25, 12, 6, 3, 1, 0)
-"""Sources, and languages, with strata of their own at most: the first number that leaves two documents a stratum."""
-_MINIMUM = 5
-"""Documents judged of each stratum, if the limit allows."""
+"""Most sources, and languages, with strata of their own: the first number that leaves two documents a stratum."""
+OTHER = "other"
+"""Name of pooled sources and languages."""
+DRAWN = pa.schema([("stratum", pa.int64()), ("drawn", pa.uint64()), ("place", pa.int64())])
+"""Documents drawn, the least ``drawn`` first: number of their stratum, and place in the manifest."""
+_LEVELS = 1 << 10
+"""More than there are levels, from -1 on."""
+_WEYL = 0x9E3779B97F4A7C15
+"""Odd: its multiples spread evenly over 64 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a judge is to find out."""
+    """A metric to estimate, and the limits of its sample."""
 
     metric: str
     half_width: float
-    """Of the interval over all documents that it reads."""
+    """Of the interval over all documents that the judge reads."""
     most: int
-    """Documents that it sees at most."""
+    """Most documents that the judge sees."""
     languages: tuple[str, ...]
-    """Languages that it reads; empty for all."""
+    """Languages that the judge reads; empty for all."""
     guesses: Mapping[int, float]
-    """Share of positives that the screen expects of documents of a level."""
+    """Share of positives that the screen expects, by level."""
     salt: int
-    """Tells samples for different metrics apart."""
+    """Differs between metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """The strata of what a judge reads, and the documents of each that it is to see."""
+    """The ``k`` strata of a frame, and the ``m`` documents drawn from them."""
 
     frame: Frame
     splits: tuple[str, ...]
     """Names of the splits that the frame numbers."""
     documents: np.ndarray
-    """int64[k] of each stratum."""
+    """int64[k]"""
     tokens: np.ndarray
     """int64[k]"""
     guesses: np.ndarray
@@ -61,11 +69,11 @@ class Sampled:
     places: np.ndarray
     """int64[m] places of the documents drawn."""
     strata: np.ndarray
-    """int64[m] stratum of each."""
+    """int64[m] their strata."""
 
 
 def draw(context: LinkContext, question: Question) -> Sampled:
-    """Decide how many documents of each stratum the judge sees, and draw them."""
+    """Allocate documents to strata, and draw them."""
     splits = tuple(sorted({shard.split for shard in context.shards}))
     table = _all_strata(context, splits)
     readable = np.ones(table.num_rows, dtype=bool)
@@ -76,7 +84,7 @@ def draw(context: LinkContext, question: Question) -> Sampled:
     named = kept_sources(context.survey, context.config.max_sources)
     frame, documents, tokens = _frame(table, question.most, named)
     guesses = np.array([question.guesses[level] for *_, level in frame.strata], dtype=np.float64)
-    plan = allocate(documents, guesses, half_width=question.half_width, minimum=_MINIMUM, most=question.most)
+    plan = allocate(documents, guesses, half_width=question.half_width, minimum=5, most=question.most)
     join = SampleJoin(frame=frame, counts=tuple(plan.counts.tolist()), seed=context.config.seed, salt=question.salt)
     drawn = context.join(
         Join(
@@ -111,17 +119,17 @@ def _all_strata(context: LinkContext, splits: Sequence[str]) -> pa.Table:
 
 
 def _frame(table: pa.Table, most: int, named: pa.Array | None) -> tuple[Frame, np.ndarray, np.ndarray]:
-    """Return the strata, with their documents and tokens; not more than so many judged documents can speak for."""
+    """Return strata, their documents and their tokens: at most a stratum for two judged documents."""
     rows = table.to_pylist()
     sources, languages = _largest(rows, "source"), _largest(rows, "language")
     if named is not None:
         known = set(named.to_pylist())
         sources = [source for source in sources if source in known]
     for names in _MOST_NAMES:
-        found = _frame_of(rows, tuple(sorted(sources[:names])), tuple(sorted(languages[:names])))
-        if 2 * len(found[0].strata) <= most:
+        frame = _frame_of(rows, tuple(sorted(sources[:names])), tuple(sorted(languages[:names])))
+        if 2 * len(frame[0].strata) <= most:
             break
-    return found
+    return frame
 
 
 def _frame_of(
@@ -140,31 +148,23 @@ def _frame_of(
 
 
 def _largest(rows: Sequence[Mapping[str, Any]], name: str) -> list[str]:
-    """Return names that may have strata of their own, the largest first; one called as the rest is, is of the rest."""
-    totals: dict[str, int] = {}
+    """Return names that may have strata of their own, the largest first; the name ``other`` never has."""
+    totals = Counter[str]()
     for row in rows:
-        totals[row[name]] = totals.get(row[name], 0) + row["documents"]
+        totals[row[name]] += row["documents"]
     least = _LEAST_SHARE * sum(totals.values())
     ordered = sorted(totals, key=lambda total: (-totals[total], total))
     return [item for item in ordered if totals[item] >= least and item != OTHER]
 
 
-OTHER = "other"
-"""Name of sources and languages that have too few documents for strata of their own."""
-DRAWN = pa.schema([("stratum", pa.int64()), ("drawn", pa.uint64()), ("place", pa.int64())])
-"""Documents drawn, the least ``drawn`` first: their stratum's number and their place in the manifest."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """What strata there are: names that are kept apart, and which combinations of them a sample is drawn from."""
+    """The strata from which a sample is drawn; sources and languages without strata of their own are ``other``."""
 
     sources: tuple[str, ...]
-    """Sources with strata of their own; all others are ``other``."""
     languages: tuple[str, ...]
-    """Languages with strata of their own; all others are ``other``."""
     strata: tuple[tuple[int, str, str, int], ...]
-    """(split number, source, language, level), sorted; a document of any other kind is not drawn."""
+    """(split number, source, language, level), sorted; other documents are not drawn."""
 
     def numbers(self, splits: np.ndarray, table: pa.Table) -> np.ndarray:
         """Return int64[n] number of each row's stratum, -1 for none."""
@@ -185,18 +185,12 @@ class Frame:
         return np.asarray(first * _LEVELS + level + 1)
 
 
-_LEVELS = 1 << 10
-"""More than there are levels, from -1 on."""
-_WEYL = 0x9E3779B97F4A7C15
-"""Odd: its multiples fall evenly on 64 bits."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleJoin:
-    """Draws from one partition the documents that may be among the first of their stratum.
+    """Draws from a partition the documents that may be among the first of their stratum.
 
     A document is drawn by the hash of its text, the seed and its number among documents of equal text, so that copies
-    are drawn one by one.
+    are drawn independently.
     """
 
     frame: Frame
@@ -204,7 +198,7 @@ class SampleJoin:
     """Documents wanted of each stratum of the frame."""
     seed: int
     salt: int
-    """Tells samples for different metrics apart."""
+    """See :class:`Question`."""
 
     def __call__(self, files: pa.Table, start: int, stop: int) -> Joined:
         """Return ``drawn``, of schema :data:`DRAWN`."""
@@ -219,9 +213,7 @@ class SampleJoin:
     def _drawn(self, keys: np.ndarray) -> np.ndarray:
         """Return uint64[n] of sorted keys; equal ones are numbered."""
         positions = np.arange(len(keys), dtype=np.int64)
-        new = np.ones(len(keys), dtype=bool)
-        new[1:] = keys[1:] != keys[:-1]
-        first = np.maximum.accumulate(np.where(new, positions, 0)) if len(keys) else positions
+        first = np.maximum.accumulate(np.where(changes(keys), positions, 0)) if len(keys) else positions
         offset = np.uint64(((self.seed + 1) * _WEYL + self.salt * _WEYL**2) % 2**64)
         with np.errstate(over="ignore"):
             salted = spread(keys + offset)
@@ -240,11 +232,11 @@ def first_of_each(strata: np.ndarray, drawn: np.ndarray, places: np.ndarray, cou
 
 
 def wanted_rows(places: np.ndarray) -> pa.Table:
-    """Return what to read again: shard and row of some places."""
+    """Return shard and row of places that are to be read again."""
     ordered = distinct(places)
     return pa.table({"shard": shards_of(ordered), "row": rows_of(ordered)})
 
 
 def _codes(names: pa.ChunkedArray, kept: tuple[str, ...]) -> np.ndarray:
-    found = pc.index_in(names, value_set=pa.array(kept, pa.string()))
-    return np.asarray(pc.fill_null(found, len(kept)).to_numpy(), dtype=np.int64)
+    codes = pc.index_in(names, value_set=pa.array(kept, pa.string()))
+    return np.asarray(pc.fill_null(codes, len(kept)).to_numpy(), dtype=np.int64)

@@ -1,16 +1,14 @@
-"""A link step: what joins the documents of different shards, and may ask for some of them to be read again.
+"""Link steps join the documents of different shards, and may request a second read of some of them.
 
-It is a generator. It yields the requests that it has, and is sent what was found, until it returns what it found out;
-all link steps advance together, so that one ordered second read of the shards serves every one of them.
-
-What link steps and the driver see of the partials of all shards: few tables by shard, sums of some by split.
-
-The second pass: what looks again at documents that a link step asked for, and what it finds in them.
+A link step is a generator: it yields its requests, is sent their results, and returns its tables and metrics. All link
+steps advance together, so that a single ordered second pass over the shards serves all of them. This module also has
+what a link step gets: the partials of all shards, tasks of the second pass and their results, and the store.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -25,7 +23,7 @@ import pyarrow.compute as pc
 from dataaudit.config import AuditConfig
 from dataaudit.manifest.metric import Metric
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
-from dataaudit.scan.corpus.protected.index import IndexFile, ProtectedIndex
+from dataaudit.scan.corpus.protected.index_file import IndexFile, ProtectedIndex
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.detectors import ContentModels
@@ -39,12 +37,12 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """Tables of partials of all shards that were read, as far as a family's definition names them."""
+    """Partials of all shards that were read, as far as a family's definition names their tables."""
 
     by_shard: Mapping[Place, pa.Table] = field(default_factory=dict)
-    """The rows of each shard, by shard, before them the column ``shard``, int32."""
+    """Rows of all shards, by shard, with the first column ``shard``, int32."""
     by_split: Mapping[Place, pa.Table] = field(default_factory=dict)
-    """The rows of each split merged, by split, before them the column ``split``."""
+    """Rows merged by split, with the first column ``split``."""
 
     def total(self, stage: str, table: str, column: str) -> int:
         """Return the sum of a column over all splits."""
@@ -72,22 +70,20 @@ class SecondPassTask(Protocol):
     version: ClassVar[str]
     """Changes whenever the same documents may give another result."""
     needs: ClassVar[tuple[Annotation[Any], ...]]
-    """What it looks at of documents beside their texts."""
+    """Annotations that it reads beside the texts."""
     emits: ClassVar[Mapping[str, pa.Schema]]
     """Schemas of the results that are keyed rows for a further join; all other results are small tables."""
 
     def run(self, batch: DocBatch, wanted: pa.Table, encode: Encode) -> dict[str, pa.Table]:
-        """Return a table for each name, always the same names; they are joined over the batches of a part."""
-        ...
+        """Return a table for each name, always the same names; they are concatenated over the batches of a part."""
 
 
 @runtime_checkable
 class Decided(Protocol):
-    """A task whose fields are no plain JSON, or do not all decide what it finds."""
+    """A task whose fields are no plain JSON, or do not all decide its results."""
 
     def decisive(self) -> dict[str, Any]:
-        """Return what decides what it finds, as plain JSON values."""
-        ...
+        """Return the plain JSON values that decide its results."""
 
 
 @runtime_checkable
@@ -95,17 +91,17 @@ class Slow(Protocol):
     """A task that takes longer than reading does."""
 
     seconds: ClassVar[float]
-    """Time that it may take for a document on the mean; a part that takes longer counts as stuck."""
+    """Mean time for a document; a part that takes longer counts as stuck."""
 
 
 def identity_of(task: SecondPassTask) -> dict[str, Any]:
-    """Return what decides what a task finds, as plain JSON values."""
+    """Return the plain JSON values that decide a task's results."""
     return task.decisive() if isinstance(task, Decided) else asdict(cast("Any", task))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPassRequest:
-    """A task and the documents that it wants to see."""
+    """A task and the documents that it wants."""
 
     task: SecondPassTask
     wanted: pa.Table
@@ -114,7 +110,7 @@ class SecondPassRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPassPart:
-    """What a task found in a part of a shard."""
+    """A task's results of a part of a shard."""
 
     shard: int
     split: int
@@ -125,27 +121,28 @@ class SecondPassPart:
 
 _PART = np.dtype([("shard", "<i4"), ("split", "<i4"), ("first_row", "<i8")])
 _PIECES = 1024
-"""Tables that are put in one piece: each of many small ones costs more than its rows."""
+"""Tables that are joined at once: each of many small tables costs more than its rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondPassResult:
-    """What a task found, in order of shards and parts: rows of all parts together, for there may be a million."""
+    """A task's results of all parts, in order of shards and parts, as columns: there may be a million parts."""
 
     kind: str
     parts: np.ndarray
-    """Of each part its shard, split and first record."""
+    """Shard, split and first record of each part."""
     keys: pa.StringArray
-    """Of the results of each."""
+    """Key of each part's results."""
     tables: Mapping[str, tuple[pa.Table, np.ndarray]]
-    """By name the rows of all parts, and int64[k] how many are of each."""
+    """By name the rows of all parts, and int64[k] rows of each part."""
 
     @classmethod
     def of(cls, kind: str, parts: Iterable[SecondPassPart]) -> SecondPassResult:
-        """Put together what was found in parts, in their order; none is held as an object."""
+        """Join the results of parts, in their order."""
         places, keys, pieces, sizes = array("q"), [pa.array([], pa.string())], dict[str, list[pa.Table]](), array("q")
         names: tuple[str, ...] = ()
-        for some in _by_many(parts):
+        left = iter(parts)
+        while some := list(islice(left, _PIECES)):
             keys.append(pa.array([part.key for part in some], pa.string()))
             names = tuple(some[0].tables)
             for part in some:
@@ -153,13 +150,13 @@ class SecondPassResult:
                 sizes.extend(part.tables[name].num_rows for name in names)
             for name in names:
                 pieces.setdefault(name, []).append(_in_one([part.tables[name] for part in some]))
-        found = np.frombuffer(places, np.int64).reshape(-1, 3)
-        columns = np.frombuffer(sizes, np.int64).reshape(len(found), len(names))
+        listed = np.frombuffer(places, np.int64).reshape(-1, 3)
+        columns = np.frombuffer(sizes, np.int64).reshape(len(listed), len(names))
         return cls(
             kind=kind,
-            parts=np.rec.fromarrays(found.T, dtype=_PART),
+            parts=np.rec.fromarrays(listed.T, dtype=_PART),
             keys=pa.concat_arrays(keys),
-            tables={name: (_in_one(pieces[name]), columns[:, place]) for place, name in enumerate(names)},
+            tables={name: (_in_one(pieces[name]), columns[:, index]) for index, name in enumerate(names)},
         )
 
     def table(self, name: str, schema: pa.Schema) -> pa.Table:
@@ -181,44 +178,32 @@ class SecondPassResult:
         ]
 
 
-def _by_many(parts: Iterable[SecondPassPart]) -> Iterator[list[SecondPassPart]]:
-    left = iter(parts)
-    while some := list(islice(left, _PIECES)):
-        yield some
-
-
 def _in_one(pieces: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(pieces, promote_options="permissive").combine_chunks()
 
 
 @dataclass(slots=True, kw_only=True)
 class LinkResult:
-    """What a family found out."""
+    """The results of a link step."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     """Rows for tables of the manifest, by name."""
     metrics: list[Metric] = field(default_factory=list)
     """Records beside those of its stage."""
     extra: dict[str, pa.Table] = field(default_factory=dict)
-    """What is added to the partials of its stage, by table: ``shard`` int32 and columns of the table; sums that are
-    left out are 0."""
+    """Additions to the partials of its stage, by table: ``shard`` int32 and columns of the table; absent sums are 0."""
     columns: pa.Table | None = None
-    """Columns of the table of shards, before them ``shard``, int64: the ordinals of those that have them."""
+    """Columns of the table of shards, after ``shard``, int64: the ordinals of the shards that have them."""
     folders: dict[str, Callable[[Path], None]] = field(default_factory=dict)
-    """What fills a folder of the manifest, by the folder's name."""
+    """Functions that fill a folder of the manifest, by the folder's name."""
     warnings: list[str] = field(default_factory=list)
-    """What the user should be told."""
 
 
 LinkStep = Generator[Sequence[SecondPassRequest], list[SecondPassResult], LinkResult]
 
 
 class DamagedEntryError(Exception):
-    """Stored results are absent or damaged; they were removed, and have to be computed once more.
-
-    Args:
-        names: ``kind/key`` of each.
-    """
+    """Stored results, each named ``kind/key``, are absent or damaged: removed, and to be computed once more."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(f"{names[0]}{f' and {len(names) - 1} more' if len(names) > 1 else ''}")
@@ -226,66 +211,54 @@ class DamagedEntryError(Exception):
 
 
 class Store(Protocol):
-    """Where keyed rows and small results are kept, by the digest of what decides them."""
+    """Stores keyed rows and small results by the digest of what decides them."""
 
     def side_path(self, kind: str, key: str, name: str = "rows") -> Path:
-        """Return where rows of a name are to be written, beside an entry with a file of its own."""
-        ...
+        """Return the path at which to write rows of a name, beside an entry with a file of its own."""
 
     def address(self, kind: str, key: str, name: str = "") -> str:
-        """Return the address of an entry, or of its rows of a name, as it is read."""
-        ...
+        """Return the address at which to read an entry, or its rows of a name."""
 
     def writing(self) -> AbstractContextManager[None]:
-        """Make an error of the disk one of the state folder, while something is written."""
-        ...
+        """Turn errors of the disk into errors of the state folder."""
 
     def has(self, kind: str, key: str) -> bool:
         """Return whether there is an entry."""
-        ...
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry: a small JSON value and some tables."""
-        ...
 
     def write_rows(self, kind: str, key: str, data: bytes, name: str = "rows") -> None:
         """Write an entry's rows of a name, as bytes."""
-        ...
 
     def read_rows(self, kind: str, key: str, name: str = "rows") -> pa.Buffer | None:
-        """Return what was written, or None when it is absent or damaged."""
-        ...
+        """Return an entry's rows of a name, or None when they are absent or damaged."""
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an entry with its rows."""
-        ...
 
 
 class LinkShard(Protocol):
-    """One shard, as link steps see it."""
+    """A shard, as link steps see it."""
 
     @property
     def ordinal(self) -> int:
         """Return its row in the table of shards."""
-        ...
 
     @property
     def split(self) -> str:
         """Return its split."""
-        ...
 
     @property
     def partials(self) -> Mapping[str, Partial]:
-        """Return its partials by stage; empty when the shard was not read. Each is read when it is asked for."""
-        ...
+        """Return its partials by stage, each read on demand; empty when the shard was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetFacts:
-    """What is known of an evaluation set beside its items."""
+    """An evaluation set without its items."""
 
     name: str
-    """As in the config."""
     ids: Sequence[str]
     """Name of every item, in order; repeated items too."""
     lost: Mapping[str, int] = field(default_factory=dict)
@@ -296,92 +269,79 @@ class SetFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protected:
-    """What is protected, and where its index lies."""
+    """Evaluation sets and held-out shards, and their index."""
 
     file: IndexFile
     index: ProtectedIndex
     sets: tuple[SetFacts, ...]
-    """Evaluation sets, by name."""
+    """By name."""
     shards: tuple[Shard, ...]
-    """Held-out shards, in the manifest's order: the index names a shard by its place among them."""
+    """Held-out shards, in the manifest's order; the index numbers them."""
 
 
 class LinkContext(Protocol):
-    """What a link step works with."""
+    """The inputs and services of a link step."""
 
     @property
     def stage(self) -> Stage:
         """Return the stage that emitted the rows."""
-        ...
 
     @property
     def shards(self) -> Sequence[LinkShard]:
         """Return all shards, in order."""
-        ...
 
     @property
     def config(self) -> AuditConfig:
         """Return the config of the build."""
-        ...
 
     @property
     def store(self) -> Store:
-        """Return where keyed rows are."""
-        ...
+        """Return the store of keyed rows."""
 
     @property
     def content(self) -> ContentModels:
-        """Return what judges documents."""
-        ...
+        """Return the models that judge documents."""
 
     @property
     def protected(self) -> Protected | None:
-        """Return what is protected, when a stage looks for it."""
-        ...
+        """Return the protected sets, when a stage searches for them."""
 
     @property
     def older(self) -> Path | None:
         """Return the folder of the reference manifest."""
-        ...
 
     @property
     def survey(self) -> Survey:
-        """Return what is seen of the partials of all shards."""
-        ...
+        """Return the partials of all shards."""
 
     def read(self) -> Iterator[LinkShard]:
-        """Yield the shards that the stage has looked at."""
-        ...
+        """Yield the shards that the stage has read."""
 
     def tokenizer(self) -> str:
-        """Return the digest of what decides tokens, which keeps what is counted with different ones apart."""
-        ...
+        """Return the digest of what decides tokens."""
 
     def files(self, *names: str) -> KeyedFiles:
-        """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
-        ...
+        """Return the stage's keyed rows of some names, for every part of every shard that was read."""
 
     def join(self, join: Join) -> JoinedParts:
         """Join keyed rows, on the workers."""
-        ...
 
 
 def kept_sources(survey: Survey, max_sources: int) -> pa.Array | None:
-    """Return the ``max_sources`` largest sources of all shards, or None when there are no more."""
+    """Return the ``max_sources`` largest sources of all shards; None keeps all."""
     return largest_sources(survey.source_totals(), max_sources)
 
 
 def folded_totals(totals: Mapping[str, int], kept: pa.Array) -> dict[str, int]:
-    """Return the tokens of the sources that are kept, and of ``other``, which stands for the rest."""
-    names, folded = frozenset(kept.to_pylist()), dict[str, int]()
+    """Return the tokens of the kept sources, and of ``other`` for the rest."""
+    names, folded = frozenset(kept.to_pylist()), Counter[str]()
     for name, tokens in totals.items():
-        place = name if name in names else OTHER
-        folded[place] = folded.get(place, 0) + tokens
-    return folded
+        folded[name if name in names else OTHER] += tokens
+    return dict(folded)
 
 
 def largest_sources(totals: Mapping[str, int], max_sources: int) -> pa.Array | None:
-    """Return the ``max_sources`` largest sources (by tokens, then name), or None when there are no more."""
+    """Return the ``max_sources`` largest sources (by tokens, then name); None keeps all."""
     if len(totals) <= max_sources:
         return None
     ranked = sorted(totals, key=lambda name: (-totals[name], name))

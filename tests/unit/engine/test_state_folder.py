@@ -17,7 +17,7 @@ from dataaudit.engine.probing import StatIndex
 from dataaudit.engine.setup import read_state_key
 from dataaudit.engine.state_folder import StateFolderError, open_state, own_folder
 from dataaudit.engine.store import PartialStore, entry_item
-from dataaudit.scan.corpus.protected.index import map_arrays, write_arrays
+from dataaudit.scan.corpus.protected.index_file import map_arrays, write_arrays
 from dataaudit.scan.corpus.storage.files import stat_file
 
 KEY, OTHER = b"k" * 32, b"o" * 32

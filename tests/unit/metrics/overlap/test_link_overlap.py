@@ -31,7 +31,10 @@ from dataaudit.metrics.overlap.stage import (
 )
 from dataaudit.metrics.overlap.stage import HELD_OUT as HELD_OUT_KIND
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.protected.held_out import (
+from dataaudit.scan.corpus.protected.eval_items import index_items
+from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
+from dataaudit.scan.corpus.protected.matching import Matcher
+from dataaudit.scan.corpus.protected.ngram_index import (
     EDITED,
     EDITED_WORDS,
     GRAM,
@@ -41,9 +44,6 @@ from dataaudit.scan.corpus.protected.held_out import (
     WHOLE,
     index_held_out,
 )
-from dataaudit.scan.corpus.protected.index import ProtectedIndex
-from dataaudit.scan.corpus.protected.items import index_items
-from dataaudit.scan.corpus.protected.matching import Matcher
 from dataaudit.scan.kernels.words import split_words
 from dataaudit.scan.link.joins import LINK_FILES
 from dataaudit.scan.link.keyed import write_keyed

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from twins import overlap as slow
 
-from dataaudit.scan.corpus.protected.items import SEED_TEXTS, index_items
+from dataaudit.scan.corpus.protected.eval_items import SEED_TEXTS, index_items
 from dataaudit.scan.kernels.items import Finder, nearest_stretch
 from dataaudit.scan.kernels.words import split_words
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.scan.corpus.texts import text_buffers
+from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.characters import code_point_bits, documents_with
 
 EDGES = [0x00, 0x0A, 0x7F, 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x10FFFF]

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
+from dataaudit.metrics.pii.stage import OPINIONS
 from dataaudit.scan.kernels.two_phase import Allocation
-from dataaudit.scan.link.judging import Rates, Verdicts, not_evaluated
+from dataaudit.scan.link.judging import SEEN, Answers, Rates, Verdicts, not_evaluated
 from dataaudit.scan.link.sampling import OTHER, Frame, Question, Sampled
+from dataaudit.scan.link.step import SecondPassPart, SecondPassResult
 
 QUESTION = Question(metric="data_toxicity_rate", half_width=0.01, most=100, languages=("en",), guesses={}, salt=1)
 FRAME = Frame(
@@ -81,9 +86,9 @@ def test_a_sample_has_an_interval_around_its_rate():
 def test_hits_per_million_tokens_and_parts_of_candidates():
     """Every document has 100 tokens: 26 hits in 11,000 tokens; of 100 candidates a document a hundredth."""
     judged = verdicts(SIZES, [5, 0, 20, 1])
-    (whole,) = [one for one in rates().per_million("analyzer_hits", None, judged) if one.scope == Scope()]
+    (whole,) = [record for record in rates().per_million("analyzer_hits", None, judged) if record.scope == Scope()]
     assert whole.value == pytest.approx(26 / 11_000 * 1e6)
-    (part,) = [one for one in rates().parts("confirmed", None, judged) if one.scope == Scope()]
+    (part,) = [record for record in rates().parts("confirmed", None, judged) if record.scope == Scope()]
     assert part.value == pytest.approx(26 / 11_000)
     assert part.high <= 1
 
@@ -92,7 +97,9 @@ def test_where_nothing_could_be_confirmed_there_is_no_share_and_no_claim_that_no
     """40 documents were judged and none of them holds a candidate."""
     judged = verdicts([10, 10, 10, 10], [0, 0, 0, 0])
     (part,) = [
-        one for one in rates().parts("confirmed", None, replace(judged, tokens=judged.hits)) if one.scope == Scope()
+        record
+        for record in rates().parts("confirmed", None, replace(judged, tokens=judged.hits))
+        if record.scope == Scope()
     ]
     assert (part.status, part.reason, part.n, part.denominator) == ("not_evaluated", "empty_denominator", 40, 110)
 
@@ -119,3 +126,42 @@ def test_without_a_judge_every_stat_says_why():
     """The reason is that of the judge's absence."""
     (record,) = not_evaluated(QUESTION, {"rate": "ratio"}, "weights_absent", "1")
     assert (record.status, record.reason, record.value) == ("not_evaluated", "weights_absent", None)
+
+
+def part(shard, rows, *, failed=()):
+    """Return what was found in a part: row r has r tokens, and r candidates of which one is confirmed."""
+    failures = ["judge_failed" if row in failed else "" for row in rows]
+    columns = {"row": rows, "tokens": rows, "whole": [True] * len(rows), "failure": failures}
+    opinions = {"row": rows, "class": ["X"] * len(rows), "candidates": rows, "confirmed": [1] * len(rows)}
+    tables = {"seen": pa.table(columns, schema=SEEN), "opinions": pa.table(opinions, schema=OPINIONS)}
+    return SecondPassPart(shard=shard, split=0, first_row=0, key="", tables=tables)
+
+
+def answers(wanted, *parts):
+    """Return the answers for a sample of (shard, row, stratum)."""
+    shards, rows, strata = (np.array(column) for column in zip(*wanted, strict=True))
+    sampled = SimpleNamespace(places=places_of(shards, rows), strata=strata)
+    return Answers(SecondPassResult.of("visit", parts), sampled)
+
+
+def answered(found):
+    """Return (stratum, candidates, confirmed) of every document that has a verdict."""
+    rows = found.table("opinions", OPINIONS)
+    verdicts = found.verdicts(rows, rows["confirmed"].to_numpy(), rows["candidates"].to_numpy())
+    return list(zip(verdicts.strata.tolist(), verdicts.tokens.tolist(), verdicts.hits.tolist(), strict=True))
+
+
+def test_a_copy_of_a_part_counts_only_where_its_document_was_drawn():
+    """Two equal parts are read once, for what is wanted of either; each document is judged where it was drawn."""
+    found = answers([(1, 4, 7), (0, 2, 5)], part(0, [2, 4]), part(1, [2, 4]))
+    assert (len(found), found.failed) == (2, 0)
+    assert answered(found) == [(5, 2, 1), (7, 4, 1)]
+    assert found.table("opinions", OPINIONS)["shard"].to_pylist() == [0, 1]
+
+
+@pytest.mark.parametrize("failed", [2, 3, 4])
+def test_what_is_said_of_a_document_without_a_verdict_counts_for_no_other(failed):
+    """Candidates may be confirmed in a document that failed as a whole: it has no part in any rate."""
+    found = answers([(0, row, row) for row in (2, 3, 4)], part(0, [2, 3, 4], failed=(failed,)))
+    assert (len(found), found.failed) == (2, 1)
+    assert answered(found) == [(row, row, 1) for row in (2, 3, 4) if row != failed]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from itertools import pairwise
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.scan.link import keyed
-from dataaudit.scan.link.keyed import NUM_BYTES, _order, is_sound, read_keyed, stored_bytes, write_keyed
+from dataaudit.scan.link.keyed import NUM_BYTES, Stored, _order, is_sound, read_keyed, stored_bytes, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.one_of(st.binary(min_size=16, max_size=16), st.sampled_from([b"\0" * 16, b"\xff" * 16, b"a" * 16]))
@@ -153,3 +154,45 @@ def test_stored_bytes_are_those_that_are_read(tmp_path):
     assert stored_bytes(tmp_path / "rows", 0, NUM_BYTES) == sum(sizes)
     with pytest.raises(DamagedFileError):
         stored_bytes(tmp_path / "none", 0, 1)
+
+
+DATA = bytes(range(200))
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file of 200 bytes whose name is no Unicode."""
+    place = os.path.join(tmp_path, os.fsdecode(b"a \xff b"))
+    with open(place, "wb") as file:
+        file.write(DATA)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "expected"),
+    [
+        (0, None, DATA),
+        (0, 200, DATA),
+        (64, 10, DATA[64:74]),
+        (190, 40, DATA[190:]),
+        (300, 5, b""),
+        (64, 0, b""),
+    ],
+)
+def test_bytes_come_from_their_place(path, offset, size, expected, monkeypatch):
+    """Whole files, places in a file, what is left of a file that was cut; also where few come at a time."""
+    stored = Stored(path, "kind/key", offset, size)
+    assert stored.read().to_pybytes() == expected
+    assert stored.read().address % 64 == 0
+    few = os.preadv
+    monkeypatch.setattr(keyed.os, "preadv", lambda file, views, place: few(file, [views[0][:7]], place))
+    assert stored.read().to_pybytes() == expected
+    assert Stored.at(str(stored)).read().to_pybytes() == expected
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path):
+    """The caller says what that means."""
+    with pytest.raises(FileNotFoundError):
+        Stored(str(tmp_path / "gone"), "kind/gone").read()
+    with pytest.raises(OSError, match=r"."):
+        Stored(str(tmp_path), "kind/folder").read()

@@ -43,9 +43,9 @@ def files_of(folder, rows, *, parts=1):
     for shard, split in sorted({row[:2] for row in rows}):
         own = sorted((row for row in rows if row[:2] == (shard, split)), key=lambda row: row[2])
         for part in range(parts):
-            held = own[len(own) * part // parts : len(own) * (part + 1) // parts]
-            first = held[0][2] if held else 0
-            columns = [list(column) for column in zip(*held, strict=True)] or [[] for _ in range(7)]
+            own_part = own[len(own) * part // parts : len(own) * (part + 1) // parts]
+            first = own_part[0][2] if own_part else 0
+            columns = [list(column) for column in zip(*own_part, strict=True)] or [[] for _ in range(7)]
             columns[2] = [row - first for row in columns[2]]
             table = pa.table(dict(zip(MEMBER_ROWS.names, [columns[3], columns[2], *columns[4:]], strict=True)))
             path = folder / f"{parts}-{shard}-{split}-{part}.members"

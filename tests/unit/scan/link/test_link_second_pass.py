@@ -33,7 +33,9 @@ def part(number, shard, split, first_row, rows, totals):
 def test_tables_and_files_are_those_of_the_parts_one_by_one(pieces, given_parts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_PIECES", pieces)
-        found = SecondPassResult.of("kind", (part(number, *one) for number, one in enumerate(given_parts)))
+        found = SecondPassResult.of(
+            "kind", (part(number, *given_part) for number, given_part in enumerate(given_parts))
+        )
     rows = [
         {"note": note, "shard": shard, "row": first_row + row}
         for shard, _, first_row, rows, _ in given_parts
@@ -43,7 +45,9 @@ def test_tables_and_files_are_those_of_the_parts_one_by_one(pieces, given_parts)
     assert found.table("seen", WHOLE).schema == WHOLE
     totals = [{"shard": shard, "total": total} for shard, _, _, _, totals in given_parts for total in totals]
     assert found.table("totals", BY_SHARD).to_pylist() == totals
-    assert [(one.kind, one.key, one.name, one.shard, one.split, one.first_row) for one in found.files("rows")] == [
+    assert [
+        (file.kind, file.key, file.name, file.shard, file.split, file.first_row) for file in found.files("rows")
+    ] == [
         ("kind", f"key {number}", "rows", shard, split, first_row)
         for number, (shard, split, first_row, _, _) in enumerate(given_parts)
     ]

@@ -1,11 +1,7 @@
-"""Evaluation sets: items with a question and maybe an answer, from JSON lines, a JSON array, CSV or Parquet.
+"""Reads evaluation sets: items with a question and maybe an answer, from JSON lines, a JSON array, CSV or Parquet.
 
-An item that cannot be used is counted with a reason; a file that cannot be trusted, or lacks a column, is an error:
-what is to be protected must not be guessed.
-
-Records of the files of an evaluation set: JSON lines, one JSON array, CSV or Parquet.
-
-Every file has to have every column that is asked for, by its header, its schema, or a record of it.
+An item that cannot be used is counted with a reason. A file that cannot be trusted, or lacks a wanted column (in its
+header, schema and all records), is an error: what is to be protected must not be guessed.
 """
 
 from __future__ import annotations
@@ -32,32 +28,29 @@ from dataaudit.scan.corpus.readers.stream import BLANK, BOM, ByteStream, lines
 from dataaudit.scan.corpus.shards import Compression, format_of
 
 _MAX_NAME = 200
-"""Characters of an item's name: it stands in the manifest, where no text belongs."""
+"""Characters of an item's name, which is in the manifest, where no text belongs."""
 _MAX_LIST_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemFields:
-    """Where an item's texts are; columns are names or dotted paths."""
+    """Columns of an item, by name or dotted path."""
 
     question: str
-    """Column of the question."""
     answer: str | None = None
-    """Column of the answer."""
     id: str | None = None
-    """Column of the item's name; its number when None."""
+    """None where its number is its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One item of an evaluation set."""
+    """An item of an evaluation set."""
 
     id: str
-    """Its name, unique in the set."""
+    """Unique in the set."""
     question: str
-    """The question."""
     answers: tuple[str, ...] = ()
-    """The answer, or all that count as right; none where there is none."""
+    """The answer, all accepted answers, or none."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,9 +60,9 @@ class ItemSet:
     items: list[Item] = field(default_factory=list)
     """In the order of files and records."""
     losses: LossLog = field(default_factory=LossLog)
-    """Records that gave no item; their row counts from the start of the set."""
+    """Records that gave no item; rows count from the start of the set."""
     first_lost: tuple[int, int] | None = None
-    """File and record in it of the first of them."""
+    """File, and record in it, of the first loss."""
 
     @property
     def sha256(self) -> str:
@@ -82,12 +75,7 @@ class ItemSet:
 
 
 class SetFileError(Exception):
-    """A file of a set cannot be used.
-
-    Args:
-        number: Of the file in the set.
-        cause: What is wrong with it.
-    """
+    """A file of a set, by its number there, cannot be used."""
 
     def __init__(self, number: int, cause: ShardUnreadable | UnknownColumnError) -> None:
         super().__init__(number, cause)
@@ -98,23 +86,23 @@ class SetFileError(Exception):
 def read_items(paths: Iterable[str], fields: ItemFields) -> ItemSet:
     """Read an evaluation set."""
     columns = [column for column in (fields.question, fields.answer, fields.id) if column is not None]
-    found, names, row = ItemSet(), dict[str, int](), -1
+    item_set, names, row = ItemSet(), dict[str, int](), -1
     for number, path in enumerate(paths):
         with _named(number):
             for in_file, (record, size) in enumerate(read_records(path, columns)):
                 row += 1
                 item = record if isinstance(record, Reason) else _item(record, fields, row, names)
                 if not isinstance(item, Reason):
-                    found.items.append(item)
+                    item_set.items.append(item)
                     continue
-                found.losses.add(item, row, size)
-                found.first_lost = found.first_lost or (number, in_file)
-    return found
+                item_set.losses.add(item, row, size)
+                item_set.first_lost = item_set.first_lost or (number, in_file)
+    return item_set
 
 
 @contextmanager
 def _named(number: int) -> Iterator[None]:
-    """Say of what is wrong in which file it is."""
+    """Add the file's number to its errors."""
     try:
         yield
     except (UnknownColumnError, ShardUnreadable) as error:
@@ -143,19 +131,19 @@ def _item(record: Record, fields: ItemFields, row: int, names: dict[str, int]) -
 
 
 def _answers(value: object, depth: int = 0) -> tuple[str, ...] | Reason:
-    """Return an answer, or each entry of a list of accepted ones, once; null and NaN are none."""
+    """Return an answer, or each entry of a list of accepted answers, once; null and NaN are no answers."""
     if not isinstance(value, list | tuple):
         text = as_text(value)
         return text if isinstance(text, Reason) else () if text is None else (text,)
     if depth > _MAX_LIST_DEPTH:
         return Reason.TEXT_TYPE
-    found: dict[str, None] = {}
+    answers: dict[str, None] = {}
     for entry in value:
         own = _answers(entry, depth + 1)
         if isinstance(own, Reason):
             return own
-        found.update(dict.fromkeys(own))
-    return tuple(found)
+        answers.update(dict.fromkeys(own))
+    return tuple(answers)
 
 
 def as_text(value: object, depth: int = 0) -> str | Reason | None:
@@ -186,16 +174,11 @@ _ROWS_AT_ONCE = 1_024
 _CSV = {".csv": ",", ".tsv": "\t"}
 Record = dict[str, Any]
 Records = Iterator[tuple[Record | Reason, int]]
-"""Records, or why one is none, with their bytes."""
+"""Records, or the reasons of their loss, with their bytes."""
 
 
 class UnknownColumnError(Exception):
-    """A file has no such column.
-
-    Args:
-        column: What was looked for.
-        known: Columns that it has.
-    """
+    """A file has no such column, but the known ones."""
 
     def __init__(self, column: str, known: Sequence[str]) -> None:
         super().__init__(column, known)
@@ -232,13 +215,13 @@ class _Names:
 
     def see(self, record: Record) -> None:
         self.top.update(dict.fromkeys(record))
-        held = [("", record, 1)]
-        while held and len(self.nested) < _MAX_NAMES:
-            prefix, value, depth = held.pop()
+        left = [("", record, 1)]
+        while left and len(self.nested) < _MAX_NAMES:
+            prefix, value, depth = left.pop()
             if depth > 1:
                 self.nested.update(dict.fromkeys(f"{prefix}{name}" for name in value))
             if depth < _MAX_NAME_DEPTH:
-                held += [(f"{prefix}{name}.", item, depth + 1) for name, item in value.items() if type(item) is dict]
+                left += [(f"{prefix}{name}.", item, depth + 1) for name, item in value.items() if type(item) is dict]
 
 
 def _checked(records: Records, columns: Sequence[str]) -> Records:
@@ -344,14 +327,14 @@ def _csv_records(text: str, delimiter: str, columns: Sequence[str]) -> Records:
                 yield dict(zip(header, row, strict=True)), size
     except csv.Error:
         _check_header(text, rows.line_num, delimiter, columns[0])
-        said = "a quote is not closed, something follows a closing one, or a field has more than 64 MiB"
-        raise ShardUnreadable(Reason.CSV_FIELDS, f"line {rows.line_num}: {said}") from None
+        cause = "a quote is not closed, something follows a closing one, or a field has more than 64 MiB"
+        raise ShardUnreadable(Reason.CSV_FIELDS, f"line {rows.line_num}: {cause}") from None
     finally:
         csv.field_size_limit(before)
 
 
 def _check_header(text: str, line: int, delimiter: str, column: str) -> None:
-    """Check that a table whose quotes are wrong in a line has no header with another separator."""
+    """Refuse a header with another separator, where quotes are wrong in its line."""
     names = next(csv.reader([text.partition("\n")[0]], delimiter=delimiter))
     if line == 1 and len(names) == 1:
         raise UnknownColumnError(column, names) from None

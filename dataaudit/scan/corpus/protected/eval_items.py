@@ -1,37 +1,36 @@
-"""Items of evaluation sets, judged: which texts can be looked for, by which rule, and what makes the index of them.
+"""Indexes the items of evaluation sets, and decides by which rule each text of them can be found.
 
 A text of an item (its question, its answer) is
 
-* ``indexed``: 13 words or more, of which 8 different ones are no numbers. It is looked for by its seeds;
-* ``short``: shorter, but 8 words or more, of which 3 different ones are rare: the whole of it, word for word, wherever
-  it stands;
-* ``context``: found only by what stands around it: the whole text, word for word, with the whole of the item's other
-  text within 200 words of it; an item with one text has to stand alone between line breaks;
+* ``indexed``: 13 words or more, of which 8 distinct words are no numbers. It is found by its seeds;
+* ``short``: shorter, but 8 words or more, of which 3 distinct words are rare. It is found word for word, anywhere;
+* ``context``: found word for word, with the whole of the item's other text within 200 words of it; the text of an item
+  with a single text has to stand alone between line breaks;
 * ``too_short``: no rule tells it from chance;
-* ``boilerplate``: all its seeds are in too many different texts of the sets to tell one from another.
+* ``boilerplate``: all its seeds are in too many different texts of the sets.
 
-Texts are looked for in normal form (:mod:`dataaudit.scan.kernels.markup`), questions without their options.
-
-Questions without their options: what of a multiple-choice item stands wherever the item does.
-
-Options are reordered, relabelled and left out; the question before them is not. It is looked for alone where it tells
-enough by itself, and with its options, in their order, where it does not ("Which of these is true?").
+Texts are searched for in normal form (:mod:`dataaudit.scan.kernels.markup`). Options of a question are reordered,
+relabelled and left out elsewhere, so the question is searched for without them where it is distinctive enough, and with
+them, in their order, where it is not ("Which of these is true?").
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache, lru_cache
+from importlib import resources
 from itertools import islice, pairwise
 
 import numpy as np
 
-from dataaudit.scan.corpus.protected.rarity import num_rare
+from dataaudit.scan.corpus.segments import bounds_of, changes
 from dataaudit.scan.kernels.items import SEED_WORDS, SeedIndex
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.ngrams import NUMBER, gram_hashes, make_table
+from dataaudit.scan.kernels.normal import normalized
 from dataaudit.scan.kernels.words import WordBatch, split_words
 
 _LABEL = r"(?:\((?P<open>[A-Ha-h1-8])\)|(?P<plain>[A-Ha-h1-8])[.):\]])"
@@ -43,10 +42,10 @@ _CODE = re.compile(r">>>|[={}]|\"\"\"|\w\(|;$", re.MULTILINE)
 
 
 def without_options(text: str) -> str:
-    """Return a question without the options that follow it; the text itself when none are known.
+    """Return a question without the options that follow it, if any.
 
-    Options are labelled in order from A or 1, two at least, each at the beginning of a line or all in one; or they are
-    the short lines, two at least, behind a line that ends with a question mark.
+    Options are labelled in order from A or 1, two at least, each at the beginning of a line or all in a line; or they
+    are the short lines, two at least, behind a line that ends with a question mark.
     """
     cuts = [cut for cut in (_at_labels(text), _at_lines(text)) if cut]
     stem = text[: min(cuts)].rstrip() if cuts else text
@@ -56,18 +55,17 @@ def without_options(text: str) -> str:
 
 
 def _at_labels(text: str) -> int:
-    """Return where the first of some labels in order stands; 0 without any."""
+    """Return the position of the first of some labels in order; 0 without any."""
     for pattern in (_LINE_LABEL, _INLINE_LABEL):
-        found = [(match.start(), match["open"] or match["plain"]) for match in pattern.finditer(text)]
-        for index, (start, label) in enumerate(found[:-1]):
-            following = found[index + 1][1]
+        labels = [(match.start(), match["open"] or match["plain"]) for match in pattern.finditer(text)]
+        for (start, label), (_, following) in pairwise(labels):
             if label in "Aa1" and ord(following) == ord(label) + 1 and start and text[:start].strip():
                 return start
     return 0
 
 
 def _at_lines(text: str) -> int:
-    """Return where the line after a question ends, when all lines behind it are short; 0 otherwise."""
+    """Return the end of a question's line when all lines behind it are short; 0 otherwise."""
     lines = text.rstrip().split("\n")
     for index, line in enumerate(lines):
         if not line.rstrip().endswith("?"):
@@ -81,38 +79,40 @@ def _at_lines(text: str) -> int:
 
 
 LONG_WORDS = 13
-"""Words of the shortest text that is looked for by seeds."""
+"""Words of the shortest text that is found by seeds."""
 TELLING_WORDS = 8
-"""Different words that are no numbers, which such a text needs."""
+"""Distinct words that are no numbers, which such a text needs."""
 ITSELF_WORDS = 8
-"""Words of a short text that is found wherever it stands."""
+"""Words of a short text that is found anywhere."""
 ITSELF_RARE_WORDS = 3
-"""Different rare words (:mod:`dataaudit.scan.corpus.protected.rarity`) of such a text."""
+"""Distinct rare words of such a text, see :func:`num_rare`."""
 SHORT_WORDS = 8
-"""Words that the two texts of an item need together to be found by the rule for short ones."""
+"""Words that the two texts of an item need together to be found by the rule for short texts."""
 SHORT_TELLING_WORDS = 5
-"""Different words of them that are no numbers."""
+"""Distinct words of them that are no numbers."""
 ALONE_WORDS = 6
-"""Words that a short text needs when it is the only one of its item."""
+"""Words that a short text needs as the only text of its item."""
 SHORT_BYTES = 5
 """Bytes of letters and digits that a short text needs."""
 CONTEXT_WORDS = 200
 """Words around a text within which the item's other text has to stand."""
 MOST_WORDS = 1_024
-"""Words of a text that are looked for by seeds, from its start: what verifying costs grows with the square of them. The
-rest of a longer text decides whether it is there word for word."""
+"""Words at the start of a text that are found by seeds: the cost of verifying grows with their square. The rest of a
+longer text decides whether it matches word for word."""
 SEED_TEXTS = 64
-"""Different texts that may have a seed; one that more have is boilerplate and not used."""
+"""Distinct texts that may share a seed; a seed of more is boilerplate and not used."""
 _NEED_ONE_IN = 8
-"""Of the seeds of a text so many have to be seen: one in so many, and two at least."""
+"""A text needs one in so many of its seeds, and two at least."""
 _MOST_NUMBERS = 3
-"""Numbers that a seed may hold."""
+"""Numbers in a seed at most."""
+_RARE_LETTERS = 4
+"""Letters of a rare word, at least."""
 PARTS = ("question", "answer")
 NONE = -1
 
 
 class Judged(IntEnum):
-    """What can be done with a text; ``ABSENT`` is a text that the item does not have."""
+    """How a text can be found; ``ABSENT`` is a text that the item does not have."""
 
     ABSENT = 0
     INDEXED = 1
@@ -123,22 +123,22 @@ class Judged(IntEnum):
 
 
 ITSELF = (Judged.INDEXED, Judged.SHORT)
-"""Texts that are found wherever they stand."""
+"""Texts that are found anywhere."""
 FOUND = (*ITSELF, Judged.CONTEXT)
-"""Texts that a rule finds, some of them where it finds something else as well."""
+"""Texts that a rule finds, some of them only beside another text."""
 _FROM_WORST = (Judged.TOO_SHORT, Judged.BOILERPLATE, *reversed(FOUND))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Items:
-    """All distinct items of all sets."""
+    """All distinct items of all sets, ``m``; a pair is a question with an accepted answer."""
 
     sets: np.ndarray
     """int32[m] number of the set."""
     numbers: np.ndarray
     """int64[m] number of the item in its set."""
     owners: np.ndarray
-    """int64[p] item of each pair of its question and an accepted answer, ascending."""
+    """int64[p] item of each pair, ascending."""
     texts: np.ndarray
     """int64[p, 2] text of the question and of the answer, -1 for none; equal words are one text."""
     judged: np.ndarray
@@ -150,12 +150,10 @@ class Items:
     long: np.ndarray
     """bool[t] texts that are long enough for seeds."""
     rest_offsets: np.ndarray
-    """int64[t + 1]: the words of text i behind those that are looked for by seeds are
-    ``rests[rest_offsets[i]:rest_offsets[i + 1]]``."""
+    """int64[t + 1]: the words of text i behind the first 1,024 are ``rests[rest_offsets[i]:rest_offsets[i + 1]]``."""
     rests: np.ndarray
     """uint64[r] words."""
     seeds: SeedIndex
-    """How texts are found."""
 
     def any_of(self, pairs: np.ndarray) -> np.ndarray:
         """Return bool[m, k]: items that have any of some pairs, bool[p, k]."""
@@ -163,7 +161,7 @@ class Items:
         return np.logical_or.reduceat(pairs, starts, axis=0) if len(starts) else pairs
 
     def best_judged(self) -> np.ndarray:
-        """Return uint8[m, 2]: of each item's question, and of that of its answers by which it is found best."""
+        """Return uint8[m, 2]: the best :class:`Judged` of each item's question, and of its answers."""
         best = np.full((len(self.sets), 2), Judged.ABSENT, dtype=np.uint8)
         for judged in _FROM_WORST:
             best[self.any_of(self.judged == judged)] = judged
@@ -171,7 +169,7 @@ class Items:
 
 
 def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
-    """Judge and index the items of some sets."""
+    """Index the items of some sets."""
     texts = [text for items in sets for question, answers in items for text in (_stem(question), *answers)]
     whole, bounds, sizes, rare, parts = _unique_texts(texts)
     words, offsets, rests, rest_offsets = _cut(whole, bounds)
@@ -201,7 +199,7 @@ def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
 def _distinct(
     sets: Sequence[Sequence[tuple[str, Sequence[str]]]], texts: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (set, number in it) of each item that is no repetition, the item of each pair, and the pairs."""
+    """Return (set, number in it) of each distinct item, the item of each pair, and the pairs."""
     known = set[tuple[int, ...]]()
     numbers, owners, pairs = list[tuple[int, int]](), list[int](), list[tuple[int, int]]()
     following = iter(texts)
@@ -220,27 +218,20 @@ def _distinct(
 
 
 def _stem(question: str) -> str:
-    """Return a question without its options, unless it tells too little without them."""
+    """Return a question without its options, unless that is not distinctive enough."""
     stem = without_options(question)
-    if stem == question or _tells(stem):
-        return stem
-    return question
-
-
-def _tells(text: str) -> bool:
-    words, _, _, rare, _ = _unique_texts([text])
+    if stem == question:
+        return question
+    words, _, _, rare, _ = _unique_texts([stem])
     is_long = len(words) >= LONG_WORDS and _num_telling(words) >= TELLING_WORDS
-    return bool(len(words) >= ITSELF_WORDS and (is_long or rare[0] >= ITSELF_RARE_WORDS))
+    tells = len(words) >= ITSELF_WORDS and (is_long or rare[0] >= ITSELF_RARE_WORDS)
+    return stem if tells else question
 
 
 def _unique_texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return what is known of the different texts, and the number of every text.
-
-    That is: their words and offsets; the bytes of their words; how many of those are rare.
-    """
+    """Return words, offsets, bytes of words and rare words of the distinct texts, and the number of every text."""
     encoded = [text.encode() for text in texts]
-    bounds = np.zeros(len(encoded) + 1, dtype=np.int64)
-    np.cumsum([len(text) for text in encoded], out=bounds[1:])
+    bounds = bounds_of([len(text) for text in encoded])
     data = np.frombuffer(b"".join(encoded) or b"\0", dtype=np.uint8)[: bounds[-1]]
     batch = normal_words(split_words(data, bounds), data, bounds)
     firsts, stops = batch.offsets[:-1], batch.offsets[1:]
@@ -259,14 +250,13 @@ def _unique_texts(texts: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     pieces = [batch.hashes[firsts[index] : stops[index]] for index in chosen]
     sizes = [int(lengths[firsts[index] : stops[index]].sum()) for index in chosen]
     rare = [_num_rare(encoded[index], batch, firsts[index], stops[index]) for index in chosen]
-    offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
-    np.cumsum([len(piece) for piece in pieces], out=offsets[1:])
+    offsets = bounds_of([len(piece) for piece in pieces])
     words = np.concatenate([np.zeros(0, dtype=np.uint64), *pieces])
     return words, offsets, np.array(sizes, dtype=np.int64), np.array(rare, dtype=np.int64), numbers
 
 
 def _num_rare(text: bytes, batch: WordBatch, first: int, stop: int) -> int:
-    """Return how many different rare words a text of fewer than 1,024 words has."""
+    """Return the number of distinct rare words in a text; 0 of a text above 1,024 words."""
     if stop - first > MOST_WORDS:
         return 0
     spans = zip(batch.starts[first:stop].tolist(), batch.ends[first:stop].tolist(), strict=True)
@@ -274,18 +264,16 @@ def _num_rare(text: bytes, batch: WordBatch, first: int, stop: int) -> int:
 
 
 def _cut(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the first words of every text with their offsets, and the others with theirs."""
+    """Return the first words of every text with their offsets, then the other words with theirs."""
     lengths = np.diff(offsets)
     places = np.arange(len(words), dtype=np.int64) - np.repeat(offsets[:-1], lengths)
     first = places < MOST_WORDS
-    bounds = np.zeros((2, len(offsets)), dtype=np.int64)
-    np.cumsum(np.minimum(lengths, MOST_WORDS), out=bounds[0, 1:])
-    np.cumsum(np.maximum(lengths - MOST_WORDS, 0), out=bounds[1, 1:])
-    return words[first], bounds[0].copy(), words[~first], bounds[1].copy()
+    cut = np.minimum(lengths, MOST_WORDS)
+    return words[first], bounds_of(cut), words[~first], bounds_of(lengths - cut)
 
 
 def _num_telling(words: np.ndarray) -> int:
-    """Return how many different words that are no numbers there are."""
+    """Return the number of distinct words that are no numbers."""
     return len(np.unique(words[words & NUMBER == 0]))
 
 
@@ -298,7 +286,7 @@ def _long_texts(words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def _judge(
     pairs: np.ndarray, words: np.ndarray, offsets: np.ndarray, sizes: np.ndarray, long: np.ndarray, itself: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return uint8[p, 2] what can be done with the texts of every pair, and bool[t] which short texts need a seed."""
+    """Return uint8[p, 2]: :class:`Judged` of every pair's texts; and bool[t]: short texts that need a seed."""
     judged = np.full(pairs.shape, Judged.ABSENT, dtype=np.uint8)
     anchors = np.zeros(len(long), dtype=bool)
     for item, own in enumerate(pairs.tolist()):
@@ -320,7 +308,7 @@ def _judge(
 
 
 def _has_context(text: int, other: int, words: np.ndarray, offsets: np.ndarray, long: np.ndarray) -> bool:
-    """Tell whether a short text and the item's other one, or being alone, tell a match from chance."""
+    """Tell whether its other text, or standing alone, tells a match of a short text from chance."""
     own = words[offsets[text] : offsets[text + 1]]
     if other in (NONE, text):
         return len(own) >= ALONE_WORDS and _num_telling(own) >= SHORT_TELLING_WORDS
@@ -333,10 +321,10 @@ def _has_context(text: int, other: int, words: np.ndarray, offsets: np.ndarray, 
 
 
 def found_by_text(text: int, other: int, long: np.ndarray, offsets: np.ndarray) -> int:
-    """Return which text of an item is looked for so that ``text`` is found.
+    """Return the text of an item whose seeds find ``text``.
 
-    Itself when it is long or the only one, the other when that is long, else the one with more words (of two equal
-    ones that of the smaller number).
+    Itself when it is long or the only text, the other when that is long, else the text with more words, and of equals
+    the smaller number.
     """
     if long[text] or other in (NONE, text):
         return text
@@ -346,19 +334,17 @@ def found_by_text(text: int, other: int, long: np.ndarray, offsets: np.ndarray) 
 
 
 def _index_seeds(words: np.ndarray, offsets: np.ndarray, long: np.ndarray, anchors: np.ndarray) -> SeedIndex:
-    """Return the seeds of the texts; a text without any has the need -1."""
+    """Return the seeds of the texts; the need of a text without seeds is -1."""
     hashes, bounds = gram_hashes(words, offsets, SEED_WORDS, wild_numbers=True)
     texts = np.repeat(np.arange(len(long), dtype=np.int64), np.diff(bounds))
     places = np.arange(len(hashes), dtype=np.int64) - bounds[texts]
-    numbers = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(words & NUMBER).astype(np.int64)])
+    numbers = bounds_of(words & NUMBER)
     firsts = offsets[texts] + places
-    kept = (long | anchors)[texts] & (numbers[firsts + SEED_WORDS] - numbers[firsts] <= _MOST_NUMBERS)
-    hashes, texts, places = hashes[kept], texts[kept], places[kept]
+    usable = (long | anchors)[texts] & (numbers[firsts + SEED_WORDS] - numbers[firsts] <= _MOST_NUMBERS)
+    hashes, texts, places = hashes[usable], texts[usable], places[usable]
     order = np.lexsort((places, texts, hashes))
+    order = order[changes(hashes[order], texts[order])]  # of each seed its first place in each text
     hashes, texts, places = hashes[order], texts[order], places[order]
-    fresh = np.ones(len(hashes), dtype=bool)
-    fresh[1:] = (hashes[1:] != hashes[:-1]) | (texts[1:] != texts[:-1])
-    hashes, texts, places = hashes[fresh], texts[fresh], places[fresh]
     _, entries, shared = np.unique(hashes, return_inverse=True, return_counts=True)
     spread = shared[entries]
     rare = spread <= SEED_TEXTS
@@ -369,7 +355,7 @@ def _index_seeds(words: np.ndarray, offsets: np.ndarray, long: np.ndarray, ancho
     keys, counts = np.unique(hashes, return_counts=True)
     return SeedIndex(
         table=make_table(keys),
-        post_offsets=np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).astype(np.int64),
+        post_offsets=bounds_of(counts),
         post_texts=texts.astype(np.uint32),
         post_places=places.astype(np.uint32),
         words=words,
@@ -379,14 +365,14 @@ def _index_seeds(words: np.ndarray, offsets: np.ndarray, long: np.ndarray, ancho
 
 
 def _needs(texts: np.ndarray, long: np.ndarray) -> np.ndarray:
-    """Return int32[t] how many seeds a text needs, by how many it has."""
+    """Return int32[t]: seeds that each text needs."""
     have = np.bincount(texts, minlength=len(long))
     needs = np.where(long, np.maximum(np.minimum(have, 2), have // _NEED_ONE_IN), 0)
     return np.where(have == 0, -1, needs).astype(np.int32)
 
 
 def _rarest(texts: np.ndarray, places: np.ndarray, spread: np.ndarray, num_texts: int) -> np.ndarray:
-    """Return bool[p]: of each text the one seed that the fewest texts have, the first of those."""
+    """Return bool[p]: of each text the seed that the fewest texts have, the first of those."""
     chosen = np.zeros(len(texts), dtype=bool)
     order = np.lexsort((places, spread, texts))
     _, first = np.unique(texts[order], return_index=True)
@@ -398,7 +384,7 @@ def _rarest(texts: np.ndarray, places: np.ndarray, spread: np.ndarray, num_texts
 def _mark_boilerplate(
     judged: np.ndarray, pairs: np.ndarray, findable: np.ndarray, long: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Mark the texts that cannot be found because no seed of theirs, or of the one they are found by, is left."""
+    """Mark the texts of which no seed is left, or no seed of the text that finds them."""
     for item, part in zip(*np.nonzero(np.isin(judged, FOUND)), strict=True):
         text, other = (int(index) for index in (pairs[item, part], pairs[item, 1 - part]))
         by = text if judged[item, part] == Judged.SHORT else found_by_text(text, other, long, offsets)
@@ -411,4 +397,28 @@ def _holders(pairs: np.ndarray, num_texts: int) -> tuple[np.ndarray, np.ndarray]
     holders = np.flatnonzero(flat != NONE)
     order = holders[np.argsort(flat[holders], kind="stable")]
     counts = np.bincount(flat[holders], minlength=num_texts)
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)]).astype(np.int64), order.astype(np.int64)
+    return bounds_of(counts), order.astype(np.int64)
+
+
+def num_rare(words: Iterable[str]) -> int:
+    """Return the number of distinct rare words: neither short, nor numbers, nor common; whatever case and accents.
+
+    ``common_words.txt`` is by hand: everyday words of four letters and more in English, and function words of other
+    languages that are much written. A word of any other language counts as rare: there a common phrase of eight words
+    could be taken for a question of a set that is the same phrase.
+    """
+    folded = set(map(_folded, words))
+    return sum(len(word) >= _RARE_LETTERS and word not in common_words() and not word.isdecimal() for word in folded)
+
+
+@cache
+def common_words() -> frozenset[str]:
+    """Return the words that are not rare, without accents."""
+    text = resources.files("dataaudit.scan.corpus.protected").joinpath("common_words.txt").read_text(encoding="utf-8")
+    return frozenset(text.partition("\n")[2].split())
+
+
+@lru_cache(maxsize=1 << 16)
+def _folded(word: str) -> str:
+    parts = normalized("NFKD", word.casefold())
+    return "".join(part for part in parts if part.isalnum())

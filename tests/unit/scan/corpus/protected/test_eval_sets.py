@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.corpus.protected.sets import (
+from dataaudit.scan.corpus.protected.eval_sets import (
     Item,
     ItemFields,
     SetFileError,

@@ -9,7 +9,15 @@ from lanes import examples
 from protected_made import match, matcher, numbered, part_of
 from twins import overlap as slow
 
-from dataaudit.scan.corpus.protected.held_out import EDITED, GRAM, GRAM_WORDS, SPAN, SPAN_WORDS, WHOLE, index_held_out
+from dataaudit.scan.corpus.protected.ngram_index import (
+    EDITED,
+    GRAM,
+    GRAM_WORDS,
+    SPAN,
+    SPAN_WORDS,
+    WHOLE,
+    index_held_out,
+)
 
 WORDS = numbered("w", 90)
 PIECES = st.lists(

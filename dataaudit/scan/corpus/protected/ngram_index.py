@@ -1,12 +1,8 @@
-"""Held-out documents, indexed by the n-grams that training documents are searched for.
+"""N-gram index of held-out documents: 13-grams, 50-grams, whole short documents, and 8-grams for edited copies.
 
-MatchBatch: what the documents of a batch hold of everything that is protected.
-
-Edited copies of held-out documents: with words changed, or with marks of HTML, Markdown and others between them.
-
-Words are those of the normal form in which evaluation items are compared, without combining marks. A training document
-has an edited copy when half of a document's words, and 50 of them, stand in it in runs of eight words and more, in one
-window.
+An edited copy has words changed, or marks of HTML, Markdown and others between them. Its words are compared in the
+normal form of evaluation items, without combining marks. A training document has an edited copy when a window of it has
+half of a document's words, and 50 of them, in runs of eight words and more.
 """
 
 from __future__ import annotations
@@ -15,40 +11,41 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from dataaudit.scan.corpus.segments import bounds_of, changes
 from dataaudit.scan.kernels.ngrams import GramTable, gram_hashes, make_table
 from dataaudit.scan.kernels.overlap import Owners, find_edited, find_grams
 from dataaudit.scan.kernels.words import WordBatch
 
 GRAM, SPAN, WHOLE, EDITED = 0, 1, 2, 3
-"""Kinds of entries, and rules by which a held-out document is named; of an edited copy there are no entries."""
+"""Kinds of entries, and rules by which a held-out document is named; edited copies have no entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchBatch:
-    """What the documents of a batch hold; a document is named by its place in the batch."""
+    """Matches in the documents of a batch, which are numbered in it."""
 
     entries: np.ndarray
-    """int64[k, 3] (kind, document, entry) of every protected gram, once a document; ascending."""
+    """int64[k, 3] (kind, document, entry) of every protected n-gram, once a document; ascending."""
     held_out: np.ndarray
-    """int64[h, 10] (rule, document, held-out document, first byte, byte after the last, words or grams in common, of so
-    many, crowded, first, length): the segments for which held-out documents are named. ``crowded``: more documents
-    than are named hold it. ``first`` and ``length``: of a span the words of the held-out document that it is; of
-    13-grams from which to which of that document's they are; of a whole document its entry; of an edited copy from
-    which to which of that document's words the words in common are."""
+    """int64[h, 10] (rule, document, held-out document, first byte, byte after the last, words or n-grams in common, of
+    so many, crowded, first, length) of each matching segment. ``crowded``: more documents have it than are named.
+    ``first`` and ``length`` are a range of the held-out document: of its words for a span or an edited copy, of its
+    13-grams for these; of a whole document its entry."""
     items: np.ndarray
     """int64[i, 10] (document, set, item, part, tier, rule, first byte, byte after the last, words in common, of so
-    many), a row for each item and part in a document."""
+    many) of each matching item and part."""
 
 
 PHRASE_WORDS = 8
-"""Words of the grams by which edited copies are found: with each tenth word changed, two of them are left in ten."""
+"""Words of the n-grams that find edited copies: with each tenth word changed, two in ten are left."""
 EDITED_WORDS = 50
-"""Words of a document that an edited copy has, at least."""
+"""Words of a document in an edited copy, at least."""
 EDITED_ONE_IN = 2
 """The same as a share of its words: one in so many."""
 PHRASE_OWNERS = 16
-"""Documents that a phrase names; a phrase of more is a template's, and is not looked for."""
+"""Documents that a phrase names; a phrase of more is a template's, and is not searched for."""
 _PLACE_BITS = 32
 
 
@@ -61,7 +58,7 @@ class PlainWords:
     offsets: np.ndarray
     """int64[n + 1] of the documents in them."""
     places: np.ndarray
-    """uint32[p] which of the document's words, as they are, each stands at."""
+    """uint32[p] number of the document's word, as it is, at which each stands."""
 
     @classmethod
     def of(cls, plain: WordBatch, words: WordBatch) -> PlainWords:
@@ -81,16 +78,16 @@ class PlainWords:
 
 
 def index_phrases(words: np.ndarray, offsets: np.ndarray) -> tuple[Owners, np.ndarray]:
-    """Return the phrases of documents, and the words that they cover, where a document first has each: uint8[w]."""
+    """Return the phrases of documents, and uint8[w]: words under the first occurrence of a phrase in a document."""
     hashes, bounds = gram_hashes(words, offsets, PHRASE_WORDS)
     documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
     order = np.argsort(hashes, kind="stable")
-    order = order[_changes(hashes[order], documents[order])]  # of each phrase the first place in each document
-    starts = np.flatnonzero(_changes(hashes[order]))
+    order = order[changes(hashes[order], documents[order])]  # of each phrase its first place in each document
+    starts = np.flatnonzero(changes(hashes[order]))
     counts = np.diff(np.append(starts, len(order)))
-    kept = counts <= PHRASE_OWNERS
-    order = order[np.repeat(kept, counts)]
-    counts = counts[kept]
+    is_rare = counts <= PHRASE_OWNERS
+    order = order[np.repeat(is_rare, counts)]
+    counts = counts[is_rare]
     keys = hashes[order[bounds_of(counts)[:-1]]]
     owners = documents[order]
     places = order - bounds[owners]
@@ -99,7 +96,7 @@ def index_phrases(words: np.ndarray, offsets: np.ndarray) -> tuple[Owners, np.nd
     np.add.at(telling, firsts, 1)
     np.add.at(telling, firsts + PHRASE_WORDS, -1)
     is_telling = (np.cumsum(telling)[:-1] > 0).astype(np.uint8)
-    sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(is_telling, dtype=np.int64)])
+    sums = bounds_of(is_telling)
     sizes = sums[offsets[1:]] - sums[offsets[:-1]]
     needs = np.maximum(EDITED_WORDS, -(-sizes // EDITED_ONE_IN))
     made = Owners(
@@ -114,50 +111,39 @@ def index_phrases(words: np.ndarray, offsets: np.ndarray) -> tuple[Owners, np.nd
     return made, is_telling
 
 
-def _changes(*columns: np.ndarray) -> np.ndarray:
-    """Return bool[n]: rows that differ from the one before them."""
-    fresh = np.ones(len(columns[0]), dtype=bool)
-    fresh[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
-    return fresh
-
-
 def edited_rows(plain: WordBatch, phrases: Owners, own_places: np.ndarray) -> np.ndarray:
-    """Return the edited copies that documents have, as ``held_out`` of a ``MatchBatch``."""
+    """Return the edited copies in documents, as ``held_out`` of a ``MatchBatch``."""
     places, entries = find_grams(plain.hashes, plain.offsets, PHRASE_WORDS, phrases.table)
-    found = find_edited(places, entries, plain.offsets, PHRASE_WORDS, phrases)
-    documents, owners, first, stop, common, start, end = found.T
+    edited = find_edited(places, entries, plain.offsets, PHRASE_WORDS, phrases)
+    documents, owners, first, stop, common, start, end = edited.T
     begun, low = plain.offsets[documents], phrases.offsets[owners]
     start, end = (own_places[place].astype(np.int64) for place in (low + start, low + end - 1))
-    columns = (
-        np.full(len(found), EDITED),
+    return table_of(
+        EDITED,
         documents,
         owners,
         plain.starts[begun + first],
         plain.ends[begun + stop - 1],
         common,
         phrases.sizes[owners],
-        np.zeros(len(found), dtype=np.int64),
+        0,
         start,
         end - start + 1,
     )
-    return np.column_stack(columns).astype(np.int64)
 
 
-def bounds_of(counts: np.ndarray) -> np.ndarray:
-    """Return int64[n + 1]: where each of some runs of int64[n] lengths begins, and where the last one ends."""
-    bounds = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    return bounds
+def table_of(*columns: np.ndarray | int) -> np.ndarray:
+    """Return int64[n, k] of k columns; a number stands for a column of it."""
+    table: np.ndarray = np.column_stack(np.broadcast_arrays(*columns)).astype(np.int64)
+    return table
 
 
 GRAM_WORDS = 13
-"""Words of the grams whose share decides whether a document leaked (Brown et al. 2020, appendix C)."""
+"""Words of the n-grams whose share decides whether a document leaked (Brown et al. 2020, appendix C)."""
 SPAN_WORDS = 50
 """Words of the shortest span that counts as copied (Lee et al. 2021, section 4.1, has 50 tokens)."""
 OWNERS = 4
-"""Documents that are named for one gram; a gram of more is counted for all, but names only the first."""
-_BUCKETS = 16
-"""Parts in which grams are numbered, so that sorting needs little memory."""
+"""Documents that an n-gram names; an n-gram of more counts for all, but names only the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +155,7 @@ class HeldOutPart:
     rows: np.ndarray
     """int64[n] record of the shard."""
     keys: np.ndarray
-    """uint64[n] hash of the document's place: which documents are sampled."""
+    """uint64[n] hash of the document's place, which decides whether it is sampled."""
     words: np.ndarray
     """uint64[w] hashes of their words."""
     offsets: np.ndarray
@@ -180,89 +166,84 @@ class HeldOutPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grams:
-    """The different n-grams of one length, and which documents hold them."""
+    """The distinct n-grams of a length, and the documents that have them."""
 
     table: GramTable
-    """The grams."""
     offsets: np.ndarray
     """int64[d + 1]: the grams of document i are ``entries[offsets[i]:offsets[i + 1]]``."""
     entries: np.ndarray
-    """uint32[g] their entries in the order of their places."""
+    """uint32[g] entries of the n-grams, in the documents' order."""
     is_first: np.ndarray
-    """uint8[g] 1 where a document has a gram for the first time."""
+    """uint8[g] 1 where a document has an n-gram for the first time."""
     sizes: np.ndarray
-    """int64[d] different grams of each document."""
+    """int64[d] distinct n-grams of each document."""
     owner_offsets: np.ndarray
-    """int64[k + 1]: the first documents with gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
+    """int64[k + 1]: the first documents with n-gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
     owners: np.ndarray
-    """uint32[o] documents, ascending for each gram, at most :data:`OWNERS` of them."""
+    """uint32[o] documents, ascending for each n-gram, at most :data:`OWNERS` of them."""
     owner_places: np.ndarray
-    """uint32[o] which of a document's grams it is, where each of the owners has it first."""
+    """uint32[o] number of the n-gram in its owner, where that has it first."""
     crowded: np.ndarray
-    """uint8[k] 1 where a gram has more documents than are named."""
+    """uint8[k] 1 where an n-gram has more documents than are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut:
-    """All held-out documents that are looked for."""
+    """All held-out documents that are searched for."""
 
     shards: np.ndarray
     """int32[d] number of the shard among the held-out ones."""
     rows: np.ndarray
     """int64[d] record of the shard."""
     num_words: np.ndarray
-    """int64[d] words."""
     grams: Grams
     """13-grams of the documents that have any."""
     spans: Grams
-    """50-grams, in the order of their places."""
+    """50-grams, in the documents' order."""
     wholes: Grams
-    """Whole documents of fewer than 13 words, but at least one, as one gram each."""
+    """Documents of 1 to 12 words, an n-gram each."""
     phrases: Owners
     """8-grams of the documents in normal form, without those of templates."""
     places: np.ndarray
-    """uint32[p] which of the document's words, as they are, each word in normal form stands at."""
+    """uint32[p] number of the document's word, as it is, at which each word in normal form stands."""
     telling: np.ndarray
-    """uint8[p] 1 for each word in normal form that a phrase covers, where the document first has that."""
+    """uint8[p] 1 for words in normal form under the first occurrence of a phrase in a document."""
     sample_bits: int
-    """One document in 2 ** sample_bits was taken, by its key."""
+    """A document in 2 ** sample_bits was taken, by its key."""
 
 
 def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
-    """Index documents; when they have more than ``max_grams`` 13-grams, of one in two, four, ... of them.
+    """Index documents; where they have more than ``max_grams`` 13-grams, a half, a quarter, ... of them.
 
     Memory: about 150 bytes for each word that is taken.
     """
     taken: list[HeldOutPart] = []
-    bits, held = 0, 0
+    bits, total = 0, 0
     for part in parts:
         taken.append(_sampled(part, bits))
-        held += _num_grams(taken[-1])
-        while held > max_grams:
+        total += _num_grams(taken[-1])
+        while total > max_grams:
             bits += 1
             taken = [_sampled(held_out_part, bits) for held_out_part in taken]
-            held = sum(map(_num_grams, taken))
-    words = np.concatenate([np.zeros(0, dtype=np.uint64), *(part.words for part in taken)])
-    lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part.offsets) for part in taken)])
-    shards = np.repeat(
-        np.array([part.shard for part in taken], dtype=np.int32), [len(part.rows) for part in taken]
-    ).astype(np.int32)
-    rows = np.concatenate([np.zeros(0, dtype=np.int64), *(part.rows for part in taken)])
-    plain, places = (
-        np.concatenate([np.zeros(0, dtype=kind), *(getattr(part.plain, name) for part in taken)])
-        for name, kind in (("words", np.uint64), ("places", np.uint32))
-    )
-    plain_lengths = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part.plain.offsets) for part in taken)])
+            total = sum(map(_num_grams, taken))
+    words = _joined(np.uint64, (part.words for part in taken))
+    lengths = _joined(np.int64, (np.diff(part.offsets) for part in taken))
+    shards = _joined(np.int32, (np.full(len(part.rows), part.shard, dtype=np.int32) for part in taken))
+    rows = _joined(np.int64, (part.rows for part in taken))
+    plain = _joined(np.uint64, (part.plain.words for part in taken))
+    places = _joined(np.uint32, (part.plain.places for part in taken))
+    plain_lengths = _joined(np.int64, (np.diff(part.plain.offsets) for part in taken))
     taken.clear()
     offsets = bounds_of(lengths)
     phrases, telling = index_phrases(plain, bounds_of(plain_lengths))
+    short = is_short(offsets)
     return HeldOut(
         shards=shards,
         rows=rows,
         num_words=lengths,
         grams=_grams(*gram_hashes(words, offsets, GRAM_WORDS)),
         spans=_grams(*gram_hashes(words, offsets, SPAN_WORDS)),
-        wholes=_grams(*_whole_hashes(words, offsets)),
+        wholes=_grams(whole_hashes(words, offsets, np.flatnonzero(short)), bounds_of(short)),
         phrases=phrases,
         places=places,
         telling=telling,
@@ -270,8 +251,12 @@ def index_held_out(parts: Iterable[HeldOutPart], max_grams: int) -> HeldOut:
     )
 
 
+def _joined(dtype: npt.DTypeLike, pieces: Iterable[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, dtype=dtype), *pieces])
+
+
 def whole_hashes(words: np.ndarray, offsets: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """Return uint64[k]: one hash for each of some documents, of all their words and of how many they are."""
+    """Return uint64[k]: the hash of each of some documents, of all their words and their number."""
     lengths = np.diff(offsets)[documents]
     hashes = np.zeros(len(documents), dtype=np.uint64)
     for length in np.unique(lengths).tolist():
@@ -283,14 +268,9 @@ def whole_hashes(words: np.ndarray, offsets: np.ndarray, documents: np.ndarray) 
 
 
 def is_short(offsets: np.ndarray) -> np.ndarray:
-    """Return bool[n]: documents with words, but fewer than a gram has."""
+    """Return bool[n]: documents with words, but fewer than a 13-gram has."""
     lengths = np.diff(offsets)
     return (lengths > 0) & (lengths < GRAM_WORDS)
-
-
-def _whole_hashes(words: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    short = is_short(offsets)
-    return whole_hashes(words, offsets, np.flatnonzero(short)), bounds_of(short.astype(np.int64))
 
 
 def _num_grams(part: HeldOutPart) -> int:
@@ -314,13 +294,11 @@ def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
 
 
 def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
-    """Number the grams and note which documents hold them; ``hashes`` lie document after document."""
+    """Number the n-grams and note which documents have them; ``hashes`` are in the documents' order."""
     keys, entries = _numbered(hashes)
     documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
     order = np.argsort(entries, kind="stable")
-    fresh = np.ones(len(order), dtype=bool)
-    fresh[1:] = (np.diff(entries[order]) != 0) | (np.diff(documents[order]) != 0)
-    order = order[fresh]  # of each gram the first place in each document
+    order = order[changes(entries[order], documents[order])]  # of each n-gram the first place in each document
     counts = np.bincount(entries[order], minlength=len(keys))
     starts = bounds_of(counts)[:-1]
     named = np.arange(len(order), dtype=np.int64) - np.repeat(starts, counts) < OWNERS
@@ -341,10 +319,10 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
 
 
 def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the different hashes, ascending, and uint32 the number of each hash among them."""
+    """Return the distinct hashes, ascending, and uint32 the number of each; sorted in 16 parts to spare memory."""
     entries, keys, known = np.empty(len(hashes), dtype=np.uint32), [np.zeros(0, dtype=np.uint64)], 0
     buckets = (hashes >> np.uint64(60)).astype(np.uint8)
-    for bucket in range(_BUCKETS):
+    for bucket in range(16):
         chosen = np.flatnonzero(buckets == bucket)
         own, inverse = np.unique(hashes[chosen], return_inverse=True)
         entries[chosen] = (inverse + known).astype(np.uint32)

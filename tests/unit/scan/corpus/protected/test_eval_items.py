@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from protected_made import match, matcher, numbered
 
 from dataaudit.metrics.overlap.link import can_be_judged
-from dataaudit.scan.corpus.protected.items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
+from dataaudit.scan.corpus.protected.eval_items import CONTEXT_WORDS, MOST_WORDS, SEED_TEXTS, Judged
 from dataaudit.scan.corpus.protected.matching import RULES
 
 QUESTION = (
@@ -335,6 +335,6 @@ def test_items_with_the_same_answers_in_any_order_are_one(listed):
     wanted = list(dict.fromkeys(frozenset(answers) for answers in listed))
     assert len(items.sets) == len(wanted)
     assert items.numbers.tolist() == [
-        next(place for place, answers in enumerate(listed) if frozenset(answers) == one) for one in wanted
+        next(place for place, answers in enumerate(listed) if frozenset(answers) == accepted) for accepted in wanted
     ]
-    assert np.bincount(items.owners, minlength=len(wanted)).tolist() == [max(1, len(one)) for one in wanted]
+    assert np.bincount(items.owners, minlength=len(wanted)).tolist() == [max(1, len(accepted)) for accepted in wanted]
