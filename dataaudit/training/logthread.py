@@ -20,8 +20,7 @@ from dataaudit.base.async_copy import Pending
 from dataaudit.base.errors import Guarded, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
-from dataaudit.training.attribution.predicted_losses import Segments
-from dataaudit.training.attribution.step_detector import StepDetector
+from dataaudit.training.attribution.step_detector import Segments, StepDetector
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.optimizer_watch import NotFinite, RateWatch, say_jump
 from dataaudit.training.packing import EPOCH, OFFSET, ROW, SHARD, SOURCE, START, TARGETS, what_is_wrong
@@ -418,13 +417,13 @@ def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:
 
 def step_segments(step: Step) -> Segments | None:
     """Return the scored segments of a step as its log has them; None where less than half of its targets has a loss."""
-    held = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
-    if not held or 2 * _scored(step)[0] < _targets(step)[0]:
+    parts = [stretch_columns(step.number, 0, batch) for batch in step.batches if batch.sums is not None]
+    if not parts or 2 * _scored(step)[0] < _targets(step)[0]:
         return None
-    columns = {name: np.concatenate([np.asarray(item[name]) for item in held]) for name in Segments._fields}
-    kept = (columns["targets"] > 0) & np.isfinite(columns["loss"])
-    kinds = {name: np.float64 if name == "loss" else np.int64 for name in columns}
-    return Segments(**{name: column[kept].astype(kinds[name]) for name, column in columns.items()})
+    segments = Segments.of(
+        {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in Segments._fields}
+    )
+    return segments.take((segments.targets > 0) & np.isfinite(segments.loss))
 
 
 def _scored(step: Step) -> tuple[int, float]:

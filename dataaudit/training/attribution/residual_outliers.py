@@ -7,7 +7,7 @@ a source differ by themselves: a random effect (Student's t, with tails as heavy
 estimated so that the median unit is as far off as it should be (Paule & Mandel 1982, by the median, so that odd units
 do not count).
 
-The distances are held against those of units whose documents were dealt anew within each source, with a random effect
+The distances are compared with those of units whose documents were dealt anew within each source, with a random effect
 drawn anew: p = (1 + as far) / (1 + dealt), two-sided, among units of the same source and about as many documents. Below
 10 / (1 + dealt) a generalised Pareto tail stands in where it fits the farthest 250 (Knijnenburg et al. 2009). Nothing
 is named unless the smallest p, over blocks and shards alike, is at most .005. Then those are named whose p over the run
@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -41,8 +42,9 @@ from dataaudit.base.statistics import (
     weighted_median,
 )
 from dataaudit.training.attribution.findings import Odd, ResidualTestFound
-from dataaudit.training.attribution.loss_decomposition import Stretches
+from dataaudit.training.attribution.loss_decomposition import Stretches, block_of, shard_of
 from dataaudit.training.attribution.predicted_losses import FAR, predicted_away
+from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_findings import numbered
 
 RUN_WIDE = 0.005
@@ -58,7 +60,7 @@ LEAST_UNITS = 20
 LEAST_OF_SOURCE = 3
 """Units of a source below which none is tested: there is nothing to compare them with."""
 POOLED = (1 << 40) - 1
-"""Block number of a shard's small blocks together; the small units of a source are -2 less its place."""
+"""Block number of a shard's small blocks together; the small units of a source are -2 less its code."""
 FREEDOMS = ((math.inf, 1.0), (8, 0.9117), (4, 0.8292))
 """Degrees of freedom of Student's t by which units may differ, and the squared median of a normal variable over that of
 this t. Real blocks lie farther out than normal ones: the first t is taken of which no more units lie in the tail than
@@ -103,15 +105,14 @@ def residual_test(
     """Test all units of one size."""
     random = np.random.Generator(np.random.PCG64([seed, len(documents.unit)]))
     units, inverse, sizes = np.unique(documents.unit, return_inverse=True, return_counts=True)
-    source = _main_source(inverse, documents.source, len(units))
+    source = _main_source(inverse, documents.source)
     enough = sizes >= LEAST_DOCUMENTS
     among = np.bincount(source[enough], minlength=int(source.max(initial=0)) + 1)
     group = np.where(among[source] >= LEAST_UNITS, source, 0)
     together = (group == 0) & enough & (among[source] >= LEAST_OF_SOURCE)
     tested = (enough & (group > 0)) | (together & (int(together.sum()) >= LEAST_UNITS))
     kept = np.flatnonzero(tested[inverse])
-    place = np.cumsum(tested) - 1
-    member, of = place[inverse[kept]], group[tested]
+    member, of = (np.cumsum(tested) - 1)[inverse[kept]], group[tested]
     number = int(tested.sum())
     mean, precision = documents.mean[kept], documents.precision[kept]
     first, weight = group_means(member, mean, precision, number)
@@ -163,45 +164,38 @@ def residual_test(
 
 def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> Floats:
     """Return what is usual of each source: the weighted median of its units, which a few odd ones do not move."""
-    found = usual.copy()
+    middles = usual.copy()
     for value in np.unique(source).tolist():
         inside = source == value
-        found[value] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
-    return found
+        middles[value] = weighted_median(average[inside], np.minimum(weight[inside], np.median(weight[inside])))
+    return middles
 
 
 def pooled_up(unit: Ints, source: Ints, *, blocks: bool) -> Ints:
     """Return units of which the small ones are pooled, by shard and then by source."""
-    found = unit.copy()
+    units = unit.copy()
     for pool in (unit | POOLED, -1 - source) if blocks else (-1 - source,):
-        _, inverse, sizes = np.unique(found, return_inverse=True, return_counts=True)
-        few = (sizes < LEAST_DOCUMENTS)[inverse.ravel()]
-        found[few] = pool[few]
-    return found
+        _, inverse, sizes = np.unique(units, return_inverse=True, return_counts=True)
+        few = (sizes < LEAST_DOCUMENTS)[inverse]
+        units[few] = pool[few]
+    return units
 
 
-def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, shards: bool = False) -> Documents:
+def document_residuals(stretches: Stretches, block_rows: int, *, shards: bool = False) -> Documents:
     """Return what is left of the losses of documents when all that predicts them is taken away."""
-    finite = np.isfinite(stretches.loss) & (stretches.shard >= 0) & (stretches.targets > 0)
-    held = stretches.take(finite)
-    order = np.lexsort((held.start, held.batch_row, held.micro_batch, held.rank, held.step))
-    held, epoch = held.take(order), epoch[finite][order]
-    blocks = held.units(block_rows)
-    units = held.shard if shards else blocks
-    found = predicted_away(held, epoch, blocks, units)
-    rest, beside, behind = _beside(held, found.rest, found.weight, blocks)
-    weight = np.where(behind, 0.0, found.weight)
-    key = np.stack([held.shard, held.row])
-    documents, inverse = np.unique(key, axis=1, return_inverse=True)
-    inverse = inverse.ravel()
-    mean, precision = group_means(inverse, rest, weight, documents.shape[1])
-    overlap, _ = group_means(inverse, found.overlap.astype(np.float64), weight, documents.shape[1])
-    first = np.zeros(documents.shape[1], dtype=np.int64)
-    first[inverse[::-1]] = np.arange(len(inverse))[::-1]
+    scored = stretches.take(np.isfinite(stretches.loss) & (stretches.shard >= 0) & (stretches.targets > 0))
+    scored = scored.take(np.lexsort((scored.start, scored.batch_row, scored.micro_batch, scored.rank, scored.step)))
+    blocks = scored.units(block_rows)
+    units = scored.shard if shards else blocks
+    predicted = predicted_away(scored, blocks, units)
+    rest, beside, behind = _beside(scored, predicted.rest, predicted.weight, blocks)
+    weight = np.where(behind, 0.0, predicted.weight)
+    _, first, inverse = np.unique(scored.shard << 40 | scored.row, return_index=True, return_inverse=True)
+    mean, precision = group_means(inverse, rest, weight, len(first))
     known = precision > 0
     mean, precision = mean[known], precision[known]
     own = variance_between(mean, precision)
-    unit, source = units[first][known], held.source[first][known] + 1
+    unit, source = units[first][known], scored.source[first][known] + 1
     return Documents(
         own=unit,
         unit=pooled_up(unit, source, blocks=not shards),
@@ -210,20 +204,21 @@ def document_residuals(stretches: Stretches, epoch: Ints, block_rows: int, *, sh
         precision=1 / (own + 1 / precision),
         beside=beside,
         left_out=int(behind.sum()),
-        overlap=overlap[known],
-        steps_left_out=found.steps_left_out,
-        unknown=group_means(inverse, found.unknown, weight, documents.shape[1])[0][known],
+        overlap=group_means(inverse, predicted.overlap.astype(np.float64), weight, len(first))[0][known],
+        steps_left_out=predicted.steps_left_out,
+        unknown=group_means(inverse, predicted.unknown, weight, len(first))[0][known],
         alone=len(np.setdiff1d(units, unit)),
     )
 
 
-def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, Mask]:
-    """Take away what the stretch before in the row adds; say which stand behind a far one of another block."""
+def _beside(stretches: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, Mask]:
+    """Take away what the stretch before in the row adds; return which follow a far one of another block, too."""
     same = np.ones(max(0, len(rest) - 1), dtype=bool)
     for name in ("step", "rank", "micro_batch", "batch_row"):
-        column = getattr(held, name)
+        column = getattr(stretches, name)
         same &= column[1:] == column[:-1]
-    other = (held.shard[1:] != held.shard[:-1]) | (held.row[1:] != held.row[:-1])
+    shard, row = stretches.shard, stretches.row
+    other = (shard[1:] != shard[:-1]) | (row[1:] != row[:-1])
     pairs = np.flatnonzero(same & other)
     far = np.zeros(len(rest), dtype=bool)
     if len(pairs) < 100:
@@ -232,33 +227,30 @@ def _beside(held: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tupl
     before, after = np.clip(rest[pairs], -bound, bound), np.clip(rest[pairs + 1], -bound, bound)
     weights = weight[pairs + 1]
     # Less the mean of their step, n residuals have a correlation of -1 / (n - 1) with each other.
-    common = before**2 / np.maximum(np.bincount(held.step)[held.step[pairs]] - 1, 1)
+    common = before**2 / np.maximum(np.bincount(stretches.step)[stretches.step[pairs]] - 1, 1)
     slope = float(np.dot(weights, before * after + common) / max(np.dot(weights, before**2), 1e-300))
-    found = rest.copy()
-    found[pairs + 1] -= slope * before
     away = np.abs(rest[pairs]) * np.sqrt(weight[pairs]) > FAR
     far[pairs[away & (blocks[pairs] != blocks[pairs + 1])] + 1] = True
-    return found, slope, far
+    rest = rest.copy()
+    rest[pairs + 1] -= slope * before
+    return rest, slope, far
 
 
 def _effects(average: Floats, weight: Floats, source: Ints) -> Floats:
     """Return the variance of units of each source."""
-    found = np.zeros(int(source.max(initial=0)) + 1)
+    variance = np.zeros(int(source.max(initial=0)) + 1)
     for value in np.unique(source).tolist():
         inside = source == value
-        found[value] = variance_between(average[inside], weight[inside])
-    return found
+        variance[value] = variance_between(average[inside], weight[inside])
+    return variance
 
 
-def _main_source(unit: Ints, source: Ints, units: int) -> Ints:
-    """Return the source that most documents of each unit have; the lowest of several."""
+def _main_source(unit: Ints, source: Ints) -> Ints:
+    """Return the source that most documents of each unit have, 0 to n - 1; the lowest of several."""
     sources = int(source.max(initial=0)) + 1
     pairs, counts = np.unique(unit * sources + source, return_counts=True)
-    order = np.lexsort((pairs, -counts, pairs // sources))
-    first = np.unique(pairs[order] // sources, return_index=True)[1]
-    found = np.zeros(units, dtype=np.int64)
-    found[pairs[order][first] // sources] = pairs[order][first] % sources
-    return found
+    pairs = pairs[np.lexsort((pairs, -counts, pairs // sources))]
+    return pairs[np.unique(pairs // sources, return_index=True)[1]] % sources
 
 
 def _dealt(
@@ -266,15 +258,15 @@ def _dealt(
 ) -> tuple[Floats, Floats]:
     """Return means of units whose documents were dealt anew within each source, and variances: [rounds, units]."""
     rounds = int(np.clip(DEALT // max(1, units), 20, 1_000))
-    held = [np.flatnonzero(source == item) for item in np.unique(source)]
-    found, chance = np.empty((rounds, units)), np.empty((rounds, units))
+    by_source = [np.flatnonzero(source == item) for item in np.unique(source)]
+    means, chance = np.empty((rounds, units)), np.empty((rounds, units))
     for number in range(rounds):
         to = np.empty_like(member)
-        for places in held:
-            to[places] = random.permutation(places)
-        found[number], weight = group_means(member, mean[to], precision[to], units)
+        for documents in by_source:
+            to[documents] = random.permutation(documents)
+        means[number], weight = group_means(member, mean[to], precision[to], units)
         chance[number] = 1 / np.maximum(weight, 1e-300)
-    return found, chance
+    return means, chance
 
 
 def _p_values(
@@ -308,3 +300,26 @@ def _discovered(p: Floats) -> Mask:
     if not len(p) or adjusted[0] > RUN_WIDE:
         return np.zeros(len(p), dtype=bool)
     return p < ranked[missed[0]] if len(missed) else np.ones(len(p), dtype=bool)
+
+
+def residual_tests_of(data: Data) -> tuple[ResidualTestFound, ...]:
+    """Test which blocks, and which shards, are odd by their losses; the steps of episodes are among them."""
+    kinds: tuple[Literal["block", "shard"], ...] = ("block", "shard")
+    return tuple(
+        residual_test(
+            document_residuals(data.stretches, data.log.run.block_rows, shards=kind == "shard"),
+            kind=kind,
+            named=partial(_tested, data, shards=kind == "shard"),
+        )
+        for kind in kinds
+    )
+
+
+def _tested(data: Data, unit: int, *, shards: bool) -> dict[str, Any]:
+    """Return what names a unit of the residual test: a block, a shard, or what was pooled."""
+    if unit < 0:
+        source = data.log.run.sources[-2 - unit] if -2 - unit < len(data.log.run.sources) else ""
+        return data.named(-1) | {"name": source, "pooled": "source"}
+    if shards:
+        return data.named(unit)
+    return data.named(shard_of(unit)) | {"pooled": "shard"} if block_of(unit) == POOLED else data.named_unit(unit)

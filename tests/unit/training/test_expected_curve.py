@@ -100,7 +100,7 @@ class TestLaw:
         more = curve(2_000)
         assert scaling_law(more, ~healthy(more)) is None
 
-    def test_a_loss_that_rises_is_held_against_a_constant(self):
+    def test_a_loss_that_rises_is_compared_with_a_constant(self):
         one = curve(law=(2.0, 0.0, 1.0), changed=lambda step: step / 1_000)
         found = scaling_law(one, healthy(one))
         assert found.amplitude == 0
@@ -127,10 +127,8 @@ class TestCollapse:
         assert found.residual == pytest.approx(0.2 / 2.6, rel=0.1)
         assert found.residual > 10 * found.spread
 
-    def test_progress_is_by_the_tokens_that_are_planned(self):
+    def test_progress_is_by_the_tokens_of_the_reference(self):
         reference, one = curve(), curve(1_000, targets=500)
-        found = collapse(one, healthy(one), reference, healthy(reference), name="good", planned=500_000)
-        assert (found.progress, round(found.scale, 6), round(found.residual, 6)) == (1.0, 1.0, 0.0)
         assert collapse(one, healthy(one), reference, healthy(reference), name="good").progress == 0.25
 
     def test_too_little_of_either_has_none(self):
