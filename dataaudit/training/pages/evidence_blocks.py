@@ -1,11 +1,11 @@
-"""What people read of evidence: tests of the whole run, losses by source, the course of the loss, and a replay."""
+"""Evidence as blocks of a page: tests of the whole run, losses by source, the course of the loss, and a replay."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from dataaudit.base.render.blocks import Block, Cell, Column, Prose, Row, Section, Table, names, numbers
-from dataaudit.base.render.line import Line, Name, decimal, join, say, share
+from dataaudit.base.render.blocks import Block, Cell, Prose, Section, Table
+from dataaudit.base.render.line import Line, Name, join, say, share
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import (
     Attribution,
@@ -15,10 +15,12 @@ from dataaudit.training.attribution.findings import (
     Odd,
     ResidualTestFound,
     ScalingLaw,
+    Share,
     SourceLosses,
 )
 from dataaudit.training.attribution.residual_outliers import RUN_WIDE
 from dataaudit.training.attribution.run_findings import ContagionFound, DirectFound, Suspect, Unit
+from dataaudit.training.pages.run_blocks import Field, rounded, table
 
 _NAMED = {
     "user": "named by you",
@@ -66,7 +68,7 @@ _UNTESTED = {
 
 
 def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
-    """Return what the replay found."""
+    """Return the blocks of a replay."""
     if found.replay is not None:
         if not found.replay.suspects:
             yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
@@ -76,16 +78,13 @@ def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
 def proposed(found: Attribution) -> Line:
     """Return what is proposed for a quarantine list; or why nothing is, and what decides it."""
     if found.proposals:
-        units = join(
-            ", ", (say("{} ({})", _unit(proposal), _BECAUSE[proposal.because]) for proposal in found.proposals)
-        )
-        return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", units)
+        units = (say("{} ({})", unit_line(proposal), _BECAUSE[proposal.because]) for proposal in found.proposals)
+        return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", join(", ", units))
     if found.replay is not None and found.replay.suspects:
         return "Nothing is proposed: no suspect of the replay is odd data, or breaks the model from other checkpoints."
     odd = sum(unit.outlier for test in found.residual_tests for unit in test.units)
-    reasons = (
-        ["data that accounts for an excess"] if any(episode.found is not None for episode in found.episodes) else []
-    )
+    named = any(episode.found is not None for episode in found.episodes)
+    reasons = ["data that accounts for an excess"] * named
     reasons += [f"data with odd losses ({odd:,} of the blocks and shards)"] if odd else []
     if reasons:
         why = f"{' and '.join(reasons)} may be hard and clean"
@@ -103,10 +102,11 @@ def _suspect(suspect: Suspect) -> Section:
         blocks += _contagion(suspect.contagion)
     lead = f"{plural(suspect.documents, 'document')}; {_NAMED[suspect.named_by]}."
     place = f"replay-{suspect.shard}-{suspect.first_row or 0}"
-    return Section(id=place, title=say("Done again: {}", _unit(suspect)), lead=lead, blocks=tuple(blocks))
+    return Section(id=place, title=say("Done again: {}", unit_line(suspect)), lead=lead, blocks=tuple(blocks))
 
 
-def _unit(unit: Unit | Suspect) -> Line:
+def unit_line(unit: Unit | Share) -> Line:
+    """Return the name of a shard, or which rows of it."""
     name = Name(unit.name, ends=True)
     return name if unit.first_row is None else say("rows {} to {} of {}", unit.first_row, unit.last_row, name)
 
@@ -139,26 +139,17 @@ def _contagion(found: ContagionFound) -> Iterable[Block]:
     yield Prose(text=f"{text}: {found.detail}." if found.detail else text)
     if not found.arms:
         return
-    yield Table(
-        title=(
-            f"Loss of {plural(found.held, 'document')} that no arm reads, from step {found.branch:,} to"
-            f" {found.last or 0:,}"
-        ),
-        columns=(
-            *(Column("arm", "word"), Column("from", "text"), Column("reads", "text")),
-            *numbers("runs", "spikes", "rise, bands", "95 %"),
-        ),
-        rows=tuple(
-            (
-                arm_mean.arm,
-                *_ARMS[arm_mean.arm],
-                arm_mean.repetitions,
-                arm_mean.spikes,
-                decimal(None if arm_mean.rise is None else round(arm_mean.rise, 2)),
-                "-" if arm_mean.interval is None else f"{arm_mean.interval[0]:.2f} to {arm_mean.interval[1]:.2f}",
-            )
-            for arm_mean in found.arms
-        ),
+    steps = f"from step {found.branch:,} to {found.last or 0:,}"
+    yield table(
+        f"Loss of {plural(found.held, 'document')} that no arm reads, {steps}",
+        found.arms,
+        ("arm", "word", lambda row: row.arm),
+        ("from", "text", lambda row: _ARMS[row.arm][0]),
+        ("reads", "text", lambda row: _ARMS[row.arm][1]),
+        ("runs", "number", lambda row: row.repetitions),
+        ("spikes", "number", lambda row: row.spikes),
+        ("rise, bands", "number", lambda row: rounded(row.rise, 2)),
+        ("95 %", "number", lambda row: "-" if row.interval is None else "{:.2f} to {:.2f}".format(*row.interval)),
         noun="arm",
         note=f"{plural(found.reproduced, 'step')} of arm A were those of the log, bit by bit.",
         whole=True,
@@ -166,7 +157,7 @@ def _contagion(found: ContagionFound) -> Iterable[Block]:
 
 
 def evidence_blocks(found: Attribution) -> Iterable[Block]:
-    """Return what the tests of the whole run found."""
+    """Return the blocks of the tests of the whole run."""
     if found.event_test is not None:
         yield from _event_test(found.event_test)
     yield from _residual_tests(found.residual_tests)
@@ -191,18 +182,16 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
     if test.own_data:
         left = plural(test.own_data, "episode")
         apart = f" Left out: {left}, since the data of the same steps may be behind it.{apart}"
-    rows = tuple(followed for followed in test.units if followed.p <= test.alpha)
     if test.outcome == "follows":
         text = f"Episodes follow upon data more often than by chance ({much}; p for all of them together)."
         yield Prose(text=text + apart)
-        yield _table(
+        yield _units(
             f"Read within {test.lag} steps before episodes",
-            rows,
-            ("episodes", "expected", "p"),
-            tuple(
-                (str(followed.episodes), decimal(round(followed.expected, 2)), f"{followed.p:.2g}") for followed in rows
-            ),
+            [followed for followed in test.units if followed.p <= test.alpha],
             "block or shard",
+            ("episodes", "number", lambda row: str(row.episodes)),
+            ("expected", "number", lambda row: rounded(row.expected, 2)),
+            ("p", "number", lambda row: f"{row.p:.2g}"),
         )
     elif test.smallest_p is not None and test.smallest_p > test.alpha:
         text = f"Too few shifts to tell whether episodes follow upon data: p is {test.smallest_p:.2g} or more ({much})."
@@ -216,23 +205,23 @@ def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
     if not tests:
         return
     text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
-    if not any(found.outcome == "outlier_shard" for found in tests):
-        if any(found.tested for found in tests):
-            text += f" None is odd beside others of its source: {_least(tests)}."
-        yield Prose(text=text)
-        return
+    outliers = any(found.outcome == "outlier_shard" for found in tests)
+    if not outliers and any(found.tested for found in tests):
+        least = f"by chance, the farthest of all is as far in {100 * min(found.run_p for found in tests):.3g} % of runs"
+        text += f" None is odd beside others of its source: {least}, and {100 * RUN_WIDE:.1g} % is the limit."
     yield Prose(text=text)
+    if not outliers:
+        return
     for test in tests:
-        odd = tuple(unit for unit in test.units if unit.outlier)
-        if odd:
-            yield _table(
+        if odd := [unit for unit in test.units if unit.outlier]:
+            yield _units(
                 f"{test.kind.capitalize()}s with odd losses over the whole run, beside others of their source",
                 odd,
-                ("documents", "nats/token", "p", "beside a far shard"),
-                tuple(
-                    (f"{item.documents:,}", f"{item.mean:+.3f}", f"{item.p:.2g}", share(item.overlap)) for item in odd
-                ),
                 test.kind,
+                ("documents", "number", lambda row: f"{row.documents:,}"),
+                ("nats/token", "number", lambda row: f"{row.mean:+.3f}"),
+                ("p", "number", lambda row: f"{row.p:.2g}"),
+                ("beside a far shard", "number", lambda row: share(row.overlap)),
             )
     yield Prose(
         text="Odd is not bad: boilerplate and repeats are odd too. By itself it is no reason to quarantine data."
@@ -247,36 +236,18 @@ def _how_many(test: ResidualTestFound) -> str:
     return f"{test.tested:,} of {plural(test.tested + test.too_small, test.kind)} tested{within}"
 
 
-def _least(tests: tuple[ResidualTestFound, ...]) -> str:
-    least = min(found.run_p for found in tests)
-    limit = f"{100 * RUN_WIDE:.1g} % is the limit"
-    return f"by chance, the farthest of all is as far in {100 * least:.3g} % of runs, and {limit}"
-
-
 def _sources_over_run(found: SourceLosses) -> Table:
     """Return what each source costs, those that moved first."""
-    ordered = sorted(found.sources, key=lambda source: (not source.moved, -source.targets))
-    total = sum(source_loss.targets for source_loss in ordered)
-    return Table(
-        title="Losses by source over the whole run, nats/token",
-        columns=(
-            *names("source"),
-            *numbers("of all targets", "loss", "newest loss", "newest tax"),
-            Column("tax out of its band", "word"),
-        ),
-        rows=tuple(
-            (
-                Cell(text=Name(source_loss.source), tone="warn" if source_loss.moved else ""),
-                share(source_loss.targets / total),
-                *(
-                    decimal(None if value is None else round(value, 3))
-                    for value in (source_loss.loss, source_loss.newest_loss)
-                ),
-                "" if source_loss.newest_tax is None else f"{source_loss.newest_tax:+.3f}",
-                _times_more(source_loss.moved),
-            )
-            for source_loss in ordered
-        ),
+    total = sum(source.targets for source in found.sources)
+    return table(
+        "Losses by source over the whole run, nats/token",
+        sorted(found.sources, key=lambda source: (not source.moved, -source.targets)),
+        ("source", "name", lambda row: Cell(text=Name(row.source), tone="warn" if row.moved else "")),
+        ("of all targets", "number", lambda row: share(row.targets / total)),
+        ("loss", "number", lambda row: rounded(row.loss)),
+        ("newest loss", "number", lambda row: rounded(row.newest_loss)),
+        ("newest tax", "number", lambda row: "" if row.newest_tax is None else f"{row.newest_tax:+.3f}"),
+        ("tax out of its band", "word", lambda row: _times_more(row.moved)),
         noun="source",
         note=(
             "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Its"
@@ -286,10 +257,10 @@ def _sources_over_run(found: SourceLosses) -> Table:
 
 
 def _times_more(moved: tuple[MovedTax, ...]) -> str:
-    spans = [(f"{moved_tax.first_step:,}", f"{moved_tax.last_step:,}") for moved_tax in moved[-2:]]
-    said = [first if first == last else f"{first} to {last}" for first, last in spans]
+    spans = [(f"{tax.first_step:,}", f"{tax.last_step:,}") for tax in moved[-2:]]
+    newest = [first if first == last else f"{first} to {last}" for first, last in spans]
     more = f", {len(moved) - 2:,} times before" if len(moved) > 2 else ""
-    return " and ".join(said) + more
+    return " and ".join(newest) + more
 
 
 def _law(found: ScalingLaw) -> str:
@@ -308,17 +279,14 @@ def _collapse(found: Collapse) -> Line:
     return say(words, Name(found.reference))
 
 
-def _table(
-    title: str, units: tuple[Unit, ...], columns: tuple[str, ...], values: tuple[tuple[Line, ...], ...], noun: str
-) -> Table:
-    rows: tuple[Row, ...] = tuple(
-        (str(unit.shard) if unit.shard >= 0 else "", Cell(text=Name(unit.name, ends=True)), _rows(unit), *value)
-        for unit, value in zip(units, values, strict=True)
-    )
-    return Table(
-        title=title,
-        columns=(*numbers("shard"), *names("split/uri"), Column("rows", "word"), *numbers(*columns)),
-        rows=rows,
+def _units(title: str, units: Sequence[Unit], noun: str, *fields: Field) -> Table:
+    return table(
+        title,
+        units,
+        ("shard", "number", lambda unit: str(unit.shard) if unit.shard >= 0 else ""),
+        ("split/uri", "name", lambda unit: Cell(text=Name(unit.name, ends=True))),
+        ("rows", "word", _rows),
+        *fields,
         noun=noun,
     )
 

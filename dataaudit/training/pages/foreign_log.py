@@ -6,42 +6,37 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from dataaudit.base.errors import ExitCode
-from dataaudit.base.render.blocks import Block, Column, Prose, Table, numbers
-from dataaudit.base.render.line import decimal
-from dataaudit.base.render.terminal import page, parts_of, plot_lines, section, terminal_width
+from dataaudit.base.render.blocks import Block, Prose
+from dataaudit.base.render.terminal import page, parts_of, section, terminal_width
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.attribute import detector_of
 from dataaudit.training.attribution.curve import Flagged, Judged, judge
 from dataaudit.training.attribution.findings import Detector
 from dataaudit.training.attribution.loss_table import read_losses
-from dataaudit.training.attribution.run_findings import number
-from dataaudit.training.pages.blocks import false_alarms, none_seen
+from dataaudit.training.attribution.run_findings import Model, number
+from dataaudit.training.pages.blocks import curve_chart, false_alarms, none_seen
+from dataaudit.training.pages.run_blocks import rounded, table
 
 _SHOWN = 20
-_UNTOLD = (
+_LIMITS = (
     "Which data the steps read is not in such a log, so nothing is divided among documents, no test of the data is run"
     " and nothing can be proposed: train with a TrainingMonitor (`dataaudit explain training`). Steps that the log"
     " leaves out are taken as not logged, and a spike between two of them is not seen."
 )
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class SchemaId(_Model):
+class SchemaId(Model):
     """Name and version of the form."""
 
     name: Literal["dataaudit-detection"] = "dataaudit-detection"
     version: Literal[1] = 1
 
 
-class Flagging(_Model):
+class Flagging(Model):
     """Flagged steps that follow each other."""
 
     kind: Literal["loss_spike", "loss_dip", "level_shift", "not_finite"]
@@ -53,7 +48,7 @@ class Flagging(_Model):
     band: float | None = Field(description="Mean distance up to which that is inside the band.")
 
 
-class Detection(_Model):
+class Detection(Model):
     """What a detector says of a log without tags."""
 
     schema_: SchemaId = Field(default_factory=SchemaId, alias="schema")
@@ -119,12 +114,7 @@ def _flagging(judged: Judged, values: Floats, flagged: Flagged, *, dip: bool = F
 def render_detection(found: Detection, steps: Ints, values: Floats) -> str:
     """Return what the terminal shows."""
     width = terminal_width()
-    loud = np.zeros(len(steps), dtype=bool)
-    for flagging in found.episodes:
-        loud |= (steps >= flagging.first_step) & (steps <= flagging.last_step)
-    lines = plot_lines(steps.tolist(), values.tolist(), loud.tolist(), width - 2)
-    marked = ", # in an episode" if found.episodes else ""
-    chart = [f"{found.columns[1]} by {found.columns[0]}{marked}", *(f"  {line}" for line in lines)] if lines else []
+    chart = curve_chart(f"{found.columns[1]} by {found.columns[0]}", steps, values, found.episodes, width)
     parts = [lines for block in _blocks(found) for lines in parts_of(block, width, _SHOWN, "; --json has all")]
     return page(_headline(found), section("", chart), *parts)
 
@@ -139,34 +129,27 @@ def _headline(found: Detection) -> str:
 
 
 def _blocks(found: Detection) -> Iterable[Block]:
-    rows = [*found.episodes, *found.dips]
-    yield Table(
-        title="Out of the band",
-        columns=(Column("kind", "word"), *numbers("first step", "last step", "flagged", "loss", "expected", "band")),
-        rows=tuple(
-            (
-                flagging.kind,
-                flagging.first_step,
-                flagging.last_step,
-                flagging.flagged,
-                *(
-                    decimal(None if value is None else round(value, 3))
-                    for value in (flagging.loss, flagging.expected, flagging.band)
-                ),
-            )
-            for flagging in rows
-        ),
+    yield table(
+        "Out of the band",
+        [*found.episodes, *found.dips],
+        ("kind", "word", lambda row: row.kind),
+        ("first step", "number", lambda row: row.first_step),
+        ("last step", "number", lambda row: row.last_step),
+        ("flagged", "number", lambda row: row.flagged),
+        ("loss", "number", lambda row: rounded(row.loss)),
+        ("expected", "number", lambda row: rounded(row.expected)),
+        ("band", "number", lambda row: rounded(row.band)),
         noun="episode",
     )
     if found.judged:
         yield Prose(text=false_alarms(found.detector))
     if found.skipped or found.repeated:
-        rows_said = f"{plural(found.skipped, 'row')} without a step or a loss left out"
-        yield Prose(text=f"{rows_said}; {plural(found.repeated, 'row')} of a step that is there again later.")
+        skipped = f"{plural(found.skipped, 'row')} without a step or a loss left out"
+        yield Prose(text=f"{skipped}; {plural(found.repeated, 'row')} of a step that is there again later.")
     if found.damaged:
         lines = plural(found.damaged, "damaged line")
         yield Prose(
             text=f"Among these: {lines}, the first is line {found.first_damaged:,}. It has more fields than the header"
             " has names, a quote that is not closed, or JSON that is cut."
         )
-    yield Prose(text=_UNTOLD)
+    yield Prose(text=_LIMITS)

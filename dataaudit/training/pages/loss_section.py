@@ -18,15 +18,10 @@ from dataaudit.base.render.blocks import (
     Point,
     Prose,
     Section,
-    Table,
     Tone,
     first,
-    names,
-    numbers,
-    rows_of,
-    texts,
 )
-from dataaudit.base.render.line import Name, decimal, say, share
+from dataaudit.base.render.line import Name, say, share
 from dataaudit.runlog.reader import RunLog
 from dataaudit.training.attribution.attribute import detector_of
 from dataaudit.training.attribution.curve import Curve, Flagged, Judged, curve_of, judge_run, missing_of, open_ranks
@@ -34,8 +29,8 @@ from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_facts import run_changes
 from dataaudit.training.attribution.run_findings import RunFacts
 from dataaudit.training.attribution.trained_on import source_tokens
-from dataaudit.training.pages.blocks import change_said, false_alarms, none_seen
-from dataaudit.training.pages.run_blocks import data_blocks, data_points, run_pairs, run_points
+from dataaudit.training.pages.blocks import change_line, false_alarms, none_seen
+from dataaudit.training.pages.run_blocks import data_blocks, data_points, first_rows, rounded, run_pairs, run_points
 
 MOST_POINTS = 2_000
 """Points of a line: means of as many segments of the run."""
@@ -59,10 +54,12 @@ def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Secti
     if not tokens:
         return None, []
     total = sum(tokens.values())
-    table = Table(
-        title=title,
-        columns=(*names("source"), *numbers("tokens", "share")),
-        **rows_of(list(tokens.items()), lambda token: (Name(token[0]), f"{token[1]:,}", share(token[1] / total))),
+    table = first_rows(
+        title,
+        list(tokens.items()),
+        ("source", "name", lambda row: Name(row[0])),
+        ("tokens", "number", lambda row: f"{row[1]:,}"),
+        ("share", "number", lambda row: share(row[1] / total)),
         noun="source",
         note="`dataaudit attribute` compares it with the manifest: mixture, passes, token drift, languages, lengths.",
     )
@@ -85,19 +82,13 @@ def run_section(found: RunFacts) -> Section | None:
                 id=f"gap-{place}",
                 title=say("train_val_gap {}", Name(held_out.name)) if held_out.name else "train_val_gap",
                 chart=Curves(series=(("gap", *line),), unit="nats/token"),
-                table=Table(
-                    title="Losses on held-out data",
-                    columns=numbers("step", "val_loss", "train_loss_ema", "train_val_gap"),
-                    **rows_of(
-                        rows[::-1],
-                        lambda point: (
-                            point.step,
-                            *(
-                                f"{value:.4g}" if value is not None else "unknown"
-                                for value in (point.val_loss, point.train_loss_ema, point.train_val_gap)
-                            ),
-                        ),
-                    ),
+                table=first_rows(
+                    "Losses on held-out data",
+                    rows[::-1],
+                    ("step", "number", lambda point: point.step),
+                    ("val_loss", "number", lambda point: _short(point.val_loss)),
+                    ("train_loss_ema", "number", lambda point: _short(point.train_loss_ema)),
+                    ("train_val_gap", "number", lambda point: _short(point.train_val_gap)),
                     folded=True,
                 ),
                 says=f"from {line[1][0]:+.3f} to {line[1][-1]:+.3f}",
@@ -106,6 +97,10 @@ def run_section(found: RunFacts) -> Section | None:
         )
     lead = points[0].text if points else "Nothing stands out."
     return Section(id="run", title="The run", lead=lead, tone="warn" if points else "good", blocks=tuple(blocks))
+
+
+def _short(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
 
 
 def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], list[Point]]:
@@ -139,10 +134,15 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
     lead = f"{none_seen(detector, len(curve.step))}." if detector.visible else "Too few steps to judge any."
     if spikes:
         lead = f"{t.plural(len(spikes), 'episode')} above the band of the steps before."
-    table = Table(
-        title="Episodes",
-        columns=(*numbers("first step", "last step"), *texts("what"), *numbers("loss", "expected", "band ±")),
-        **rows_of(spikes, lambda spike: (*spike[:3], *(decimal(round(value, 3)) for value in spike[3:]))),
+    table = first_rows(
+        "Episodes",
+        spikes,
+        ("first step", "number", lambda spike: spike[0]),
+        ("last step", "number", lambda spike: spike[1]),
+        ("what", "text", lambda spike: spike[2]),
+        ("loss", "number", lambda spike: rounded(spike[3])),
+        ("expected", "number", lambda spike: rounded(spike[4])),
+        ("band ±", "number", lambda spike: rounded(spike[5])),
         empty="There is none.",
     )
     figure = Figure(
@@ -154,10 +154,12 @@ def loss_section(log: RunLog) -> tuple[Section | None, tuple[KeyFigure, ...], li
         note=f"Grey: {_BANDS[detector.by]}. `dataaudit attribute` says which data an episode lies in.",
     )
     changed = run_changes(curve, log.table("values"))
-    changes = Table(
-        title="Changes in the run, which are facts and no causes",
-        columns=(*numbers("first step", "last step"), *texts("what")),
-        **rows_of(changed, lambda change: (change.first_step, change.last_step, change_said(change))),
+    changes = first_rows(
+        "Changes in the run, which are facts and no causes",
+        changed,
+        ("first step", "number", lambda change: change.first_step),
+        ("last step", "number", lambda change: change.last_step),
+        ("what", "text", change_line),
         noun="change",
     )
     blocks: tuple[Block, ...] = (
@@ -187,8 +189,8 @@ def _chart(curve: Curve, judged: Judged, spikes: Sequence[tuple[Any, ...]]) -> C
     line, band = [], []
     for part in np.array_split(np.arange(len(curve.step)), min(MOST_POINTS, len(curve.step))):
         at = float(curve.step[part[len(part) // 2]])
-        if len(held := curve.value[part][np.isfinite(curve.value[part])]):
-            line.append((at, float(held.mean())))
+        if len(finite := curve.value[part][np.isfinite(curve.value[part])]):
+            line.append((at, float(finite.mean())))
         judged_there = part[np.isfinite(judged.expected[part]) & np.isfinite(judged.limit[part])]
         if len(judged_there):
             expected, limit = (float(of[judged_there].mean()) for of in (judged.expected, judged.limit))

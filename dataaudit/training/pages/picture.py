@@ -1,4 +1,4 @@
-"""``dataaudit attribute --picture``: the loss over steps with its band, and the episodes with what held them."""
+"""``dataaudit attribute --picture``: the loss over steps with its band, and the episodes with their data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMED = 6
 
 
 def check_picture(path: Path) -> None:
-    """Look at the option before any work is done."""
+    """Check the option before any work is done."""
     if importlib.util.find_spec("matplotlib") is None:
         require("attribute --picture", "train")
     if path.suffix.lower() != ".png":
@@ -45,8 +45,8 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
     for place, episode in enumerate(found.episodes):
         axes.axvspan(episode.first_step - 0.5, episode.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
         if place < _NAMED:
-            held = np.isfinite(curve.value) & (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
-            top = float(curve.value[held].max()) if held.any() else float(np.nanmean(judged.level))
+            shown = np.isfinite(curve.value) & (curve.step >= episode.first_step) & (curve.step <= episode.last_step)
+            top = float(curve.value[shown].max()) if shown.any() else float(np.nanmean(judged.level))
             axes.annotate(
                 _label(episode),
                 (episode.first_step, top),

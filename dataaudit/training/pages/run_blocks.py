@@ -1,10 +1,12 @@
-"""What people read of a run besides its episodes: what it was trained on, what it did, and what stands out of both."""
+"""What a run was trained on, what it did, and what stands out of both, as blocks of a page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal
 
 from dataaudit.base.render.blocks import (
+    MOST_ROWS,
     Block,
     Cell,
     Column,
@@ -12,24 +14,20 @@ from dataaudit.base.render.blocks import (
     Point,
     Points,
     Prose,
-    Row,
     Table,
     Tone,
-    names,
-    numbers,
+    first,
     toned,
 )
-from dataaudit.base.render.line import Interval, Line, Name, decimal, join, nats, say, share, size
+from dataaudit.base.render.line import Interval, Line, Name, Number, decimal, join, nats, say, share, size
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import Attribution
 from dataaudit.training.attribution.run_findings import (
-    HeldOut,
     LanguageTrained,
     LengthsTrained,
     RunFacts,
     SourceTrained,
     Times,
-    TokenDrift,
     TrainedOn,
 )
 
@@ -44,6 +42,34 @@ _MARKS = {
     "perhaps": "as chance could give",
     "unknown": "chance not known",
 }
+
+
+_DRIFT_TONES: dict[str, Tone] = {"beyond": "bad", "unknown": "warn", "perhaps": "", "": ""}
+_UNKNOWN = {
+    "other_tokenizer": "they are those of another tokenizer than the manifest's",
+    "no_labels": "`labels` were not handed over",
+    "no_histogram": "the manifest holds no token counts",
+    "folded_sources": "the manifest counts several sources as one",
+}
+Field = tuple[Line, Literal["name", "number", "value", "word", "text"], Callable[[Any], Line | Cell]]
+"""Head of a column, its kind, and the cell of an item."""
+
+
+def table(title: Line, items: Sequence[Any], *fields: Field, **options: Any) -> Table:
+    """Return a table that is declared by its columns; options are those of a table."""
+    columns = tuple(Column(head, kind) for head, kind, _ in fields)
+    rows = tuple(tuple(cell(item) for *_, cell in fields) for item in items)
+    return Table(title=title, columns=columns, rows=rows, **options)
+
+
+def first_rows(title: Line, items: Sequence[Any], *fields: Field, **options: Any) -> Table:
+    """Return a table of the first items, as many as a page lists, with how many there are."""
+    return table(title, first(items, MOST_ROWS), *fields, number=len(items), **options)
+
+
+def rounded(value: float | None, digits: int = 3) -> Number:
+    """Return a number with decimals, rounded."""
+    return decimal(None if value is None else round(value, digits))
 
 
 def run_blocks(found: Attribution) -> Iterator[Block]:
@@ -62,34 +88,26 @@ def run_blocks(found: Attribution) -> Iterator[Block]:
 
 def data_points(found: TrainedOn) -> Iterator[Point]:
     """Return what stands out of what was trained on."""
-    for source_trained in found.sources:
-        if source_trained.off:
+    for source in found.sources:
+        name = Name(source.source)
+        if source.off:
             words = "{} is {} of the tokens trained on; the mixture declares {}."
-            yield _point(
-                say(words, Name(source_trained.source), _part(source_trained), share(source_trained.declared)),
-                "trained",
-                "bad",
-            )
-        if source_trained.over:
+            yield _point(say(words, name, _part(source), share(source.declared)), "trained", "bad")
+        if source.over and source.declared_epochs is not None:
+            declared = f"{source.declared_epochs:g} {'is' if source.declared_epochs == 1 else 'are'}"
             words = "{} was passed over {} times; {} declared."
-            times = say(
-                words,
-                Name(source_trained.source),
-                decimal(_two(source_trained.passes)),
-                _times(source_trained.declared_epochs),
-            )
-            yield _point(times, "trained")
+            yield _point(say(words, name, rounded(source.passes, 2), declared), "trained")
     for drift in found.drift:
-        if drift.mark in ("beyond", "unknown"):
+        if tone := _DRIFT_TONES[drift.mark]:
             of: Line = say(" of {}", Name(drift.source)) if drift.source else ""
             words = "Tokens trained on{} are {} from those audited, {}: they are not of these documents, or of a"
             words += " tokenizer that `TrainingMonitor(tokenizer=)` does not name."
             chance = "chance not known" if drift.kl_bias is None else say("chance gives {}", nats(drift.kl_bias))
-            tone = "bad" if drift.mark == "beyond" else "warn"
             yield _point(say(words, of, nats(drift.kl), chance), "trained", tone)
     if found.outside:
-        words = "{} of the tokens trained on {} not in the manifest's vocabulary."
-        yield _point(say(words, f"{found.outside:,}", "is" if found.outside == 1 else "are"), "trained", "bad")
+        verb = "is" if found.outside == 1 else "are"
+        words = f"{found.outside:,} of the tokens trained on {verb} not in the manifest's vocabulary."
+        yield _point(words, "trained", "bad")
 
 
 def run_points(found: RunFacts) -> Iterator[Point]:
@@ -110,95 +128,63 @@ def run_points(found: RunFacts) -> Iterator[Point]:
 
 def data_blocks(found: TrainedOn) -> Iterator[Block]:
     """Return the tables of what was trained on."""
-    yield _sources(found)
-    if found.drift:
-        yield _drift(found)
-    elif found.drift_reason:
-        yield Prose(text=f"Whether tokens are those that were audited is not known: {_WHY[found.drift_reason]}.")
-    if found.languages:
-        yield _languages(found)
-    yield Facts(title="Lengths", pairs=tuple(_lengths(found.lengths)))
-
-
-_WHY = {
-    "other_tokenizer": "they are those of another tokenizer than the manifest's",
-    "no_labels": "`labels` were not handed over",
-    "no_histogram": "the manifest holds no token counts",
-    "folded_sources": "the manifest counts several sources as one",
-}
-
-
-def _sources(found: TrainedOn) -> Table:
-    declares = any(source_trained.declared is not None for source_trained in found.sources)
+    declares = any(source.declared is not None for source in found.sources)
+    declared: Field = ("declared", "number", lambda row: share(row.declared))
     counted = found.lengths.tokens
     less = f" Passes and lengths are of {counted:,} tokens alone." if counted < found.tokens else ""
     merged = f" {found.merged:,} more lie in segments that were merged." if found.merged else ""
-    return Table(
-        title="What was trained on, by source",
-        columns=(
-            *names("source"),
-            *numbers("tokens"),
-            Column("share", "value"),
-            *numbers(*(["declared"] if declares else []), "of the corpus", "passes"),
-        ),
-        rows=tuple(
-            (
-                toned(
-                    Name(source_trained.source), "bad" if source_trained.off else "warn" if source_trained.over else ""
-                ),
-                f"{source_trained.tokens:,}",
-                _part(source_trained),
-                *([share(source_trained.declared)] if declares else []),
-                share(source_trained.corpus_share),
-                decimal(_two(source_trained.passes)),
-            )
-            for source_trained in found.sources
-        ),
+    yield table(
+        "What was trained on, by source",
+        found.sources,
+        ("source", "name", lambda row: toned(Name(row.source), "bad" if row.off else "warn" if row.over else "")),
+        ("tokens", "number", lambda row: f"{row.tokens:,}"),
+        ("share", "value", _part),
+        *([declared] if declares else []),
+        ("of the corpus", "number", lambda row: share(row.corpus_share)),
+        ("passes", "number", lambda row: rounded(row.passes, 2)),
         noun="source",
         note="Share: with its 95 % interval. Passes: documents begun over documents opened." + less + merged,
     )
-
-
-def _drift(found: TrainedOn) -> Table:
-    counted = "" if found.counted_tokens == found.tokens else f" Counted were {found.counted_tokens:,} of them."
-    return Table(
-        title="Token drift from what was audited, nats",
-        columns=(*names("source"), *numbers("KL", "by chance", "up to", "JS"), Column("", "word")),
-        rows=tuple(_drift_row(token_drift) for token_drift in found.drift),
-        noun="source",
-        note=f"Special tokens are left out.{counted}",
-    )
-
-
-def _drift_row(drift: TokenDrift) -> Row:
-    tone: Tone = "bad" if drift.mark == "beyond" else "warn" if drift.mark == "unknown" else ""
-    return (
-        Cell(text=Name(drift.source) if drift.source else "all", tone=tone),
-        *(_short(value) for value in (drift.kl, drift.kl_bias, drift.kl_bias_high, drift.js)),
-        _MARKS[drift.mark],
-    )
-
-
-def _languages(found: TrainedOn) -> Table:
-    most = found.languages[:_LANGUAGES]
-    left = len(found.languages) - len(most)
-    more = f" {plural(left, 'more language')} in attribution.json." if left else ""
-    return Table(
-        title="Languages, estimated",
-        columns=(*names("language"), Column("share", "value"), *numbers("of the corpus")),
-        rows=tuple((Name(trained.language), _part(trained), share(trained.corpus_share)) for trained in most),
-        noun="language",
-        note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is taken"
-        f" to be a random part.{more}",
-    )
+    if found.drift:
+        of = "" if found.counted_tokens == found.tokens else f" Counted were {found.counted_tokens:,} of them."
+        yield table(
+            "Token drift from what was audited, nats",
+            found.drift,
+            (
+                "source",
+                "name",
+                lambda row: Cell(text=Name(row.source) if row.source else "all", tone=_DRIFT_TONES[row.mark]),
+            ),
+            ("KL", "number", lambda row: _short(row.kl)),
+            ("by chance", "number", lambda row: _short(row.kl_bias)),
+            ("up to", "number", lambda row: _short(row.kl_bias_high)),
+            ("JS", "number", lambda row: _short(row.js)),
+            ("", "word", lambda row: _MARKS[row.mark]),
+            noun="source",
+            note=f"Special tokens are left out.{of}",
+        )
+    elif found.drift_reason:
+        yield Prose(text=f"Whether tokens are those that were audited is not known: {_UNKNOWN[found.drift_reason]}.")
+    if found.languages:
+        left = len(found.languages[_LANGUAGES:])
+        more = f" {plural(left, 'more language')} in attribution.json." if left else ""
+        yield table(
+            "Languages, estimated",
+            found.languages[:_LANGUAGES],
+            ("language", "name", lambda row: Name(row.language)),
+            ("share", "value", _part),
+            ("of the corpus", "number", lambda row: share(row.corpus_share)),
+            noun="language",
+            note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is"
+            f" taken to be a random part.{more}",
+        )
+    yield Facts(title="Lengths", pairs=tuple(_lengths(found.lengths)))
 
 
 def _lengths(found: LengthsTrained) -> Iterator[tuple[Line, Line]]:
     if found.mean is not None:
-        yield (
-            "stretches",
-            f"{found.stretches:,}, {found.mean:,.0f} tokens in the mean, p50 {found.p50:,}, p95 {found.p95:,}",
-        )
+        mean = f"{found.mean:,.0f} tokens in the mean"
+        yield "stretches", f"{found.stretches:,}, {mean}, p50 {found.p50:,}, p95 {found.p95:,}"
     if found.document_p50 is not None and found.document_p95 is not None:
         yield "documents, as audited", f"p50 {found.document_p50:,.0f}, p95 {found.document_p95:,.0f}"
     if found.tokens_per_document is not None:
@@ -222,24 +208,20 @@ def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:
     each = "" if found.tokens_per_update is None else f", {found.tokens_per_update:,.0f} tokens each"
     yield "updates", f"{found.steps_seen:,}{skipped}{each}"
     if found.clipping is not None:
-        held = found.clipping
-        words = f"{{}} of {held.updates:,} updates, {{}} of the newest {held.newest_updates:,} (to {held.max_norm:g})"
-        yield "clipped", say(words, share(held.rate), share(held.newest_rate))
+        clipped = found.clipping
+        newest = f"the newest {clipped.newest_updates:,} (to {clipped.max_norm:g})"
+        words = f"{{}} of {clipped.updates:,} updates, {{}} of {newest}"
+        yield "clipped", say(words, share(clipped.rate), share(clipped.newest_rate))
     if found.mixed_precision is not None:
         scaler = found.mixed_precision
         yield "loss scale", say(f"{scaler.loss_scale:g}, {{}} of updates skipped", share(scaler.overflow_rate))
     for held_out in found.held_out:
-        yield from _held_out(held_out)
+        known = [point for point in held_out.points if point.train_val_gap is not None]
+        if known:
+            name: Line = say("gap to {}", Name(held_out.name)) if held_out.name else "train_val_gap"
+            yield name, f"{known[-1].train_val_gap:+.3f} nats/token at step {known[-1].step:,}"
     if found.times is not None:
         yield from _times_pairs(found.times)
-
-
-def _held_out(out: HeldOut) -> Iterator[tuple[Line, Line]]:
-    known = [point for point in out.points if point.train_val_gap is not None]
-    if known:
-        newest = known[-1]
-        name: Line = say("gap to {}", Name(out.name)) if out.name else "train_val_gap"
-        yield name, f"{newest.train_val_gap:+.3f} nats/token at step {newest.step:,}"
 
 
 def _times_pairs(found: Times) -> Iterator[tuple[Line, Line]]:
@@ -258,22 +240,14 @@ def _times_pairs(found: Times) -> Iterator[tuple[Line, Line]]:
         yield "GPU", say("{} busy, {} of memory", share(found.gpu_util), size(int(found.gpu_mem_used or 0)))
 
 
-def _point(text: Line, section: str, tone: str = "warn") -> Point:
-    return Point(text=text, tone="bad" if tone == "bad" else "warn", section=section)
+def _point(text: Line, section: str, tone: Tone = "warn") -> Point:
+    return Point(text=text, tone=tone, section=section)
 
 
 def _part(trained: SourceTrained | LanguageTrained) -> Line:
     if trained.low is None or trained.high is None:
         return share(trained.share)
     return say("{} ({})", share(trained.share), Interval(trained.low, trained.high))
-
-
-def _times(value: float | None) -> str:
-    return f"{value:g} {'is' if value == 1 else 'are'}"
-
-
-def _two(value: float | None) -> float | None:
-    return None if value is None else round(value, 2)
 
 
 def _short(value: float | None) -> str:
