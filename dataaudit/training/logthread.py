@@ -96,16 +96,7 @@ class Rows:
 
 
 class LogThread:
-    """Writes a rank's log in a thread of its own.
-
-    Args:
-        writer: Of the rank.
-        detector: Looks at every step's loss.
-        corpus: Whose documents the tags name.
-        counts: Of what is trained on.
-        rates: Hold the learning rate against the checkpoint's.
-        hold_steps: Newest steps that are not written yet, because they may still be scored.
-    """
+    """Writes a rank's log in a thread of its own, but for the newest steps that may still be scored."""
 
     def __init__(
         self,

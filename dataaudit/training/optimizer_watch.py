@@ -26,16 +26,7 @@ Numbers = dict[str, float | Pending]
 
 
 class OptimizerWatch:
-    """Follows one or several optimizers of a loop.
-
-    Args:
-        optimizer: One of torch's, or a list of them; wrappers that hold one as ``optimizer`` will do.
-        scaler: The loop's ``torch.amp.GradScaler``, if there is one.
-        scheduler: Of the learning rate; where it stands is kept in checkpoints.
-
-    Raises:
-        ConfigError: An optimizer is none of torch's.
-    """
+    """Follows the optimizers of a loop, or what wraps them, its ``GradScaler`` and its schedule."""
 
     def __init__(self, optimizer: Any = None, scaler: Any = None, scheduler: Any = None) -> None:
         self.optimizers = _optimizers(optimizer)
@@ -207,15 +198,11 @@ _SAME = 1e-6
 
 
 class RateWatch:
-    """Says whether the learning rate goes on where the checkpoint left it.
+    """Checks whether the learning rate goes on where the checkpoint left it.
 
     The rate of the first step after a checkpoint is explained when the schedule that was handed over stands where the
     checkpoint's stood; without one, when it differs from the last rate by no more than three times what neighbouring
     steps among the last :data:`RECENT` differed by.
-
-    Args:
-        state: Of the checkpoint; None: the run begins.
-        schedule: Where the schedule stands now; None: not known.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None, schedule: int | None = None) -> None:

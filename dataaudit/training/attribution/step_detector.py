@@ -104,7 +104,7 @@ class Segments(NamedTuple):
     """Mean, nats/token, finite."""
 
     @classmethod
-    def of(cls, columns: Mapping[str, np.ndarray]) -> Segments:
+    def of(cls, columns: Mapping[str, Any]) -> Segments:
         """Return columns in the types that they have here."""
         return cls(*(columns[name].astype(np.float64 if name == "loss" else np.int64) for name in cls._fields))
 

@@ -34,7 +34,7 @@ from dataaudit.training.packing import PackedDocuments
 torch = pytest.importorskip("torch", reason="the trainer's tensors are torch's")
 transformers = pytest.importorskip("transformers", reason="the trainer is transformers'")
 pytest.importorskip("accelerate", reason="the trainer needs it")
-from dataaudit.training.loaders.streams import StreamedRows  # noqa: E402 - after the skip
+from dataaudit.training.loaders.ranks import StreamedRows  # noqa: E402 - after the skip
 from dataaudit.training.loaders.trainer import audit_trainer  # noqa: E402 - after the skip
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # those of other people's libraries
