@@ -65,7 +65,7 @@ def _whole_number(name: str, default: str) -> int:
 
 
 def detector_of(state: Any, corpus: Corpus, digests: Mapping[str, str], allow: tuple[str, ...]) -> StepDetector:
-    """Return the detector of a checkpoint whose run may go on here; without one, one that has seen nothing."""
+    """Return the detector of a checkpoint whose run may go on here; without a checkpoint, a new detector."""
     if state is None:
         return StepDetector(len(corpus.sources))
     whole = isinstance(state, Mapping) and set(state) >= _STATE

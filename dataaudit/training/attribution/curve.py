@@ -38,7 +38,7 @@ def curve_of(steps: pa.Table, events: pa.Table) -> Curve:
 
     Where some steps are scored and others have only the loop's own loss, that is shifted by the median of what it
     differs by where both are known: it may hold more than the mean over targets. A step that was scored again, after
-    some updates of the weights, keeps the loop's own loss: the later one may be back inside the band.
+    some updates of the weights, keeps the loop's own loss: the later loss may be back inside the band.
     """
     step, inverse = np.unique(steps["step"].to_numpy(), return_inverse=True)
     targets, scored, total = (
@@ -78,10 +78,10 @@ class Missing:
 
 
 def missing_of(steps: pa.Table, events: pa.Table, ranks: int) -> Missing:
-    """Return what a log lacks of the steps between the run's first and last one.
+    """Return what a log lacks of the steps between the run's first and last step.
 
     The first is that of the first start, or 1 where no start is in the log: its beginning is gone. The last is the last
-    one in the log, or that of an event of loss or of the run's end. Where the events of a rank report that more was
+    in the log, or that of an event of loss or of the run's end. Where the events of a rank report that more was
     lost than numbers are missing, that counts.
     """
     step, number = np.unique(steps["step"].to_numpy(), return_counts=True)
@@ -196,11 +196,11 @@ class Judged:
     k: Floats
     """That in standard deviations."""
     last_k: float
-    """That of the step after the last one."""
+    """That of the step after the last."""
     past: int
     """Healthy steps that it can follow from."""
     rates: tuple[AlarmRate, AlarmRate] | None
-    """How often a healthy curve like this one leaves the band as it is at the end, above and below; None: not known."""
+    """How often a healthy curve like this leaves the band as it is at the end, above and below; None: not known."""
     judged: Mask
     """Steps that were compared with a line, or are not finite."""
     spikes: tuple[Flagged, ...]

@@ -5,7 +5,7 @@ episode itself are left to the accounting). The count is compared with what othe
 
 - where the order is drawn at random (``documents`` or ``rows`` in the run log), against such orders: the items are
   permuted within their pass and laid out again, those of flagged steps stay where they are. Under the hypothesis that
-  nothing read before matters, each of these orders was as likely as the real one, so the p-value is exact;
+  nothing read before matters, each of these orders was as likely as the real order, so the p-value is exact;
 - else the episodes are shifted along the run, in a circle within each phase of it. What was read in one stretch
   without a gap cannot be told from its time and is not tested.
 
@@ -15,7 +15,7 @@ statistic of each order (Westfall & Young 1993, step-down). p = (1 + orders as e
 
 What is redrawn or shifted is which steps read which block and shard, in the order of the stream. An *item* is what an
 order moves: a document, or a whole row where rows are shuffled. Only the newest steps that follow each other and of
-which the log has every stretch are looked at; of older ones it keeps sums alone.
+which the log has every stretch are tested; of older steps it keeps sums alone.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Exposure:
     piece_item: Ints
     piece_step: Ints
     piece_room: Ints
-    """How much of an item lies in a step: targets, or 1 for each row where an item is one."""
+    """How much of an item lies in a step: targets, or 1 for each row where items are rows."""
     item_epoch: Ints
     """int64[items]; an order moves items within their pass alone."""
     pointers: Ints
@@ -279,7 +279,7 @@ def _phases(steps: int, phases: Sequence[int]) -> Ints:
 
 
 def _offsets(borders: Ints, onsets: Ints, most: int, random: np.random.Generator) -> Ints:
-    """Return shifts of each phase, [shifts, phases], the first one by nothing; all there are if they are few.
+    """Return shifts of each phase, [shifts, phases], the first by nothing; all there are if they are few.
 
     Phases without an episode are not shifted: nothing would change.
     """
@@ -413,7 +413,7 @@ def _rate_phases(step: Ints, rate: Floats) -> list[int]:
 
 
 def _look(data: Data, last: int) -> int:
-    """Return which look at the run this is: one more than the one before, if the log has got further since."""
+    """Return which look at the run this is: one more than before, if the log has got further since."""
     try:
         before = orjson.loads((data.log.folder / ATTRIBUTION_FILE).read_bytes())["event_test"]
         look, until = int(before["look"]), int(before["last_step"])

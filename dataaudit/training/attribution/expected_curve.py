@@ -181,7 +181,7 @@ def scaling_law_of(data: Data) -> ScalingLaw | None:
 
 
 def collapse_of(data: Data) -> Collapse | None:
-    """Compare the newest steps with the course of the reference run, where one was named."""
+    """Compare the newest steps with the course of the reference run, if it was named."""
     if data.reference is None:
         return None
     log = data.reference

@@ -8,7 +8,7 @@ number c,
     excess = sum of w * r = c + sum over blocks of (sum of w * (r - c) in the block)
 
 exactly. c is what all blocks have in common: the weighted median over blocks of their mean r, less the same median of
-healthy blocks (losses are skewed, so that is not 0). When one unit is asked about, its own blocks are left out of the
+healthy blocks (losses are skewed, so that is not 0). For a unit, its own blocks are left out of the
 median.
 """
 
@@ -45,7 +45,7 @@ class Stretches:
     batch_row: Ints
     start: Ints
     shard: Ints
-    """Ordinal; of shards with equal bytes the lowest one; -1 for merged ones."""
+    """Ordinal; of shards with equal bytes the lowest; -1: merged."""
     row: Ints
     offset: Ints
     source: Ints
@@ -105,7 +105,7 @@ class Expectation:
     mean: float
     """Of healthy stretches above the line, nats/token."""
     sources: Floats
-    """float64[sources + 1]: offset by source; the first one is of those that have no name."""
+    """float64[sources + 1]: offset by source; the first is of those without a name."""
     lengths: Floats
     """Offset by log2 of the targets."""
     positions: Floats
@@ -367,7 +367,7 @@ class Part:
 
 
 def _codes(stretches: Stretches, sources: int) -> tuple[Ints, Ints, Ints]:
-    """Return the codes of source, length and position; a source without a name, or a new one, is 0."""
+    """Return the codes of source, length and position; a source that is new or has no name is 0."""
     known = (stretches.source >= 0) & (stretches.source < sources - 1)
     return np.where(known, stretches.source + 1, 0), log2(stretches.targets), log2(stretches.start + 1)
 
@@ -383,10 +383,10 @@ def account_of(
 ) -> tuple[Account, float, Floats]:
     """Return the account of an episode, its loss above the detector's line, and the residuals of healthy stretches.
 
-    There is at least one stretch of either kind; the healthy ones are of steps before the episode.
+    There is at least one stretch of either kind; healthy stretches are of steps before the episode.
     """
-    at, healthy_level = (np.searchsorted(judged.step, part.step) for part in (stretches, healthy))
-    level, healthy_level = judged.level[at], judged.level[healthy_level]
+    at = np.searchsorted(judged.step, stretches.step)
+    level, healthy_level = judged.level[at], judged.level[np.searchsorted(judged.step, healthy.step)]
     expectation = fit(healthy, healthy_level, sources, block_rows)
     weights = stretches.targets / stretches.targets.sum()
     limit, k = (float(np.dot(weights, values[at])) for values in (judged.limit, judged.k))

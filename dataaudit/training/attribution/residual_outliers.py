@@ -1,9 +1,9 @@
 """Which blocks and shards are odd by their losses, over the whole run: higher or lower than others of their source.
 
 The loss of a stretch is compared with what its source, length, place in the row, pass, its step's common part and the
-stretch before it in the row predict (without a mask between documents a bad one raises its neighbour's loss). What is
-left is averaged by document, with weights by the precision of a stretch of its length, and documents by unit. Units of
-a source differ by themselves: a random effect (Student's t, with tails as heavy as these units have), whose scale is
+stretch before it in the row predict (without a mask between documents a bad document raises its neighbour's loss). What
+is left is averaged by document, with weights by the precision of a stretch of its length, and documents by unit. Units
+of a source differ by themselves: a random effect (Student's t, with tails as heavy as these units have), whose scale is
 estimated so that the median unit is as far off as it should be (Paule & Mandel 1982, by the median, so that odd units
 do not count).
 
@@ -17,7 +17,7 @@ most, and by what their source may have moved by where few others of it were rea
 Units with too few documents are pooled: the small blocks of a shard are one unit, and what is still small is one unit
 of its source. Sources of few units have one random effect together.
 
-A step's common part is that of its *other* units: a unit's own losses do not count, or a bad one would look better and
+A step's common part is that of its *other* units: a unit's own losses do not count, or a bad unit would look better and
 all that stands beside it worse. Units that are far off (blocks or shards beyond four standard deviations) count in no
 estimate at all. Where they leave less than a quarter of a step, or where a step's common part is itself far from that
 of the steps around it, its stretches count for nothing: a state that breaks moves each source by an amount of its own,
@@ -56,21 +56,21 @@ from dataaudit.training.attribution.run_findings import numbered
 RUN_WIDE = 0.005
 """Up to which the smallest p, over all units of the run, names any."""
 WITHIN = 0.05
-"""Chance that one that is named with it is false, at most."""
+"""Chance that another unit that is named with it is false, at most."""
 FAMILIES = 2
 """Blocks and shards."""
 LEAST_DOCUMENTS = 3
 """Documents below which a unit is pooled with others."""
 LEAST_UNITS = 20
-"""Units of a source, or of sources with fewer ones together, below which their random effect is not known."""
+"""Units of a source, or of sources with fewer units together, below which their random effect is not known."""
 LEAST_OF_SOURCE = 3
 """Units of a source below which none is tested: there is nothing to compare them with."""
 POOLED = (1 << 40) - 1
 """Block number of a shard's small blocks together; the small units of a source are -2 less its code."""
 FREEDOMS = ((math.inf, 1.0), (8, 0.9117), (4, 0.8292))
 """Degrees of freedom of Student's t by which units may differ, and the squared median of a normal variable over that of
-this t. Real blocks lie farther out than normal ones: the first t is taken of which no more units lie in the tail than
-they should."""
+this t. Real blocks lie farther out than normal numbers: the first t is taken of which no more units lie in the tail
+than they should."""
 TAIL = 0.03
 """Share of units by which that is asked."""
 DEALT = 200_000
@@ -96,7 +96,7 @@ class Documents:
     own: Ints
     """Unit of each."""
     unit: Ints
-    """The same where small ones are pooled: what is tested."""
+    """The same where small units are pooled: what is tested."""
     source: Ints
     """From 1; 0 where it has no name."""
     mean: Floats
@@ -181,7 +181,7 @@ def residual_test(
 
 
 def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> Floats:
-    """Return what is usual of each source: the weighted median of its units, which a few odd ones do not move."""
+    """Return what is usual of each source: the weighted median of its units, which a few odd units do not move."""
     middles = usual.copy()
     for value in np.unique(source).tolist():
         inside = source == value
@@ -190,7 +190,7 @@ def _of_units(usual: Floats, source: Ints, average: Floats, weight: Floats) -> F
 
 
 def pooled_up(unit: Ints, source: Ints, *, blocks: bool) -> Ints:
-    """Return units of which the small ones are pooled, by shard and then by source."""
+    """Return units, the small of them pooled, by shard and then by source."""
     units = unit.copy()
     for pool in (unit | POOLED, -1 - source) if blocks else (-1 - source,):
         _, inverse, sizes = np.unique(units, return_inverse=True, return_counts=True)
@@ -276,7 +276,7 @@ def predicted_away(stretches: Stretches, blocks: Ints, units: Ints) -> Predicted
 
 
 def precisions(loss: Floats, targets: Ints) -> Floats:
-    """Return 1 / variance of a stretch by how many targets it has: a robust one by powers of two, never rising."""
+    """Return 1 / variance of a stretch by how many targets it has: robust, by powers of two, never rising."""
     bins = np.minimum(np.log2(np.maximum(targets, 1)).astype(np.int64), _BINS - 1)
     variance = np.full(_BINS, np.nan)
     for bin_ in np.unique(bins).tolist():
@@ -373,11 +373,12 @@ def _of_others(step: Ints, shard: Ints, far: Mask, steps: int) -> Mask:
     low, high = np.full(steps, np.iinfo(np.int64).max), np.full(steps, -1)
     np.minimum.at(low, step[far], shard[far])
     np.maximum.at(high, step[far], shard[far])
-    return (high[step] >= 0) & ((low[step] != shard) | (high[step] != shard))
+    others: Mask = (high[step] >= 0) & ((low[step] != shard) | (high[step] != shard))
+    return others
 
 
 def _beside(stretches: Stretches, rest: Floats, weight: Floats, blocks: Ints) -> tuple[Floats, float, Mask]:
-    """Take away what the stretch before in the row adds; return which follow a far one of another block, too."""
+    """Take away what the stretch before in the row adds; return which follow a far stretch of another block, too."""
     same = np.ones(max(0, len(rest) - 1), dtype=bool)
     for name in ("step", "rank", "micro_batch", "batch_row"):
         column = getattr(stretches, name)
@@ -415,7 +416,8 @@ def _main_source(unit: Ints, source: Ints) -> Ints:
     sources = int(source.max(initial=0)) + 1
     pairs, counts = np.unique(unit * sources + source, return_counts=True)
     pairs = pairs[np.lexsort((pairs, -counts, pairs // sources))]
-    return pairs[np.unique(pairs // sources, return_index=True)[1]] % sources
+    main: Ints = pairs[np.unique(pairs // sources, return_index=True)[1]] % sources
+    return main
 
 
 def _dealt(
@@ -437,7 +439,7 @@ def _dealt(
 def _p_values(
     distance: Floats, stratum: Ints, dealt: Floats, chance: Floats, effect: Floats, random: np.random.Generator
 ) -> tuple[Floats, Mask]:
-    """Return p of each unit, and whether it is of a fitted tail, beside dealt ones whose tails are as heavy."""
+    """Return p of each unit, and whether it is of a fitted tail, beside dealt units whose tails are as heavy."""
     p, drawn = np.ones(len(distance)), {}
     for freedom, narrower in FREEDOMS:
         own = random.standard_normal(dealt.shape) if freedom == math.inf else random.standard_t(freedom, dealt.shape)

@@ -27,7 +27,7 @@ class Data:
     log: RunLog
     manifest: Manifest
     reference: RunLog | None = None
-    """Of a healthy run that this one is compared with."""
+    """Of a healthy run that the run is compared with."""
 
     @cached_property
     def curve(self) -> Curve:
@@ -72,7 +72,7 @@ class Data:
 
     @cached_property
     def twins(self) -> Ints:
-        """By ordinal: the lowest one with equal bytes; its own when there is none, or it was not read."""
+        """By ordinal: the lowest with equal bytes; its own when no other has, or it was not read."""
         digests = self.manifest.table("shards", ["sha256"])["sha256"].combine_chunks()
         own = np.arange(len(digests), dtype=np.int64)
         codes = digests.dictionary_encode().indices.to_numpy(zero_copy_only=False)

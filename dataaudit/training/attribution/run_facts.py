@@ -41,7 +41,7 @@ BETA = 0.99
 NEWEST = 1_000
 """Steps that numbers of the newest steps are of."""
 RISES = 5
-"""Rises of the gap, one after the other up to the newest validation, from which on it keeps widening."""
+"""Rises of the gap, in a row up to the newest validation, from which on it keeps widening."""
 _CLIP_EPSILON = 1e-6
 """What torch adds to a norm before it clips."""
 
@@ -147,7 +147,7 @@ def _mixed_precision(series: Series, step: Ints, skipped: Ints) -> MixedPrecisio
 
 
 def ema(step: Ints, value: Floats, at: Ints) -> Floats:
-    """Return the moving average of a loss at some steps, the weight of a step :data:`BETA` of that of the next one."""
+    """Return the moving average of a loss at some steps, the weight of a step :data:`BETA` of that of the next step."""
     kept = np.isfinite(value)
     step, value = step[kept], value[kept]
     total, weight, averages, begin = 0.0, 0.0, np.full(len(at), np.nan), 0
@@ -180,7 +180,7 @@ def _held_out(series: Series, curve: Curve) -> tuple[HeldOut, ...]:
 
 
 def divergence_step(step: Ints, gap: Floats) -> int | None:
-    """Return the first validation after which the gap only widens, up to the newest one; None where it does not.
+    """Return the first validation after which the gap only widens, up to the newest; None where it does not.
 
     It takes :data:`RISES` rises: six values that nothing drives stand in ascending order once in 720 times.
     """
@@ -257,12 +257,12 @@ def _seconds(value: float) -> float:
 
 
 LEAST_JUMP = 0.1
-"""Part by which a learning rate differs from the one before, at least;"""
+"""Part by which a learning rate differs from the rate before, at least;"""
 TIMES = 3.0
 """and times the largest of the changes before, of which there are at most"""
 RECENT = 16
 BACK = 50
-"""Steps within which a rate that comes back makes one change of two jumps."""
+"""Steps within which a rate that comes back makes a single change of two jumps."""
 LEAST_BATCH = 1.25
 """Times that a step has as many targets, or as few, as the steps before."""
 CHANCE = 1e-6

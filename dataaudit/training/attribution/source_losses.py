@@ -5,7 +5,7 @@ of all other targets of the same window. The stretches of a log and the sums tha
 scored target once, so both are exact and have no interval.
 
 The tax of each source has a band of its own, as the run's loss has (:mod:`dataaudit.training.attribution.spikes`).
-Windows outside of it do not move the line that later ones are compared with.
+Windows outside of it do not move the line that later windows are compared with.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class SourceCurves:
         return self.losses - ratio(rest_sum, rest, np.nan)
 
     def newest(self) -> SourceCurves:
-        """Return the newest tenth of the windows as one."""
+        """Return the newest tenth of the windows as a single window."""
         last = slice(-max(1, len(self.first) // 10), None)
         return SourceCurves(
             window=self.window,
@@ -118,7 +118,7 @@ def source_losses(curves: SourceCurves, names: Sequence[str]) -> SourceLosses:
 
 
 def _moved(curves: SourceCurves, tax: Floats, targets: Ints) -> tuple[MovedTax, ...]:
-    """Return the windows whose tax is out of the band, those that follow each other as one."""
+    """Return the windows whose tax is out of the band, those that follow each other together."""
     windows = np.flatnonzero(np.isfinite(tax) & (targets >= LEAST_PART * float(np.median(targets[targets > 0]))))
     detector = SpikeDetector(rate=None)
     runs: list[list[Verdict]] = []

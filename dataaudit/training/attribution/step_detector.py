@@ -3,10 +3,10 @@
 Every scored segment has the source, the length and the position that its tag names. What each of these adds to a loss
 is learnt from the past alone, so a step that reads much of a hard source is no spike. The offsets are those of
 :func:`dataaudit.training.attribution.loss_decomposition.fit`, over sums that forget: a healthy step counts less by a
-part of 1 / (half of the steps so far, 20 to 300) with each one that follows. What documents of a source differ by, and
-how much more the short ones, is learnt beside it: so a step's residual has a standard deviation by chance.
+part of 1 / (half of the steps so far, 20 to 300) with each step that follows. What documents of a source differ by, and
+how much more short documents differ, is learnt beside it: so a step's residual has a standard deviation by chance.
 
-A line through the newest healthy residuals, in the logarithm of the step, says what the next one should be. A step's
+A line through the newest healthy residuals, in the logarithm of the step, predicts the next residual. A step's
 distance from it is divided by that standard deviation, and by the robust standard deviation of the quotient over the
 newest steps. Sums over the newest 1, 5, 10 and 20 steps are compared with what healthy sums do, and the largest of the
 four, on either side, with one width: so there is one rate of false alarms for all. Steps that a sum flags belong to the
@@ -50,7 +50,7 @@ FEW_SHARDS = 3
 RATE = 5e-5
 """False alarms a step that are aimed at, on each side: one in 10,000 steps for both."""
 _SUM_SHAPE = (-0.05, 0.05)
-"""Shape of the tail of the largest sum, before anything is known: about that of a normal one."""
+"""Shape of the tail of the largest sum, before anything is known: about that of a normal number."""
 LINE = (WINDOW, 200)
 """Values that a line is fitted to: half of those so far, within these."""
 _LEAST_LINE = 20
@@ -75,7 +75,7 @@ MEMORY = (20.0, 300.0)
 """Healthy steps after which a step counts for a third: half of the steps so far, within these."""
 _SWEEPS = 4
 _FIT_ALWAYS, _FIT_EVERY = 64, 8
-"""Steps up to which offsets are fitted anew with each one, and after how many then."""
+"""Steps up to which offsets are fitted anew with each step, and after how many then."""
 _LENGTHS, _POSITIONS = 16, 16
 """Powers of two of a segment's targets, and of its first label's position."""
 _USUAL_SD = 0.5
@@ -83,7 +83,7 @@ _USUAL_SD = 0.5
 _USUAL_DOCUMENTS = 10.0
 """and as how many documents of a source that counts;"""
 _USUAL_LENGTH = 50.0
-"""and those of a length vary as others of their source: a few bad ones must not say that long ones vary."""
+"""and those of a length vary as others of their source: a few bad documents must not make long documents vary."""
 _SOURCE_SD = 0.3
 """Standard deviation of what a source costs, nats/token, before it was read."""
 _MOST_DOCUMENTS = 300.0
@@ -96,10 +96,10 @@ class Segments(NamedTuple):
     shard: Ints
     row: Ints
     source: Ints
-    """Index in the sources; -1: another one."""
+    """Index in the sources; -1: another source."""
     start: Ints
     targets: Ints
-    """Scored ones, at least 1."""
+    """Scored targets, at least 1."""
     loss: Floats
     """Mean, nats/token, finite."""
 
@@ -146,7 +146,7 @@ class Composition:
         self._segments = np.zeros(sources + 1)
         """Effective number of segments of each source that its offset is of."""
         self._factor, self._lengths = np.ones(_LENGTHS), np.full(_LENGTHS, _USUAL_LENGTH)
-        """Variance of documents of a length in that of their source: short ones vary more; how many they are."""
+        """Variance of documents of a length in that of their source: short documents vary more; how many they are."""
 
     def coded(self, segments: Segments) -> Coded:
         """Look up what is known of the segments of a step; it holds until the next :meth:`learn`."""
@@ -276,7 +276,7 @@ def log2(numbers: Ints | Floats, size: int = 64) -> Ints:
     return np.minimum(exponent.astype(np.int64) - 1, size - 1)
 
 
-def ratio(total: Floats, number: Floats | Ints, otherwise: float = 0.0) -> Floats:
+def ratio(total: Floats | Ints, number: Floats | Ints, otherwise: float = 0.0) -> Floats:
     """Return the quotients, and another number where the divisor is 0."""
     quotients: Floats = np.divide(total, number, out=np.full(total.shape, otherwise), where=number > 0)
     return quotients
@@ -303,14 +303,14 @@ class StepDetector:
         self._seen = 0
         """Healthy steps with a distance, in all."""
         self._variances, self._believed = np.ones(len(SCALES)), np.zeros(len(SCALES))
-        """Of healthy sums, and of how many independent ones."""
+        """Of healthy sums, and of how many independent sums."""
         self._out: list[tuple[int, float]] = []
         self._above = False
 
     def see(self, step: int, value: float, segments: Segments | None = None) -> Verdict:
         """Take a step and return its verdict.
 
-        A step that was seen before takes the place of itself and of all later ones; what the composition learnt of
+        A step that was seen before replaces itself and all later steps; what the composition learnt of
         them stays, so a run that is resumed hands over the checkpoint's state.
         """
         alone = self.band.see(step, value)
@@ -396,7 +396,7 @@ class StepDetector:
         return np.array(sums) / np.sqrt(_NUMBERS)
 
     def _flag(self, step: int, residual: float, since: int, *, above: bool) -> Kind:
-        """Take a step, and those since an earlier one, into an episode."""
+        """Take a step, and those since an earlier step, into an episode."""
         if above != self._above:
             self._out.clear()
         self._above = above
@@ -445,7 +445,7 @@ class StepDetector:
         self._forget(step)
 
     def _forget(self, step: int) -> None:
-        """Forget steps from one on."""
+        """Forget a step and later steps."""
         while self._line and self._line[-1][0] >= step:
             self._line.pop()
         while self._past and self._past[-1][0] >= step:

@@ -172,7 +172,7 @@ def _rounded(value: float | None) -> float | None:
 def share_bounds(step: Ints, source: Ints, targets: Ints, sources: int) -> tuple[Floats, Floats] | None:
     """Return the 95 % interval of each source's share, by leaving out each of twenty stretches of the run in turn.
 
-    Batches that follow each other are alike where shards are read one after another; stretches of a twentieth of the
+    Batches that follow each other are alike where shards are read in turn; stretches of a twentieth of the
     run are nearly not. None where there are fewer than as many steps, or windows.
     """
     steps, inverse = np.unique(step, return_inverse=True)
@@ -256,7 +256,7 @@ def _drifts(data: Trained, tokens: pa.Table) -> tuple[tuple[TokenDrift, ...], An
 
 
 def _dense(tokens: pa.Table, size: int, special: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """Return int64[size] counts by token, without special ones, and those of the half of the documents."""
+    """Return int64[size] counts by token, without special tokens, and those of the half of the documents."""
     ids = tokens["token"].to_numpy()
     kept = (ids >= 0) & ~np.isin(ids, special)
     every, half = (
@@ -334,7 +334,7 @@ def language_shares(
     """Return the estimated share of each language, and its standard error.
 
     What was read of a shard is taken to be a random part of its documents: a shard that was read to its end adds
-    nothing to the error, of one that was not the documents that were read are a sample without replacement, whose
+    nothing to the error, of another the documents that were read are a sample without replacement, whose
     tokens vary as documents' lengths do.
     """
     part = by_language / tokens[:, None]

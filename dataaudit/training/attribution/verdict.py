@@ -75,7 +75,7 @@ class Decision:
 def decide(account: Account, above_line: float, *, usual: bool) -> Decision:
     """Return the unit that holds the excess.
 
-    It is the smallest one (a block, else the blocks of a shard together) without which the episode lies inside the
+    It is the smallest unit (a block, else the blocks of a shard together) without which the episode lies inside the
     band, and which has at least half of the excess; the shard, where its other blocks have another fifth of it. Of a
     unit that is all there is of most of its steps, the same has to be so in the other steps alone.
     """
@@ -161,7 +161,7 @@ def _fills(account: Account, mask: Mask) -> bool:
 
 
 def _filled(account: Account, rows: int) -> bool:
-    """Return whether most steps, by weight, are filled by one unit each."""
+    """Return whether most steps, by weight, are filled by a single unit each."""
     _, step = np.unique(account.stretches.step, return_inverse=True)
     _, unit = np.unique(account.stretches.units(rows), return_inverse=True)
     many = int(unit.max()) + 1

@@ -41,14 +41,14 @@ class Passes:
         tags = torch.as_tensor(tags).clone()
         tags[..., EPOCH] += self.epoch
         if self.rows is not None:
-            found = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
-            tags = mark_repeats(tags, found)
+            repeated = repeats(self.batches, len(tags), rows=self.rows, rank=self.rank, ranks=self.ranks)
+            tags = mark_repeats(tags, repeated)
         self.batches += 1
         return tags
 
 
 def length_of(given: Any) -> int | None:
-    """Return how many there are of something; None where it does not say."""
+    """Return the length of something; None where it has none."""
     with Guarded() as call:
         found = len(given)
     return found if call.error is None else None
@@ -67,7 +67,7 @@ def shuffles(loader: Any) -> bool:
 
 
 def agree(corpus: Corpus) -> None:
-    """Stop every process of a distributed run unless all of them opened the same corpus, with the same held documents.
+    """Stop every process of a distributed run unless all of them opened the same corpus, with the same documents.
 
     Does nothing where `torch.distributed` is not in use. All processes must call it.
 
@@ -92,7 +92,7 @@ def agree(corpus: Corpus) -> None:
 
 
 def log_rank(mesh: Any, *, data: Collection[str] = DATA, pipeline: str = "pp") -> tuple[int, int] | None:
-    """Say which part of the run log this process of a device mesh writes: `TrainingMonitor(rank=, ranks=)`.
+    """Return which part of the run log this process of a device mesh writes: `TrainingMonitor(rank=, ranks=)`.
 
     Processes that differ in their place along ``data`` read different rows, and each of these groups writes one part.
     Within a group the logits lie with the last stage of a pipeline; of tensor-parallel processes, whose logits are the
@@ -119,8 +119,8 @@ def repeats(batch: int, size: int, *, rows: int, rank: int, ranks: int, dealt: D
         raise ConfigError(f"dealt: expected batches or rows, found {dealt!r}")
     inside = np.arange(size)
     place = (batch * ranks + rank) * size + inside if dealt == "batches" else (batch * size + inside) * ranks + rank
-    found: np.ndarray = place >= rows
-    return found
+    repeated: np.ndarray = place >= rows
+    return repeated
 
 
 def mark_repeats(tags: Any, repeated: np.ndarray) -> Any:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.errors import TagsError
-from dataaudit.training.packing import EPOCH, MERGED, STRETCHES, TARGETS, UNUSED, empty_tags
+from dataaudit.training.packing import EPOCH, MERGED, STRETCHES, TARGETS, UNUSED, empty_tags, merged
 
 PLACE = ("shard", "row", "source")
 """Columns of a record that is one document, or one piece of it."""
 OPTIONAL = ("epoch", "offset")
-"""Columns that may stand beside them: the pass, and which token of its document the record's first one is; else 0."""
+"""Columns that may stand beside them: the pass, and which token of its document the record begins with; else 0."""
 DOCUMENT, TOKEN = "tag_document", "tag_token"
 PER_TOKEN = (DOCUMENT, TOKEN)
 """Columns of a row of several documents."""
@@ -103,12 +103,7 @@ def row_tags(
     found[:, 4] = starts
     found[padding:, 5] = stamped & ((1 << _SOURCE_AT) - 1)
     found[:, TARGETS] = np.add.reduceat(targets, starts) if len(targets) else 0
-    if stretches is not None and len(found) > stretches:
-        rest = found[stretches - 1 :]
-        merged = (MERGED, -1, -1, rest[0, EPOCH], rest[0, 4], 0, rest[:, TARGETS].sum())
-        found = found[:stretches].copy()
-        found[-1] = merged
-    return found
+    return found if stretches is None else merged(found, stretches)
 
 
 def batch_tags(rows: Iterable[np.ndarray], stretches: int | None) -> np.ndarray:

@@ -5,7 +5,7 @@ the model before the first batch, evaluations on the first rank, dropout where t
 known only as well as the generator's state before the first batch is, which is asked for. A run that goes on from its
 checkpoint seeds again and reads the same offsets once more, as the script does.
 
-How torch draws depends on its version where a file has 2^28 tokens or more: draw with the one that trained.
+How torch draws depends on its version where a file has 2^28 tokens or more: draw with the version that trained.
 
 OLMo-core's saved orders: ``global_indices_*.npy`` of its loader of rows of one length (`NumpyFSLDataLoader`).
 
@@ -24,7 +24,7 @@ Its checkpoint holds no order, but where each rank is: `sample_idx` documents re
 and `inputs_buffer`, tokens that are read and not yet trained on. The order follows from the loader's rules: rank r has
 the r-th part of the documents, which follow each other in the data set's order; the first pass is in that order, and
 each later one is `Dataset.shuffle(seed=42 + epoch)` of the part. Labels are shifted within documents: one of n tokens
-has n - 1 labels, and rows are cut from these one after another.
+has n - 1 labels, and rows are cut from these in turn.
 
 What cannot be known: streamed data sets (`IterableDataset`), whose order is their reader's; versions since that load by
 Grain, whose checkpoints hold positions in a graph of transformations; documents that a `sample_processor` changed.
@@ -106,7 +106,7 @@ class OffsetOrder:
         self._step = 0
 
     def pieces(self, first: int, number: int) -> Pieces:
-        """Return what the samples of one step are made of, or of several whole ones."""
+        """Return what the samples of one step are made of, or of several whole steps."""
         size = self.batch * self.micro_batches * len(self.states)
         if first % size or number % size:
             raise ConfigError(f"--batch: a step takes {size:,} rows: micro-batch x accumulation x ranks")
@@ -256,7 +256,7 @@ class RankedOrder:
     batch: int
     """`local_batch_size`, of a rank's micro-batch."""
     ranks: int
-    """Data-parallel ones."""
+    """Data-parallel ranks."""
     begin: bool
     """Whether the tokenizer has a token of beginning, which the loader adds and the files do not hold."""
     shuffled: Literal[""] = field(default="", init=False)

@@ -34,7 +34,7 @@ class Pieces:
     epoch: Ints
     """Pass over the data, from 0."""
     labels: bool = False
-    """Whether these are the labels already, the first one of a row too."""
+    """Whether these are the labels already, the first of a row too."""
 
     @classmethod
     def joined(cls, parts: Iterable[Ints], *, labels: bool = False) -> Pieces:
@@ -53,7 +53,7 @@ class Order(Protocol):
 
     @property
     def shuffled(self) -> Literal["", "rows"]:
-        """``rows``: any order of the rows of a pass was as likely as this one; empty: not so, or not known."""
+        """``rows``: any order of the rows of a pass was as likely as this; empty: not so, or not known."""
 
     def pieces(self, first: int, number: int) -> Pieces:
         """Return what some samples that follow each other are made of."""
@@ -87,7 +87,7 @@ class MappedFiles:
         self.tokens = np.array(tokens, dtype=np.int64)
         """int64[files]"""
         self.bases = np.concatenate([[0], np.cumsum(self.tokens)]).astype(np.int64)
-        """int64[files + 1] token at which each file begins, were they one."""
+        """int64[files + 1] token at which each file begins, were they a single file."""
         counts = np.array(list(map(len, tables)), dtype=np.int64)
         self.firsts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """int64[files + 1] number of the first document of each file."""

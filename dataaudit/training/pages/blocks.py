@@ -173,7 +173,7 @@ def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list
 
 
 def _shown(found: Attribution) -> tuple[Episode, ...]:
-    """Return the episodes that are shown: the largest one first, explained ones before others; the rest by time."""
+    """Return the episodes that are shown: the largest first, explained before others; the rest by time."""
     shown = sorted(found.episodes, key=lambda episode: (episode.outcome != "found", -_size(episode)))[:EPISODES]
     return (*shown[:1], *sorted(shown[1:], key=lambda item: item.first_step))
 

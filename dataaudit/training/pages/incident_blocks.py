@@ -292,13 +292,13 @@ def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:
         if isinstance(coverage, dict) and coverage:
             metrics, step = coverage, event["step"]
     rows = [
-        (Name(str(name), 60), *(_integer(row.get(key), 0) for key in ("series", "judged")), str(row.get("why", "")))
+        (Name(str(name), 60), _integer(row.get("series"), 0), _integer(row.get("judged"), 0), str(row.get("why", "")))
         for name, row in metrics.items()
         if isinstance(row, dict)
     ]
     if not rows:
         return None
-    series, judged = (sum(row[column] for row in rows) for column in (1, 2))
+    series, judged = sum(row[1] for row in rows), sum(row[2] for row in rows)
     by_metric = table(
         "By metric",
         [row for row in rows if row[1] > 0],

@@ -124,7 +124,7 @@ def run_page(log: RunLog) -> Page:
 
 
 def _event(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an event with its detail as an object; one that is none is an empty one."""
+    """Return an event with its detail as an object; any other is an empty object."""
     try:
         detail = orjson.loads(row["detail"])
     except ValueError:

@@ -1,6 +1,6 @@
 """Does the data break the model? A branch before an episode, trained on with and without the suspects.
 
-Four arms read the same steps, and after each step the same held documents are scored, which no arm reads: tokens
+Four arms read the same steps, and after each step the same probe documents are scored, which no arm reads: tokens
 outside the suspects, without the noise of batches.
 
 ======  ==========================  ===================================
@@ -13,14 +13,14 @@ D       other checkpoints           what B read
 ======  ==========================  ===================================
 
 Controls are of the suspects' source, language and length (log2 of the tokens; the nearest where there are too few), and
-every document beside them keeps its place. An arm rises by what the held documents' loss is at most above the line
+every document beside them keeps its place. An arm rises by what the probe documents' loss is at most above the line
 through it before the branch (a line that falls is not continued). A spike is a rise of more than the detector's width,
 8 robust standard deviations of the steps before the branch. B, C and D are repeated: controls are drawn anew,
 checkpoints are others; an arm has a spike when all of it have, and none when none has. Seeds alone are no repetition:
 on a CPU an equal start gives an equal end.
 
-A has to be the run again, bit by bit: the loss of every step from the checkpoint on is held against the log, and so are
-the documents. If something differs, that is said, and nothing is decided.
+A has to be the run again, bit by bit: the loss of every step from the checkpoint on is compared with the log, and so
+are the documents. If something differs, that is reported, and nothing is decided.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dataaudit.training.replay.protocol import Replay, Trained, first_reads, rea
 
 BEFORE = 8
 """Steps before an episode from which on the arms differ; the lag of the event test."""
-HELD = 64
+PROBES = 64
 """Documents that are scored after each step."""
 LINE = 16
 """Steps before the branch that the line goes through;"""
@@ -53,7 +53,7 @@ MOST_STEPS = 48
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the run's log says of its steps."""
+    """A run's steps by its log."""
 
     loss: Mapping[int, float]
     """The loop's own loss by step."""
@@ -96,8 +96,8 @@ def contagion(
     plan = _Plan(replay, own, apart, np.unique(np.concatenate(list(met.values()))), first > last, draws, seed)
     if plan.problem:
         return _untold(plan.problem, **known)
-    known["held"] = len(plan.held)
-    course = _Course(replay, plan.held, recorded)
+    known["held"] = len(plan.probes)
+    course = _Course(replay, plan.probes, recorded)
     course.differs = _other_documents(recorded, met)
     arms = [] if course.differs else _arms(course, plan, begin, range(branch + 1, last + 1), draws)
     known["reproduced"] = course.equal
@@ -141,7 +141,7 @@ def _other_documents(recorded: Recorded, met: Mapping[int, Ints]) -> str:
 
 
 def _arms(course: _Course, plan: _Plan, begin: int, steps: range, draws: int) -> list[ArmFound]:
-    """Train the arms, as far as they are needed; nothing where the first one is not the run."""
+    """Train the arms, as far as they are needed; nothing where the first is not the run."""
     replay = course.replay
     branch = steps[0] - 1
     lead = course.lead(begin, branch, checked=True)
@@ -192,7 +192,7 @@ def _untold(detail: str, **known: Any) -> ContagionFound:
 def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -> list[int]:
     """Return other checkpoints: the nearest before the branch first, then later ones, oldest first.
 
-    From each the run's own batches lead to a branch of its own, so that these are not the ones that the arms read.
+    From each the run's own batches lead to a branch of its own, so that these are not those that the arms read.
     """
     earlier = [checkpoint for checkpoint in checkpoints if 0 < checkpoint < begin and checkpoint + LINE < steps[0]]
     later = [
@@ -202,7 +202,7 @@ def _others(checkpoints: Sequence[int], begin: int, steps: range, number: int) -
 
 
 class _Plan:
-    """Which documents are held, and which stand in for the suspects."""
+    """Which documents are probes, and which replace the suspects."""
 
     def __init__(self, replay: Replay, own: Ints, apart: Ints, read: Ints, unread: Mask, draws: int, seed: int) -> None:
         self._replay, self._own = replay, own
@@ -224,11 +224,11 @@ class _Plan:
             self.problem = f"{lacking} of {len(own)} suspects have fewer than {draws} controls"
             return
         self._draws = [self._draw(pools, strata) for _ in range(draws)]
-        used = np.unique(np.array([item for draw in self._draws for held in draw.values() for item in held]))
+        used = np.unique(np.array([item for draw in self._draws for controls in draw.values() for item in controls]))
         kept = places[~np.isin(places, used)]
-        self.held = np.sort(kept[:HELD])
-        if len(self.held) < HELD // 4:
-            self.problem = f"only {len(self.held)} documents are left to be scored"
+        self.probes = np.sort(kept[:PROBES])
+        if len(self.probes) < PROBES // 4:
+            self.problem = f"only {len(self.probes)} documents are left to be scored"
 
     def _pool(self, places: Ints, suspect: int, strata: Ints, draws: int) -> Ints:
         """Return free documents of a suspect's kind; too few: the nearest in length, of its source, then of any."""
@@ -260,7 +260,7 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lead:
-    """The held documents' loss up to a branch."""
+    """The probe documents' loss up to a branch."""
 
     value: float
     """At the branch, by the line."""
@@ -272,11 +272,11 @@ class _Lead:
 
 
 class _Course:
-    """Trains steps, scores the held documents after each, and holds those of the run against its log."""
+    """Trains steps, scores the probe documents after each, and compares those of the run with its log."""
 
-    def __init__(self, replay: Replay, held: Ints, recorded: Recorded) -> None:
-        self.replay, self._held, self._recorded = replay, held, recorded
-        self._weights = replay.documents.tokens[held] / replay.documents.tokens[held].sum()
+    def __init__(self, replay: Replay, probes: Ints, recorded: Recorded) -> None:
+        self.replay, self._probes, self._recorded = replay, probes, recorded
+        self._weights = replay.documents.tokens[probes] / replay.documents.tokens[probes].sum()
         self.equal, self.differs = 0, ""
         self.rises: dict[Arm, list[float]] = {}
         """Of each repetition of an arm, in bands."""
@@ -308,7 +308,7 @@ class _Course:
         *,
         checked: bool = False,
     ) -> ArmFound:
-        """Train on steps and say how far the held documents' loss rises."""
+        """Train on steps and return how far the probe documents' loss rises."""
         values = []
         for step, batches in steps:
             self._train(step, batches, checked=checked)
@@ -330,7 +330,7 @@ class _Course:
         )
 
     def _score(self) -> float:
-        return float(np.dot(self._weights, self.replay.score(self._held)))
+        return float(np.dot(self._weights, self.replay.score(self._probes)))
 
     def _train(self, step: int, batches: Any, *, checked: bool) -> None:
         found = self.replay.train(step, batches)
@@ -340,16 +340,16 @@ class _Course:
 
     def _difference(self, step: int, found: Trained) -> str:
         """Return what of a step is not the log's, in words."""
-        said = self._recorded.loss.get(step)
-        if said is None:
+        logged = self._recorded.loss.get(step)
+        if logged is None:
             return f"the log has no loss of the loop at step {step}: hand it to monitor.step"
-        if _same(found.loss, said):
+        if _same(found.loss, logged):
             return ""
         first = "the first step from the checkpoint" if not self.equal else f"{self.equal} steps were equal before"
-        words = f"the loss of step {step} is {found.loss!r}, the log has {said!r} ({first})"
-        rate, logged = (found.values or {}).get("learning_rate"), self._recorded.values.get("learning_rate", {})
-        if rate is not None and step in logged and not _same(rate, logged[step]):
-            return f"{words}; the learning rate is {rate!r}, the log has {logged[step]!r}"
+        words = f"the loss of step {step} is {found.loss!r}, the log has {logged!r} ({first})"
+        rate, rates = (found.values or {}).get("learning_rate"), self._recorded.values.get("learning_rate", {})
+        if rate is not None and step in rates and not _same(rate, rates[step]):
+            return f"{words}; the learning rate is {rate!r}, the log has {rates[step]!r}"
         if not self.equal:
             return f"{words}; the documents are the same: the weights, the random numbers or the arithmetic differ"
         return f"{words}; the optimizer, the learning rate or the random numbers differ"

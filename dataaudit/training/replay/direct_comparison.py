@@ -4,7 +4,7 @@ The documents of a suspect unit and of control units of the same size (blocks be
 scored at checkpoints from before either was read. Of each document the mean of its stratum is taken away (source,
 language, log2 of its tokens; every unit counts once in it). The score of a unit is the mean over its documents and the
 checkpoints, in its standard deviations: units of a source differ by themselves, a random effect as in the residual
-test. It is held against the scores of the control units, on either side: by rank, p = (1 + as far) / (1 + units), and
+test. It is compared with the scores of the control units, on either side: by rank, p = (1 + as far) / (1 + units), and
 beyond the farthest tenth by the tail that these predict, P(e) = (k + 1) / (n + 1) * (1 + e / sum of the k excesses)^(1
 - k). With the exponent -k that is exact for tails that fall exponentially (e * k / sum is F(2, 2 k) distributed); one
 less keeps it on the safe side where a few units are hard together and clean. Whole units are compared, since documents
@@ -165,10 +165,9 @@ def _drawn(free: Ints, units: Ints, random: np.random.Generator) -> Ints:
     names = random.permutation(np.unique(units[free]))[:MOST_UNITS]
     free = free[np.isin(units[free], names)]
     order = np.argsort(units[free], kind="stable")
-    held = units[free][order]
-    begin = np.searchsorted(held, held, "left")
-    found: Ints = np.sort(free[order][np.arange(len(held)) - begin < MOST_DOCUMENTS])
-    return found
+    member = units[free][order]
+    begin = np.searchsorted(member, member, "left")
+    return np.sort(free[order][np.arange(len(member)) - begin < MOST_DOCUMENTS])
 
 
 def _strata_of_many(strata: Ints, units: Ints) -> Ints:
@@ -193,7 +192,7 @@ class Compared:
 
 
 def compare_units(losses: Floats, unit: Ints, strata: Ints) -> Compared:
-    """Hold unit 0 against all others."""
+    """Compare unit 0 with all others."""
     number = int(unit.max()) + 1
     rest = _without_strata(losses, unit, strata, np.ones(len(unit), dtype=bool))
     mean = rest.mean(axis=0)

@@ -98,7 +98,7 @@ def replayed(
     if data.log.run.ranks > 1:
         raise ConfigError(
             f"the log is of {data.log.run.ranks} processes, and a replay is one",
-            "Replay a run of one process; nothing can be held bit by bit against several.",
+            "Replay a run of one process; nothing can be compared bit by bit with several.",
         )
     named = _suspects(data, found, places)
     suspects = called(lambda: tuple(_tested(data, found, replay, named, before, seed)), where=name)
@@ -141,8 +141,8 @@ def _suspects(data: Data, found: Attribution, places: Sequence[str]) -> list[_Na
         ]
     distinct: dict[tuple[int, int | None], _Named] = {}
     for each in named:
-        unit = each._replace(first_row=None) if 0 < data.rows[each.shard] <= rows else each
-        distinct.setdefault((unit.shard, unit.first_row), unit)
+        whole = each._replace(first_row=None) if 0 < data.rows[each.shard] <= rows else each
+        distinct.setdefault((whole.shard, whole.first_row), whole)
     return list(distinct.values())[:MOST_SUSPECTS]
 
 
