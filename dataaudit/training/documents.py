@@ -44,7 +44,6 @@ class Encoder:
     name: str
     """Names the encoder and its files' contents, for example a tokenizer's name and the sha256 of its file."""
     vocab: int
-    """Number of tokens that there are."""
     end: int | None = None
     """Token that is put after each document; none by default."""
 

@@ -65,9 +65,7 @@ class Step:
     time: float
     batches: list[MicroBatch]
     loss: float | Pending | None
-    """The loop's own."""
     values: Mapping[str, float | Pending]
-    """Further numbers by metric."""
 
 
 @dataclass(slots=True)

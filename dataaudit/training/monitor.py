@@ -141,7 +141,6 @@ class TrainingMonitor:
         self._warned: set[str] = set()
         detector = detector_of(state, corpus, self._digests, allow)
         self.steps = 0 if state is None else int(state["step"])
-        """Steps that are done."""
         self._watch = OptimizerWatch(optimizer, scaler, scheduler)
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"])

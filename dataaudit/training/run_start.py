@@ -100,7 +100,6 @@ class Begun(NamedTuple):
     digests: Mapping[str, str]
     """Of what else decides it, by name."""
     process: tuple[int, int]
-    """Rank and number of processes."""
     block_rows: int
     order: Order
 

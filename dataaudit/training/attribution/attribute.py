@@ -45,6 +45,7 @@ from dataaudit.training.attribution.loss_decomposition import (
     HealthyUnits,
     Part,
     Stretches,
+    Unit,
     account_of,
     healthy_units,
     step_weights,
@@ -56,7 +57,7 @@ from dataaudit.training.attribution.run_findings import number
 from dataaudit.training.attribution.source_losses import source_losses_of
 from dataaudit.training.attribution.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
 from dataaudit.training.attribution.trained_on import trained_on
-from dataaudit.training.attribution.verdict import Decision, Unit, decide, decide_not_finite, sorted_parts
+from dataaudit.training.attribution.verdict import Decision, decide, decide_not_finite
 
 LISTED = 20
 """Documents, blocks and shards that are listed of an episode."""
@@ -139,7 +140,10 @@ class Tables:
 
     def _sorted(self, numbers: Ints) -> list[int]:
         """Return the distinct numbers, that with the largest part first."""
-        return sorted_parts(numbers, self.weights if self.account is None else self.account.parts(self.common))
+        parts = self.weights if self.account is None else self.account.parts(self.common)
+        distinct, inverse = np.unique(numbers, return_inverse=True)
+        ordered: list[int] = distinct[np.argsort(-np.bincount(inverse, parts), kind="stable")].tolist()
+        return ordered
 
     def _sums(self, mask: Mask) -> dict[str, Any]:
         weight, targets = float(self.weights[mask].sum()), int(self.stretches.targets[mask].sum())

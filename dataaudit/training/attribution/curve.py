@@ -30,7 +30,6 @@ class Curve:
     """Sum of targets * loss / sum of targets, over ranks and batches; where no loss is known, the loop's own."""
     targets: Ints
     ranks: Ints
-    """Ranks that wrote the step."""
 
 
 def curve_of(steps: pa.Table, events: pa.Table) -> Curve:

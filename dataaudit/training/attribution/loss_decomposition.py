@@ -78,6 +78,30 @@ def block_of(unit: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A block, or all blocks of a shard, in the stretches of an episode."""
+
+    number: int
+    """As :meth:`Stretches.units` has it."""
+    rows: int
+    """Rows of a block; 0 for a shard."""
+
+    @property
+    def shard(self) -> int:
+        """Ordinal of the shard; -1 for merged stretches."""
+        return shard_of(self.number) if self.rows else self.number
+
+    @property
+    def first_row(self) -> int | None:
+        """First row of a block; None for a shard."""
+        return block_of(self.number) * self.rows if self.rows and self.shard >= 0 else None
+
+    def of(self, stretches: Stretches) -> Mask:
+        """Return which stretches belong to it."""
+        return stretches.units(self.rows) == self.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
     """Stretches added up by unit, sorted by it."""
 
@@ -87,7 +111,6 @@ class Groups:
     mean: Floats
     """Weighted mean of r, nats/token."""
     inverse: Ints
-    """Group of each stretch."""
 
 
 def _grouped(units: Ints, weights: Floats, residuals: Floats) -> Groups:
@@ -254,7 +277,6 @@ class Account:
     band: float
     """Distance from the line up to which the episode would be inside the band, nats/token."""
     line_variance: float
-    """Of the line at these steps."""
 
     def take(self, chosen: Mask) -> Account:
         """Return the account of some of the stretches, at least one."""
@@ -348,13 +370,11 @@ class Part:
     """What a unit adds to the excess."""
 
     weight: float
-    """Its share of the scored targets."""
     common: float
     """What all other blocks have in common, nats/token."""
     excess: float
     """Its part of the excess, nats/token."""
     mean: float
-    """Its mean residual, nats/token."""
     rest: float
     """Excess of the episode without it; NaN when nothing else is there."""
     rest_band: float

@@ -56,7 +56,6 @@ class Losses:
     repeated: int
     """Lines whose step a later line has, too."""
     columns: tuple[str, str]
-    """Names of the step and of the loss."""
 
 
 def read_losses(path: Path, *, step: str | None = None, loss: str | None = None) -> Losses:

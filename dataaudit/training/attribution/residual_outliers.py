@@ -94,7 +94,6 @@ class Documents:
     """Residuals of documents."""
 
     own: Ints
-    """Unit of each."""
     unit: Ints
     """The same where small units are pooled: what is tested."""
     source: Ints
@@ -234,7 +233,6 @@ class Predicted:
     """Residuals of stretches."""
 
     rest: Floats
-    """Nats/token."""
     weight: Floats
     """1 / variance of it; 0 where its step says nothing."""
     overlap: Mask

@@ -16,8 +16,7 @@ from dataaudit.base.text import plural
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.runlog.reader import RunLog, load_run
 from dataaudit.training.attribution.curve import Curve, Judged, Missing, curve_of, judge_run, missing_of, open_ranks
-from dataaudit.training.attribution.loss_decomposition import Stretches, block_of, shard_of
-from dataaudit.training.attribution.verdict import Unit
+from dataaudit.training.attribution.loss_decomposition import Stretches, Unit, block_of, shard_of
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,6 @@ class SourceCurves:
     """Scored targets and their losses by window and source."""
 
     window: int
-    """Steps of a window."""
     first: Ints
     """int64[windows] first step of each, ascending; windows without a scored target are left out."""
     targets: Ints

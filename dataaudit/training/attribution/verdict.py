@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.base.statistics import Floats, Ints, Mask
+from dataaudit.base.statistics import Mask
 from dataaudit.base.text import plural
 from dataaudit.training.attribution.findings import Reason
-from dataaudit.training.attribution.loss_decomposition import Account, Part, Stretches, block_of, shard_of, step_weights
+from dataaudit.training.attribution.loss_decomposition import Account, Part, Stretches, Unit, step_weights
 
 HALF = 0.5
 """Least share of the excess that a named unit has, and that a reason to name none has."""
@@ -29,31 +29,6 @@ _TOGETHER = 5
 """Shards that may hold an excess together."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """A block, or all blocks of a shard, in the stretches of an episode."""
-
-    number: int
-    """As :meth:`dataaudit.training.attribution.loss_decomposition.Stretches.units` has it."""
-    rows: int
-    """Rows of a block; 0 for a shard."""
-
-    @property
-    def shard(self) -> int:
-        """Ordinal of the shard; -1 for merged stretches."""
-        return shard_of(self.number) if self.rows else self.number
-
-    @property
-    def first_row(self) -> int | None:
-        """First row of a block; None for a shard."""
-        return block_of(self.number) * self.rows if self.rows and self.shard >= 0 else None
-
-    def of(self, stretches: Stretches) -> Mask:
-        """Return which stretches belong to it."""
-        chosen: Mask = stretches.units(self.rows) == self.number
-        return chosen
-
-
 Candidate = tuple[Unit, Part]
 """A unit, and its part of the excess."""
 
@@ -67,7 +42,6 @@ class Decision:
     """Part of the unit, or of the shards together; None where losses are not finite."""
     reason: Reason = ""
     detail: str = ""
-    """The reason in a sentence."""
     together: tuple[int, ...] = ()
     """Shards without all of which the episode lies inside the band."""
 
@@ -258,10 +232,3 @@ def decide_not_finite(stretches: Stretches, block_rows: int) -> Decision:
     shards = tuple(np.unique(stretches.shard[broken & (stretches.shard >= 0)]).tolist())
     detail = f"in the first such step, segments of {plural(len(shards), 'shard')} have no finite loss"
     return Decision(reason="spread", detail=detail, together=shards[:_TOGETHER])
-
-
-def sorted_parts(numbers: Ints, parts: Floats) -> list[int]:
-    """Return the distinct numbers, that with the largest sum of parts first."""
-    distinct, inverse = np.unique(numbers, return_inverse=True)
-    ordered: list[int] = distinct[np.argsort(-np.bincount(inverse, parts), kind="stable")].tolist()
-    return ordered

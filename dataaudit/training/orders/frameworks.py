@@ -68,7 +68,6 @@ class OffsetOrder:
     """Random offsets of a flat file."""
 
     files: MappedFiles
-    """One file."""
     context: int
     """`block_size`"""
     batch: int
@@ -256,7 +255,6 @@ class RankedOrder:
     batch: int
     """`local_batch_size`, of a rank's micro-batch."""
     ranks: int
-    """Data-parallel ranks."""
     begin: bool
     """Whether the tokenizer has a token of beginning, which the loader adds and the files do not hold."""
     shuffled: Literal[""] = field(default="", init=False)

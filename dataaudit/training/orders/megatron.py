@@ -75,7 +75,6 @@ class SampleOrder:
     files: MappedFiles
     file: int
     length: int
-    """Labels of a sample."""
     extra: int
     document: np.ndarray
     sample: np.ndarray

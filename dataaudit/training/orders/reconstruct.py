@@ -66,7 +66,6 @@ class Batch:
 
     step: int
     first: int
-    """Number of the first sample."""
     samples: int
     skipped: bool
     """Consumed, and not trained on."""
@@ -83,7 +82,6 @@ class Batches:
     divisor: int = 1
     """Batches are rounded down to a multiple: micro-batch x data parallel, with `--decrease-batch-size-if-needed`."""
     skipped: Sequence[range] = ()
-    """Steps that were skipped."""
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -239,13 +237,11 @@ class Reconstructed:
     skipped: int
     """Steps whose samples were consumed and not trained on."""
     samples: int
-    """Trained on."""
     targets: int
     stretches: int
     consumed: int
     """Samples after the last step: `consumed_train_samples` of its checkpoint."""
     losses: int
-    """Steps with a loss."""
     losses_elsewhere: int
     """Losses of steps that are none of these."""
     losses_unread: int

@@ -34,7 +34,6 @@ class Candidates:
     """Documents that a run can read, as columns of equal length."""
 
     shard: Ints
-    """Ordinal in the manifest."""
     row: Ints
     source: Ints
     """Index in the sources of the run log."""
