@@ -36,7 +36,7 @@ from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
 from dataaudit.training.optimizer_watch import OptimizerWatch, RateWatch
 from dataaudit.training.packing import Shift, check_shift
-from dataaudit.training.run_start import Begun, Order, begin_run, check_arguments, detector_of, process_of, untouched
+from dataaudit.training.run_start import Order, begin_run, check_arguments, detector_of, process_of, untouched
 from dataaudit.training.segment_losses import (
     MOVED,
     TrainedCounts,
@@ -145,8 +145,8 @@ class TrainingMonitor:
         self._clock, self._profiled = StepClock(self.ranks), Profiled(profile_every)
         rates = RateWatch(None if state is None else state["rates"], self._watch.state()["schedule"])
         first, on = self.steps + 1, state is not None or resume
-        begun = Begun(self.folder, corpus, self._digests, (self.rank, self.ranks), block_rows, order)
-        block_rows = begin_run(begun, first if on else None)
+        process, first_step = (self.rank, self.ranks), first if on else None
+        block_rows = begin_run(self.folder, corpus, self._digests, process, block_rows, order, first_step)
         try:
             writer = RankWriter(self.folder, self.rank, first, block_rows)
         except OSError as error:

@@ -22,7 +22,6 @@ from dataaudit.runlog.format import ATTRIBUTION_FILE
 from dataaudit.training.attribution import step_detector
 from dataaudit.training.attribution.curve import GRADIENT, Flagged, Judged, judge, ranks_at, series_of
 from dataaudit.training.attribution.event_permutation import event_test_of
-from dataaudit.training.attribution.expected_curve import collapse_of, scaling_law_of
 from dataaudit.training.attribution.findings import (
     MISSING_LIMIT,
     AlarmRate,
@@ -54,7 +53,7 @@ from dataaudit.training.attribution.residual_outliers import residual_tests_of
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import run_changes, run_facts
 from dataaudit.training.attribution.run_findings import number
-from dataaudit.training.attribution.source_losses import source_losses_of
+from dataaudit.training.attribution.run_losses import collapse_of, scaling_law_of, source_losses_of
 from dataaudit.training.attribution.spikes import FLOOR, GAP, LEVEL_AFTER, RATE, WINDOW
 from dataaudit.training.attribution.trained_on import trained_on
 from dataaudit.training.attribution.verdict import Decision, decide, decide_not_finite

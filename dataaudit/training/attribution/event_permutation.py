@@ -33,10 +33,10 @@ import pyarrow.compute as pc
 
 from dataaudit.base.statistics import Floats, Ints, Mask
 from dataaudit.runlog.format import ATTRIBUTION_FILE
-from dataaudit.training.attribution.expected_curve import learning_rates, rate_changes
 from dataaudit.training.attribution.findings import EventTestFound, Followed
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_findings import number, numbered
+from dataaudit.training.attribution.run_losses import learning_rates, rate_changes
 
 Moves = Literal["documents", "rows"]
 LAG = 8

@@ -10,7 +10,6 @@ What is written is a run log as any other, but that no stretch has a loss: the l
 
 from __future__ import annotations
 
-import datetime as dt
 import itertools
 import shutil
 from collections import deque
@@ -27,7 +26,7 @@ from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.base.extras import require
 from dataaudit.base.render.terminal import facts, page, terminal_width
 from dataaudit.manifest.load import Manifest, load_manifest
-from dataaudit.runlog.format import RUN_FILE, RunFile
+from dataaudit.runlog.format import RUN_FILE
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter, create_run, event
 from dataaudit.training.attribution.curve import judge
@@ -38,6 +37,7 @@ from dataaudit.training.monitor import BLOCK_ROWS
 from dataaudit.training.orders.frameworks import Evaluations, OffsetOrder, RankedOrder, open_olmo
 from dataaudit.training.orders.megatron import open_megatron
 from dataaudit.training.orders.rows import MappedFiles, Order, stretches_of
+from dataaudit.training.run_start import new_run
 
 _FLUSH_ROWS = 1 << 18
 _SHARD_COLUMNS = ("shard", "split", "uri", "sha256")
@@ -384,7 +384,7 @@ def _begin(folder: Path, manifest: Manifest, choice: Choice, order: Order) -> bo
             )
         return True
     shards = manifest.table("shards", [*_SHARD_COLUMNS, "sources"])
-    run = RunFile(
+    run = new_run(
         manifest=manifest.id,
         dataset=manifest.core.dataset.label,
         digests={"manifest": manifest.id, "tokenizer": f"sha256:{manifest.core.tokenizer.sha256}"},
@@ -392,8 +392,6 @@ def _begin(folder: Path, manifest: Manifest, choice: Choice, order: Order) -> bo
         block_rows=BLOCK_ROWS,
         ranks=1,
         order=order.shuffled,
-        started=dt.datetime.now(dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-        program=__version__,
         settings={RECONSTRUCTED: choice.given()},
     )
     create_run(folder, run, shards.select(list(_SHARD_COLUMNS)))

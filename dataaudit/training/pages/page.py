@@ -98,8 +98,8 @@ def run_page(log: RunLog) -> Page:
         *_data(found),
         trained,
         run_section(facts),
-        _heads(grids, incidents),
-        _layers(grids, incidents),
+        _pictures("heads", "Attention heads", HEADS, grids, incidents),
+        _pictures("layers", "Layers", LAYERS, grids, incidents),
         _values(grids),
         _happened(reported),
         _about(log, reported),
@@ -194,32 +194,26 @@ def _data(found: Attribution | str | None) -> list[Section]:
     return [whole, *(item for item in evidence if isinstance(item, Section))]
 
 
-def _heads(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
-    """Return the section of heads: the newest values by layer and head, and those that changed most over steps."""
-    blocks: list[Block] = []
-    for metric, stat, title in HEADS:
-        grid = _only(grids.get((metric, stat)), heads=True)
-        if grid is not None:
-            blocks += [_newest(grid, title), *_over_steps(grid, title, incidents)]
-    return _drawn("heads", "Attention heads", blocks, [head[0] for head in HEADS], incidents)
-
-
-def _layers(grids: dict[tuple[str, str], Grid], incidents: Sequence[Incident]) -> Section | None:
-    blocks: list[Block] = []
-    for metric, stat, title in LAYERS:
-        grid = _only(grids.get((metric, stat)), heads=False)
-        if grid is not None:
-            blocks += _over_steps(grid, title, incidents)
-    return _drawn("layers", "Layers", blocks, [layer[0] for layer in LAYERS], incidents)
-
-
-def _drawn(
-    name: str, title: str, blocks: Sequence[Block], metrics: Sequence[str], incidents: Sequence[Incident]
+def _pictures(
+    name: str,
+    title: str,
+    metrics: Sequence[tuple[str, str, str]],
+    grids: dict[tuple[str, str], Grid],
+    incidents: Sequence[Incident],
 ) -> Section | None:
-    """Return a section of pictures, whose lead says how many alarms they show."""
+    """Return the section of heads, or of layers: those that changed most over steps; of heads the newest values, too.
+
+    Its lead is how many alarms the pictures show.
+    """
+    blocks: list[Block] = []
+    for metric, stat, heading in metrics:
+        grid = _only(grids.get((metric, stat)), heads=name == "heads")
+        if grid is not None:
+            blocks += [_newest(grid, heading)] if name == "heads" else []
+            blocks += _over_steps(grid, heading, incidents)
     if not blocks:
         return None
-    marks = sum(len(marks_of(incidents, metric)) for metric in metrics)
+    marks = sum(len(marks_of(incidents, metric)) for metric, *_ in metrics)
     lead = f"{marks:,} series had an alarm; a triangle marks its first step." if marks else "No alarm."
     return Section(id=name, title=title, lead=lead, tone="warn" if marks else "good", blocks=tuple(blocks))
 

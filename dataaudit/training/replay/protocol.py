@@ -45,10 +45,6 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.shard)
 
-    def units(self, block_rows: int = 0) -> Ints:
-        """Return what each belongs to: ``shard << 40 | block`` for blocks of so many rows, its shard for 0."""
-        return (self.shard << 40) | (self.row // block_rows) if block_rows else self.shard
-
     def strata(self, matched: Matched = MATCHED[0]) -> Ints:
         """Return a code of what controls are matched in; length is log2 of the tokens."""
         length = np.log2(np.maximum(self.tokens, 1)).astype(np.int64)

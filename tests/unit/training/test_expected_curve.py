@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from dataaudit import cli
 from dataaudit.schemas import SCHEMAS
 from dataaudit.training.attribution.curve import Curve
-from dataaudit.training.attribution.expected_curve import collapse, fit_power_law, scaling_law
+from dataaudit.training.attribution.run_losses import collapse, fit_power_law, scaling_law
 
 
 def curve(steps=2_000, *, noise=0.0, seed=0, law=(2.0, 0.6, 0.4), scale=1.0, targets=1_000, changed=lambda step: 0.0):

@@ -12,7 +12,7 @@ from dataaudit.runlog.format import SUMS
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution.attribute import attribute
 from dataaudit.training.attribution.run_data import load_data
-from dataaudit.training.attribution.source_losses import MOST_WINDOWS, source_curves, source_losses
+from dataaudit.training.attribution.run_losses import MOST_WINDOWS, source_curves, source_losses
 from dataaudit.training.pages.blocks import render_text
 
 
