@@ -60,7 +60,7 @@ class Demand:
 
 
 def check_demand(demand: Demand) -> None:
-    """Refuse arguments that say nothing, or not enough, about what is required."""
+    """Refuse arguments that mean nothing, or too little, for what is required."""
     if demand.require != "signed" and demand.signature is not None:
         raise ConfigError(
             f"signature is of signed verdicts, but require={demand.require!r} asks for none", "Add require='signed'."
@@ -87,14 +87,14 @@ def check_demand(demand: Demand) -> None:
 
 
 def passed_by(manifest: Manifest, demand: Demand) -> Passed | None:
-    """Return who says that the manifest passed; None when that was not asked."""
+    """Return who judged that the manifest passed; None when that is not required."""
     if demand.require == "verified":
         return None
     return _signed(manifest, demand) if demand.require == "signed" else _judged(manifest, demand)
 
 
 def _judged(manifest: Manifest, demand: Demand) -> Passed:
-    """Return what a policy says now."""
+    """Judge the manifest by a policy now."""
     assert demand.policy is not None
     lists = held_against(manifest, demand.policy, baseline=demand.baseline)
     verdict = judge(manifest, demand.policy, baseline=demand.baseline, lists=lists)

@@ -477,7 +477,7 @@ def _ids(labels: Any | None) -> Pending | None:
 
 
 def _shape(*given: Any) -> tuple[int, int] | None:
-    """Return rows and places of a row of a batch; None where nothing says them."""
+    """Return rows and places of a row of a batch; None where they are unknown."""
     return next(((int(item.shape[0]), int(item.shape[1])) for item in given[::-1] if item is not None), None)
 
 

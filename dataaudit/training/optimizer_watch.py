@@ -189,7 +189,7 @@ def _stages(scaler: Any, optimizers: Iterable[Any]) -> list[str]:
 
 
 RECENT = 16
-"""Steps whose changes of the rate say what the schedule does where nobody hands it over."""
+"""Steps whose changes of the rate stand for the schedule where it is not handed over."""
 _TIMES = 3.0
 _SAME = 1e-6
 

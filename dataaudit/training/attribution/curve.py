@@ -23,7 +23,7 @@ GRADIENT = "grad_global_norm"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """What the log says of every step, ascending; a step without any loss is not in it."""
+    """Steps with a loss, ascending, as the log has them."""
 
     step: Ints
     value: Floats
@@ -121,7 +121,7 @@ def open_ranks(events: pa.Table, ranks: int) -> int:
 
 
 def ranks_at(step: Ints, events: pa.Table, ranks: int) -> Ints:
-    """Return of how many ranks the run was at some steps: each start of it says so, and may have others."""
+    """Return of how many ranks the run was at some steps: each start of it reports them, and may have others."""
     firsts, numbers = [0], [ranks]
     for kind, at, detail in zip(*(events[name].to_pylist() for name in ("kind", "step", "detail")), strict=True):
         if kind in _STARTS:

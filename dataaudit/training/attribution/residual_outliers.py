@@ -234,11 +234,11 @@ class Predicted:
 
     rest: Floats
     weight: Floats
-    """1 / variance of it; 0 where its step says nothing."""
+    """1 / variance of it; 0 where its step does not count."""
     overlap: Mask
     """Whether its step has a far unit of another shard."""
     steps_left_out: int
-    """Steps that say nothing."""
+    """Steps that do not count."""
     unknown: Floats
     """Variance of what its source moved by in its time, (nats/token)**2, where few others of the source say so."""
 

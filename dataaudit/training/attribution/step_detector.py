@@ -87,7 +87,7 @@ _USUAL_LENGTH = 50.0
 _SOURCE_SD = 0.3
 """Standard deviation of what a source costs, nats/token, before it was read."""
 _MOST_DOCUMENTS = 300.0
-"""Newest documents of a source, or of a length, that say how much they differ."""
+"""Newest documents of a source, or of a length, from which their spread is learnt."""
 
 
 class Segments(NamedTuple):
@@ -378,7 +378,7 @@ class StepDetector:
 
     @property
     def _window(self) -> int:
-        """How many of the newest values say what is usual."""
+        """How many of the newest values count as usual."""
         return min(max(self._seen // 2, LINE[0]), LINE[1])
 
     def _widths(self) -> Floats:

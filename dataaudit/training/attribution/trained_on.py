@@ -68,7 +68,7 @@ class Trained:
 
     @cached_property
     def opened(self) -> pa.Table:
-        """Shards that loaders got, with what the manifest says of them."""
+        """Shards that loaders got, with their columns in the manifest."""
         shards = self.manifest.table("shards", ["shard", "split", "documents", "tokens", "sources", "languages"])
         if "held" not in self.log.shards.column_names:
             return shards

@@ -20,7 +20,7 @@ MUCH = 0.2
 LEAST_PAST = 30
 """Healthy stretches of a source below which nobody knows what its loss usually is."""
 FEW_SHARDS = 5
-"""Shards below which nothing is said of the model: where three are bad of few, all are up together, too."""
+"""Shards below which the model's state is not named: where three are bad of few, all are up together, too."""
 _COUNTS = 0.1
 """Share of the largest shard's targets from which a shard is counted: a few tokens are nothing to compare with."""
 _TRIED = 20
@@ -161,7 +161,7 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
 
 
 def _full(account: Account, *, usual: bool) -> Decision | None:
-    """Return why it cannot be told where a unit is so much of the steps that too little is left to compare it with."""
+    """Return why no unit can be named where a unit is so much of the steps that too little is left to compare it with."""
     if _filled(account, account.block_rows):
         return _no_comparison("block")
     whole = _largest(account, account.block_rows, filling=True) or _largest(account, 0, filling=True)

@@ -62,7 +62,7 @@ def tagged_loader(loader: Any, *, stretches: int | None = None) -> Any:
 
 
 class _TaggedTextDataset(HuggingFaceTextDataset):
-    """torchtitan's data set, whose rows say which documents they are of."""
+    """torchtitan's data set, whose rows have tags."""
 
     _text_processor: Callable[[Any], Any]
     _tokenizer: Any

@@ -42,7 +42,7 @@ from dataaudit.training.run_start import new_run
 _FLUSH_ROWS = 1 << 18
 _SHARD_COLUMNS = ("shard", "split", "uri", "sha256")
 RECONSTRUCTED = "reconstructed"
-"""Key of a run's settings that says that its stretches are of a reconstructed order."""
+"""Key of a run's settings that marks its stretches as of a reconstructed order."""
 
 
 Kind = Literal["megatron", "nanogpt", "olmo", "torchtitan"]
@@ -247,7 +247,7 @@ class Reconstructed:
     losses_unread: int
     losses_repeated: int
     order: str
-    """As the log says it; empty: not drawn at random, or not known."""
+    """As in the log; empty: not drawn at random, or not known."""
     positions: tuple[dict[str, int], ...]
     """Of torchtitan's ranks after the last step, to be compared with its checkpoint."""
 

@@ -73,7 +73,7 @@ def _module(name: str) -> Any:
 
 
 def called(function: Any, *arguments: Any, where: str) -> Any:
-    """Call what is the user's, and say where it failed."""
+    """Call a function of the user's; an error names where it failed."""
     try:
         return function(*arguments)
     except DataAuditError:
