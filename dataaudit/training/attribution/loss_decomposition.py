@@ -98,7 +98,8 @@ class Unit:
 
     def of(self, stretches: Stretches) -> Mask:
         """Return which stretches belong to it."""
-        return stretches.units(self.rows) == self.number
+        chosen: Mask = stretches.units(self.rows) == self.number
+        return chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,7 +161,7 @@ def _why_not(account: Account, *, usual: bool) -> Decision:
 
 
 def _full(account: Account, *, usual: bool) -> Decision | None:
-    """Return why no unit can be named where a unit is so much of the steps that too little is left to compare it with."""
+    """Return why no unit is named where a unit is so much of the steps that too little is left to compare it with."""
     if _filled(account, account.block_rows):
         return _no_comparison("block")
     whole = _largest(account, account.block_rows, filling=True) or _largest(account, 0, filling=True)
