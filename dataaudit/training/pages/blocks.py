@@ -76,17 +76,17 @@ def none_seen(detector: Detector, steps: int) -> str:
     return f"{begin} among {plural(steps, 'step')}"
 
 
-def _no_episode(found: Attribution) -> str:
+def _no_episode(result: Attribution) -> str:
     """Return the headline where no episode is: what could not have been seen, dips, and changes."""
-    if found.asked_step is None:
-        dips = f"; {plural(len(found.dips), 'dip')} below the band" if found.dips else ""
-        changes = f"; {change_lines(found.changes)}" if found.changes else ""
-        return f"{none_seen(found.detector, found.steps)}{dips}{changes}."
-    step = found.asked_step
-    dip = ", but below the band" if any(span.first_step <= step <= span.last_step for span in found.dips) else ""
-    changed = beside(found.changes, Span(first_step=step, last_step=step, flagged=0))
+    if result.asked_step is None:
+        dips = f"; {plural(len(result.dips), 'dip')} below the band" if result.dips else ""
+        changes = f"; {change_lines(result.changes)}" if result.changes else ""
+        return f"{none_seen(result.detector, result.steps)}{dips}{changes}."
+    step = result.asked_step
+    dip = ", but below the band" if any(span.first_step <= step <= span.last_step for span in result.dips) else ""
+    changed = beside(result.changes, Span(first_step=step, last_step=step, flagged=0))
     changes = f" Beside it: {change_lines(changed)}." if changed else ""
-    seen = f"A {limit_line(found.detector)} is seen in half of the cases."
+    seen = f"A {limit_line(result.detector)} is seen in half of the cases."
     return f"Step {step:,} is in no episode{dip}. {seen}{changes}"
 
 
@@ -107,74 +107,74 @@ def change_line(change: Change) -> str:
     return f"{_NAMES[change.kind]} {change.after:,.4g} after {change.before:,.4g}{times} from {steps}"
 
 
-def render_text(found: Attribution, data: Data, *, width: int | None = None) -> str:
+def render_text(result: Attribution, data: Data, *, width: int | None = None) -> str:
     """Return what the terminal shows."""
     columns = width or terminal_width()
-    shown = _shown(found)
-    chart = curve_chart("Loss by step, nats/token", data.curve.step, data.curve.value, found.episodes, columns)
-    blocks = [block for episode in shown for block in _blocks(episode, data, found.changes, title=len(shown) > 1)]
-    parts = [lines for block in (*blocks, *_rest(found, shown)) for lines in parts_of(block, columns, _ROWS, _REST)]
-    return page(headline(found), _opening(found, shown, columns), section("", chart), *parts)
+    shown = _shown(result)
+    chart = curve_chart("Loss by step, nats/token", data.curve.step, data.curve.value, result.episodes, columns)
+    blocks = [block for episode in shown for block in _blocks(episode, data, result.changes, title=len(shown) > 1)]
+    parts = [lines for block in (*blocks, *_rest(result, shown)) for lines in parts_of(block, columns, _ROWS, _REST)]
+    return page(headline(result), _opening(result, shown, columns), section("", chart), *parts)
 
 
-def headline(found: Attribution) -> Line:
+def headline(result: Attribution) -> Line:
     """Return the answer in a line."""
-    shown = _shown(found)
+    shown = _shown(result)
     if shown:
-        return join(" ", (*behind_lines(found)[:1], answer(shown[0])))
-    steps = plural(found.steps, "step")
-    if found.reason and found.asked_step is not None:
-        return f"Cannot tell: a rank's part of step {found.asked_step:,} is missing; the others' loss is in its band."
-    if found.reason:
-        lacking = "its end is missing" if found.reason == "not_closed" else _missing(found)
+        return join(" ", (*behind_lines(result)[:1], answer(shown[0])))
+    steps = plural(result.steps, "step")
+    if result.reason and result.asked_step is not None:
+        return f"Cannot tell: a rank's part of step {result.asked_step:,} is missing; the others' loss is in its band."
+    if result.reason:
+        lacking = "its end is missing" if result.reason == "not_closed" else _missing(result)
         return f"Cannot tell: {lacking}; of the {steps} in the log, none has a loss above its band."
-    if not found.exit_code:
-        return _no_episode(found)
-    window = found.detector.window
-    if found.judged and found.asked_step is not None:
-        return f"Step {found.asked_step:,} was not judged: a line takes {window} steps before the first one that is."
-    torn = f" ({plural(found.torn_bytes, 'byte')} at its end could not be read)" if found.torn_bytes else ""
+    if not result.exit_code:
+        return _no_episode(result)
+    window = result.detector.window
+    if result.judged and result.asked_step is not None:
+        return f"Step {result.asked_step:,} was not judged: a line takes {window} steps before the first one that is."
+    torn = f" ({plural(result.torn_bytes, 'byte')} at its end could not be read)" if result.torn_bytes else ""
     return f"No data: {steps} in the log{torn}, and a line takes {window} before the first one that is judged."
 
 
-def behind_lines(found: Attribution) -> list[Line]:
+def behind_lines(result: Attribution) -> list[Line]:
     """Return which shards are behind more than one episode of a run, and how many."""
-    several = [behind for behind in found.behind if behind.episodes > 1][:EPISODES]
-    episodes = plural(len(found.episodes), "episode")
+    several = [behind for behind in result.behind if behind.episodes > 1][:EPISODES]
+    episodes = plural(len(result.episodes), "episode")
     return [
         say("{} is behind {} of {}.", Name(behind.name, ends=True), behind.episodes, episodes) for behind in several
     ]
 
 
-def _missing(found: Attribution) -> str:
-    verb = "is" if found.missing_steps == 1 else "are"
-    return f"{found.missing_steps:,} of {plural(found.missing_among, 'step')} {verb} missing"
+def _missing(result: Attribution) -> str:
+    verb = "is" if result.missing_steps == 1 else "are"
+    return f"{result.missing_steps:,} of {plural(result.missing_among, 'step')} {verb} missing"
 
 
-def _opening(found: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
+def _opening(result: Attribution, shown: tuple[Episode, ...], width: int) -> list[str]:
     """Return what comes before explanations: what the log lacks, more episodes, what is proposed."""
-    texts: list[Line] = [*behind_lines(found)[1:]]
-    if found.missing_steps:
-        reason = "steps_missing: " if found.reason == "steps_missing" else ""
-        gap = "" if found.longest_gap is None else f"; the longest gap: {steps_line(*found.longest_gap).lower()}"
-        texts.append(f"{reason}{_missing(found)}, wholly or of some rank{gap}.")
-    if found.open_ranks:
-        reason = "not_closed: " if found.reason == "not_closed" else ""
+    texts: list[Line] = [*behind_lines(result)[1:]]
+    if result.missing_steps:
+        reason = "steps_missing: " if result.reason == "steps_missing" else ""
+        gap = "" if result.longest_gap is None else f"; the longest gap: {steps_line(*result.longest_gap).lower()}"
+        texts.append(f"{reason}{_missing(result)}, wholly or of some rank{gap}.")
+    if result.open_ranks:
+        reason = "not_closed: " if result.reason == "not_closed" else ""
         texts.append(
-            f"{reason}The log of {plural(found.open_ranks, 'rank')} has no end: the run goes on, it was killed, or it"
-            f" could not write its log. What came after step {found.last_step or 0:,} is not in it."
+            f"{reason}The log of {plural(result.open_ranks, 'rank')} has no end: the run goes on, it was killed, or it"
+            f" could not write its log. What came after step {result.last_step or 0:,} is not in it."
         )
-    if found.torn_bytes:
-        texts.append(f"{plural(found.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
+    if result.torn_bytes:
+        texts.append(f"{plural(result.torn_bytes, 'byte')} at the end of parts could not be read, and are not counted.")
     lines = [line for text in texts for line in prose(text, width)]
     lines += [f"  {spell(answer(episode))}" for episode in shown[1:]]
-    odd = any(unit.outlier for test in found.residual_tests for unit in test.units)
-    return [*lines, *(prose(proposed(found), width) if shown or odd or found.proposals else ())]
+    odd = any(unit.outlier for test in result.residual_tests for unit in test.units)
+    return [*lines, *(prose(proposed(result), width) if shown or odd or result.proposals else ())]
 
 
-def _shown(found: Attribution) -> tuple[Episode, ...]:
+def _shown(result: Attribution) -> tuple[Episode, ...]:
     """Return the episodes that are shown: the largest first, explained before others; the rest by time."""
-    shown = sorted(found.episodes, key=lambda episode: (episode.outcome != "found", -_size(episode)))[:EPISODES]
+    shown = sorted(result.episodes, key=lambda episode: (episode.outcome != "found", -_size(episode)))[:EPISODES]
     return (*shown[:1], *sorted(shown[1:], key=lambda item: item.first_step))
 
 
@@ -279,11 +279,11 @@ def _blocks(episode: Episode, data: Data, changes: tuple[Change, ...], *, title:
 
 def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     yield "flagged", f"{plural(episode.flagged, 'step')}, {episode.accounted:,} of them divided"
-    found = episode.found
-    if found is not None and found.twins:
-        shards = ", ".join(f"{shard:,}" for shard in found.twins[:_OPENED])
-        more = f" and {len(found.twins) - _OPENED:,} more" if len(found.twins) > _OPENED else ""
-        yield "same bytes", f"shards {shards}{more}, which count as shard {found.shard:,}"
+    result = episode.found
+    if result is not None and result.twins:
+        shards = ", ".join(f"{shard:,}" for shard in result.twins[:_OPENED])
+        more = f" and {len(result.twins) - _OPENED:,} more" if len(result.twins) > _OPENED else ""
+        yield "same bytes", f"shards {shards}{more}, which count as shard {result.shard:,}"
     if episode.excess is None or episode.above_line is None or episode.common is None:
         return
     yield "above the line", f"{_nats(episode.above_line)} nats/token"
@@ -291,12 +291,12 @@ def _facts(episode: Episode) -> Iterable[tuple[Line, Line]]:
     yield "excess", f"{_nats(episode.excess)}, after sources, lengths and positions; {steps}"
     share_of = f" ({episode.common / episode.excess:.0%})" if episode.excess > 0 else ""
     yield "common to all blocks", f"{_nats(episode.common)}{share_of}"
-    if found is None:
+    if result is None:
         return
-    inside = "inside" if abs(found.rest or 0) <= (found.rest_band or 0) else "outside of"
-    yield "without it", f"{_nats(found.rest)}, {inside} the band of ± {_nats(found.rest_band)}"
-    if (rarity := found.rarity) is not None:
-        units = f"{rarity.among:,} {found.kind}s of earlier steps with {rarity.least_weight:.1%} or more of their step"
+    inside = "inside" if abs(result.rest or 0) <= (result.rest_band or 0) else "outside of"
+    yield "without it", f"{_nats(result.rest)}, {inside} the band of ± {_nats(result.rest_band)}"
+    if (rarity := result.rarity) is not None:
+        units = f"{rarity.among:,} {result.kind}s of earlier steps with {rarity.least_weight:.1%} or more of their step"
         yield "as high before", f"{rarity.as_high:,} of {units}"
 
 
@@ -309,10 +309,10 @@ _SUMS: tuple[Field, ...] = (
 
 
 def _shares(title: str, rows: tuple[Share, ...], episode: Episode, noun: str, number: int = 0) -> Table:
-    found, source = episode.found, noun == "source"
+    result, source = episode.found, noun == "source"
 
     def part(row: Share) -> Any:
-        named = found is not None and (row.shard, row.first_row) == (found.shard, found.first_row) and not source
+        named = result is not None and (row.shard, row.first_row) == (result.shard, result.first_row) and not source
         return toned(share(row.share), when=named)
 
     nameless = "another" if source else "merged"
@@ -356,20 +356,20 @@ def false_alarms(detector: Detector) -> str:
     return f"{width}; by chance the loss goes above it {value} ({low} to {high}) times in 10,000 steps."
 
 
-def _rest(found: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
-    if left := len(found.episodes) - len(shown):
+def _rest(result: Attribution, shown: tuple[Episode, ...]) -> Iterable[Block | Section]:
+    if left := len(result.episodes) - len(shown):
         yield Prose(text=f"{plural(left, 'more episode')} in attribution.json.")
-    for spans, what in ((found.dips, "Below the band"), (found.gradients, "The gradient's norm was above its band")):
+    for spans, what in ((result.dips, "Below the band"), (result.gradients, "The gradient's norm was above its band")):
         if spans:
             first = ", ".join(steps_line(span.first_step, span.last_step).lower() for span in spans[:_OPENED])
             more = f" and {len(spans) - _OPENED:,} more" if len(spans) > _OPENED else ""
             yield Prose(text=f"{what}: {first}{more}.")
-    if found.changes:
-        yield Prose(text=f"Changed in the run: {change_lines(found.changes)}.")
-    if found.judged:
-        yield Prose(text=false_alarms(found.detector))
-    yield from evidence_blocks(found)
-    yield from run_blocks(found)
-    yield from replay_blocks(found)
-    if found.replay is None and any(episode.outcome == "found" for episode in found.episodes):
+    if result.changes:
+        yield Prose(text=f"Changed in the run: {change_lines(result.changes)}.")
+    if result.judged:
+        yield Prose(text=false_alarms(result.detector))
+    yield from evidence_blocks(result)
+    yield from run_blocks(result)
+    yield from replay_blocks(result)
+    if result.replay is None and any(episode.outcome == "found" for episode in result.episodes):
         yield Section(id="limits", title="What this does not say", lead=LIMITS)

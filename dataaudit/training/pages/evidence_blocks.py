@@ -67,29 +67,29 @@ _UNTESTED = {
 }
 
 
-def replay_blocks(found: Attribution) -> Iterable[Block | Section]:
+def replay_blocks(result: Attribution) -> Iterable[Block | Section]:
     """Return the blocks of a replay."""
-    if found.replay is not None:
-        if not found.replay.suspects:
+    if result.replay is not None:
+        if not result.replay.suspects:
             yield Prose(text="Nothing to do again: no block or shard is suspected. --suspect names one.")
-        yield from (_suspect(suspect) for suspect in found.replay.suspects)
+        yield from (_suspect(suspect) for suspect in result.replay.suspects)
 
 
-def proposed(found: Attribution) -> Line:
+def proposed(result: Attribution) -> Line:
     """Return what is proposed for a quarantine list; or why nothing is, and what decides it."""
-    if found.proposals:
-        units = (say("{} ({})", unit_line(proposal), _BECAUSE[proposal.because]) for proposal in found.proposals)
+    if result.proposals:
+        units = (say("{} ({})", unit_line(proposal), _BECAUSE[proposal.because]) for proposal in result.proposals)
         return say("To be proposed: {}. `dataaudit quarantine propose` puts it on a list.", join(", ", units))
-    if found.replay is not None and found.replay.suspects:
+    if result.replay is not None and result.replay.suspects:
         return "Nothing is proposed: no suspect of the replay is odd data, or breaks the model from other checkpoints."
-    odd = sum(unit.outlier for test in found.residual_tests for unit in test.units)
-    named = any(episode.found is not None for episode in found.episodes)
+    odd = sum(unit.outlier for test in result.residual_tests for unit in test.units)
+    named = any(episode.found is not None for episode in result.episodes)
     reasons = ["data that accounts for an excess"] * named
     reasons += [f"data with odd losses ({odd:,} of the blocks and shards)"] if odd else []
     if reasons:
         why = f"{' and '.join(reasons)} may be hard and clean"
         return f"Nothing is proposed: {why}. {_REPLAY}` decides: `dataaudit explain replay`."
-    if found.episodes:
+    if result.episodes:
         return f"Nothing is proposed: no data is named. {_REPLAY} --suspect SHARD` tests what you suspect."
     return "Nothing is proposed: no episode, and no block or shard with odd losses, was found."
 
@@ -111,38 +111,38 @@ def unit_line(unit: Unit | Share) -> Line:
     return name if unit.first_row is None else say("rows {} to {} of {}", unit.first_row, unit.last_row, name)
 
 
-def _direct(found: DirectFound) -> Line:
-    if found.outcome == "not_evaluated" or found.effect is None or found.interval is None or found.p is None:
-        return f"Whether it is odd data is not known: {_LACKING[found.reason]}."
-    low, high = found.interval
-    among = "" if found.among == 1 else f" times {found.among:,} that it was named among,"
+def _direct(result: DirectFound) -> Line:
+    if result.outcome == "not_evaluated" or result.effect is None or result.interval is None or result.p is None:
+        return f"Whether it is odd data is not known: {_LACKING[result.reason]}."
+    low, high = result.interval
+    among = "" if result.among == 1 else f" times {result.among:,} that it was named among,"
     text = (
-        f"{_DIRECT[found.outcome]}: its documents' loss is {found.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
-        f" beside {found.units:,} control units, of which 95 % usually lie within ±{found.usual or 0:.3f}, at"
-        f" {plural(len(found.checkpoints), 'checkpoint')} from before either was read"
-        f" ({', '.join(f'{checkpoint:,}' for checkpoint in found.checkpoints)}); p {found.p:.2g},{among} compared"
-        f" with {found.alpha:g}."
+        f"{_DIRECT[result.outcome]}: its documents' loss is {result.effect:+.3f} ({low:+.3f} to {high:+.3f}) nats/token"
+        f" beside {result.units:,} control units, of which 95 % usually lie within ±{result.usual or 0:.3f}, at"
+        f" {plural(len(result.checkpoints), 'checkpoint')} from before either was read"
+        f" ({', '.join(f'{checkpoint:,}' for checkpoint in result.checkpoints)}); p {result.p:.2g},{among} compared"
+        f" with {result.alpha:g}."
     )
-    if found.outcome == "undecided":
-        text += f" The smallest p that these controls can give is {found.smallest_p or 0:.2g},{among.rstrip(',')}."
-    if found.matched and "language" not in found.matched:
+    if result.outcome == "undecided":
+        text += f" The smallest p that these controls can give is {result.smallest_p or 0:.2g},{among.rstrip(',')}."
+    if result.matched and "language" not in result.matched:
         text += (
-            f" Too few controls have its source and language, so they have its {' and '.join(found.matched)} alone."
+            f" Too few controls have its source and language, so they have its {' and '.join(result.matched)} alone."
             " What that costs: languages and sources differ by themselves. So less is seen, and a language or source of"
             " its own is as far off as bad data; nothing is proposed for that."
         )
     return text
 
 
-def _contagion(found: ContagionFound) -> Iterable[Block]:
-    text = _CONTAGION[found.outcome]
-    yield Prose(text=f"{text}: {found.detail}." if found.detail else text)
-    if not found.arms:
+def _contagion(result: ContagionFound) -> Iterable[Block]:
+    text = _CONTAGION[result.outcome]
+    yield Prose(text=f"{text}: {result.detail}." if result.detail else text)
+    if not result.arms:
         return
-    steps = f"from step {found.branch:,} to {found.last or 0:,}"
+    steps = f"from step {result.branch:,} to {result.last or 0:,}"
     yield table(
-        f"Loss of {plural(found.held, 'document')} that no arm reads, {steps}",
-        found.arms,
+        f"Loss of {plural(result.held, 'document')} that no arm reads, {steps}",
+        result.arms,
         ("arm", "word", lambda row: row.arm),
         ("from", "text", lambda row: _ARMS[row.arm][0]),
         ("reads", "text", lambda row: _ARMS[row.arm][1]),
@@ -151,22 +151,22 @@ def _contagion(found: ContagionFound) -> Iterable[Block]:
         ("rise, bands", "number", lambda row: rounded(row.rise, 2)),
         ("95 %", "number", lambda row: "-" if row.interval is None else "{:.2f} to {:.2f}".format(*row.interval)),
         noun="arm",
-        note=f"{plural(found.reproduced, 'step')} of arm A were those of the log, bit by bit.",
+        note=f"{plural(result.reproduced, 'step')} of arm A were those of the log, bit by bit.",
         whole=True,
     )
 
 
-def evidence_blocks(found: Attribution) -> Iterable[Block]:
+def evidence_blocks(result: Attribution) -> Iterable[Block]:
     """Return the blocks of the tests of the whole run."""
-    if found.event_test is not None:
-        yield from _event_test(found.event_test)
-    yield from _residual_tests(found.residual_tests)
-    if found.source_losses is not None and len(found.source_losses.sources) > 1:
-        yield _sources_over_run(found.source_losses)
-    if found.scaling_law is not None:
-        yield Prose(text=_law(found.scaling_law))
-    if found.collapse is not None:
-        yield Prose(text=_collapse(found.collapse))
+    if result.event_test is not None:
+        yield from _event_test(result.event_test)
+    yield from _residual_tests(result.residual_tests)
+    if result.source_losses is not None and len(result.source_losses.sources) > 1:
+        yield _sources_over_run(result.source_losses)
+    if result.scaling_law is not None:
+        yield Prose(text=_law(result.scaling_law))
+    if result.collapse is not None:
+        yield Prose(text=_collapse(result.collapse))
 
 
 def _event_test(test: EventTestFound) -> Iterable[Block]:
@@ -201,13 +201,15 @@ def _event_test(test: EventTestFound) -> Iterable[Block]:
 
 
 def _residual_tests(tests: tuple[ResidualTestFound, ...]) -> Iterable[Block]:
-    tests = tuple(found for found in tests if found.tested + found.too_small)
+    tests = tuple(result for result in tests if result.tested + result.too_small)
     if not tests:
         return
     text = f"Odd losses over the whole run: {', '.join(map(_how_many, tests))}."
-    outliers = any(found.outcome == "outlier_shard" for found in tests)
-    if not outliers and any(found.tested for found in tests):
-        least = f"by chance, the farthest of all is as far in {100 * min(found.run_p for found in tests):.3g} % of runs"
+    outliers = any(result.outcome == "outlier_shard" for result in tests)
+    if not outliers and any(result.tested for result in tests):
+        least = (
+            f"by chance, the farthest of all is as far in {100 * min(result.run_p for result in tests):.3g} % of runs"
+        )
         text += f" None is odd beside others of its source: {least}, and {100 * RUN_WIDE:.1g} % is the limit."
     yield Prose(text=text)
     if not outliers:
@@ -236,12 +238,12 @@ def _how_many(test: ResidualTestFound) -> str:
     return f"{test.tested:,} of {plural(test.tested + test.too_small, test.kind)} tested{within}"
 
 
-def _sources_over_run(found: SourceLosses) -> Table:
+def _sources_over_run(result: SourceLosses) -> Table:
     """Return what each source costs, those that moved first."""
-    total = sum(source.targets for source in found.sources)
+    total = sum(source.targets for source in result.sources)
     return table(
         "Losses by source over the whole run, nats/token",
-        sorted(found.sources, key=lambda source: (not source.moved, -source.targets)),
+        sorted(result.sources, key=lambda source: (not source.moved, -source.targets)),
         ("source", "name", lambda row: Cell(text=Name(row.source), tone="warn" if row.moved else "")),
         ("of all targets", "number", lambda row: share(row.targets / total)),
         ("loss", "number", lambda row: rounded(row.loss)),
@@ -251,7 +253,7 @@ def _sources_over_run(found: SourceLosses) -> Table:
         noun="source",
         note=(
             "Tax: the loss less that of all other sources, in the same steps. Newest: the last tenth of the run. Its"
-            f" band is that of windows of {plural(found.window_steps, 'step')}."
+            f" band is that of windows of {plural(result.window_steps, 'step')}."
         ),
     )
 
@@ -263,20 +265,22 @@ def _times_more(moved: tuple[MovedTax, ...]) -> str:
     return " and ".join(newest) + more
 
 
-def _law(found: ScalingLaw) -> str:
-    law = f"{found.irreducible:.3g} + {found.amplitude:.3g} t^-{found.exponent:.2g}"
-    text = f"The newest tenth of the tokens is {found.residual:+.3f} nats/token off the law of the time before ({law})"
-    if not found.earlier:
+def _law(result: ScalingLaw) -> str:
+    law = f"{result.irreducible:.3g} + {result.amplitude:.3g} t^-{result.exponent:.2g}"
+    text = f"The newest tenth of the tokens is {result.residual:+.3f} nats/token off the law of the time before ({law})"
+    if not result.earlier:
         return f"{text}; how far such a law is off by itself is not known yet."
-    low, high = min(found.earlier), max(found.earlier)
+    low, high = min(result.earlier), max(result.earlier)
     span = f"{low:+.3f} to {high:+.3f}" if low < high else f"{low:+.3f}"
-    return f"{text}; at {plural(len(found.earlier), 'earlier time')} it was {span}."
+    return f"{text}; at {plural(len(result.earlier), 'earlier time')} it was {span}."
 
 
-def _collapse(found: Collapse) -> Line:
-    off = f"{found.residual:+.4f} of its last loss off its course; robust standard deviation before {found.spread:.4f}."
-    words = f"At {found.progress:.0%} of the tokens of {{}} the newest steps are {off}"
-    return say(words, Name(found.reference))
+def _collapse(result: Collapse) -> Line:
+    off = (
+        f"{result.residual:+.4f} of its last loss off its course; robust standard deviation before {result.spread:.4f}."
+    )
+    words = f"At {result.progress:.0%} of the tokens of {{}} the newest steps are {off}"
+    return say(words, Name(result.reference))
 
 
 def _units(title: str, units: Sequence[Unit], noun: str, *fields: Field) -> Table:

@@ -80,7 +80,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
     judged = judge(read.step, read.loss)
     episodes = tuple(_flagging(judged, read.loss, flagged) for flagged in judged.spikes)
     code = ExitCode.NOT_EVALUATED if episodes else ExitCode.PASS
-    found = Detection(
+    result = Detection(
         columns=read.columns,
         exit_code=int(code if judged.judged.any() else ExitCode.NOTHING_EVALUATED),
         steps=len(read.step),
@@ -95,7 +95,7 @@ def detect(path: Path, *, step: str | None = None, loss: str | None = None) -> t
         episodes=episodes,
         dips=tuple(_flagging(judged, read.loss, flagged, dip=True) for flagged in judged.dips),
     )
-    return found, read.step, read.loss
+    return result, read.step, read.loss
 
 
 def _flagging(judged: Judged, values: Floats, flagged: Flagged, *, dip: bool = False) -> Flagging:
@@ -111,27 +111,27 @@ def _flagging(judged: Judged, values: Floats, flagged: Flagged, *, dip: bool = F
     )
 
 
-def render_detection(found: Detection, steps: Ints, values: Floats) -> str:
+def render_detection(result: Detection, steps: Ints, values: Floats) -> str:
     """Return what the terminal shows."""
     width = terminal_width()
-    chart = curve_chart(f"{found.columns[1]} by {found.columns[0]}", steps, values, found.episodes, width)
-    parts = [lines for block in _blocks(found) for lines in parts_of(block, width, _SHOWN, "; --json has all")]
-    return page(_headline(found), section("", chart), *parts)
+    chart = curve_chart(f"{result.columns[1]} by {result.columns[0]}", steps, values, result.episodes, width)
+    parts = [lines for block in _blocks(result) for lines in parts_of(block, width, _SHOWN, "; --json has all")]
+    return page(_headline(result), section("", chart), *parts)
 
 
-def _headline(found: Detection) -> str:
-    steps = plural(found.steps, "step")
-    if found.exit_code == ExitCode.NOTHING_EVALUATED:
-        return f"No data: {steps}, and a line takes {found.detector.window} before the first one that is judged."
-    if not found.episodes:
-        return f"{none_seen(found.detector, found.steps)}, by the loss alone: such a log has no tags."
-    return f"{plural(len(found.episodes), 'episode')} in {steps}. Which data they read is not in this log."
+def _headline(result: Detection) -> str:
+    steps = plural(result.steps, "step")
+    if result.exit_code == ExitCode.NOTHING_EVALUATED:
+        return f"No data: {steps}, and a line takes {result.detector.window} before the first one that is judged."
+    if not result.episodes:
+        return f"{none_seen(result.detector, result.steps)}, by the loss alone: such a log has no tags."
+    return f"{plural(len(result.episodes), 'episode')} in {steps}. Which data they read is not in this log."
 
 
-def _blocks(found: Detection) -> Iterable[Block]:
+def _blocks(result: Detection) -> Iterable[Block]:
     yield table(
         "Out of the band",
-        [*found.episodes, *found.dips],
+        [*result.episodes, *result.dips],
         ("kind", "word", lambda row: row.kind),
         ("first step", "number", lambda row: row.first_step),
         ("last step", "number", lambda row: row.last_step),
@@ -141,15 +141,15 @@ def _blocks(found: Detection) -> Iterable[Block]:
         ("band", "number", lambda row: rounded(row.band)),
         noun="episode",
     )
-    if found.judged:
-        yield Prose(text=false_alarms(found.detector))
-    if found.skipped or found.repeated:
-        skipped = f"{plural(found.skipped, 'row')} without a step or a loss left out"
-        yield Prose(text=f"{skipped}; {plural(found.repeated, 'row')} of a step that is there again later.")
-    if found.damaged:
-        lines = plural(found.damaged, "damaged line")
+    if result.judged:
+        yield Prose(text=false_alarms(result.detector))
+    if result.skipped or result.repeated:
+        skipped = f"{plural(result.skipped, 'row')} without a step or a loss left out"
+        yield Prose(text=f"{skipped}; {plural(result.repeated, 'row')} of a step that is there again later.")
+    if result.damaged:
+        lines = plural(result.damaged, "damaged line")
         yield Prose(
-            text=f"Among these: {lines}, the first is line {found.first_damaged:,}. It has more fields than the header"
+            text=f"Among these: {lines}, the first is line {result.first_damaged:,}. It has more fields than the header"
             " has names, a quote that is not closed, or JSON that is cut."
         )
     yield Prose(text=_LIMITS)

@@ -229,10 +229,10 @@ def incidents_of(events: Sequence[Mapping[str, Any]]) -> list[Incident]:
     return sorted(incidents, key=lambda item: (item.severity, item.first["first_step"]))
 
 
-def incident_points(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
+def incident_points(result: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> list[Point]:
     """Return a sentence for each incident."""
     points = []
-    for incident in found:
+    for incident in result:
         now = _now(incident.first, grids)
         text = say(
             "{}, since step {}: {}{}{}.",
@@ -256,12 +256,12 @@ def incident_points(found: Sequence[Incident], grids: Mapping[tuple[str, str], G
     return points
 
 
-def incident_section(found: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> Section | None:
+def incident_section(result: Sequence[Incident], grids: Mapping[tuple[str, str], Grid]) -> Section | None:
     """Return the section of incidents; without any, None."""
-    if not found:
+    if not result:
         return None
     blocks: list[Block] = []
-    for incident in found[:_MOST]:
+    for incident in result[:_MOST]:
         severity = f"severity {incident.severity}, {SEVERITIES[incident.severity]}"
         blocks.append(
             table(
@@ -278,8 +278,8 @@ def incident_section(found: Sequence[Incident], grids: Mapping[tuple[str, str], 
                 note=incident.meaning,
             )
         )
-    grave = min(incident.severity for incident in found)
-    lead = f"{t.plural(len(found), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
+    grave = min(incident.severity for incident in result)
+    lead = f"{t.plural(len(result), 'incident')}, the gravest of severity {grave}: {SEVERITIES[grave]}."
     return Section(id="incidents", title="Incidents", lead=lead, tone="bad", blocks=tuple(blocks))
 
 
@@ -317,10 +317,10 @@ def coverage_section(events: Sequence[Mapping[str, Any]]) -> Section | None:
     return Section(id="coverage", title="Coverage", lead=lead, tone=tone, blocks=(by_metric,))
 
 
-def marks_of(found: Sequence[Incident], metric: str) -> dict[tuple[int, int], int]:
+def marks_of(result: Sequence[Incident], metric: str) -> dict[tuple[int, int], int]:
     """Return by layer and head the first step of an alarm of a metric."""
     marks: dict[tuple[int, int], int] = {}
-    for record in (alarm for incident in found for alarm in incident.alarms):
+    for record in (alarm for incident in result for alarm in incident.alarms):
         if record.get("metric") == metric:
             place = _integer(record.get("layer")), _integer(record.get("head"))
             marks[place] = min(marks.get(place, record["first_step"]), record["first_step"])

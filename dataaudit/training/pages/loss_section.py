@@ -40,15 +40,15 @@ _BANDS = {
 }
 
 
-def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Section | None, list[Point]]:
+def trained_section(log: RunLog, result: Attribution | str | None) -> tuple[Section | None, list[Point]]:
     """Return the section of what was trained on: against the manifest where ``dataaudit attribute`` has looked."""
     title, lead = "What was trained on", "Exact counts of the log."
-    if isinstance(found, Attribution) and found.trained_on is not None and found.trained_on.tokens:
-        points = list(data_points(found.trained_on))
-        until = f"Against the manifest, by `dataaudit attribute`, up to step {found.last_step or 0:,}."
+    if isinstance(result, Attribution) and result.trained_on is not None and result.trained_on.tokens:
+        points = list(data_points(result.trained_on))
+        until = f"Against the manifest, by `dataaudit attribute`, up to step {result.last_step or 0:,}."
         first_point = points[0].text if points else until
         tone: Tone = "bad" if any(point.tone == "bad" for point in points) else "warn" if points else "good"
-        blocks = tuple(data_blocks(found.trained_on))
+        blocks = tuple(data_blocks(result.trained_on))
         return Section(id="trained", title=title, lead=first_point, tone=tone, blocks=blocks), points
     tokens = source_tokens(log)
     if not tokens:
@@ -66,13 +66,13 @@ def trained_section(log: RunLog, found: Attribution | str | None) -> tuple[Secti
     return Section(id="trained", title=title, lead=lead, blocks=(table,)), []
 
 
-def run_section(found: RunFacts) -> Section | None:
+def run_section(result: RunFacts) -> Section | None:
     """Return what the run did, in numbers, with losses on held-out data over steps."""
-    if not found.tokens_seen:
+    if not result.tokens_seen:
         return None
-    points = list(run_points(found))
-    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(found)))]
-    for place, held_out in enumerate(found.held_out):
+    points = list(run_points(result))
+    blocks: list[Block] = [Facts(title="The run", pairs=tuple(run_pairs(result)))]
+    for place, held_out in enumerate(result.held_out):
         rows = [point for point in held_out.points if point.train_val_gap is not None]
         if len(rows) < 2:
             continue

@@ -82,11 +82,11 @@ def run_page(log: RunLog) -> Page:
     if not len(steps) and not grids:
         raise NothingEvaluated(f"{log.folder} holds no step and no value", "Look again when the run has made some.")
     reported = [_event(row) for row in events.to_pylist()]
-    incidents, found = incidents_of(reported), _attribution(log)
+    incidents, result = incidents_of(reported), _attribution(log)
     coverage = coverage_section(reported)
-    findings = [*incident_points(incidents, grids), *_alarms(reported), *_episodes(found)]
+    findings = [*incident_points(incidents, grids), *_alarms(reported), *_episodes(result)]
     facts = run_facts(log)
-    trained, of_data = trained_section(log, found)
+    trained, of_data = trained_section(log, result)
     findings += [*of_data, *run_points(facts)]
     loss, loss_figures, loss_points = loss_section(log)
     findings += [] if any(point.section == "loss" for point in findings) else loss_points
@@ -95,7 +95,7 @@ def run_page(log: RunLog) -> Page:
         incident_section(incidents, grids),
         coverage,
         loss,
-        *_data(found),
+        *_data(result),
         trained,
         run_section(facts),
         _pictures("heads", "Attention heads", HEADS, grids, incidents),
@@ -169,28 +169,28 @@ def _attribution(log: RunLog) -> Attribution | str | None:
         return f"{ATTRIBUTION_FILE} cannot be read: run `dataaudit attribute` again."
 
 
-def _episodes(found: Attribution | str | None) -> list[Point]:
+def _episodes(result: Attribution | str | None) -> list[Point]:
     """Return what ``dataaudit attribute`` found, where its file is there: by shard over the run, then each episode."""
-    if found is None:
+    if result is None:
         return []
-    if isinstance(found, str):
-        return [Point(text=found, tone="warn", section="loss")]
-    shards = [Point(text=line, tone="bad", section="data") for line in behind_lines(found)]
+    if isinstance(result, str):
+        return [Point(text=result, tone="warn", section="loss")]
+    shards = [Point(text=line, tone="bad", section="data") for line in behind_lines(result)]
     tone: tuple[Tone, Tone] = ("warn", "bad")
     return shards + [
-        Point(text=answer(episode), tone=tone[episode.found is not None], section="loss") for episode in found.episodes
+        Point(text=answer(episode), tone=tone[episode.found is not None], section="loss") for episode in result.episodes
     ]
 
 
-def _data(found: Attribution | str | None) -> list[Section]:
+def _data(result: Attribution | str | None) -> list[Section]:
     """Return sections of the data: from episodes, the tests of the whole run, and a replay."""
-    if not isinstance(found, Attribution):
+    if not isinstance(result, Attribution):
         return []
-    evidence = [*evidence_blocks(found), *replay_blocks(found)]
-    first = [Prose(text=proposed(found)), *([Prose(text=LIMITS)] if found.episodes else [])]
+    evidence = [*evidence_blocks(result), *replay_blocks(result)]
+    first = [Prose(text=proposed(result)), *([Prose(text=LIMITS)] if result.episodes else [])]
     blocks = (*first, *(item for item in evidence if not isinstance(item, Section)))
-    lead = next(iter(behind_lines(found)), "Which data episodes lie in, and what tests of the whole run find.")
-    whole = Section(id="data", title="The data", lead=lead, tone="warn" if found.behind else "", blocks=blocks)
+    lead = next(iter(behind_lines(result)), "Which data episodes lie in, and what tests of the whole run find.")
+    whole = Section(id="data", title="The data", lead=lead, tone="warn" if result.behind else "", blocks=blocks)
     return [whole, *(item for item in evidence if isinstance(item, Section))]
 
 
@@ -260,8 +260,8 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
     """Return the picture of a metric over steps, and its table: series with an alarm first, then what changed most."""
     if len(grid.steps) < 2:
         return []
-    found, marks = changes(grid), marks_of(incidents, grid.metric)
-    order = [change.row for change in found] or list(range(len(grid.places)))
+    result, marks = changes(grid), marks_of(incidents, grid.metric)
+    order = [change.row for change in result] or list(range(len(grid.places)))
     order = sorted(order, key=lambda row: grid.places[row] not in marks)
     chosen = sorted(order[:MOST_ROWS])
     spans, means = grid.binned
@@ -271,7 +271,7 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
     many = len(grid.steps) // len(spans)
     note = f"A column is the mean of {many} or more measured steps." if len(spans) < len(grid.steps) else ""
     note += f" {t.plural(less, 'other')} changed less and are left out." if less > 0 else ""
-    by_row = {change.row: change for change in found}
+    by_row = {change.row: change for change in result}
 
     def quantile(row: int, part: float) -> str:
         return f"{np.quantile(grid.values[row][np.isfinite(grid.values[row])], part):.3g}"
@@ -309,7 +309,7 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
                 ("robust deviations", "number", of_change("score", ".1f")),
                 folded=True,
             ),
-            says=_changed_most(grid, found),
+            says=_changed_most(grid, result),
             note=note.strip(),
         )
     ]
@@ -318,9 +318,9 @@ def _over_steps(grid: Grid, title: str, incidents: Sequence[Incident]) -> list[B
 def _rounded(low: int, high: int) -> int:
     """Return the roundest number from the first to the last step of a column."""
     for size in (10**power * times for power in range(9, -1, -1) for times in (5, 2, 1)):
-        found: int = -(-low // size) * size
-        if 0 < found <= high:
-            return found
+        result: int = -(-low // size) * size
+        if 0 < result <= high:
+            return result
     return low
 
 
@@ -335,10 +335,10 @@ def _round_ticks(spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(int(np.searchsorted(ends, step)) for step in steps if step))
 
 
-def _changed_most(grid: Grid, found: Sequence[Change]) -> str:
-    if not found:
+def _changed_most(grid: Grid, result: Sequence[Change]) -> str:
+    if not result:
         return f"{grid.metric} over {len(grid.steps):,} measured steps"
-    most = found[0]
+    most = result[0]
     where = where_line(*grid.places[most.row])
     return f"{where} changed most: {most.before:.3g} before step {most.step:,}, {most.after:.3g} after"
 

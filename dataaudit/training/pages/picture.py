@@ -30,7 +30,7 @@ def check_picture(path: Path) -> None:
     check_files({"--picture": path})
 
 
-def write_picture(path: Path, found: Attribution, data: Data) -> None:
+def write_picture(path: Path, result: Attribution, data: Data) -> None:
     """Draw the picture and write it whole or not at all."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -42,7 +42,7 @@ def write_picture(path: Path, found: Attribution, data: Data) -> None:
     known = np.where(curve.step >= curve.step[0] + WINDOW, judged.limit, np.nan)  # before, nothing is judged
     low, high = judged.level - known, judged.level + known
     axes.fill_between(curve.step, low, high, color="#1f4e79", alpha=0.15, linewidth=0, label="band")
-    for place, episode in enumerate(found.episodes):
+    for place, episode in enumerate(result.episodes):
         axes.axvspan(episode.first_step - 0.5, episode.last_step + 0.5, color="#c0392b", alpha=0.2, linewidth=0)
         if place < _NAMED:
             shown = np.isfinite(curve.value) & (curve.step >= episode.first_step) & (curve.step <= episode.last_step)

@@ -72,23 +72,23 @@ def rounded(value: float | None, digits: int = 3) -> Number:
     return decimal(None if value is None else round(value, digits))
 
 
-def run_blocks(found: Attribution) -> Iterator[Block]:
+def run_blocks(result: Attribution) -> Iterator[Block]:
     """Return what the terminal shows of a run, under the episodes."""
     points = [
-        *(data_points(found.trained_on) if found.trained_on else ()),
-        *(run_points(found.run) if found.run else ()),
+        *(data_points(result.trained_on) if result.trained_on else ()),
+        *(run_points(result.run) if result.run else ()),
     ]
     if points:
         yield Points(items=tuple(points), title="To look at")
-    if found.trained_on is not None and found.trained_on.tokens:
-        yield from data_blocks(found.trained_on)
-    if found.run is not None and found.run.tokens_seen:
-        yield Facts(title="The run", pairs=tuple(run_pairs(found.run)))
+    if result.trained_on is not None and result.trained_on.tokens:
+        yield from data_blocks(result.trained_on)
+    if result.run is not None and result.run.tokens_seen:
+        yield Facts(title="The run", pairs=tuple(run_pairs(result.run)))
 
 
-def data_points(found: TrainedOn) -> Iterator[Point]:
+def data_points(result: TrainedOn) -> Iterator[Point]:
     """Return what stands out of what was trained on."""
-    for source in found.sources:
+    for source in result.sources:
         name = Name(source.source)
         if source.off:
             words = "{} is {} of the tokens trained on; the mixture declares {}."
@@ -97,27 +97,27 @@ def data_points(found: TrainedOn) -> Iterator[Point]:
             declared = f"{source.declared_epochs:g} {'is' if source.declared_epochs == 1 else 'are'}"
             words = "{} was passed over {} times; {} declared."
             yield _point(say(words, name, rounded(source.passes, 2), declared), "trained")
-    for drift in found.drift:
+    for drift in result.drift:
         if tone := _DRIFT_TONES[drift.mark]:
             of: Line = say(" of {}", Name(drift.source)) if drift.source else ""
             words = "Tokens trained on{} are {} from those audited, {}: they are not of these documents, or of a"
             words += " tokenizer that `TrainingMonitor(tokenizer=)` does not name."
             chance = "chance not known" if drift.kl_bias is None else say("chance gives {}", nats(drift.kl_bias))
             yield _point(say(words, of, nats(drift.kl), chance), "trained", tone)
-    if found.outside:
-        verb = "is" if found.outside == 1 else "are"
-        words = f"{found.outside:,} of the tokens trained on {verb} not in the manifest's vocabulary."
+    if result.outside:
+        verb = "is" if result.outside == 1 else "are"
+        words = f"{result.outside:,} of the tokens trained on {verb} not in the manifest's vocabulary."
         yield _point(words, "trained", "bad")
 
 
-def run_points(found: RunFacts) -> Iterator[Point]:
+def run_points(result: RunFacts) -> Iterator[Point]:
     """Return what stands out of what a run did."""
-    for held_out in found.held_out:
+    for held_out in result.held_out:
         if held_out.divergence_step is not None:
             of: Line = say(" of {}", Name(held_out.name)) if held_out.name else ""
             words = "The loss on held-out data{} keeps leaving that of training since step {}."
             yield _point(say(words, of, f"{held_out.divergence_step:,}"), "run")
-    times = found.times
+    times = result.times
     if times is not None and (times.dataloader_stall_frac or 0.0) > STALL:
         yield _point(say("{} of the time is waiting for batches.", share(times.dataloader_stall_frac)), "run")
     if times is not None and times.straggler is not None and times.straggler.ratio > SLOW:
@@ -126,16 +126,16 @@ def run_points(found: RunFacts) -> Iterator[Point]:
         yield _point(words, "run")
 
 
-def data_blocks(found: TrainedOn) -> Iterator[Block]:
+def data_blocks(result: TrainedOn) -> Iterator[Block]:
     """Return the tables of what was trained on."""
-    declares = any(source.declared is not None for source in found.sources)
+    declares = any(source.declared is not None for source in result.sources)
     declared: Field = ("declared", "number", lambda row: share(row.declared))
-    counted = found.lengths.tokens
-    less = f" Passes and lengths are of {counted:,} tokens alone." if counted < found.tokens else ""
-    merged = f" {found.merged:,} more lie in segments that were merged." if found.merged else ""
+    counted = result.lengths.tokens
+    less = f" Passes and lengths are of {counted:,} tokens alone." if counted < result.tokens else ""
+    merged = f" {result.merged:,} more lie in segments that were merged." if result.merged else ""
     yield table(
         "What was trained on, by source",
-        found.sources,
+        result.sources,
         ("source", "name", lambda row: toned(Name(row.source), "bad" if row.off else "warn" if row.over else "")),
         ("tokens", "number", lambda row: f"{row.tokens:,}"),
         ("share", "value", _part),
@@ -145,11 +145,11 @@ def data_blocks(found: TrainedOn) -> Iterator[Block]:
         noun="source",
         note="Share: with its 95 % interval. Passes: documents begun over documents opened." + less + merged,
     )
-    if found.drift:
-        of = "" if found.counted_tokens == found.tokens else f" Counted were {found.counted_tokens:,} of them."
+    if result.drift:
+        of = "" if result.counted_tokens == result.tokens else f" Counted were {result.counted_tokens:,} of them."
         yield table(
             "Token drift from what was audited, nats",
-            found.drift,
+            result.drift,
             (
                 "source",
                 "name",
@@ -163,14 +163,14 @@ def data_blocks(found: TrainedOn) -> Iterator[Block]:
             noun="source",
             note=f"Special tokens are left out.{of}",
         )
-    elif found.drift_reason:
-        yield Prose(text=f"Whether tokens are those that were audited is not known: {_UNKNOWN[found.drift_reason]}.")
-    if found.languages:
-        left = len(found.languages[_LANGUAGES:])
+    elif result.drift_reason:
+        yield Prose(text=f"Whether tokens are those that were audited is not known: {_UNKNOWN[result.drift_reason]}.")
+    if result.languages:
+        left = len(result.languages[_LANGUAGES:])
         more = f" {plural(left, 'more language')} in attribution.json." if left else ""
         yield table(
             "Languages, estimated",
-            found.languages[:_LANGUAGES],
+            result.languages[:_LANGUAGES],
             ("language", "name", lambda row: Name(row.language)),
             ("share", "value", _part),
             ("of the corpus", "number", lambda row: share(row.corpus_share)),
@@ -178,66 +178,66 @@ def data_blocks(found: TrainedOn) -> Iterator[Block]:
             note="From the shares of each shard, weighted by what was trained on of it: what was read of a shard is"
             f" taken to be a random part.{more}",
         )
-    yield Facts(title="Lengths", pairs=tuple(_lengths(found.lengths)))
+    yield Facts(title="Lengths", pairs=tuple(_lengths(result.lengths)))
 
 
-def _lengths(found: LengthsTrained) -> Iterator[tuple[Line, Line]]:
-    if found.mean is not None:
-        mean = f"{found.mean:,.0f} tokens in the mean"
-        yield "stretches", f"{found.stretches:,}, {mean}, p50 {found.p50:,}, p95 {found.p95:,}"
-    if found.document_p50 is not None and found.document_p95 is not None:
-        yield "documents, as audited", f"p50 {found.document_p50:,.0f}, p95 {found.document_p95:,.0f}"
-    if found.tokens_per_document is not None:
-        audited = found.tokens_per_document_audited
+def _lengths(result: LengthsTrained) -> Iterator[tuple[Line, Line]]:
+    if result.mean is not None:
+        mean = f"{result.mean:,.0f} tokens in the mean"
+        yield "stretches", f"{result.stretches:,}, {mean}, p50 {result.p50:,}, p95 {result.p95:,}"
+    if result.document_p50 is not None and result.document_p95 is not None:
+        yield "documents, as audited", f"p50 {result.document_p50:,.0f}, p95 {result.document_p95:,.0f}"
+    if result.tokens_per_document is not None:
+        audited = result.tokens_per_document_audited
         beside = "" if audited is None else f", audited {audited:,.1f}"
-        yield "tokens a document", f"{found.tokens_per_document:,.1f}{beside}"
-    if found.pad_fraction is not None:
-        ways = join(", ", (say("{} {}", way, share(value)) for way, value in found.audited_pad_fraction.items()))
-        padded: Line = say("; as audited at {}: {}", found.context, ways) if found.audited_pad_fraction else ""
-        yield "padding", say("{}{}", share(found.pad_fraction), padded)
+        yield "tokens a document", f"{result.tokens_per_document:,.1f}{beside}"
+    if result.pad_fraction is not None:
+        ways = join(", ", (say("{} {}", way, share(value)) for way, value in result.audited_pad_fraction.items()))
+        padded: Line = say("; as audited at {}: {}", result.context, ways) if result.audited_pad_fraction else ""
+        yield "padding", say("{}{}", share(result.pad_fraction), padded)
 
 
-def run_pairs(found: RunFacts) -> Iterator[tuple[Line, Line]]:
+def run_pairs(result: RunFacts) -> Iterator[tuple[Line, Line]]:
     """Return what a run did, in names and values."""
     planned: Line = ""
-    if found.planned_tokens:
-        planned = say(", {} of {} planned", share(found.tokens_seen / found.planned_tokens), found.planned_tokens)
-    repeated = f", {found.repeated_tokens:,} of rows dealt twice" if found.repeated_tokens else ""
-    yield "tokens seen", say("{}{}{}", found.tokens_seen, planned, repeated)
-    skipped = f", {found.skipped_updates:,} skipped" if found.skipped_updates else ""
-    each = "" if found.tokens_per_update is None else f", {found.tokens_per_update:,.0f} tokens each"
-    yield "updates", f"{found.steps_seen:,}{skipped}{each}"
-    if found.clipping is not None:
-        clipped = found.clipping
+    if result.planned_tokens:
+        planned = say(", {} of {} planned", share(result.tokens_seen / result.planned_tokens), result.planned_tokens)
+    repeated = f", {result.repeated_tokens:,} of rows dealt twice" if result.repeated_tokens else ""
+    yield "tokens seen", say("{}{}{}", result.tokens_seen, planned, repeated)
+    skipped = f", {result.skipped_updates:,} skipped" if result.skipped_updates else ""
+    each = "" if result.tokens_per_update is None else f", {result.tokens_per_update:,.0f} tokens each"
+    yield "updates", f"{result.steps_seen:,}{skipped}{each}"
+    if result.clipping is not None:
+        clipped = result.clipping
         newest = f"the newest {clipped.newest_updates:,} (to {clipped.max_norm:g})"
         words = f"{{}} of {clipped.updates:,} updates, {{}} of {newest}"
         yield "clipped", say(words, share(clipped.rate), share(clipped.newest_rate))
-    if found.mixed_precision is not None:
-        scaler = found.mixed_precision
+    if result.mixed_precision is not None:
+        scaler = result.mixed_precision
         yield "loss scale", say(f"{scaler.loss_scale:g}, {{}} of updates skipped", share(scaler.overflow_rate))
-    for held_out in found.held_out:
+    for held_out in result.held_out:
         known = [point for point in held_out.points if point.train_val_gap is not None]
         if known:
             name: Line = say("gap to {}", Name(held_out.name)) if held_out.name else "train_val_gap"
             yield name, f"{known[-1].train_val_gap:+.3f} nats/token at step {known[-1].step:,}"
-    if found.times is not None:
-        yield from _times_pairs(found.times)
+    if result.times is not None:
+        yield from _times_pairs(result.times)
 
 
-def _times_pairs(found: Times) -> Iterator[tuple[Line, Line]]:
-    yield "step time", f"p50 {_seconds(found.step_time_p50)}, p95 {_seconds(found.step_time_p95)}"
-    if found.tokens_per_sec is not None:
-        yield "tokens a second", f"{found.tokens_per_sec:,.0f}"
-    if found.dataloader_stall_frac is not None:
-        yield "waiting for batches", share(found.dataloader_stall_frac)
-    if found.comm_time_frac is not None and found.compute_time_frac is not None:
-        alone: Line = "" if not found.comm_exposed_frac else say(" ({} alone)", share(found.comm_exposed_frac))
-        words = f"communication {{}}{{}}, computing {{}}, of {plural(found.profiled_steps, 'step')}"
-        yield "profiled", say(words, share(found.comm_time_frac), alone, share(found.compute_time_frac))
-    if found.straggler is not None:
-        yield "slowest rank", f"{found.straggler.rank}, {found.straggler.ratio:.2f} times the median"
-    if found.gpu_util is not None:
-        yield "GPU", say("{} busy, {} of memory", share(found.gpu_util), size(int(found.gpu_mem_used or 0)))
+def _times_pairs(result: Times) -> Iterator[tuple[Line, Line]]:
+    yield "step time", f"p50 {_seconds(result.step_time_p50)}, p95 {_seconds(result.step_time_p95)}"
+    if result.tokens_per_sec is not None:
+        yield "tokens a second", f"{result.tokens_per_sec:,.0f}"
+    if result.dataloader_stall_frac is not None:
+        yield "waiting for batches", share(result.dataloader_stall_frac)
+    if result.comm_time_frac is not None and result.compute_time_frac is not None:
+        alone: Line = "" if not result.comm_exposed_frac else say(" ({} alone)", share(result.comm_exposed_frac))
+        words = f"communication {{}}{{}}, computing {{}}, of {plural(result.profiled_steps, 'step')}"
+        yield "profiled", say(words, share(result.comm_time_frac), alone, share(result.compute_time_frac))
+    if result.straggler is not None:
+        yield "slowest rank", f"{result.straggler.rank}, {result.straggler.ratio:.2f} times the median"
+    if result.gpu_util is not None:
+        yield "GPU", say("{} busy, {} of memory", share(result.gpu_util), size(int(result.gpu_mem_used or 0)))
 
 
 def _point(text: Line, section: str, tone: Tone = "warn") -> Point:
