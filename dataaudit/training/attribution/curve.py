@@ -224,10 +224,7 @@ class Judged:
 
 
 def judge(step: Ints, value: Floats, *, log: bool = False) -> Judged:
-    """Run the detector over a curve alone and join flagged steps to episodes.
-
-    The first steps, for which it is quiet, get the line that is fitted to them.
-    """
+    """Run the detector over a curve alone; the first steps, for which it is quiet, get the line fitted to them."""
     detector = SpikeDetector(log=log)
     return _judged(step, list(map(detector.see, step.tolist(), value.tolist())), detector)
 

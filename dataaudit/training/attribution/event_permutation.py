@@ -279,10 +279,7 @@ def _phases(steps: int, phases: Sequence[int]) -> Ints:
 
 
 def _offsets(borders: Ints, onsets: Ints, most: int, random: np.random.Generator) -> Ints:
-    """Return shifts of each phase, [shifts, phases], the first by nothing; all there are if they are few.
-
-    Phases without an episode are not shifted: nothing would change.
-    """
+    """Return shifts of phases with an episode, [shifts, phases], the first by nothing; all if they are few."""
     sizes = np.diff(borders)
     sizes = np.where(np.histogram(onsets, borders)[0] > 0, sizes, 1)
     there = float(np.prod(sizes.astype(np.float64)))

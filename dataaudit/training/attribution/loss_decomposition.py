@@ -203,10 +203,7 @@ def fit(healthy: Stretches, level: Floats, sources: int, block_rows: int) -> Exp
 
 
 def _trend(healthy: Stretches, level: Floats, expectation: Expectation, at: Ints) -> tuple[Floats, float] | None:
-    """Return the line through the newest healthy steps' losses less their offsets, at later steps, and its variance.
-
-    What sources, lengths and positions explain is no noise of this line, so it is nearer than the detector's.
-    """
+    """Return the line through the newest healthy steps' losses less their offsets, at later steps, and its variance."""
     steps, inverse = np.unique(healthy.step, return_inverse=True)
     if len(steps) < _LEAST_STEPS:
         return None

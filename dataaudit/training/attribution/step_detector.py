@@ -175,11 +175,7 @@ class Composition:
         return float((targets / targets.sum()) @ (step.segments.loss - step.expected))
 
     def chance(self, step: Coded) -> float:
-        """Return the standard deviation of the residual by chance, nats/token.
-
-        Documents are independent of one another, and what a source costs is known the less, the fewer segments of it
-        were read lately.
-        """
+        """Return the standard deviation of the residual by chance: of independent documents, and of rare sources."""
         source, length = step.document_source, step.document_length
         weight = step.document_targets / step.document_targets.sum()
         shares = np.bincount(source, weight, minlength=len(self._variance))

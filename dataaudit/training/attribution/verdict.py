@@ -118,10 +118,7 @@ def _explains(account: Account, part: Part) -> bool:
 
 
 def _fills(account: Account, mask: Mask) -> bool:
-    """Return whether some stretches are the whole of most steps that they are in, by their weight.
-
-    It is no obstacle where they have the excess of the other steps, too, where there is something to compare with.
-    """
+    """Return whether stretches fill most of their steps, by weight, and do not explain the other steps as well."""
     _, step = np.unique(account.stretches.step, return_inverse=True)
     full = np.bincount(step, np.where(mask, step_weights(account.stretches), 0.0)) >= FILLS
     weight = np.bincount(step, np.where(mask, account.weights, 0.0))

@@ -201,10 +201,7 @@ def _pictures(
     grids: dict[tuple[str, str], Grid],
     incidents: Sequence[Incident],
 ) -> Section | None:
-    """Return the section of heads, or of layers: those that changed most over steps; of heads the newest values, too.
-
-    Its lead is how many alarms the pictures show.
-    """
+    """Return the section of heads, or of layers, over steps; of heads the newest values, too."""
     blocks: list[Block] = []
     for metric, stat, heading in metrics:
         grid = _only(grids.get((metric, stat)), heads=name == "heads")

@@ -185,10 +185,7 @@ def _not_evaluated(detail: str, **known: Any) -> ContagionFound:
 
 
 def _others(checkpoints: Sequence[int], begin: int, steps: range) -> list[int]:
-    """Return other checkpoints: the nearest before the branch first, then later ones, oldest first.
-
-    From each the run's own batches lead to a branch of its own, so that these are not those that the arms read.
-    """
+    """Return other checkpoints, whose own batches up to a branch are not the arms': the nearest before it first."""
     earlier = [checkpoint for checkpoint in checkpoints if 0 < checkpoint < begin and checkpoint + LINE < steps[0]]
     later = [
         checkpoint for checkpoint in checkpoints if checkpoint > steps[-1] and checkpoint + LINE <= max(checkpoints)
