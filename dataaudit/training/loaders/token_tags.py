@@ -93,17 +93,17 @@ def row_tags(
     new = np.flatnonzero((np.diff(documents) != 0) | (np.diff(tokens) != 1)) + 1
     firsts = np.concatenate([[0], new]) if len(documents) else np.zeros(0, np.int64)
     padding = int(begin > 0 or not len(firsts))
-    found = np.zeros((len(firsts) + padding, empty_tags(1, 1).shape[2]), dtype=np.int64)
+    tags = np.zeros((len(firsts) + padding, empty_tags(1, 1).shape[2]), dtype=np.int64)
     starts = np.concatenate([np.zeros(padding, np.int64), firsts + begin])
     named, stamped = documents[firsts], tokens[firsts]
-    found[:padding, :3] = MERGED, -1, -1
-    found[padding:, 0], found[padding:, 1] = named >> _ROW_BITS, named & ((1 << _ROW_BITS) - 1)
-    found[padding:, 2] = ((stamped >> _SOURCE_AT) & ((1 << 16) - 1)) - 1
-    found[padding:, EPOCH] = stamped >> _EPOCH_AT
-    found[:, 4] = starts
-    found[padding:, 5] = stamped & ((1 << _SOURCE_AT) - 1)
-    found[:, TARGETS] = np.add.reduceat(targets, starts) if len(targets) else 0
-    return found if stretches is None else merged(found, stretches)
+    tags[:padding, :3] = MERGED, -1, -1
+    tags[padding:, 0], tags[padding:, 1] = named >> _ROW_BITS, named & ((1 << _ROW_BITS) - 1)
+    tags[padding:, 2] = ((stamped >> _SOURCE_AT) & ((1 << 16) - 1)) - 1
+    tags[padding:, EPOCH] = stamped >> _EPOCH_AT
+    tags[:, 4] = starts
+    tags[padding:, 5] = stamped & ((1 << _SOURCE_AT) - 1)
+    tags[:, TARGETS] = np.add.reduceat(targets, starts) if len(targets) else 0
+    return tags if stretches is None else merged(tags, stretches)
 
 
 def batch_tags(rows: Iterable[np.ndarray], stretches: int | None) -> np.ndarray:

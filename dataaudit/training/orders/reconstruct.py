@@ -398,24 +398,24 @@ def _begin(folder: Path, manifest: Manifest, choice: Choice, order: Order) -> bo
     return False
 
 
-def reconstructed_text(found: Reconstructed) -> str:
+def reconstructed_text(result: Reconstructed) -> str:
     """Return what was written, for a terminal."""
     pairs = [
-        ("manifest", found.manifest),
-        ("read", f"{t.plural(found.samples, 'row')}, {t.plural(found.targets, 'target')}"),
-        ("stretches", f"{found.stretches:,}, none with a loss of its own"),
-        ("consumed", f"{t.plural(found.consumed, 'sample')} after step {found.last_step:,}"),
+        ("manifest", result.manifest),
+        ("read", f"{t.plural(result.samples, 'row')}, {t.plural(result.targets, 'target')}"),
+        ("stretches", f"{result.stretches:,}, none with a loss of its own"),
+        ("consumed", f"{t.plural(result.consumed, 'sample')} after step {result.last_step:,}"),
     ]
-    if found.skipped:
-        pairs.append(("skipped", f"{t.plural(found.skipped, 'step')}: consumed, and not trained on"))
-    losses = f"of {t.plural(found.losses, 'step')}" if found.losses else "none: nothing can be attributed"
+    if result.skipped:
+        pairs.append(("skipped", f"{t.plural(result.skipped, 'step')}: consumed, and not trained on"))
+    losses = f"of {t.plural(result.losses, 'step')}" if result.losses else "none: nothing can be attributed"
     more = (
-        (found.losses_elsewhere, "of other steps"),
-        (found.losses_unread, "without a step or a number"),
-        (found.losses_repeated, "that a later line replaces"),
+        (result.losses_elsewhere, "of other steps"),
+        (result.losses_unread, "without a step or a number"),
+        (result.losses_repeated, "that a later line replaces"),
     )
     pairs.append(("losses", "; ".join([losses, *(f"{number:,} {what}" for number, what in more if number)])))
-    for rank, record in itertools.islice(enumerate(found.positions), 8):
+    for rank, record in itertools.islice(enumerate(result.positions), 8):
         pairs.append((f"rank {rank}", ", ".join(f"{name} {value:,}" for name, value in record.items())))
-    steps = f"steps {found.first_step:,} to {found.last_step:,}"
-    return page(f"{t.clean(found.runlog)}: {steps}, reconstructed", facts(pairs, terminal_width()))
+    steps = f"steps {result.first_step:,} to {result.last_step:,}"
+    return page(f"{t.clean(result.runlog)}: {steps}, reconstructed", facts(pairs, terminal_width()))
