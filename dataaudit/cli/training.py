@@ -11,7 +11,7 @@ import click
 from dataaudit.cli.shell import FOLDER, ending, note, print_text
 
 if TYPE_CHECKING:
-    from dataaudit.training.orders.choice import Kind
+    from dataaudit.training.orders.reconstruct import Kind
 
 
 @click.command(
@@ -218,9 +218,8 @@ def reconstruct(
 
     from dataaudit.base import text as t
     from dataaudit.training.attribution.loss_table import read_losses
-    from dataaudit.training.orders.choice import Choice, parse_steps
+    from dataaudit.training.orders.reconstruct import Choice, parse_steps, reconstructed_text
     from dataaudit.training.orders.reconstruct import reconstruct as run
-    from dataaudit.training.orders.reconstruct import reconstructed_text
 
     options["skip"] = () if options["skip"] is None else parse_steps(options["skip"])
     span = parse_steps(steps)

@@ -18,7 +18,7 @@ from twins.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_
 from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.training.attribution.loss_table import read_losses
-from dataaudit.training.orders.choice import Batches, parse_sizes, parse_steps
+from dataaudit.training.orders.reconstruct import Batches, parse_sizes, parse_steps
 
 CONTEXT = 64
 STRETCHES = 1_000

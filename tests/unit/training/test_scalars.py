@@ -177,7 +177,7 @@ def test_an_optimizer_that_raises_where_it_is_followed_goes_on_and_is_named_once
     assert "RuntimeError at test_scalars.py" in said[0][1]["why"]
 
 
-@pytest.mark.parametrize("fails", ["_look_at", "_write_step", "_numbers_of", "_write_counts", "_look_at_gpu"])
+@pytest.mark.parametrize("fails", ["_judge", "_write_step", "_numbers_of", "_write_counts", "_sample_gpu"])
 def test_the_logs_thread_outlives_what_fails_in_it(made, corpus, tags, tmp_path, monkeypatch, fails):
     """A fault of ours at step 3 costs that step at most, and the steps after it are there."""
     right, calls = getattr(LogThread, fails), []
