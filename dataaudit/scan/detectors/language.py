@@ -147,9 +147,5 @@ def load_languages(models: LanguageModels, *, seed: int) -> LanguageIdentifier:
     loaded = chosen.second if isinstance(chosen, language_detectors.CombinedDetector) else None
     second = loaded if loaded and loaded.model == models.second else load_detector(models.second)
     return LanguageIdentifier(
-        chosen,
-        second,
-        min_confidence=models.min_confidence,
-        sample_one_in=SAMPLE_ONE_IN,
-        seed=seed,
+        chosen, second, min_confidence=models.min_confidence, sample_one_in=SAMPLE_ONE_IN, seed=seed
     )

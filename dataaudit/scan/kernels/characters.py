@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dataaudit.base.cache import kept
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, compiled, helper
 
 SPACE = 1
 """``str.isspace``."""
@@ -154,17 +154,17 @@ _SENTENCE_TERMINAL = (
 
 
 @cache
-def character_classes() -> np.ndarray:
+def character_classes() -> Array:
     """Return uint16[NUM_CLASSIFIED]: the bits of every code point; nobody can write to it."""
     inputs = [Path(__file__).read_bytes(), unicodedata.unidata_version.encode()]
     return kept("characters", inputs, lambda: build_character_classes().tobytes(), _read)
 
 
-def _read(held: bytes) -> np.ndarray:
+def _read(held: bytes) -> Array:
     return np.frombuffer(held, dtype=np.uint16)
 
 
-def build_character_classes() -> np.ndarray:
+def build_character_classes() -> Array:
     """Return the same, made of ``unicodedata`` in a sixth of a second."""
     everything = [chr(point) for point in range(NUM_CLASSIFIED)]
     categories = np.array([unicodedata.category(character) for character in everything])
@@ -204,17 +204,17 @@ def build_character_classes() -> np.ndarray:
     return classes
 
 
-def _flags(test: object, everything: list[str]) -> np.ndarray:
+def _flags(test: object, everything: list[str]) -> Array:
     assert callable(test)
     return np.fromiter(map(test, everything), dtype=bool, count=len(everything))
 
 
-def _in(categories: np.ndarray, major: str) -> np.ndarray:
+def _in(categories: Array, major: str) -> Array:
     return np.char.startswith(categories, major)
 
 
 @helper
-def read_character(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple[Integer, Integer, Integer]:
+def read_character(data: Array, pos: Integer, classes: Array) -> tuple[Integer, Integer, Integer]:
     """Return (class, bytes, code point) of the character that starts at ``pos`` of valid UTF-8."""
     lead = np.int64(data[pos])
     if lead < 0x80:
@@ -231,14 +231,14 @@ def read_character(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple
 
 
 @helper
-def class_and_width(data: np.ndarray, pos: Integer, classes: np.ndarray) -> tuple[Integer, Integer]:
+def class_and_width(data: Array, pos: Integer, classes: Array) -> tuple[Integer, Integer]:
     """Return (class, bytes) of the character that starts at ``pos`` of valid UTF-8."""
     kind, width, _ = read_character(data, pos, classes)
     return kind, width
 
 
 @helper
-def start_before(data: np.ndarray, pos: Integer) -> Integer:
+def start_before(data: Array, pos: Integer) -> Integer:
     """Return where the character that ends at ``pos`` starts."""
     start = pos - 1
     while np.int64(data[start]) & 0xC0 == 0x80:
@@ -312,7 +312,7 @@ def _search(offsets: Offsets, data: Bytes, bits: Bytes, in_ascii: bool, found: M
             place += np.uintp(size)
 
 
-def count_names(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def count_names(values: Array, offsets: Array) -> Array:
     """Return int64[n]: ASCII capitals before a small letter, after a space that follows a small letter or a comma.
 
     Args:
@@ -325,7 +325,7 @@ def count_names(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 
 @compiled(f"void({READ_BYTES}, {READ_OFFSETS}, int64[::1])")
-def _count(values: np.ndarray, offsets: np.ndarray, counts: np.ndarray) -> None:
+def _count(values: Array, offsets: Array, counts: Array) -> None:
     for document in range(len(counts)):
         found = 0
         for place in range(offsets[document] + 2, offsets[document + 1] - 1):

@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 
 from dataaudit.scan.kernels.fault_escapes import in_string
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Integer, cold, helper
 
 CODE_PAGES = (
     *("cp1250", "cp1251", "cp1253", "cp1255", "cp1256", "cp1257", "cp874", "koi8-r"),
@@ -44,7 +44,7 @@ name; second bytes of three whose characters stand side by side in no text; sign
 
 
 @cache
-def role_table() -> np.ndarray:
+def role_table() -> Array:
     """Return uint8[256]: what of :data:`_ROLES` a byte of Windows-1252 is."""
     roles = np.zeros(256, dtype=np.uint8)
     for role, some in _ROLES.items():
@@ -53,7 +53,7 @@ def role_table() -> np.ndarray:
 
 
 @cache
-def page_tables() -> tuple[np.ndarray, np.ndarray]:
+def page_tables() -> tuple[Array, Array]:
     """Return uint8[pages + 1, points], uint16[2, points]: bytes that characters are, and a bit for each page.
 
     Row 0 is Windows-1252, with Latin-1 where it has none. Bits are of the others: whether a character continues a
@@ -76,7 +76,7 @@ def page_tables() -> tuple[np.ndarray, np.ndarray]:
 
 @cold
 def page_chain(
-    data: np.ndarray, done: Integer, pos: Integer, end: Integer, pages: np.ndarray, masks: np.ndarray
+    data: Array, done: Integer, pos: Integer, end: Integer, pages: Array, masks: Array
 ) -> tuple[Integer, Integer]:
     """Return where a chain of sequences around the character at ``pos`` begins and ends; ``pos`` twice where none is.
 
@@ -106,7 +106,7 @@ def page_chain(
 
 
 @cold
-def _chain(data: np.ndarray, done: Integer, pos: Integer, end: Integer, page: np.ndarray) -> tuple[Integer, Integer]:
+def _chain(data: Array, done: Integer, pos: Integer, end: Integer, page: Array) -> tuple[Integer, Integer]:
     """Return the chain of sequences of a code page around a character, or ``pos`` twice."""
     lead = pos
     for _ in range(2):
@@ -142,7 +142,7 @@ def _chain(data: np.ndarray, done: Integer, pos: Integer, end: Integer, page: np
 
 
 @helper
-def back(data: np.ndarray, done: Integer, pos: Integer) -> Integer:
+def back(data: Array, done: Integer, pos: Integer) -> Integer:
     """Return the first byte of the character before a place; the place itself where it is the first."""
     while pos > done:
         pos -= 1
@@ -152,7 +152,7 @@ def back(data: np.ndarray, done: Integer, pos: Integer) -> Integer:
 
 
 @helper
-def point_at(data: np.ndarray, pos: Integer) -> Integer:
+def point_at(data: Array, pos: Integer) -> Integer:
     """Return the code point of the character at a place."""
     first = np.int64(data[pos])
     if first < 0x80:
@@ -165,7 +165,7 @@ def point_at(data: np.ndarray, pos: Integer) -> Integer:
 
 @cold
 def letters_end(
-    data: np.ndarray, start: Integer, line: Integer, pos: Integer, end: Integer, walk: np.ndarray
+    data: Array, start: Integer, line: Integer, pos: Integer, end: Integer, walk: Array
 ) -> tuple[Integer, Integer]:
     """Return the byte after text of a code page in Latin-1 that begins at ``pos``, and its bytes that count.
 
@@ -194,7 +194,7 @@ def letters_end(
 
 
 @cold
-def kana_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def kana_end(data: Array, pos: Integer, end: Integer) -> Integer:
     """Return the byte after Kana of Shift-JIS in Windows-1252 (each second character one of two), or ``pos``."""
     at, number = pos, 0
     while at < end:
@@ -212,7 +212,7 @@ def kana_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @helper
-def splits_word(data: np.ndarray, start: Integer, pos: Integer, end: Integer, width: Integer) -> bool:
+def splits_word(data: Array, start: Integer, pos: Integer, end: Integer, width: Integer) -> bool:
     """Tell whether a sign that no word has stands between two small letters on each side."""
     if pos - start < 2 or end - pos - width < 2:
         return False
@@ -226,9 +226,7 @@ def splits_word(data: np.ndarray, start: Integer, pos: Integer, end: Integer, wi
 
 
 @cold
-def mojibake_end(
-    data: np.ndarray, start: Integer, pos: Integer, end: Integer, cp1252: np.ndarray, roles: np.ndarray
-) -> Integer:
+def mojibake_end(data: Array, start: Integer, pos: Integer, end: Integer, cp1252: Array, roles: Array) -> Integer:
     """Return the byte after the sequences that begin at ``pos``; ``pos`` where none does, or one that text may have."""
     at, number = pos, 0
     while True:
@@ -243,7 +241,7 @@ def mojibake_end(
 
 
 @helper
-def _sequence_end(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray) -> Integer:
+def _sequence_end(data: Array, pos: Integer, end: Integer, page: Array) -> Integer:
     """Return the byte after the characters that are one sequence of UTF-8 in a code page, or ``pos``."""
     lead, width = _byte_at(data, pos, end, page)
     if lead < 0xC2 or lead > 0xF4:
@@ -269,13 +267,13 @@ def _sequence_end(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray
 
 
 @helper
-def _is_box(data: np.ndarray, pos: Integer) -> bool:
+def _is_box(data: Array, pos: Integer) -> bool:
     """Tell whether a character draws a box (U+2500 to U+25BF)."""
     return bool(data[pos] == 0xE2 and 0x94 <= data[pos + 1] <= 0x96)
 
 
 @helper
-def _byte_at(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray) -> tuple[Integer, Integer]:
+def _byte_at(data: Array, pos: Integer, end: Integer, page: Array) -> tuple[Integer, Integer]:
     """Return the byte that a character is in a code page, 0 for none, and its own bytes."""
     if pos >= end or data[pos] < 0xC2 or data[pos] >= 0xF0:
         return np.int64(0), 1
@@ -285,13 +283,7 @@ def _byte_at(data: np.ndarray, pos: Integer, end: Integer, page: np.ndarray) -> 
 
 @helper
 def _stands_alone(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    after: Integer,
-    end: Integer,
-    cp1252: np.ndarray,
-    roles: np.ndarray,
+    data: Array, start: Integer, pos: Integer, after: Integer, end: Integer, cp1252: Array, roles: Array
 ) -> bool:
     """Tell whether a single sequence is one that no text has."""
     lead = 0xC0 | (data[pos + 1] & 0x3F)
@@ -318,7 +310,7 @@ LEAST_SOFT, SOFT_ONE_IN = 5, 256
 
 
 @cold
-def is_invisible(data: np.ndarray, start: Integer, pos: Integer, after: Integer, end: Integer) -> Integer:
+def is_invisible(data: Array, start: Integer, pos: Integer, after: Integer, end: Integer) -> Integer:
     """Return 1 where a character is not seen and belongs to nothing, 2 where only right-to-left text has it; else 0.
 
     Args:
@@ -349,7 +341,7 @@ def is_invisible(data: np.ndarray, start: Integer, pos: Integer, after: Integer,
 
 
 @cold
-def flag_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def flag_end(data: Array, pos: Integer, end: Integer) -> Integer:
     """Return the byte after a character of four bytes, and after its tags where it is the flag that has some."""
     after = pos + 4
     if point_at(data, pos) == 0x1F3F4:
@@ -359,7 +351,7 @@ def flag_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @cold
-def is_right_to_left(data: np.ndarray, start: Integer, end: Integer) -> bool:
+def is_right_to_left(data: Array, start: Integer, end: Integer) -> bool:
     """Tell whether a document has a letter of U+0580 to U+07FF: Hebrew, Arabic, Syriac, Thaana or N'Ko."""
     at = start
     while at < end and not 0xD6 <= data[at] < 0xE0:

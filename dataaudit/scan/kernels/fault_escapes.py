@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dataaudit.scan.kernels.fault_markup import is_digit, is_letter, is_space
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Integer, cold, helper
 
 LINE, WALKED, QUOTE, TOKEN_END, IN_ADDRESS = range(5)
 """Where ``walk`` keeps what is known: a line, how far it was walked, the quote that is open there; the end of a token
@@ -20,9 +20,7 @@ _UTF7_LIMIT = 256
 
 
 @cold
-def escape_end(
-    data: np.ndarray, start: Integer, line: Integer, pos: Integer, end: Integer, walk: np.ndarray
-) -> Integer:
+def escape_end(data: Array, start: Integer, line: Integer, pos: Integer, end: Integer, walk: Array) -> Integer:
     r"""Return the byte after the escapes that begin with the ``\``, ``=``, ``%`` or ``+`` at ``pos``, or ``pos``.
 
     Args:
@@ -46,7 +44,7 @@ def escape_end(
 
 
 @helper
-def in_string(data: np.ndarray, start: Integer, line: Integer, pos: Integer, walk: np.ndarray) -> bool:
+def in_string(data: Array, start: Integer, line: Integer, pos: Integer, walk: Array) -> bool:
     """Tell whether a quote is open at a place; each byte of a line is walked over once."""
     if walk[LINE] != line:
         walk[LINE], walk[WALKED], walk[QUOTE] = line, line, 0
@@ -68,7 +66,7 @@ def in_string(data: np.ndarray, start: Integer, line: Integer, pos: Integer, wal
 
 
 @helper
-def _is_apostrophe(data: np.ndarray, line: Integer, pos: Integer) -> bool:
+def _is_apostrophe(data: Array, line: Integer, pos: Integer) -> bool:
     """Tell whether ``'`` stands behind a letter or digit, but for the prefix of a string: ``u'...'``."""
     if pos == line or not _in_word(data[pos - 1]):
         return False
@@ -76,7 +74,7 @@ def _is_apostrophe(data: np.ndarray, line: Integer, pos: Integer) -> bool:
 
 
 @helper
-def _backslash_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> Integer:
+def _backslash_end(data: Array, start: Integer, pos: Integer, end: Integer) -> Integer:
     before = data[pos - 1] if pos > start else np.uint8(10)
     at, digits, point = _backslashed(data, pos, end)
     if digits < 0 or before == _BACKSLASH:
@@ -99,7 +97,7 @@ def _of_pattern(byte: Integer) -> bool:
 
 
 @helper
-def _points_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, before: Integer) -> Integer:
+def _points_end(data: Array, start: Integer, pos: Integer, end: Integer, before: Integer) -> Integer:
     r"""Return the byte after a run of ``\uXXXX`` and ``\UXXXXXXXX``, or ``pos`` where text may have it."""
     for size in (4, 8):  # a run is looked at from its head
         first = pos - size - 2
@@ -120,7 +118,7 @@ def _points_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, be
 
 
 @helper
-def _backslashed(data: np.ndarray, pos: Integer, end: Integer) -> tuple[Integer, Integer, Integer]:
+def _backslashed(data: Array, pos: Integer, end: Integer) -> tuple[Integer, Integer, Integer]:
     r"""Return the byte after an escape, its digits (0 for ``\n``, ``\r`` and ``\t``, -1 for none), its value."""
     at = pos
     while at < end and data[at] == _BACKSLASH:
@@ -138,7 +136,7 @@ def _backslashed(data: np.ndarray, pos: Integer, end: Integer) -> tuple[Integer,
 
 
 @helper
-def _hex_value(data: np.ndarray, pos: Integer, end: Integer, digits: Integer) -> Integer:
+def _hex_value(data: Array, pos: Integer, end: Integer, digits: Integer) -> Integer:
     """Return the number that hexadecimal digits are, or -1."""
     if digits < 0 or end - pos < digits:
         return np.int64(-1)
@@ -154,7 +152,7 @@ def _hex_value(data: np.ndarray, pos: Integer, end: Integer, digits: Integer) ->
 
 
 @helper
-def _breaks_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, before: Integer) -> Integer:
+def _breaks_end(data: Array, start: Integer, pos: Integer, end: Integer, before: Integer) -> Integer:
     r"""Return the byte after a run of ``\n``, ``\r`` and ``\t`` behind a sentence or word, before another."""
     behind = data[pos - 2] if pos - start > 1 else np.uint8(10)
     is_end = _in_word(behind) and before in (33, 34, 41, 44, 46, 58, 63)  # ! " ) , . : ?
@@ -174,7 +172,7 @@ def _breaks_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, be
 
 
 @helper
-def _quoted_end(data: np.ndarray, start: Integer, line: Integer, pos: Integer, end: Integer) -> Integer:
+def _quoted_end(data: Array, start: Integer, line: Integer, pos: Integer, end: Integer) -> Integer:
     """Return the byte after what is left of quoted-printable, or ``pos``."""
     at = pos + 1
     before = data[pos - 1] if pos > start else np.uint8(10)
@@ -196,7 +194,7 @@ def _quoted_end(data: np.ndarray, start: Integer, line: Integer, pos: Integer, e
 
 
 @helper
-def _has_space(data: np.ndarray, line: Integer, pos: Integer) -> bool:
+def _has_space(data: Array, line: Integer, pos: Integer) -> bool:
     found = False
     for at in range(line, pos):
         found |= bool(data[at] == 32)
@@ -204,7 +202,7 @@ def _has_space(data: np.ndarray, line: Integer, pos: Integer) -> bool:
 
 
 @helper
-def _capital_byte(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def _capital_byte(data: Array, pos: Integer, end: Integer) -> Integer:
     """Return the byte that two digits stand for, none of them a small letter; or -1."""
     if end - pos < 2 or data[pos] >= 97 or data[pos + 1] >= 97:
         return np.int64(-1)
@@ -212,13 +210,13 @@ def _capital_byte(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @helper
-def _is_single(value: Integer, before: Integer, data: np.ndarray, after: Integer, end: Integer) -> bool:
+def _is_single(value: Integer, before: Integer, data: Array, after: Integer, end: Integer) -> bool:
     """Tell whether a byte is a letter of Latin-1 between two small letters, written with a digit."""
     return bool(value >= 0xE0 and (value & 15) < 10 and _is_small(before) and after < end and _is_small(data[after]))
 
 
 @helper
-def _percent_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, walk: np.ndarray) -> Integer:
+def _percent_end(data: Array, start: Integer, pos: Integer, end: Integer, walk: Array) -> Integer:
     """Return the byte after a byte or character written with ``%`` in prose, or ``pos``: addresses have them."""
     value = _hex_value(data, pos + 1, end, np.int64(2))
     if value < 0:
@@ -237,7 +235,7 @@ def _percent_end(data: np.ndarray, start: Integer, pos: Integer, end: Integer, w
 
 
 @helper
-def _in_address(data: np.ndarray, start: Integer, pos: Integer, end: Integer, walk: np.ndarray) -> bool:
+def _in_address(data: Array, start: Integer, pos: Integer, end: Integer, walk: Array) -> bool:
     """Tell whether the token around a place may be an address, a name of a file or code; each is looked at once."""
     if pos < walk[TOKEN_END]:
         return bool(walk[IN_ADDRESS])
@@ -260,7 +258,7 @@ def _ends_token(byte: Integer) -> bool:
 
 
 @helper
-def _utf7_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def _utf7_end(data: Array, pos: Integer, end: Integer) -> Integer:
     """Return the byte after ``+...`` that is letters or quotes in UTF-7, with the ``-`` that ends it, or ``pos``."""
     at, stop = pos + 1, min(end, pos + _UTF7_LIMIT)
     bits, held, is_east, classes = np.int64(0), 0, False, 0

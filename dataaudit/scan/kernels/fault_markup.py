@@ -6,7 +6,7 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Integer, cold, helper
 
 READ_DIGESTS = "Array(uint64, 1, 'C', readonly=True)"
 """uint64[n], sorted, may be read-only."""
@@ -47,7 +47,7 @@ PLAIN_ATTRIBUTES = (
 """Elements whose attributes may stand without quotes; ``template<class T=int>`` is no tag."""
 
 
-Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Tables = tuple[Array, Array, Array, Array, Array, Array]
 _SEED, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 
@@ -69,13 +69,7 @@ def _digest(name: str) -> int:
 
 @cold
 def entity_end(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    end: Integer,
-    entities: np.ndarray,
-    opened: np.ndarray,
-    escapes: np.ndarray,
+    data: Array, start: Integer, pos: Integer, end: Integer, entities: Array, opened: Array, escapes: Array
 ) -> Integer:
     """Return the byte after the entity whose ``&`` stands at ``pos``, or ``pos`` where there is none.
 
@@ -117,7 +111,7 @@ def _ends_word(byte: Integer) -> bool:
 
 
 @cold
-def is_address(data: np.ndarray, line: Integer, pos: Integer, after: Integer, end: Integer) -> bool:
+def is_address(data: Array, line: Integer, pos: Integer, after: Integer, end: Integer) -> bool:
     """Tell whether an entity ends a statement that takes the address of a variable: ``p = &copy;``, ``return &para;``.
 
     Args:
@@ -140,7 +134,7 @@ def is_address(data: np.ndarray, line: Integer, pos: Integer, after: Integer, en
 
 
 @cold
-def is_comment(data: np.ndarray, line: Integer, end: Integer) -> bool:
+def is_comment(data: Array, line: Integer, end: Integer) -> bool:
     """Tell whether a line is a comment of code, whose tags and entities document it (``///``, ``/**``, ``'''``).
 
     Args:
@@ -155,7 +149,7 @@ def is_comment(data: np.ndarray, line: Integer, end: Integer) -> bool:
 
 
 @cold
-def begins_line(data: np.ndarray, pos: Integer, after: Integer, end: Integer) -> bool:
+def begins_line(data: Array, pos: Integer, after: Integer, end: Integer) -> bool:
     """Tell whether a tag at the head of a line is more than the name of an element: what follows belongs to it."""
     if not _is_bare(data, pos, after) or after == end:
         return True
@@ -168,7 +162,7 @@ def begins_line(data: np.ndarray, pos: Integer, after: Integer, end: Integer) ->
 
 
 @cold
-def ends_line(data: np.ndarray, start: Integer, pos: Integer, after: Integer) -> bool:
+def ends_line(data: Array, start: Integer, pos: Integer, after: Integer) -> bool:
     """Tell whether a tag, if it ends a line, is more than the name of an element: it stands close to what is before."""
     if not _is_bare(data, pos, after):
         return True
@@ -178,7 +172,7 @@ def ends_line(data: np.ndarray, start: Integer, pos: Integer, after: Integer) ->
 
 
 @helper
-def _is_bare(data: np.ndarray, pos: Integer, after: Integer) -> bool:
+def _is_bare(data: Array, pos: Integer, after: Integer) -> bool:
     """Tell whether a tag opens an element and has no attribute."""
     at = pos + 1
     while at < after and _in_name(data[at]):
@@ -188,13 +182,7 @@ def _is_bare(data: np.ndarray, pos: Integer, after: Integer) -> bool:
 
 @cold
 def tag_end(
-    data: np.ndarray,
-    start: Integer,
-    pos: Integer,
-    end: Integer,
-    bare: np.ndarray,
-    glued: np.ndarray,
-    plain: np.ndarray,
+    data: Array, start: Integer, pos: Integer, end: Integer, bare: Array, glued: Array, plain: Array
 ) -> Integer:
     """Return the byte after the tag, or the sign of a comment, whose ``<`` stands at ``pos``; ``pos`` where none does.
 
@@ -234,7 +222,7 @@ def tag_end(
 
 
 @helper
-def _is_link(data: np.ndarray, start: Integer, pos: Integer) -> bool:
+def _is_link(data: Array, start: Integer, pos: Integer) -> bool:
     """Tell whether ``</`` goes on from an ``L`` that stands alone: a link of Perl's documentation, ``L</new>``."""
     if pos == start or data[pos - 1] != 76:
         return False
@@ -242,7 +230,7 @@ def _is_link(data: np.ndarray, start: Integer, pos: Integer) -> bool:
 
 
 @helper
-def _end_of_attributes(data: np.ndarray, pos: Integer, at: Integer, end: Integer, is_plain: bool) -> Integer:
+def _end_of_attributes(data: Array, pos: Integer, at: Integer, end: Integer, is_plain: bool) -> Integer:
     """Return the byte after a tag from its first attribute on, or ``pos`` where that is none."""
     stop = min(end, pos + _LIMIT)
     first = at
@@ -258,7 +246,7 @@ def _end_of_attributes(data: np.ndarray, pos: Integer, at: Integer, end: Integer
 
 
 @helper
-def _declaration_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
+def _declaration_end(data: Array, pos: Integer, end: Integer) -> Integer:
     """Return the byte after ``<!--``, ``<!doctype``, ``<![CDATA[`` or ``<?xml``, or ``pos``."""
     for sign in (b"<!--", b"<!doctype", b"<![cdata[", b"<?xml"):
         if _begins(data, pos, end, (sign,)):
@@ -267,7 +255,7 @@ def _declaration_end(data: np.ndarray, pos: Integer, end: Integer) -> Integer:
 
 
 @helper
-def _begins(data: np.ndarray, pos: Integer, end: Integer, signs: tuple[bytes, ...]) -> bool:
+def _begins(data: Array, pos: Integer, end: Integer, signs: tuple[bytes, ...]) -> bool:
     """Tell whether one of some texts of small letters stands at a place, in capitals or not."""
     for sign in signs:
         same = end - pos >= len(sign)
@@ -280,7 +268,7 @@ def _begins(data: np.ndarray, pos: Integer, end: Integer, signs: tuple[bytes, ..
 
 
 @helper
-def _holds(table: np.ndarray, digest: np.uint64) -> bool:
+def _holds(table: Array, digest: np.uint64) -> bool:
     """Tell whether a sorted table has a digest."""
     low, high = 0, len(table)
     while low < high:

@@ -31,7 +31,7 @@ from dataaudit.scan.kernels.fault_markup import (
     name_tables,
     tag_end,
 )
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, cold, compiled, helper
 
 KINDS = ("mojibake", "replacement", "control", "invisible", "escapes", "entities", "tags", "base64")
 """What is counted, in the order of the columns."""
@@ -60,7 +60,7 @@ _DIGESTS = (64, 96, 128)
 
 
 @cache
-def _actions() -> np.ndarray:
+def _actions() -> Array:
     """Return uint8[256]: what is looked at where a byte stands."""
     actions = np.zeros(256, dtype=np.uint8)
     actions[:32], actions[127] = _CONTROL, _CONTROL
@@ -73,7 +73,7 @@ def _actions() -> np.ndarray:
 
 
 @cache
-def _gates() -> np.ndarray:
+def _gates() -> Array:
     """Return uint8[2, 256]: bits of a byte, and of the byte behind it; what has none in common is passed over."""
     gates = np.zeros((2, 256), dtype=np.uint8)
     gates[0, _actions() > 0], gates[1] = _ALWAYS, _ALWAYS
@@ -84,14 +84,14 @@ def _gates() -> np.ndarray:
 
 
 @cache
-def _alphabet() -> np.ndarray:
+def _alphabet() -> Array:
     """Return uint8[256]: the class of each character of base64, 0 of all others."""
     classes = np.zeros(256, dtype=np.uint8)
     classes[65:91], classes[97:123], classes[48:58], classes[list(b"+/")] = _UPPER, _LOWER, _DIGIT, _SIGN
     return classes
 
 
-def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def count_faults(data: Array, offsets: Array) -> Array:
     """Return int64[n, 10] of each document: the bytes of each of :data:`KINDS`, its lines, those that are markup.
 
     Lines without a character that is seen are none. A line is markup when it begins or ends with a tag, unless it is
@@ -112,22 +112,22 @@ def count_faults(data: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     f" uint8[::1], {', '.join([READ_DIGESTS] * 6)}, int64[::1], int64[:, ::1])"
 )
 def _count(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    actions: np.ndarray,
-    gates: np.ndarray,
-    pages: np.ndarray,
-    masks: np.ndarray,
-    roles: np.ndarray,
-    alphabet: np.ndarray,
-    entities: np.ndarray,
-    opened: np.ndarray,
-    escapes: np.ndarray,
-    bare: np.ndarray,
-    glued: np.ndarray,
-    plain: np.ndarray,
-    state: np.ndarray,
-    counts: np.ndarray,
+    data: Array,
+    offsets: Array,
+    actions: Array,
+    gates: Array,
+    pages: Array,
+    masks: Array,
+    roles: Array,
+    alphabet: Array,
+    entities: Array,
+    opened: Array,
+    escapes: Array,
+    bare: Array,
+    glued: Array,
+    plain: Array,
+    state: Array,
+    counts: Array,
 ) -> None:
     """Fill ``counts``."""
     here, behind = gates[0], gates[1]
@@ -184,7 +184,7 @@ def _count(
 
 
 @helper
-def _passed_over(data: np.ndarray, pos: Integer, last: Integer, here: np.ndarray, behind: np.ndarray) -> Integer:
+def _passed_over(data: Array, pos: Integer, last: Integer, here: Array, behind: Array) -> Integer:
     """Return the first byte from ``pos`` on that may begin something, or ``last``."""
     at, stop, item = np.uintp(pos), np.uintp(last), np.uintp(1)  # unsigned: no index wraps around
     while at < stop and here[data[at]] & behind[data[at + item]] == 0:
@@ -193,7 +193,7 @@ def _passed_over(data: np.ndarray, pos: Integer, last: Integer, here: np.ndarray
 
 
 @helper
-def _is_usual(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> bool:
+def _is_usual(data: Array, start: Integer, pos: Integer, end: Integer) -> bool:
     """Tell whether a character is a letter of Latin-1 or a sign as most are, beside ASCII: it need not be looked at."""
     if pos > start and data[pos - 1] >= 0x80:
         return False
@@ -206,16 +206,16 @@ def _is_usual(data: np.ndarray, start: Integer, pos: Integer, end: Integer) -> b
 
 @cold
 def _letter_end(
-    data: np.ndarray,
+    data: Array,
     start: Integer,
     line: Integer,
     pos: Integer,
     end: Integer,
-    pages: np.ndarray,
-    masks: np.ndarray,
-    roles: np.ndarray,
-    state: np.ndarray,
-    counts: np.ndarray,
+    pages: Array,
+    masks: Array,
+    roles: Array,
+    state: Array,
+    counts: Array,
 ) -> Integer:
     """Count what begins with a character of Latin-1 or of U+2000 on, or lies around it; return the byte after."""
     lead, second = data[pos], data[pos + 1]
@@ -247,9 +247,7 @@ def _letter_end(
 
 
 @cold
-def _sign_end(
-    data: np.ndarray, start: Integer, pos: Integer, end: Integer, action: Integer, counts: np.ndarray
-) -> Integer:
+def _sign_end(data: Array, start: Integer, pos: Integer, end: Integer, action: Integer, counts: Array) -> Integer:
     """Count a character that no text should have, if one stands at ``pos``; return the byte after."""
     if action == _CONTROL:
         counts[CONTROL] += 1
@@ -269,9 +267,7 @@ def _sign_end(
 
 
 @helper
-def _end_line(
-    data: np.ndarray, line: Integer, end: Integer, last_tag: Integer, in_tag: bool, counts: np.ndarray
-) -> None:
+def _end_line(data: Array, line: Integer, end: Integer, last_tag: Integer, in_tag: bool, counts: Array) -> None:
     """Count the line from ``line`` to ``end``, unless it is blank."""
     while end > line and (data[end - 1] == 32 or 9 <= data[end - 1] <= 13) and end != last_tag:
         end -= 1
@@ -281,14 +277,14 @@ def _end_line(
 
 
 @helper
-def _is_blank(data: np.ndarray, first: Integer, last: Integer) -> bool:
+def _is_blank(data: Array, first: Integer, last: Integer) -> bool:
     while last > first and (data[last - 1] == 32 or 9 <= data[last - 1] <= 13):
         last -= 1
     return bool(last == first)
 
 
 @helper
-def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.ndarray) -> Integer:
+def _base64_bytes(data: Array, start: Integer, end: Integer, alphabet: Array) -> Integer:
     """Return the bytes of all runs of base64 or hexadecimal digits but digests: one byte in 64 of each is looked at."""
     found, done, pos = 0, start, start + RUN - 1
     while pos < end:
@@ -307,7 +303,7 @@ def _base64_bytes(data: np.ndarray, start: Integer, end: Integer, alphabet: np.n
 
 
 @cold
-def _is_random(data: np.ndarray, start: Integer, first: Integer, last: Integer, alphabet: np.ndarray) -> bool:
+def _is_random(data: Array, start: Integer, first: Integer, last: Integer, alphabet: Array) -> bool:
     """Tell whether characters change their class as often as in base64, or in hexadecimal digits that are no digest."""
     if data[first] == 48 and data[first + 1] | 32 == 120:  # 0x
         first += 2
@@ -330,7 +326,7 @@ def _is_random(data: np.ndarray, start: Integer, first: Integer, last: Integer, 
 
 
 @helper
-def _is_named_digest(data: np.ndarray, start: Integer, first: Integer) -> bool:
+def _is_named_digest(data: Array, start: Integer, first: Integer) -> bool:
     """Tell whether ``sha384-`` or ``sha512-``, or the same with ``:`` or ``=``, stands before a run."""
     if first - start < 7 or data[first - 1] not in (45, 58, 61):
         return False

@@ -44,7 +44,7 @@ from dataaudit.scan.kernels.filter_tables import (
     find_or_add,
     shift_for,
 )
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Integer, cold, helper
 
 JAVASCRIPT = 1
 """Bit of a line that holds this word."""
@@ -56,7 +56,7 @@ _CITATIONS = (b"[edit]", b"[citation needed]")
 
 @helper
 def end_content_line(
-    data: np.ndarray,
+    data: Array,
     first: Integer,
     last: Integer,
     stop: Integer,
@@ -65,11 +65,11 @@ def end_content_line(
     pieces: Integer,
     longest: Integer,
     found: Integer,
-    classes: np.ndarray,
-    limits: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    classes: Array,
+    limits: Array,
+    words: Array,
+    ends: Array,
+    state: Array,
     paragraph: np.uint64,
 ) -> np.uint64:
     """Count a line that has a piece of text; return the digest of its paragraph so far.
@@ -115,7 +115,7 @@ def end_content_line(
 
 
 @helper
-def end_paragraph(words: np.ndarray, ends: np.ndarray, state: np.ndarray, paragraph: np.uint64) -> None:
+def end_paragraph(words: Array, ends: Array, state: Array, paragraph: np.uint64) -> None:
     """Count the paragraph that a blank line or the end closes."""
     if state[PARAGRAPH_CHARS] >= 0:
         state[PARAGRAPHS] += 1
@@ -124,7 +124,7 @@ def end_paragraph(words: np.ndarray, ends: np.ndarray, state: np.ndarray, paragr
 
 
 @helper
-def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uint64, chars: Integer) -> None:
+def _keep(words: Array, ends: Array, state: Array, digest: np.uint64, chars: Integer) -> None:
     state[ENTRIES] += 1
     place = len(words) - state[ENTRIES]
     words[place] = digest
@@ -132,14 +132,14 @@ def _keep(words: np.ndarray, ends: np.ndarray, state: np.ndarray, digest: np.uin
 
 
 @helper
-def _is_bullet(data: np.ndarray, first: Integer, last: Integer) -> bool:
+def _is_bullet(data: Array, first: Integer, last: Integer) -> bool:
     if data[first] == 45:
         return True
     return bool(last - first >= 3 and data[first] == 0xE2 and data[first + 1] == 0x80 and data[first + 2] == 0xA2)
 
 
 @helper
-def _last_three(data: np.ndarray, first: Integer, last: Integer) -> tuple[Integer, Integer, Integer]:
+def _last_three(data: Array, first: Integer, last: Integer) -> tuple[Integer, Integer, Integer]:
     """Return the last bytes, the very last first; 0 for what is not there."""
     size = last - first
     end = np.int64(data[last - 1])
@@ -149,7 +149,7 @@ def _last_three(data: np.ndarray, first: Integer, last: Integer) -> tuple[Intege
 
 @helper
 def _count_sentences(
-    ended: bool, pieces: Integer, longest: Integer, found: Integer, limits: np.ndarray, state: np.ndarray
+    ended: bool, pieces: Integer, longest: Integer, found: Integer, limits: Array, state: Array
 ) -> None:
     """Add the line's sentences to what each of C4's rules on lines leaves."""
     sentences = state[LINE_SENTENCES] + 1
@@ -168,7 +168,7 @@ def _count_sentences(
 
 
 @cold
-def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bool:
+def _ends_before_citation(data: Array, first: Integer, last: Integer) -> bool:
     """Tell whether C4 keeps a line that ends with ``]``: its end without citations is a mark and no ellipsis."""
     while last > first and data[last - 1] == 93:
         size = citation_before(data, first, last)
@@ -182,7 +182,7 @@ def _ends_before_citation(data: np.ndarray, first: Integer, last: Integer) -> bo
 
 
 @cold
-def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
+def citation_before(data: Array, first: Integer, last: Integer) -> Integer:
     """Return the bytes of ``[12]``, ``[]``, ``[edit]`` or ``[citation needed]`` that ends at ``last``, else 0."""
     pos = last - 2
     while pos >= first and 48 <= data[pos] <= 57:
@@ -202,9 +202,7 @@ def citation_before(data: np.ndarray, first: Integer, last: Integer) -> Integer:
 
 
 @cold
-def count_repeats(
-    words: np.ndarray, ends: np.ndarray, state: np.ndarray, slots: np.ndarray, fresh: np.uint64
-) -> np.uint64:
+def count_repeats(words: Array, ends: Array, state: Array, slots: Array, fresh: np.uint64) -> np.uint64:
     """Count lines and paragraphs that are equal to an earlier one; return the next unused number."""
     entries = state[ENTRIES]
     shift = shift_for(entries, len(slots))
@@ -235,14 +233,14 @@ MARKS = 1 << 18
 
 @cold
 def count_grams(
-    words: np.ndarray,
-    ends: np.ndarray,
-    numbers: np.ndarray,
-    times: np.ndarray,
-    places: np.ndarray,
-    marks: np.ndarray,
-    state: np.ndarray,
-    slots: np.ndarray,
+    words: Array,
+    ends: Array,
+    numbers: Array,
+    times: Array,
+    places: Array,
+    marks: Array,
+    state: Array,
+    slots: Array,
     fresh: np.uint64,
 ) -> np.uint64:
     """Fill the n-gram counts of one document; return the next unused number of the table.
@@ -281,7 +279,7 @@ def count_grams(
 
 
 @helper
-def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, marks: np.ndarray) -> Integer:
+def _find_candidates(words: Array, num_pairs: Integer, places: Array, marks: Array) -> Integer:
     """List where pairs begin that may occur twice, nearly all of them do; return how many.
 
     Two bits for each hash, "seen" and "seen again", tell without a guess of the processor and mostly from its
@@ -313,13 +311,7 @@ def _find_candidates(words: np.ndarray, num_pairs: Integer, places: np.ndarray, 
 
 @helper
 def _count_key(
-    key: np.uint64,
-    times: np.ndarray,
-    slots: np.ndarray,
-    shift: np.uint64,
-    base: np.uint64,
-    first: np.uint64,
-    fresh: np.uint64,
+    key: np.uint64, times: Array, slots: Array, shift: np.uint64, base: np.uint64, first: np.uint64, fresh: np.uint64
 ) -> tuple[Integer, np.uint64]:
     """Count one n-gram; return its number, from 0 on, and the table's next unused number."""
     found = find_or_add(slots, shift, base, key, fresh)
@@ -331,13 +323,7 @@ def _count_key(
 
 @helper
 def _number_pairs(
-    words: np.ndarray,
-    places: np.ndarray,
-    length: Integer,
-    numbers: np.ndarray,
-    times: np.ndarray,
-    slots: np.ndarray,
-    fresh: np.uint64,
+    words: Array, places: Array, length: Integer, numbers: Array, times: Array, slots: Array, fresh: np.uint64
 ) -> tuple[Integer, np.uint64]:
     """Number the pairs of neighbours at these places; return how many kinds there are, and the next unused number."""
     parts = 1 + length // MAX_KEYS
@@ -356,7 +342,7 @@ def _number_pairs(
 
 @helper
 def _number_longer(
-    listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray, slots: np.ndarray, fresh: np.uint64
+    listed: Array, length: Integer, numbers: Array, times: Array, slots: Array, fresh: np.uint64
 ) -> tuple[Integer, np.uint64]:
     """Number the n-grams where two listed neighbours meet; -1 where they do not."""
     parts = 1 + length // MAX_KEYS
@@ -379,7 +365,7 @@ def _number_longer(
 
 @helper
 def _keep_repeated_pairs(
-    words: np.ndarray, places: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray
+    words: Array, places: Array, length: Integer, numbers: Array, times: Array
 ) -> tuple[Integer, Integer, Integer]:
     """Turn the words into the list of repeated pairs; return its length, the most occurrences and where they begin."""
     kept: Integer = 0
@@ -396,9 +382,7 @@ def _keep_repeated_pairs(
 
 
 @helper
-def _keep_repeated(
-    listed: np.ndarray, length: Integer, numbers: np.ndarray, times: np.ndarray
-) -> tuple[Integer, Integer, Integer]:
+def _keep_repeated(listed: Array, length: Integer, numbers: Array, times: Array) -> tuple[Integer, Integer, Integer]:
     """Shrink the list to the repeated n-grams; as :func:`_keep_repeated_pairs`."""
     kept: Integer = 0
     best: Integer = 1
@@ -416,7 +400,7 @@ def _keep_repeated(
 
 @helper
 def _duplicate_chars(
-    listed: np.ndarray, length: Integer, ends: np.ndarray, times: np.ndarray, kinds: Integer, size: Integer
+    listed: Array, length: Integer, ends: Array, times: Array, kinds: Integer, size: Integer
 ) -> Integer:
     """Return the characters of n-grams that came before, no character twice: after one, its words are skipped."""
     for kind in range(kinds):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from dataaudit.scan.kernels.characters import LETTER, PLAIN, TERMINAL, WORDY, read_character
-from dataaudit.scan.kernels.jit import Integer, helper
+from dataaudit.scan.kernels.jit import Array, Integer, helper
 
 COUNTS = (
     "chars",
@@ -90,7 +90,7 @@ ENGLISH_STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 """Of Rae et al. 2021, appendix A.1.1; compared as written, in lower case."""
 
 
-def _stop_table() -> tuple[int, np.ndarray]:
+def _stop_table() -> tuple[int, Array]:
     """Return a shift that tells the stop words' digests apart by five bits, and the digests by these bits."""
     digests = []
     for word in ENGLISH_STOP_WORDS:
@@ -111,9 +111,7 @@ _STOP_SHIFT = np.uint64(_SHIFT)
 
 
 @helper
-def add_word(
-    digest: np.uint64, chars: Integer, either: Integer, words: np.ndarray, ends: np.ndarray, state: np.ndarray
-) -> None:
+def add_word(digest: np.uint64, chars: Integer, either: Integer, words: Array, ends: Array, state: Array) -> None:
     """Count a word; ``either`` holds the classes of all its characters. Without branches where a guess would fail."""
     index = state[WORDS]
     words[index] = digest
@@ -135,13 +133,7 @@ def add_word(
 
 @helper
 def add_bytes(
-    data: np.ndarray,
-    start: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, start: Integer, stop: Integer, classes: Array, words: Array, ends: Array, state: Array
 ) -> None:
     """Count the word from ``start`` to ``stop``."""
     digest, chars, either = SEED, 0, 0
@@ -180,7 +172,7 @@ def shift_for(num_keys: Integer, num_numbers: Integer) -> np.uint64:
 
 
 @helper
-def find_or_add(slots: np.ndarray, shift: np.uint64, base: np.uint64, key: np.uint64, fresh: np.uint64) -> np.uint64:
+def find_or_add(slots: Array, shift: np.uint64, base: np.uint64, key: np.uint64, fresh: np.uint64) -> np.uint64:
     """Return the number of the key, ``fresh`` when it was not there.
 
     Args:
@@ -204,7 +196,7 @@ def find_or_add(slots: np.ndarray, shift: np.uint64, base: np.uint64, key: np.ui
     return number
 
 
-def table_for(most_keys: int) -> np.ndarray:
+def table_for(most_keys: int) -> Array:
     """Return an empty table for up to ``most_keys`` keys a use, or the largest one."""
     slots = 16
     while slots * 7 < min(most_keys, MAX_KEYS) * 8:

@@ -35,7 +35,7 @@ from dataaudit.scan.kernels.characters import (
     start_before,
 )
 from dataaudit.scan.kernels.filter_tables import add_bytes
-from dataaudit.scan.kernels.jit import Integer, cold, helper
+from dataaudit.scan.kernels.jit import Array, Integer, cold, helper
 
 _DOT, _PLUS, _MINUS, _APOSTROPHE, _SMALL_N, _SMALL_T = 46, 43, 45, 39, 110, 116
 _NOT_UPPER = LETTER | UPPER
@@ -43,7 +43,7 @@ _NOT_LOWER = LETTER | LOWER
 
 
 @helper
-def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarray) -> bool:
+def stop_is_cut(data: Array, low: Integer, dot: Integer, classes: Array) -> bool:
     """Tell whether a single full stop at ``dot``, the end of a piece from ``low``, is a word of its own."""
     if dot == low:
         return False
@@ -64,13 +64,7 @@ def stop_is_cut(data: np.ndarray, low: Integer, dot: Integer, classes: np.ndarra
 
 @cold
 def split_piece(
-    data: np.ndarray,
-    start: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, start: Integer, stop: Integer, classes: Array, words: Array, ends: Array, state: Array
 ) -> None:
     """Count the words of a piece with special characters."""
     low = _add_front(data, start, stop, classes, words, ends, state)
@@ -90,13 +84,7 @@ def split_piece(
 
 @helper
 def _add_front(
-    data: np.ndarray,
-    start: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, start: Integer, stop: Integer, classes: Array, words: Array, ends: Array, state: Array
 ) -> Integer:
     """Count the words that are cut from the front; return where they end."""
     low = start
@@ -115,13 +103,7 @@ def _add_front(
 
 @helper
 def _add_back(
-    data: np.ndarray,
-    high: Integer,
-    stop: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, high: Integer, stop: Integer, classes: Array, words: Array, ends: Array, state: Array
 ) -> None:
     """Count the words that were cut from the back, forwards: each is told by its first character."""
     while high < stop:
@@ -131,7 +113,7 @@ def _add_back(
 
 
 @helper
-def _width_at_back(data: np.ndarray, high: Integer, stop: Integer, classes: np.ndarray) -> Integer:
+def _width_at_back(data: Array, high: Integer, stop: Integer, classes: Array) -> Integer:
     """Return the bytes of the word at ``high``: full stops, a contraction, or a single character."""
     if data[high] == _DOT:
         return _dots_from(data, high, stop)
@@ -147,7 +129,7 @@ def _width_at_back(data: np.ndarray, high: Integer, stop: Integer, classes: np.n
 
 
 @helper
-def _dots_from(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
+def _dots_from(data: Array, pos: Integer, stop: Integer) -> Integer:
     last = pos
     while last < stop and data[last] == _DOT:
         last += 1
@@ -155,7 +137,7 @@ def _dots_from(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
 
 
 @helper
-def _apostrophe_width(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
+def _apostrophe_width(data: Array, pos: Integer, stop: Integer) -> Integer:
     """Return the bytes of an apostrophe at ``pos``, 0 when there is none."""
     if pos < stop and data[pos] == _APOSTROPHE:
         return 1
@@ -165,7 +147,7 @@ def _apostrophe_width(data: np.ndarray, pos: Integer, stop: Integer) -> Integer:
 
 
 @helper
-def _cut_behind(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> Integer:
+def _cut_behind(data: Array, low: Integer, high: Integer, classes: Array) -> Integer:
     """Return how many bytes the next word at the back has, 0 when nothing is cut."""
     last = start_before(data, high)
     byte = np.int64(data[last])
@@ -187,7 +169,7 @@ def _cut_behind(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarr
 
 
 @helper
-def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> Integer:
+def _contraction(data: Array, low: Integer, high: Integer, classes: Array) -> Integer:
     """Return the bytes of ``'s``, ``'ll``, ``n't`` and the like at the end of ``low`` to ``high``, else 0."""
     for letters in range(1, 3):
         mark = 0
@@ -215,13 +197,7 @@ def _contraction(data: np.ndarray, low: Integer, high: Integer, classes: np.ndar
 
 @helper
 def _split_inside(
-    data: np.ndarray,
-    low: Integer,
-    high: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, low: Integer, high: Integer, classes: Array, words: Array, ends: Array, state: Array
 ) -> None:
     """Cut what is between the front and the back of a piece."""
     first, pos, left = low, low, 0
@@ -244,9 +220,7 @@ def _split_inside(
 
 
 @helper
-def _cut_inside(
-    data: np.ndarray, pos: Integer, high: Integer, left: Integer, kind: Integer, classes: np.ndarray
-) -> Integer:
+def _cut_inside(data: Array, pos: Integer, high: Integer, left: Integer, kind: Integer, classes: Array) -> Integer:
     """Return the bytes of the word that begins at a special character, 0 when the character belongs to one.
 
     ``left`` is the class of the character before, 0 for none.
@@ -267,7 +241,7 @@ def _cut_inside(
 
 
 @helper
-def _dash_width(data: np.ndarray, pos: Integer, high: Integer, width: Integer) -> Integer:
+def _dash_width(data: Array, pos: Integer, high: Integer, width: Integer) -> Integer:
     """Return the bytes of up to three minus signs or two em dashes; of another character its own."""
     size = width
     if data[pos] == _MINUS:
@@ -279,7 +253,7 @@ def _dash_width(data: np.ndarray, pos: Integer, high: Integer, width: Integer) -
 
 
 @helper
-def _is_dash(data: np.ndarray, pos: Integer) -> Integer:
+def _is_dash(data: Array, pos: Integer) -> Integer:
     """Return 1 for an en dash, 2 for an em dash, else 0; only asked where three bytes are left or one is ASCII."""
     if data[pos] != 0xE2 or data[pos + 1] != 0x80:
         return 0
@@ -306,7 +280,7 @@ _SLASH, _COLON, _AT = 47, 58, 64
 
 
 @cold
-def is_address(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
+def is_address(data: Array, low: Integer, high: Integer, classes: Array) -> bool:
     """Tell whether the bytes are a web or mail address.
 
     ``[scheme://][user@]host[:port][/path|?query|#fragment]``: the host is two or more labels of letters, digits, ``-``
@@ -328,7 +302,7 @@ def is_address(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarra
 
 
 @helper
-def _is_host(data: np.ndarray, low: Integer, high: Integer, classes: np.ndarray) -> bool:
+def _is_host(data: Array, low: Integer, high: Integer, classes: Array) -> bool:
     """Tell whether ``host[:port][/path]`` fills the bytes."""
     pos, label, dots, letters = low, 0, 0, True
     while pos < high:

@@ -45,7 +45,7 @@ from dataaudit.scan.kernels.filter_tables import (
     table_for,
 )
 from dataaudit.scan.kernels.filter_words import split_piece, stop_is_cut
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Array, Integer, cold, compiled, helper
 
 _SIGNATURE = (
     f"void({READ_BYTES}, {READ_OFFSETS}, Array(uint16, 1, 'C', readonly=True), {READ_OFFSETS}, uint64[::1],"
@@ -57,8 +57,8 @@ LIMIT = 2**31 - 16
 
 
 def count_for_filters(
-    data: np.ndarray, offsets: np.ndarray, *, short_line_chars: int, least_words: int, most_word_chars: int
-) -> np.ndarray:
+    data: Array, offsets: Array, *, short_line_chars: int, least_words: int, most_word_chars: int
+) -> Array:
     """Return int64[n, NUM_COUNTS]: the counts of each document, columns as in ``filter_counts.COUNTS``.
 
     Args:
@@ -88,19 +88,19 @@ def count_for_filters(
 
 @compiled(_SIGNATURE)
 def _count_documents(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    classes: np.ndarray,
-    limits: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    numbers: np.ndarray,
-    times: np.ndarray,
-    places: np.ndarray,
-    marks: np.ndarray,
-    state: np.ndarray,
-    slots: np.ndarray,
-    counts: np.ndarray,
+    data: Array,
+    offsets: Array,
+    classes: Array,
+    limits: Array,
+    words: Array,
+    ends: Array,
+    numbers: Array,
+    times: Array,
+    places: Array,
+    marks: Array,
+    state: Array,
+    slots: Array,
+    counts: Array,
 ) -> None:
     """Fill ``counts``; the rest is scratch."""
     fresh = np.uint64(1)
@@ -121,14 +121,7 @@ def _count_documents(
 
 @helper
 def _scan(
-    data: np.ndarray,
-    start: Integer,
-    end: Integer,
-    classes: np.ndarray,
-    limits: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, start: Integer, end: Integer, classes: Array, limits: Array, words: Array, ends: Array, state: Array
 ) -> None:
     """Walk over one document: pieces between white space, lines, paragraphs."""
     state[PARAGRAPH_CHARS] = -1
@@ -190,13 +183,7 @@ def _scan(
 
 @helper
 def _read_piece(
-    data: np.ndarray,
-    begin: Integer,
-    end: Integer,
-    classes: np.ndarray,
-    words: np.ndarray,
-    ends: np.ndarray,
-    state: np.ndarray,
+    data: Array, begin: Integer, end: Integer, classes: Array, words: Array, ends: Array, state: Array
 ) -> tuple[Integer, Integer, np.uint64, Integer]:
     """Count the words of the piece that begins here; return its end, characters, digest and classes."""
     digest, chars, either = SEED, 0, 0
@@ -229,7 +216,7 @@ def _read_piece(
 
 
 @helper
-def _ends_with_one_sign(data: np.ndarray, begin: Integer, head: Integer, either: Integer, classes: np.ndarray) -> bool:
+def _ends_with_one_sign(data: Array, begin: Integer, head: Integer, either: Integer, classes: Array) -> bool:
     """Tell whether the last byte of a piece without other signs is a word of its own, and not one that is counted."""
     if data[head] == 46:
         return stop_is_cut(data, begin, head, classes)
@@ -237,7 +224,7 @@ def _ends_with_one_sign(data: np.ndarray, begin: Integer, head: Integer, either:
 
 
 @cold
-def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndarray) -> None:
+def _count_marks(data: Array, start: Integer, stop: Integer, state: Array) -> None:
     """Count hash signs, curly brackets and ellipses (three full stops, or the character)."""
     dots = 0
     for pos in range(start, stop):
@@ -258,7 +245,7 @@ def _count_marks(data: np.ndarray, start: Integer, stop: Integer, state: np.ndar
 
 
 @cold
-def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop: Integer, state: np.ndarray) -> None:
+def _close_before_citation(data: Array, begin: Integer, head: Integer, stop: Integer, state: Array) -> None:
     """C4 takes citations out before it looks for sentences: a mark right before one ends a sentence."""
     last = stop
     while last > head and data[last - 1] == 93:
@@ -272,7 +259,7 @@ def _close_before_citation(data: np.ndarray, begin: Integer, head: Integer, stop
 
 @helper
 def _phrases(
-    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, either: Integer, state: np.ndarray
+    data: Array, start: Integer, begin: Integer, stop: Integer, end: Integer, either: Integer, state: Array
 ) -> Integer:
     """Look for C4's phrases around a piece, in ASCII without regard to case; return ``JAVASCRIPT`` and ``POLICY``.
 
@@ -290,9 +277,7 @@ def _phrases(
 
 
 @cold
-def _long_phrases(
-    data: np.ndarray, start: Integer, begin: Integer, stop: Integer, end: Integer, state: np.ndarray
-) -> Integer:
+def _long_phrases(data: Array, start: Integer, begin: Integer, stop: Integer, end: Integer, state: Array) -> Integer:
     """Compare what stands around ``of``, ``policy``, ``cookies`` and ``ipsum``."""
     if _matches(data, begin - 6, start, end, b"lorem ipsum"):
         state[LOREM_IPSUM] += 1
@@ -311,7 +296,7 @@ def _long_phrases(
 
 
 @cold
-def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
+def _holds_javascript(data: Array, begin: Integer, stop: Integer) -> bool:
     for pos in range(begin + 2, stop - 7):
         if data[pos] | 32 == 118 and _matches(data, pos - 2, begin, stop, b"javascript"):
             return True
@@ -319,7 +304,7 @@ def _holds_javascript(data: np.ndarray, begin: Integer, stop: Integer) -> bool:
 
 
 @helper
-def _matches(data: np.ndarray, pos: Integer, low: Integer, high: Integer, phrase: bytes) -> bool:
+def _matches(data: Array, pos: Integer, low: Integer, high: Integer, phrase: bytes) -> bool:
     """Tell whether the lower-case phrase stands at ``pos`` in either case."""
     if pos < low or pos + len(phrase) > high:
         return False
@@ -332,7 +317,7 @@ def _matches(data: np.ndarray, pos: Integer, low: Integer, high: Integer, phrase
     return True
 
 
-def has_periodic_run(ids: np.ndarray, offsets: np.ndarray, *, most_period: int, times: int) -> np.ndarray:
+def has_periodic_run(ids: Array, offsets: Array, *, most_period: int, times: int) -> Array:
     """Return bool[n]: whether a document holds ``times`` copies, one after the other, of 1 to ``most_period`` ids.
 
     ``times`` copies of p ids are p * (times - 1) consecutive places whose id is that of p places before. So only
@@ -353,7 +338,7 @@ def has_periodic_run(ids: np.ndarray, offsets: np.ndarray, *, most_period: int, 
 
 
 @compiled(f"void({READ_IDS}, {READ_OFFSETS}, int64, int64, boolean[::1])")
-def _mark_runs(ids: np.ndarray, offsets: np.ndarray, most_period: int, times: int, marked: np.ndarray) -> None:
+def _mark_runs(ids: Array, offsets: Array, most_period: int, times: int, marked: Array) -> None:
     for document in range(len(marked)):
         start, end = offsets[document], offsets[document + 1]
         for period in range(1, most_period + 1):

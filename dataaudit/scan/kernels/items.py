@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import Array, Integer, cold, compiled, helper
 from dataaudit.scan.kernels.ngrams import (
     ANY_NUMBER,
     NUMBER,
@@ -43,7 +43,7 @@ from dataaudit.scan.kernels.ngrams import (
 _BITS = 64
 
 
-def room_for(longest: int) -> np.ndarray:
+def room_for(longest: int) -> Array:
     """Return uint64[...] that :func:`nearest` needs to work with texts of so many words."""
     blocks = -(-longest // _BITS)
     return np.zeros(2 * _num_slots(longest) + 2 * blocks + longest * blocks, dtype=np.uint64)
@@ -55,13 +55,13 @@ def _num_slots(size: int) -> int:
 
 @cold
 def nearest(
-    words: np.ndarray,
+    words: Array,
     low: Integer,
     high: Integer,
-    text_words: np.ndarray,
+    text_words: Array,
     text_low: Integer,
     text_high: Integer,
-    room: np.ndarray,
+    room: Array,
     letters_only: bool,
     most: Integer,
 ) -> tuple[Integer, Integer, Integer]:
@@ -100,7 +100,7 @@ def nearest(
 
 @helper
 def _prepare(
-    text_words: np.ndarray, low: Integer, high: Integer, room: np.ndarray, letters_only: bool, backwards: bool
+    text_words: Array, low: Integer, high: Integer, room: Array, letters_only: bool, backwards: bool
 ) -> tuple[Integer, Integer]:
     """Write the places of every word of a text as bits; return how many words count, and the slots of the table.
 
@@ -140,7 +140,7 @@ def _prepare(
 
 
 @helper
-def _slot(word: np.uint64, slots: Integer, room: np.ndarray) -> Integer:
+def _slot(word: np.uint64, slots: Integer, room: Array) -> Integer:
     """Return where a word of the text lies in the table, or where it would."""
     last = np.uint64(slots - 1)
     slot = mix64(word) & last
@@ -150,7 +150,7 @@ def _slot(word: np.uint64, slots: Integer, room: np.ndarray) -> Integer:
 
 
 @helper
-def _step(word: np.uint64, size: Integer, slots: Integer, room: np.ndarray, carry: Integer) -> Integer:
+def _step(word: np.uint64, size: Integer, slots: Integer, room: Array, carry: Integer) -> Integer:
     """Go on by one word of the document; return by how much the distance of the whole text changes.
 
     ``carry`` is 0 where a stretch may begin anywhere, 1 where it begins at the first word that was taken.
@@ -181,12 +181,12 @@ def _step(word: np.uint64, size: Integer, slots: Integer, room: np.ndarray, carr
 
 
 @compiled(f"int64({READ_WORDS}, {READ_WORDS}, uint64[::1], boolean, int64[::1])")
-def _nearest(words: np.ndarray, text: np.ndarray, room: np.ndarray, letters_only: bool, found: np.ndarray) -> Integer:
+def _nearest(words: Array, text: Array, room: Array, letters_only: bool, found: Array) -> Integer:
     distance, found[0], found[1] = nearest(words, 0, len(words), text, 0, len(text), room, letters_only, len(text))
     return distance
 
 
-def nearest_stretch(words: np.ndarray, text: np.ndarray, *, letters_only: bool = False) -> tuple[int, int, int]:
+def nearest_stretch(words: Array, text: Array, *, letters_only: bool = False) -> tuple[int, int, int]:
     """Return (words that differ, first word, word after the last) of the stretch of ``words`` nearest to ``text``.
 
     Args:
@@ -220,17 +220,17 @@ class SeedIndex:
 
     table: GramTable
     """The seeds."""
-    post_offsets: np.ndarray
+    post_offsets: Array
     """int64[k + 1]: the texts with seed i are ``post_texts[post_offsets[i]:post_offsets[i + 1]]``."""
-    post_texts: np.ndarray
+    post_texts: Array
     """uint32[p] text."""
-    post_places: np.ndarray
+    post_places: Array
     """uint32[p] first word of the seed in the text."""
-    words: np.ndarray
+    words: Array
     """uint64[w] words of all texts."""
-    offsets: np.ndarray
+    offsets: Array
     """int64[t + 1] of the texts in them."""
-    needs: np.ndarray
+    needs: Array
     """int32[t] seeds that two stretches have to hold; 0 for a text that is compared word for word at its seed."""
 
     @property
@@ -254,7 +254,7 @@ class Finder:
         self._documents = 0
         self._capacity = 1024
 
-    def find(self, words: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    def find(self, words: Array, offsets: Array) -> Array:
         """Return int64[h, 7], a row for each text in a document (its best place), in order of document and place found.
 
         A short text has a row for every place.
@@ -299,23 +299,23 @@ class Finder:
     " uint64[::1], int64[:, ::1])"
 )
 def _find_texts(
-    words: np.ndarray,
-    offsets: np.ndarray,
+    words: Array,
+    offsets: Array,
     stamp: Integer,
     out_power: np.uint64,
-    known: np.ndarray,
-    slots: np.ndarray,
+    known: Array,
+    slots: Array,
     shift: np.uint64,
-    keys: np.ndarray,
-    post_offsets: np.ndarray,
-    post_texts: np.ndarray,
-    post_places: np.ndarray,
-    text_words: np.ndarray,
-    text_offsets: np.ndarray,
-    needs: np.ndarray,
-    seen: np.ndarray,
-    room: np.ndarray,
-    hits: np.ndarray,
+    keys: Array,
+    post_offsets: Array,
+    post_texts: Array,
+    post_places: Array,
+    text_words: Array,
+    text_offsets: Array,
+    needs: Array,
+    seen: Array,
+    room: Array,
+    hits: Array,
 ) -> Integer:
     """Return how many hits there are; those beyond the capacity of ``hits`` are counted only."""
     size, written = np.uintp(SEED_WORDS), 0
@@ -356,22 +356,22 @@ def _find_texts(
 
 @cold
 def _follow(
-    words: np.ndarray,
+    words: Array,
     start: Integer,
     stop: Integer,
     place: Integer,
     entry: Integer,
     document: Integer,
     stamp: Integer,
-    post_offsets: np.ndarray,
-    post_texts: np.ndarray,
-    post_places: np.ndarray,
-    text_words: np.ndarray,
-    text_offsets: np.ndarray,
-    needs: np.ndarray,
-    seen: np.ndarray,
-    room: np.ndarray,
-    hits: np.ndarray,
+    post_offsets: Array,
+    post_texts: Array,
+    post_places: Array,
+    text_words: Array,
+    text_offsets: Array,
+    needs: Array,
+    seen: Array,
+    room: Array,
+    hits: Array,
     written: Integer,
 ) -> Integer:
     """Count a seed for every text that has it, and verify the texts that have enough; return the number of hits."""
@@ -407,18 +407,18 @@ def _follow(
 
 @helper
 def _verify(
-    words: np.ndarray,
+    words: Array,
     start: Integer,
     window: Integer,
     window_stop: Integer,
     document: Integer,
     text: Integer,
-    text_words: np.ndarray,
+    text_words: Array,
     low: Integer,
     high: Integer,
-    seen: np.ndarray,
-    room: np.ndarray,
-    hits: np.ndarray,
+    seen: Array,
+    room: Array,
+    hits: Array,
     written: Integer,
 ) -> Integer:
     """Look for a text in a window of a document; note the best place; return the number of hits."""
@@ -456,7 +456,7 @@ def _verify(
 
 @helper
 def _set_hit(
-    hits: np.ndarray,
+    hits: Array,
     hit: Integer,
     document: Integer,
     text: Integer,
@@ -472,7 +472,7 @@ def _set_hit(
 
 
 @helper
-def _is_equal(words: np.ndarray, place: Integer, text_words: np.ndarray, low: Integer, length: Integer) -> bool:
+def _is_equal(words: Array, place: Integer, text_words: Array, low: Integer, length: Integer) -> bool:
     step = 0
     while step < length and words[place + step] == text_words[low + step]:
         step += 1

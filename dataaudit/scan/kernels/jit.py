@@ -45,6 +45,8 @@ from dataaudit.base.process import load_numba
 P = ParamSpec("P")
 R = TypeVar("R")
 
+Array = np.ndarray
+"""In kernels: a NumPy array, of the type that the signature states."""
 Integer = Any
 """In kernels: int64, or a Python int where the kernel runs as plain Python."""
 READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"

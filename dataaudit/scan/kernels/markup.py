@@ -20,7 +20,7 @@ from html.entities import html5
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, cold, compiled, helper
 from dataaudit.scan.kernels.ngrams import NUMBER, READ_ENTRIES, READ_PLACES, READ_WORDS, mix64
 from dataaudit.scan.kernels.normal import GREEK, INLINE_TAGS, TAGS, TEX_COMMANDS, TEX_NAMED, rewritten
 from dataaudit.scan.kernels.words import WordBatch, ascii_hash, split_words
@@ -41,7 +41,7 @@ READ_RUNS = "Array(int64, 2, 'C', readonly=True)"
 _POINT, _COMMA, _SPACE, _NEWLINE = 46, 44, 32, 10
 
 
-def normal_words(words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+def normal_words(words: WordBatch, values: Array, offsets: Array) -> WordBatch:
     """Return the words of documents in normal form; places are those in the documents as they are.
 
     Args:
@@ -79,8 +79,8 @@ def normal_words(words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> W
 
 
 def _runs_written_anew(
-    words: WordBatch, values: np.ndarray, offsets: np.ndarray, actions: np.ndarray, glued: np.ndarray
-) -> tuple[np.ndarray, list[bytes]]:
+    words: WordBatch, values: Array, offsets: Array, actions: Array, glued: Array
+) -> tuple[Array, list[bytes]]:
     """Return int64[r, 2], first word and word after the last of what is written anew together, and what it becomes."""
     runs = _runs(np.flatnonzero(actions == _ANEW), glued)
     begun = offsets[np.searchsorted(words.offsets, runs[:, 0], side="right") - 1]
@@ -94,7 +94,7 @@ def _runs_written_anew(
     return runs, pieces
 
 
-def _runs(anew: np.ndarray, glued: np.ndarray) -> np.ndarray:
+def _runs(anew: Array, glued: Array) -> Array:
     """Return int64[r, 2] the runs of glued words that some words are in, ascending, each once."""
     runs: list[tuple[int, int]] = []
     for word in anew.tolist():
@@ -109,9 +109,7 @@ def _runs(anew: np.ndarray, glued: np.ndarray) -> np.ndarray:
     return np.array(runs, dtype=np.int64).reshape(-1, 2)
 
 
-def _marked(
-    words: WordBatch, values: np.ndarray, offsets: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
+def _marked(words: WordBatch, values: Array, offsets: Array) -> tuple[Array, Array, Array, bool]:
     """Mark the words of documents.
 
     Returns:
@@ -126,7 +124,7 @@ def _marked(
 
 
 @cache
-def _names() -> tuple[np.ndarray, np.ndarray]:
+def _names() -> tuple[Array, Array]:
     """Return uint64[k] hashes of known names, ascending, and uint32[k] what each is known as."""
     known: dict[str, int] = {}
     for kind, names in (
@@ -160,16 +158,16 @@ def _separates(char: str) -> bool:
     " uint64[::1], uint8[::1], uint8[::1])"
 )
 def _mark(
-    data: np.ndarray,
-    bounds: np.ndarray,
-    offsets: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    names: np.ndarray,
-    kinds: np.ndarray,
-    hashes: np.ndarray,
-    actions: np.ndarray,
-    glued: np.ndarray,
+    data: Array,
+    bounds: Array,
+    offsets: Array,
+    starts: Array,
+    ends: Array,
+    names: Array,
+    kinds: Array,
+    hashes: Array,
+    actions: Array,
+    glued: Array,
 ) -> Integer:
     """Say what becomes of every word; return how many are not kept."""
     found = 0
@@ -215,7 +213,7 @@ def _mark(
 
 
 @helper
-def _is_plain(data: np.ndarray, start: np.uintp, end: np.uintp, total: np.uintp) -> bool:
+def _is_plain(data: Array, start: np.uintp, end: np.uintp, total: np.uintp) -> bool:
     """Tell whether a word is of ASCII letters and digits alone; eight bytes are looked at together."""
     place, eight = start, np.uintp(8)
     while place + eight <= total and place < end:
@@ -238,7 +236,7 @@ def _is_plain(data: np.ndarray, start: np.uintp, end: np.uintp, total: np.uintp)
 
 
 @helper
-def _oddities(data: np.ndarray, start: Integer, end: Integer) -> tuple[bool, bool]:
+def _oddities(data: Array, start: Integer, end: Integer) -> tuple[bool, bool]:
     """Tell whether a word has points or commas, and whether it has letters of scripts that have lookalikes."""
     points, lookalikes = False, False
     for place in range(start, end):
@@ -271,18 +269,18 @@ def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Intege
     f" {READ_PLACES}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
 )
 def _assemble(
-    hashes: np.ndarray,
-    offsets: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    actions: np.ndarray,
-    runs: np.ndarray,
-    anew: np.ndarray,
-    anew_offsets: np.ndarray,
-    made: np.ndarray,
-    made_starts: np.ndarray,
-    made_ends: np.ndarray,
-    made_offsets: np.ndarray,
+    hashes: Array,
+    offsets: Array,
+    starts: Array,
+    ends: Array,
+    actions: Array,
+    runs: Array,
+    anew: Array,
+    anew_offsets: Array,
+    made: Array,
+    made_starts: Array,
+    made_ends: Array,
+    made_offsets: Array,
 ) -> None:
     """Copy the words that are kept, and those of the runs that were written anew, each at its run's place."""
     count, run = np.uintp(0), 0
@@ -307,7 +305,7 @@ def _assemble(
 
 
 @helper
-def _known_as(name: np.uint64, names: np.ndarray, kinds: np.ndarray) -> Integer:
+def _known_as(name: np.uint64, names: Array, kinds: Array) -> Integer:
     low, high = 0, len(names)
     while low < high:
         middle = (low + high) >> 1
@@ -322,7 +320,7 @@ def _known_as(name: np.uint64, names: np.ndarray, kinds: np.ndarray) -> Integer:
 
 @cold
 def _around(
-    data: np.ndarray,
+    data: Array,
     low: Integer,
     high: Integer,
     before: Integer,
@@ -330,8 +328,8 @@ def _around(
     end: Integer,
     name: np.uint64,
     follows: bool,
-    names: np.ndarray,
-    kinds: np.ndarray,
+    names: Array,
+    kinds: Array,
     tag: Integer,
 ) -> tuple[Integer, Integer, bool, bool]:
     """Look at what stands around a word of ``data[low:high]``, the word before it ending at ``before``.
@@ -378,7 +376,7 @@ def _around(
 
 
 @helper
-def _tag_close(data: np.ndarray, place: Integer, high: Integer) -> Integer:
+def _tag_close(data: Array, place: Integer, high: Integer) -> Integer:
     """Return the place of the ``>`` or ``<`` that is next, or of the byte after the last that was looked at."""
     close = place
     while close < high and close < place + _MOST_TAG_BYTES and data[close] not in (_LESS, _GREATER):
@@ -387,7 +385,7 @@ def _tag_close(data: np.ndarray, place: Integer, high: Integer) -> Integer:
 
 
 @cold
-def _word_goes_on(data: np.ndarray, place: Integer, high: Integer, names: np.ndarray, kinds: np.ndarray) -> bool:
+def _word_goes_on(data: Array, place: Integer, high: Integer, names: Array, kinds: Array) -> bool:
     """Tell whether a word stands at a place, or behind inline tags that stand there."""
     for _ in range(_MOST_TAGS):
         if place >= high or data[place] != _LESS:
@@ -408,7 +406,7 @@ def _word_goes_on(data: np.ndarray, place: Integer, high: Integer, names: np.nda
 
 
 @helper
-def _joins(data: np.ndarray, before: Integer, start: Integer, end: Integer, is_number: bool) -> bool:
+def _joins(data: Array, before: Integer, start: Integer, end: Integer, is_number: bool) -> bool:
     r"""Tell whether a word goes on with what stands before it: ``don\'t``, ``1{,}000``, ``1\,000``."""
     gap, left = start - before, data[start - 1]
     escaped = gap == 2 and data[before] == _BACKSLASH
@@ -420,7 +418,7 @@ def _joins(data: np.ndarray, before: Integer, start: Integer, end: Integer, is_n
 
 
 @helper
-def _entity_marks(data: np.ndarray, low: Integer, start: Integer) -> Integer:
+def _entity_marks(data: Array, low: Integer, start: Integer) -> Integer:
     """Return how many bytes before a word make an entity of it, were a semicolon to follow; 0 for none."""
     place = start
     if place > low and data[place - 1] == _HASH:
@@ -440,15 +438,15 @@ def _entity_marks(data: np.ndarray, low: Integer, start: Integer) -> Integer:
 
 @helper
 def _after_backslash(
-    data: np.ndarray,
+    data: Array,
     high: Integer,
     before: Integer,
     start: Integer,
     end: Integer,
     name: np.uint64,
     follows: bool,
-    names: np.ndarray,
-    kinds: np.ndarray,
+    names: Array,
+    kinds: Array,
 ) -> tuple[Integer, Integer, bool, bool]:
     """The same for a word behind a backslash: a command of TeX, or an escaped character."""
     nothing = np.int64(0)
@@ -478,7 +476,7 @@ def _after_backslash(
 
 
 @helper
-def _is_sized(data: np.ndarray, start: Integer, end: Integer) -> bool:
+def _is_sized(data: Array, start: Integer, end: Integer) -> bool:
     """Tell whether a stretch is ``frac``, ``dfrac``, ``tfrac`` or ``sqrt``, which digits may follow at once."""
     size = end - start
     if size == 5 and (data[start] == 100 or data[start] == 116):
@@ -490,7 +488,7 @@ def _is_sized(data: np.ndarray, start: Integer, end: Integer) -> bool:
 
 
 @helper
-def _link_end(data: np.ndarray, before: Integer, start: Integer, high: Integer) -> Integer:
+def _link_end(data: Array, before: Integer, start: Integer, high: Integer) -> Integer:
     """Return where the address of a Markdown link ends that begins between two words; 0 without one."""
     place = before
     while place + 1 < start and not (data[place] == _BRACKET and data[place + 1] == _OPEN):
@@ -530,7 +528,7 @@ def _is_digit(byte: Integer) -> bool:
 
 
 @helper
-def _is_hex(data: np.ndarray, start: Integer, end: Integer) -> bool:
+def _is_hex(data: Array, start: Integer, end: Integer) -> bool:
     place = start
     while place < end and (48 <= data[place] <= 57 or 97 <= data[place] | 32 <= 102):
         place += 1
@@ -538,7 +536,7 @@ def _is_hex(data: np.ndarray, start: Integer, end: Integer) -> bool:
 
 
 @cold
-def _is_mixed(data: np.ndarray, low: Integer, before: Integer, start: Integer, end: Integer, high: Integer) -> bool:
+def _is_mixed(data: Array, low: Integer, before: Integer, start: Integer, end: Integer, high: Integer) -> bool:
     """Tell whether a word has letters that may stand for Latin ones, and is partly Latin or beside a Latin word."""
     latin, only = False, True
     for place in range(start, end):
@@ -558,7 +556,7 @@ def _is_mixed(data: np.ndarray, low: Integer, before: Integer, start: Integer, e
 
 
 @cold
-def _with_points(name: np.uint64, data: np.ndarray, start: Integer, end: Integer) -> np.uint64:
+def _with_points(name: np.uint64, data: Array, start: Integer, end: Integer) -> np.uint64:
     """Return a hash of a word that its points and commas change, those between groups of three digits excepted."""
     grouped, plain, since = True, True, 0
     first = True

@@ -20,7 +20,7 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_OFFSETS, Array, Integer, compiled, helper
 from dataaudit.scan.kernels.ngrams import BASE, mix64
 
 SEED = 1
@@ -38,16 +38,14 @@ _LANES = (np.uint64(0xD6E8FEB86659FD93), np.uint64(0xA0761D6478BD642F))
 
 
 @cache
-def permutations(num_perm: int) -> tuple[np.ndarray, np.ndarray]:
+def permutations(num_perm: int) -> tuple[Array, Array]:
     """Return uint32[num_perm] factors, all odd, and uint32[num_perm] summands: datasketch's of seed 1."""
     generator = np.random.RandomState(SEED)
     factors = generator.randint(0, 1 << 31, num_perm, dtype=np.uint32) * _U32(2) + _U32(1)
     return factors, generator.randint(0, 1 << 32, num_perm, dtype=np.uint32)
 
 
-def sketch(
-    hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5, num_perm: int = 128
-) -> tuple[np.ndarray, np.ndarray]:
+def sketch(hashes: Array, offsets: Array, *, ngram: int = 5, num_perm: int = 128) -> tuple[Array, Array]:
     """Return the signature and the class of every document.
 
     Args:
@@ -68,7 +66,7 @@ def sketch(
     return signatures, classes.view(np.uint8)
 
 
-def shingle_hashes(hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5) -> tuple[np.ndarray, np.ndarray]:
+def shingle_hashes(hashes: Array, offsets: Array, *, ngram: int = 5) -> tuple[Array, Array]:
     """Return uint64[s] hashes of every document's shingles in order, and int64[n + 1] where each one's begin."""
     words = np.diff(offsets)
     bounds = np.zeros(len(offsets), dtype=np.int64)
@@ -78,12 +76,12 @@ def shingle_hashes(hashes: np.ndarray, offsets: np.ndarray, *, ngram: int = 5) -
     return shingles, bounds
 
 
-def fold(shingles: np.ndarray) -> np.ndarray:
+def fold(shingles: Array) -> Array:
     """Return the uint32 hashes that MinHash is fed with, of uint64 hashes of shingles."""
     return np.asarray((shingles ^ (shingles >> _U64(32))).astype(np.uint32))
 
 
-def band_keys(signatures: np.ndarray, bands: int, rows: int) -> np.ndarray:
+def band_keys(signatures: Array, bands: int, rows: int) -> Array:
     """Return uint8[n, bands, 8]: for each band the big-endian hash of its number and its ``rows`` values.
 
     Values beyond ``bands * rows`` are in no band.
@@ -104,7 +102,7 @@ def _mix32(value: np.uint32) -> np.uint32:
 
 
 @helper
-def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
+def _hash_block(words: Array, ngram: Integer, wide: Array) -> None:
     """Write the hashes of the shingles that begin at each of the first ``len(wide)`` words.
 
     Views from index 0 on: an index that might be negative, and so count from the end, makes no vector code.
@@ -124,15 +122,15 @@ def _hash_block(words: np.ndarray, ngram: Integer, wide: np.ndarray) -> None:
     " uint64[:, ::1])"
 )
 def _sketch(
-    hashes: np.ndarray,
-    offsets: np.ndarray,
+    hashes: Array,
+    offsets: Array,
     ngram: Integer,
-    factors: np.ndarray,
-    summands: np.ndarray,
-    wide: np.ndarray,
-    narrow: np.ndarray,
-    signatures: np.ndarray,
-    classes: np.ndarray,
+    factors: Array,
+    summands: Array,
+    wide: Array,
+    narrow: Array,
+    signatures: Array,
+    classes: Array,
 ) -> None:
     num_perm = len(factors)
     for document in range(len(offsets) - 1):
@@ -155,9 +153,7 @@ def _sketch(
 
 
 @helper
-def _take_eight(
-    narrow: np.ndarray, at: Integer, factors: np.ndarray, summands: np.ndarray, signature: np.ndarray
-) -> None:
+def _take_eight(narrow: Array, at: Integer, factors: Array, summands: Array, signature: Array) -> None:
     """Lower a signature by eight mixed hashes; written out, as that is what becomes vector code."""
     h0, h1, h2, h3 = narrow[at], narrow[at + 1], narrow[at + 2], narrow[at + 3]
     h4, h5, h6, h7 = narrow[at + 4], narrow[at + 5], narrow[at + 6], narrow[at + 7]
@@ -171,7 +167,7 @@ def _take_eight(
 
 
 @helper
-def _write_class(hashes: np.ndarray, start: Integer, stop: Integer, into: np.ndarray) -> None:
+def _write_class(hashes: Array, start: Integer, stop: Integer, into: Array) -> None:
     """Write two 64-bit digests of a sequence; each step is a bijection of what went before, and not linear."""
     left, right = _LANES
     for index in range(start, stop):
@@ -184,9 +180,7 @@ def _write_class(hashes: np.ndarray, start: Integer, stop: Integer, into: np.nda
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, int64[::1], uint64[::1])")
-def _shingles(
-    hashes: np.ndarray, offsets: np.ndarray, ngram: Integer, bounds: np.ndarray, shingles: np.ndarray
-) -> None:
+def _shingles(hashes: Array, offsets: Array, ngram: Integer, bounds: Array, shingles: Array) -> None:
     for document in range(len(offsets) - 1):
         length = min(ngram, offsets[document + 1] - offsets[document])
         first, last = bounds[document], bounds[document + 1]
@@ -196,7 +190,7 @@ def _shingles(
 
 
 @compiled("void(uint32[:, ::1], int64, uint64[:, ::1])")
-def _bands(signatures: np.ndarray, rows: Integer, keys: np.ndarray) -> None:
+def _bands(signatures: Array, rows: Integer, keys: Array) -> None:
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
             value = _U64(band + 1) * BASE
@@ -230,7 +224,7 @@ def choose_bands(num_perm: int, threshold: float, target_recall: float) -> tuple
 _PER_BUCKET = 4
 
 
-def distinct_sets(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def distinct_sets(values: Array, bounds: Array) -> tuple[Array, Array]:
     """Return the distinct values of every document, ascending.
 
     Takes time linear in the values when these are well mixed, as hashes are.
@@ -250,7 +244,7 @@ def distinct_sets(values: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, n
     return distinct[: ends[-1]].copy(), ends
 
 
-def intersections(values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rights: np.ndarray) -> np.ndarray:
+def intersections(values: Array, bounds: Array, lefts: Array, rights: Array) -> Array:
     """Return int64[p], how many values the sets of each pair of documents share.
 
     Args:
@@ -265,14 +259,7 @@ def intersections(values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rig
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, uint64[::1], int64[::1], uint64[::1], int64[::1])")
-def _distinct(
-    values: np.ndarray,
-    bounds: np.ndarray,
-    scratch: np.ndarray,
-    counts: np.ndarray,
-    distinct: np.ndarray,
-    ends: np.ndarray,
-) -> None:
+def _distinct(values: Array, bounds: Array, scratch: Array, counts: Array, distinct: Array, ends: Array) -> None:
     done = 0
     for document in range(len(bounds) - 1):
         start, size = bounds[document], bounds[document + 1] - bounds[document]
@@ -285,7 +272,7 @@ def _distinct(
 
 
 @helper
-def _sort_mixed(values: np.ndarray, start: Integer, size: Integer, scratch: np.ndarray, counts: np.ndarray) -> None:
+def _sort_mixed(values: Array, start: Integer, size: Integer, scratch: Array, counts: Array) -> None:
     """Sort ``values[start:start + size]`` into ``scratch``: dealt into buckets by their upper half, then inserted."""
     buckets = size // _PER_BUCKET + 1
     for index in range(buckets + 1):
@@ -307,9 +294,7 @@ def _sort_mixed(values: np.ndarray, start: Integer, size: Integer, scratch: np.n
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64[::1])")
-def _intersect(
-    values: np.ndarray, bounds: np.ndarray, lefts: np.ndarray, rights: np.ndarray, shared: np.ndarray
-) -> None:
+def _intersect(values: Array, bounds: Array, lefts: Array, rights: Array, shared: Array) -> None:
     for pair in range(len(lefts)):
         left, left_end = bounds[lefts[pair]], bounds[lefts[pair] + 1]
         right, right_end = bounds[rights[pair]], bounds[rights[pair] + 1]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Integer, compiled, helper
+from dataaudit.scan.kernels.jit import Array, Integer, compiled, helper
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that multiplying loses nothing."""
@@ -59,16 +59,16 @@ _FILTER_BITS = 8
 class GramTable:
     """A set of hashes; the number of a hash in it is its *entry*."""
 
-    keys: np.ndarray
+    keys: Array
     """uint64[k] the hashes, ascending."""
-    slots: np.ndarray
+    slots: Array
     """uint32[power of two, at least 2 k]: entry + 1, or 0; a hash starts at its highest bits and goes on upwards."""
-    filter: np.ndarray
+    filter: Array
     """uint64[power of two]: a Bloom filter of single words (Putze et al. 2009, "Cache-, hash- and space-efficient Bloom
     filters"): of every hash of the set three bits are set in one word, numbered by its lowest bits."""
 
 
-def make_table(keys: np.ndarray) -> GramTable:
+def make_table(keys: Array) -> GramTable:
     """Return the table of some hashes: uint64[k], ascending, each once, fewer than 2^31.
 
     Raises:
@@ -83,9 +83,7 @@ def make_table(keys: np.ndarray) -> GramTable:
     return GramTable(keys, slots, known)
 
 
-def gram_hashes(
-    words: np.ndarray, offsets: np.ndarray, length: int, *, wild_numbers: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
+def gram_hashes(words: Array, offsets: Array, length: int, *, wild_numbers: bool = False) -> tuple[Array, Array]:
     """Return the hash of every ``length`` consecutive words.
 
     Args:
@@ -117,7 +115,7 @@ def _three_bits(key: np.uint64) -> np.uint64:
 
 
 @helper
-def find(key: np.uint64, known: np.ndarray, slots: np.ndarray, shift: np.uint64, keys: np.ndarray) -> Integer:
+def find(key: np.uint64, known: Array, slots: Array, shift: np.uint64, keys: Array) -> Integer:
     """Return the entry of a hash, or -1; ``shift`` is 64 less the bits of a slot's number."""
     bits = _three_bits(key)
     if known[np.uintp(key >> np.uint64(18)) & np.uintp(len(known) - 1)] & bits != bits:
@@ -138,7 +136,7 @@ def slot_shift(table: GramTable) -> np.uint64:
 
 
 @compiled(f"void({READ_WORDS}, uint32[::1], uint64[::1])")
-def _fill(keys: np.ndarray, slots: np.ndarray, known: np.ndarray) -> None:
+def _fill(keys: Array, slots: Array, known: Array) -> None:
     bits = np.uint64(0)
     while np.uint64(1) << bits < np.uint64(len(slots)):
         bits += np.uint64(1)
@@ -153,9 +151,7 @@ def _fill(keys: np.ndarray, slots: np.ndarray, known: np.ndarray) -> None:
 
 
 @compiled(f"void({READ_WORDS}, {READ_PLACES}, int64, uint64, boolean, uint64[::1])")
-def _hash_all(
-    words: np.ndarray, offsets: np.ndarray, length: Integer, out_power: np.uint64, wild: bool, hashes: np.ndarray
-) -> None:
+def _hash_all(words: Array, offsets: Array, length: Integer, out_power: np.uint64, wild: bool, hashes: Array) -> None:
     written = 0
     for document in range(len(offsets) - 1):
         start, stop = offsets[document], offsets[document + 1]

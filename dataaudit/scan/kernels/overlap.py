@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, Integer, cold, compiled
+from dataaudit.scan.kernels.jit import READ_BYTES, Array, Integer, cold, compiled
 from dataaudit.scan.kernels.ngrams import (
     READ_ENTRIES,
     READ_PLACES,
@@ -27,7 +27,7 @@ from dataaudit.scan.kernels.ngrams import (
 )
 
 
-def find_grams(words: np.ndarray, offsets: np.ndarray, length: int, table: GramTable) -> tuple[np.ndarray, np.ndarray]:
+def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> tuple[Array, Array]:
     """Find every gram of some documents that is in a table.
 
     Args:
@@ -49,8 +49,8 @@ def find_grams(words: np.ndarray, offsets: np.ndarray, length: int, table: GramT
 
 
 def find_long_grams(
-    words: np.ndarray, offsets: np.ndarray, places: np.ndarray, short: int, length: int, table: GramTable
-) -> tuple[np.ndarray, np.ndarray]:
+    words: Array, offsets: Array, places: Array, short: int, length: int, table: GramTable
+) -> tuple[Array, Array]:
     """Find long grams that are in a table, where short grams are known to be.
 
     A long gram is only looked up where all short grams inside it were found: what is protected holds these, too.
@@ -91,16 +91,16 @@ def find_long_grams(
     " int64[::1], uint32[::1])"
 )
 def _find_all(
-    words: np.ndarray,
-    offsets: np.ndarray,
+    words: Array,
+    offsets: Array,
     length: Integer,
     out_power: np.uint64,
-    known: np.ndarray,
-    slots: np.ndarray,
+    known: Array,
+    slots: Array,
     shift: np.uint64,
-    keys: np.ndarray,
-    places: np.ndarray,
-    entries: np.ndarray,
+    keys: Array,
+    places: Array,
+    entries: Array,
 ) -> Integer:
     written, size = np.uintp(0), np.uintp(length)
     for document in range(len(offsets) - 1):
@@ -126,18 +126,18 @@ def _find_all(
     f" {READ_WORDS}, int64[::1], uint32[::1])"
 )
 def _find_long(
-    words: np.ndarray,
-    offsets: np.ndarray,
-    places: np.ndarray,
+    words: Array,
+    offsets: Array,
+    places: Array,
     short: Integer,
     length: Integer,
     out_power: np.uint64,
-    known: np.ndarray,
-    slots: np.ndarray,
+    known: Array,
+    slots: Array,
     shift: np.uint64,
-    keys: np.ndarray,
-    found: np.ndarray,
-    entries: np.ndarray,
+    keys: Array,
+    found: Array,
+    entries: Array,
 ) -> Integer:
     written, need = np.uintp(0), length - short + 1
     index, document = 0, 0
@@ -170,9 +170,7 @@ def _find_long(
     return np.int64(written)
 
 
-def count_own(
-    spans: np.ndarray, copied: np.ndarray, grams: np.ndarray, common: np.ndarray, lengths: tuple[int, int]
-) -> np.ndarray:
+def count_own(spans: Array, copied: Array, grams: Array, common: Array, lengths: tuple[int, int]) -> Array:
     """Return int64[d] how many words of each document lie in copied segments, but in no common gram.
 
     A segment, a run of words that copied spans cover, counts where it has as many such words as a span.
@@ -191,13 +189,7 @@ def count_own(
 
 @compiled(f"void({READ_PLACES}, {READ_BYTES}, {READ_PLACES}, {READ_BYTES}, int64, int64, int64[::1])")
 def _count_own(
-    spans: np.ndarray,
-    copied: np.ndarray,
-    grams: np.ndarray,
-    common: np.ndarray,
-    length: Integer,
-    short: Integer,
-    counts: np.ndarray,
+    spans: Array, copied: Array, grams: Array, common: Array, length: Integer, short: Integer, counts: Array
 ) -> None:
     for document in range(len(counts)):
         span, span_stop = spans[document], spans[document + 1]
@@ -226,21 +218,21 @@ class Owners:
 
     table: GramTable
     """The grams, ``k`` of them."""
-    owner_offsets: np.ndarray
+    owner_offsets: Array
     """int64[k + 1]: the documents with gram i are ``owners[owner_offsets[i]:owner_offsets[i + 1]]``."""
-    owners: np.ndarray
+    owners: Array
     """uint32[o] documents, ascending for each gram."""
-    owner_places: np.ndarray
+    owner_places: Array
     """uint32[o] the gram's first word in each."""
-    offsets: np.ndarray
+    offsets: Array
     """int64[d + 1] of the documents in their words."""
-    sizes: np.ndarray
+    sizes: Array
     """int64[d] words of each that its grams cover, where it first has them."""
-    needs: np.ndarray
+    needs: Array
     """int64[d] words that have to be covered; 0 where a document is not looked for."""
 
 
-def find_edited(places: np.ndarray, entries: np.ndarray, offsets: np.ndarray, length: int, grams: Owners) -> np.ndarray:
+def find_edited(places: Array, entries: Array, offsets: Array, length: int, grams: Owners) -> Array:
     """Return the documents of which a window covers as many words as they need.
 
     Args:
@@ -286,20 +278,20 @@ def find_edited(places: np.ndarray, entries: np.ndarray, offsets: np.ndarray, le
     f" {READ_PLACES}, {READ_PLACES}, int64[::1], int64[::1], int64[:, ::1], uint8[::1], int64[:, ::1])"
 )
 def _find(
-    places: np.ndarray,
-    entries: np.ndarray,
-    bounds: np.ndarray,
+    places: Array,
+    entries: Array,
+    bounds: Array,
     length: Integer,
-    owner_offsets: np.ndarray,
-    owners: np.ndarray,
-    owner_places: np.ndarray,
-    offsets: np.ndarray,
-    needs: np.ndarray,
-    counts: np.ndarray,
-    touched: np.ndarray,
-    hits: np.ndarray,
-    covered: np.ndarray,
-    rows: np.ndarray,
+    owner_offsets: Array,
+    owners: Array,
+    owner_places: Array,
+    offsets: Array,
+    needs: Array,
+    counts: Array,
+    touched: Array,
+    hits: Array,
+    covered: Array,
+    rows: Array,
 ) -> Integer:
     written, hit = 0, 0
     for document in range(len(bounds) - 1):
@@ -350,7 +342,7 @@ def _find(
 
 @cold
 def _best_window(
-    hits: np.ndarray, begun: Integer, stop: Integer, length: Integer, half: Integer, covered: np.ndarray
+    hits: Array, begun: Integer, stop: Integer, length: Integer, half: Integer, covered: Array
 ) -> tuple[Integer, Integer, Integer]:
     """Return how many words the hits of the best window cover, the first of them, and the one after the last.
 

@@ -18,12 +18,10 @@ from math import ceil, comb
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, compiled, helper
 
 
-def earlier_twins(
-    keys: np.ndarray, shards: np.ndarray, rows: np.ndarray, splits: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def earlier_twins(keys: Array, shards: Array, rows: Array, splits: Array) -> tuple[Array, Array, Array]:
     """Return, for every document, whether an equal one came earlier, and which equal one came first.
 
     Order is (shard, row). Splits are contiguous in it: shards are ordered by split first.
@@ -56,7 +54,7 @@ def earlier_twins(
     return seen, seen_in_split, first
 
 
-def _shared(values: np.ndarray) -> np.ndarray:
+def _shared(values: Array) -> Array:
     """Return int64[m], ascending: the indices of the values that occur more than once in uint64[n]."""
     order = np.argsort(values)
     equal = values[order[1:]] == values[order[:-1]]
@@ -78,15 +76,15 @@ the later one, of training data, or the bucket is small; the later one is held o
 class Pairs:
     """Pairs of the documents of some buckets, by index."""
 
-    lefts: np.ndarray
+    lefts: Array
     """int64[p] the earlier one."""
-    rights: np.ndarray
+    rights: Array
     """int64[p] the later one."""
-    flags: np.ndarray
+    flags: Array
     """uint8[p] bits :data:`LATER`, :data:`LEAK`, :data:`APART`."""
 
 
-def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, small: int) -> Pairs:
+def form_pairs(bounds: Array, splits: Array, held_out: Array, *, small: int) -> Pairs:
     """Pair every two documents of each bucket that is small.
 
     Args:
@@ -104,8 +102,8 @@ def form_pairs(bounds: np.ndarray, splits: np.ndarray, held_out: np.ndarray, *, 
 
 
 def form_probe_pairs(
-    bounds: np.ndarray, splits: np.ndarray, num_splits: int, buckets: np.ndarray, *, small: int, leaders: int
-) -> tuple[np.ndarray, np.ndarray]:
+    bounds: Array, splits: Array, num_splits: int, buckets: Array, *, small: int, leaders: int
+) -> tuple[Array, Array]:
     """Pair each probe as if it were one more document, the last, of its bucket.
 
     Args:
@@ -129,13 +127,7 @@ def form_probe_pairs(
 
 @compiled(f"void({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64[::1], int64[::1], uint8[::1])")
 def _form(
-    bounds: np.ndarray,
-    splits: np.ndarray,
-    held_out: np.ndarray,
-    small: Integer,
-    lefts: np.ndarray,
-    rights: np.ndarray,
-    flags: np.ndarray,
+    bounds: Array, splits: Array, held_out: Array, small: Integer, lefts: Array, rights: Array, flags: Array
 ) -> None:
     done = 0
     for bucket in range(len(bounds) - 1):
@@ -151,9 +143,7 @@ def _form(
 
 
 @helper
-def _lead(
-    splits: np.ndarray, start: Integer, stop: Integer, leaders: Integer, counts: np.ndarray, led: np.ndarray
-) -> Integer:
+def _lead(splits: Array, start: Integer, stop: Integer, leaders: Integer, counts: Array, led: Array) -> Integer:
     """Write the leaders of a bucket, in order; return how many there are."""
     for split in range(len(counts)):
         counts[split] = 0
@@ -171,16 +161,16 @@ def _lead(
     " int64[::1])"
 )
 def _form_probes(
-    bounds: np.ndarray,
-    splits: np.ndarray,
-    buckets: np.ndarray,
+    bounds: Array,
+    splits: Array,
+    buckets: Array,
     small: Integer,
     leaders: Integer,
-    counts: np.ndarray,
-    led: np.ndarray,
+    counts: Array,
+    led: Array,
     write: bool,
-    documents: np.ndarray,
-    probes: np.ndarray,
+    documents: Array,
+    probes: Array,
 ) -> Integer:
     done, num_led = 0, 0
     for probe in range(len(buckets)):
@@ -210,7 +200,7 @@ _AT_ONCE = 1 << 12
 """Documents whose pairs are formed by one call."""
 
 
-def sketches_of(signatures: np.ndarray) -> np.ndarray:
+def sketches_of(signatures: Array) -> Array:
     """Return uint8[n, v] of uint32[n, num_perm] signatures."""
     return np.ascontiguousarray(signatures[:, :MOST_VALUES].astype(np.uint8))
 
@@ -248,17 +238,17 @@ def _chance(values: int, agreed: int, threshold: float) -> float:
 class CrowdPairs:
     """Pairs of the documents of one bucket, by index."""
 
-    lefts: np.ndarray
+    lefts: Array
     """int64[p] the earlier one."""
-    rights: np.ndarray
+    rights: Array
     """int64[p] the later one."""
-    agreed: np.ndarray
+    agreed: Array
     """int16[p] values on which they agree."""
-    flags: np.ndarray
+    flags: Array
     """uint8[p] bits: :data:`.pairing.LATER`, :data:`.pairing.LEAK`, :data:`.pairing.APART`, :data:`MORE`."""
     missed: int
     """Pairs that were not compared, and those that agree and were left out."""
-    cut: np.ndarray
+    cut: Array
     """int64[c] documents that another one, earlier or later, left out."""
 
 
@@ -283,7 +273,7 @@ class CrowdLimits:
 
 
 def form_crowd_pairs(
-    sketches: np.ndarray, splits: np.ndarray, held_out: np.ndarray, limits: CrowdLimits, *, turn: int = 0
+    sketches: Array, splits: Array, held_out: Array, limits: CrowdLimits, *, turn: int = 0
 ) -> CrowdPairs:
     """Pair each document of a bucket with those that it agrees with most.
 
@@ -345,27 +335,27 @@ def form_crowd_pairs(
     return CrowdPairs(lefts, rights, shared, flags, missed=missed + int(counts[1]), cut=cut)
 
 
-def agreements(sketch: np.ndarray, sketches: np.ndarray) -> np.ndarray:
+def agreements(sketch: Array, sketches: Array) -> Array:
     """Return uint8[n]: on how many values a sketch, uint8[v], agrees with each of uint8[n, v]."""
     found = np.empty(len(sketches), dtype=np.uint8)
     _agreements(sketch, sketches, found)
     return found
 
 
-def _by_sketch(sketches: np.ndarray, turn: int) -> np.ndarray:
+def _by_sketch(sketches: Array, turn: int) -> Array:
     """Return int64[n]: the documents ordered by sixteen values of their sketches, from some value on."""
     chosen = (turn + np.arange(16)) % sketches.shape[1]
     keys = np.ascontiguousarray(sketches[:, chosen]).view(">u8").astype(np.uint64)
     return np.lexsort((keys[:, 1], keys[:, 0]))
 
 
-def _leaders(splits: np.ndarray, leaders: int) -> np.ndarray:
+def _leaders(splits: Array, leaders: int) -> Array:
     """Return int64[l], ascending: the first documents of each split."""
     return np.sort(np.concatenate([np.flatnonzero(splits == split)[:leaders] for split in np.unique(splits)]))
 
 
 @helper
-def _agree(left: np.ndarray, right: np.ndarray) -> np.uint8:
+def _agree(left: Array, right: Array) -> np.uint8:
     """Return on how many values two sketches agree; the byte that counts is what becomes vector code."""
     found = np.uint8(0)
     for index in range(len(left)):
@@ -374,7 +364,7 @@ def _agree(left: np.ndarray, right: np.ndarray) -> np.uint8:
 
 
 @compiled(f"void({READ_BYTES}, {READ_SKETCHES}, uint8[::1])")
-def _agreements(sketch: np.ndarray, sketches: np.ndarray, found: np.ndarray) -> None:
+def _agreements(sketch: Array, sketches: Array, found: Array) -> None:
     for index in range(len(sketches)):
         found[index] = _agree(sketch, sketches[index])
 
@@ -385,26 +375,26 @@ def _agreements(sketch: np.ndarray, sketches: np.ndarray, found: np.ndarray) -> 
     " int64[::1], int16[::1], uint8[::1])"
 )
 def _form_of_crowd(
-    sketches: np.ndarray,
-    splits: np.ndarray,
-    held_out: np.ndarray,
-    order: np.ndarray,
-    places: np.ndarray,
-    led: np.ndarray,
+    sketches: Array,
+    splits: Array,
+    held_out: Array,
+    order: Array,
+    places: Array,
+    led: Array,
     half: Integer,
     start: Integer,
     stop: Integer,
-    cut: np.ndarray,
-    counts: np.ndarray,
-    left_out: np.ndarray,
-    tally: np.ndarray,
-    near: np.ndarray,
-    kinds: np.ndarray,
-    agreed: np.ndarray,
-    lefts: np.ndarray,
-    rights: np.ndarray,
-    shared: np.ndarray,
-    flags: np.ndarray,
+    cut: Array,
+    counts: Array,
+    left_out: Array,
+    tally: Array,
+    near: Array,
+    kinds: Array,
+    agreed: Array,
+    lefts: Array,
+    rights: Array,
+    shared: Array,
+    flags: Array,
 ) -> Integer:
     """Form the pairs of the documents of some places in the order; kinds are earlier, earlier and apart, later."""
     done = 0
@@ -455,7 +445,7 @@ def _form_of_crowd(
 
 
 @helper
-def _is_led(document: Integer, led: np.ndarray) -> bool:
+def _is_led(document: Integer, led: Array) -> bool:
     found = False
     for index in range(len(led)):
         found = found or led[index] == document
@@ -463,7 +453,7 @@ def _is_led(document: Integer, led: np.ndarray) -> bool:
 
 
 @helper
-def _limit(tally: np.ndarray, cut: np.ndarray) -> Integer:
+def _limit(tally: Array, cut: Array) -> Integer:
     """Lower the numbers of pairs, by values they agree on, to the most that are kept; return how many are left out."""
     likely, most, room = cut[1], cut[2], cut[3]
     left = 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, compiled
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Array, Integer, compiled
 from dataaudit.scan.kernels.ngrams import NUMBER
 from dataaudit.scan.kernels.toxic_features import (
     ANY_NUMBER,
@@ -44,17 +44,17 @@ NORM_BITS = 16
 class ToxicWeights:
     """A model: integers, so that a score is the same on every machine."""
 
-    words: np.ndarray
+    words: Array
     """int8[2^a] weight of a word."""
-    pairs: np.ndarray
+    pairs: Array
     """int8[2^b] of a word after another."""
-    grams: np.ndarray
+    grams: Array
     """int8[2^c] of three to five consecutive letters."""
-    keys: np.ndarray
+    keys: Array
     """uint64[2^d] keys of disguised words, in open addressing; 0 where there is none."""
-    disguised: np.ndarray
+    disguised: Array
     """int16[2^d] what they weigh, in the unit of the others."""
-    norms: np.ndarray
+    norms: Array
     """int64[m + 1] what a window's sum is multiplied with, by its number of words; m are a whole window."""
     passage: int
     """Words of a passage, fewer than m."""
@@ -62,9 +62,7 @@ class ToxicWeights:
     """What a passage scores less than a document of as many words."""
 
 
-def toxic_scores(
-    values: np.ndarray, offsets: np.ndarray, words: WordBatch, wanted: np.ndarray, weights: ToxicWeights
-) -> np.ndarray:
+def toxic_scores(values: Array, offsets: Array, words: WordBatch, wanted: Array, weights: ToxicWeights) -> Array:
     """Score the worst window of each document.
 
     Args:
@@ -108,25 +106,25 @@ def toxic_scores(
     " uint64[::1], int64[::1], int64[::1])"
 )
 def _score(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    word_offsets: np.ndarray,
-    hashes: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    wanted: np.ndarray,
-    word_weights: np.ndarray,
-    pair_weights: np.ndarray,
-    gram_weights: np.ndarray,
-    keys: np.ndarray,
-    disguised: np.ndarray,
-    norms: np.ndarray,
+    data: Array,
+    offsets: Array,
+    word_offsets: Array,
+    hashes: Array,
+    starts: Array,
+    ends: Array,
+    wanted: Array,
+    word_weights: Array,
+    pair_weights: Array,
+    gram_weights: Array,
+    keys: Array,
+    disguised: Array,
+    norms: Array,
     passage: Integer,
     margin: Integer,
-    ring: np.ndarray,
-    recent: np.ndarray,
-    recent_at: np.ndarray,
-    scores: np.ndarray,
+    ring: Array,
+    recent: Array,
+    recent_at: Array,
+    scores: Array,
 ) -> None:
     zero, item, eight = np.uint64(0), np.uintp(1), np.uint64(8)
     word_shift, pair_shift, gram_shift = np.uint64(64), np.uint64(64), np.uint64(64)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_IDS, READ_OFFSETS, Array, Integer, cold, compiled, helper
 from dataaudit.scan.kernels.ngrams import NUMBER, mix64
 from dataaudit.scan.kernels.words import WordBatch
 
@@ -44,8 +44,8 @@ LATIN = b"aaaaaaaceeeeiiiidnooooo\0ouuuuytsaaaaaaaceeeeiiiidnooooo\0ouuuuyty"
 
 
 def feature_slots(
-    values: np.ndarray, offsets: np.ndarray, words: WordBatch, bits: tuple[int, int, int], window: int
-) -> tuple[np.ndarray, np.ndarray]:
+    values: Array, offsets: Array, words: WordBatch, bits: tuple[int, int, int], window: int
+) -> tuple[Array, Array]:
     """List what a model may weigh in every word of some documents.
 
     Args:
@@ -83,20 +83,20 @@ def feature_slots(
     " int64, uint64[::1], int64[::1], uint32[::1], int64[::1])"
 )
 def _list(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    word_offsets: np.ndarray,
-    hashes: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
+    data: Array,
+    offsets: Array,
+    word_offsets: Array,
+    hashes: Array,
+    starts: Array,
+    ends: Array,
     word_bits: Integer,
     pair_bits: Integer,
     gram_bits: Integer,
     window_words: Integer,
-    recent: np.ndarray,
-    recent_at: np.ndarray,
-    slots: np.ndarray,
-    bounds: np.ndarray,
+    recent: Array,
+    recent_at: Array,
+    slots: Array,
+    bounds: Array,
 ) -> None:
     full, count = np.uint64(64), 0
     word_shift, pair_shift, gram_shift = full - word_bits, full - pair_bits, full - gram_bits
@@ -136,14 +136,14 @@ def _list(
             bounds[word + 1] = count
 
 
-def recent_words() -> tuple[np.ndarray, np.ndarray]:
+def recent_words() -> tuple[Array, Array]:
     """Return two arrays in which :func:`is_repeated` keeps what it has seen."""
     return np.zeros(1 << RECENT_BITS, dtype=np.uint64), np.zeros(1 << RECENT_BITS, dtype=np.int64)
 
 
 @helper
 def is_repeated(
-    value: np.uint64, word: Integer, first_word: Integer, window: Integer, recent: np.ndarray, recent_at: np.ndarray
+    value: np.uint64, word: Integer, first_word: Integer, window: Integer, recent: Array, recent_at: Array
 ) -> bool:
     """Tell whether a word was there less than ``window`` words before, and remember it.
 
@@ -179,7 +179,7 @@ def gram_slot(window: np.uint64, length: Integer, shift: np.uint64) -> np.uint64
 
 
 @helper
-def letter_at(data: np.ndarray, place: Integer) -> tuple[np.uint64, Integer]:
+def letter_at(data: Array, place: Integer) -> tuple[np.uint64, Integer]:
     """Return a letter of a word, folded to ``a-z``, ``0-9`` or ``OTHER``, or ``NO_LETTER``; and its bytes."""
     first = data[place]
     letter, size = OTHER, np.uintp(1)
@@ -247,7 +247,7 @@ def next_key(key: np.uint64, letter: np.uint64) -> np.uint64:
 
 
 @helper
-def look_up(key: np.uint64, keys: np.ndarray, weights: np.ndarray) -> Integer:
+def look_up(key: np.uint64, keys: Array, weights: Array) -> Integer:
     """Return a key's weight in an open-addressed table of ``2^k`` places; 0 where it is not in it."""
     last = np.uint64(len(keys) - 1)
     place = key & last
@@ -265,12 +265,12 @@ def is_mask(byte: Integer) -> bool:
 
 
 @helper
-def _is_letter(data: np.ndarray, place: Integer, stop: Integer) -> bool:
+def _is_letter(data: Array, place: Integer, stop: Integer) -> bool:
     return bool(place < stop and 97 <= data[place] | np.uint8(32) <= 122)
 
 
 @cold
-def masked_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.ndarray, weights: np.ndarray) -> Integer:
+def masked_weight(data: Array, place: Integer, stop: Integer, keys: Array, weights: Array) -> Integer:
     """Weigh what begins at ``place``, symbols and digits between letters being masks; to its end, or its last letter.
 
     Two digits are no mask: ``F105`` is the name of something.
@@ -299,7 +299,7 @@ def masked_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.ndar
 
 
 @cold
-def stretched_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.ndarray, weights: np.ndarray) -> Integer:
+def stretched_weight(data: Array, place: Integer, stop: Integer, keys: Array, weights: Array) -> Integer:
     """Weigh a word of which some letter is repeated three times or more."""
     key, last, count = PLAIN, EDGE, 0
     while place < stop:
@@ -316,14 +316,14 @@ def stretched_weight(data: np.ndarray, place: Integer, stop: Integer, keys: np.n
 
 @cold
 def spaced_weight(
-    data: np.ndarray,
+    data: Array,
     begun: Integer,
     word: Integer,
     last_word: Integer,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    keys: np.ndarray,
-    weights: np.ndarray,
+    starts: Array,
+    ends: Array,
+    keys: Array,
+    weights: Array,
 ) -> Integer:
     """Weigh words of one letter that follow each other with one byte between, from ``word`` on; the shortest found."""
     key, last, count = PLAIN, EDGE, 0

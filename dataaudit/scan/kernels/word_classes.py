@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from dataaudit.base.files import replacing
-from dataaudit.scan.kernels.jit import cache_folder
+from dataaudit.scan.kernels.jit import Array, cache_folder
 
 SEPARATOR = 0
 """Ends a word."""
@@ -77,13 +77,7 @@ _WITHOUT_SPACES = (
     "KHITAN ",
 )
 """Scripts that are written without spaces between words, by the beginning of their characters' names."""
-_IDEOGRAPHS = (
-    (0x3400, 0x4DC0),
-    (0x4E00, 0xA000),
-    (0x17000, 0x18D00),
-    (0x20000, 0x2F800),
-    (0x30000, 0x33480),
-)
+_IDEOGRAPHS = ((0x3400, 0x4DC0), (0x4E00, 0xA000), (0x17000, 0x18D00), (0x20000, 0x2F800), (0x30000, 0x33480))
 """Large ranges of letters that fold to themselves: asking for each one's name would take a second."""
 _PAGE = 256
 _NAMES = ("pages", "blocks", "expansions", "ascii")
@@ -94,13 +88,13 @@ _IOTA_BELOW = "\u0345"
 class WordClasses:
     """The table; ``blocks[pages[code >> 8] * 256 + (code & 255)]`` is kind | payload << 4, payload 0 for itself."""
 
-    pages: np.ndarray
+    pages: Array
     """uint16[0x1100]."""
-    blocks: np.ndarray
+    blocks: Array
     """uint32[256 * b]."""
-    expansions: np.ndarray
+    expansions: Array
     """uint32[e]: at the index of a payload the number of code points, then each, with :data:`IS_MARK`."""
-    ascii: np.ndarray
+    ascii: Array
     """uint8[256]: the folded byte of an ASCII letter or digit, 0 for every other byte."""
 
 

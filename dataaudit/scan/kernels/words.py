@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, cold, compiled, helper
 from dataaudit.scan.kernels.ngrams import NUMBER, READ_ENTRIES, READ_WORDS, mix64
 from dataaudit.scan.kernels.word_classes import (
     ALONE,
@@ -53,21 +53,21 @@ READ_PAGES = "Array(uint16, 1, 'C', readonly=True)"
 class WordBatch:
     """The words of ``n`` documents."""
 
-    hashes: np.ndarray
+    hashes: Array
     """uint64[w]; equal words have equal hashes, and bit 0 is set exactly when a word is a number."""
-    offsets: np.ndarray
+    offsets: Array
     """int64[n + 1]: the words of document i are ``hashes[offsets[i]:offsets[i + 1]]``."""
-    starts: np.ndarray
+    starts: Array
     """uint32[w] first byte of the word, from the start of its document."""
-    ends: np.ndarray
+    ends: Array
     """uint32[w] byte after its last."""
 
-    def num_words(self) -> np.ndarray:
+    def num_words(self) -> Array:
         """int64[n] words of each document."""
         return np.diff(self.offsets)
 
 
-def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+def split_words(values: Array, offsets: Array) -> WordBatch:
     """Cut documents into words.
 
     Args:
@@ -84,7 +84,7 @@ def split_words(values: np.ndarray, offsets: np.ndarray) -> WordBatch:
     return WordBatch(hashes[:size], bounds, starts[:size], ends[:size])
 
 
-def without_marks(made: WordBatch, words: WordBatch, values: np.ndarray, offsets: np.ndarray) -> WordBatch:
+def without_marks(made: WordBatch, words: WordBatch, values: Array, offsets: Array) -> WordBatch:
     """Return words with the hashes that they have without combining marks: an accented letter is the letter.
 
     Args:
@@ -104,18 +104,18 @@ def without_marks(made: WordBatch, words: WordBatch, values: np.ndarray, offsets
     f" {READ_ENTRIES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE}, uint64[::1])"
 )
 def _unmark(
-    data: np.ndarray,
-    bounds: np.ndarray,
-    offsets: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
-    words: np.ndarray,
-    made_offsets: np.ndarray,
-    made_starts: np.ndarray,
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    expansions: np.ndarray,
-    hashes: np.ndarray,
+    data: Array,
+    bounds: Array,
+    offsets: Array,
+    starts: Array,
+    ends: Array,
+    words: Array,
+    made_offsets: Array,
+    made_starts: Array,
+    pages: Array,
+    blocks: Array,
+    expansions: Array,
+    hashes: Array,
 ) -> None:
     """Hash words of ``hashes`` anew that are as they were and have a character beyond ASCII."""
     for document in range(len(bounds) - 1):
@@ -139,9 +139,7 @@ def _unmark(
 
 
 @cold
-def _bare(
-    data: np.ndarray, place: Integer, end: Integer, pages: np.ndarray, blocks: np.ndarray, expansions: np.ndarray
-) -> np.uint64:
+def _bare(data: Array, place: Integer, end: Integer, pages: Array, blocks: Array, expansions: Array) -> np.uint64:
     """Return the hash of a word without its marks."""
     value, chunk, shift, letters, wordy, digit = _START, np.uint64(0), np.uint64(0), np.uint64(0), False, False
     while place < end:
@@ -167,16 +165,16 @@ def _bare(
     " uint64[::1], int64[::1], uint32[::1], uint32[::1])"
 )
 def _split(
-    data: np.ndarray,
-    offsets: np.ndarray,
-    ascii_bytes: np.ndarray,
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    expansions: np.ndarray,
-    hashes: np.ndarray,
-    bounds: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
+    data: Array,
+    offsets: Array,
+    ascii_bytes: Array,
+    pages: Array,
+    blocks: Array,
+    expansions: Array,
+    hashes: Array,
+    bounds: Array,
+    starts: Array,
+    ends: Array,
 ) -> None:
     item, eight, full = np.uintp(1), np.uint64(8), np.uint64(64)  # unsigned: no index wraps around
     zero, three, eight_bytes, total = np.uint64(0), np.uint64(3), np.uintp(8), np.uintp(len(data))
@@ -243,17 +241,17 @@ def _split(
 
 @cold
 def _go_on(
-    data: np.ndarray,
+    data: Array,
     place: Integer,
     begun: Integer,
     stop: Integer,
     first: Integer,
-    pages: np.ndarray,
-    blocks: np.ndarray,
-    expansions: np.ndarray,
-    hashes: np.ndarray,
-    starts: np.ndarray,
-    ends: np.ndarray,
+    pages: Array,
+    blocks: Array,
+    expansions: Array,
+    hashes: Array,
+    starts: Array,
+    ends: Array,
     count: Integer,
     value: np.uint64,
     chunk: np.uint64,
@@ -367,7 +365,7 @@ def _push(
 
 
 @helper
-def _may_go_on(data: np.ndarray, place: Integer, first: Integer, stop: Integer, ascii_bytes: np.ndarray) -> bool:
+def _may_go_on(data: Array, place: Integer, first: Integer, stop: Integer, ascii_bytes: Array) -> bool:
     """Tell whether a word of ASCII that has come to ``place`` may not end there."""
     if place == stop:
         return False
@@ -385,7 +383,7 @@ def _may_go_on(data: np.ndarray, place: Integer, first: Integer, stop: Integer, 
 
 
 @helper
-def _eight(data: np.ndarray, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Integer]:
+def _eight(data: Array, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Integer]:
     """Look at eight bytes at once, at the folded ASCII letters and digits that they begin with.
 
     Returns:
@@ -424,7 +422,7 @@ def _finished(value: np.uint64, chunk: np.uint64, accents: np.uint64, wordy: boo
 
 
 @helper
-def ascii_hash(data: np.ndarray, first: Integer, end: Integer) -> np.uint64:
+def ascii_hash(data: Array, first: Integer, end: Integer) -> np.uint64:
     """Return the hash of a word of ASCII letters and digits with a letter; of more than seven bytes that of no word."""
     chunk = np.uint64(0)
     for place in range(first, end):
@@ -433,7 +431,7 @@ def ascii_hash(data: np.ndarray, first: Integer, end: Integer) -> np.uint64:
 
 
 @helper
-def _code_at(data: np.ndarray, place: Integer) -> tuple[np.uint32, Integer]:
+def _code_at(data: Array, place: Integer) -> tuple[np.uint32, Integer]:
     """Return the code point at a place of valid UTF-8, and its bytes."""
     first = np.uint32(data[place])
     if first < 0x80:
@@ -450,7 +448,7 @@ def _code_at(data: np.ndarray, place: Integer) -> tuple[np.uint32, Integer]:
 
 
 @helper
-def _kind_at(data: np.ndarray, place: Integer, stop: Integer, pages: np.ndarray, blocks: np.ndarray) -> np.uint32:
+def _kind_at(data: Array, place: Integer, stop: Integer, pages: Array, blocks: Array) -> np.uint32:
     """Return the kind of the code point at a place; a separator at the end."""
     if place >= stop:
         return np.uint32(SEPARATOR)

@@ -39,8 +39,7 @@ ANY = ""
 """Entity or tier that stands for all of them together."""
 SHAPES = {
     "found": TableShape(
-        keys={"source": pa.string(), "entity": pa.string(), "tier": pa.string()},
-        sums=("hits", "documents", "reserved"),
+        keys={"source": pa.string(), "entity": pa.string(), "tier": pa.string()}, sums=("hits", "documents", "reserved")
     ),
     "totals": TableShape(keys={"source": pa.string()}, sums=("documents", "bytes", "tokens", "truncated")),
 }

@@ -278,11 +278,7 @@ def load_secrets(paths: Sequence[Path] = (), *, allow: Path | None = None) -> Re
             validators={**VALIDATORS, CHECK: other_forms(entity for layer in layers for entity in layer.entities)},
             reserved=predicates,
         ),
-        versions={
-            "secrets": VERSION,
-            "detect-secrets": library_version(),
-            "allow-list": digest_allow_list(allowed),
-        },
+        versions={"secrets": VERSION, "detect-secrets": library_version(), "allow-list": digest_allow_list(allowed)},
     )
 
 

@@ -98,7 +98,7 @@ def is_placeholder(value: str) -> bool:
 
 _PASSWORD_COMMAND = re.compile(
     r"[(){}<>\[\]\\]|::|->|=>|\.\.|//|^[/.~-]|^--?[a-z]|[:=,;.]$|^[a-z]+(?:[._:/-][a-z]+\d?)+$|^[A-Z]+(?:[_-][A-Z0-9]+)+$|"
-    r"^[A-Z]?[a-z]+(?:_[A-Z]?[a-z0-9]+)+$|^&|^\.?[\w-]+\.(?:c|h|py|js|ts|json|ya?ml|txt|conf|pem|key|crt|php|html?|com|org|net)$",
+    r"^[A-Z]?[a-z]+(?:_[A-Z]?[a-z0-9]+)+$|^&|^\.?[\w-]+\.(?:c|h|py|js|ts|json|ya?ml|txt|conf|pem|key|crt|php|html?|com|org|net)$"
 )
 _MIN_BITS = 2.4
 

@@ -9,7 +9,7 @@ from lines import Lines
 
 from dataaudit.scan.detectors.content import shipped_patterns
 from dataaudit.scan.detectors.patterns.entity import Candidate
-from dataaudit.scan.detectors.patterns.screen import _holds, _said
+from dataaudit.scan.detectors.patterns.screen import _call
 
 LETTERS = 1000
 """Of the shorter of two candidates."""
@@ -36,9 +36,9 @@ TILES = {
 }
 REGISTRY = shipped_patterns()
 CHECKS = {
-    **{name: lambda one, check=check: _said(check, one) for name, check in REGISTRY.validators.items()},
-    **{name: lambda one, check=check: _holds(check, one) for name, check in REGISTRY.reserved.items()},
-    **{f"label of {name}": lambda one, check=check: _holds(check, one) for name, check in REGISTRY.labels.items()},
+    **{name: lambda one, check=check: _call(check, one) for name, check in REGISTRY.validators.items()},
+    **{name: lambda one, check=check: _call(check, one) for name, check in REGISTRY.reserved.items()},
+    **{f"label of {name}": lambda one, check=check: _call(check, one) for name, check in REGISTRY.labels.items()},
 }
 """All that the registry holds, so what is added is here."""
 

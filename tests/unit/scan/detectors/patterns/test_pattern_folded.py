@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from twins.patterns import _HYPHENS, _SCRIPTS, _SPACES, _with_plain_spaces
 
-from dataaudit.scan.detectors.patterns.folded import Folded
+from dataaudit.scan.detectors.patterns.screen import Folded
 
 SIGNS = [*(_SPACES + " " + _HYPHENS).split(" "), "%2b", *"\uff0b\uff08\uff09\uff20"]
 SIGNS += [chr(zero + digit) for zero in _SCRIPTS for digit in (0, 9)]

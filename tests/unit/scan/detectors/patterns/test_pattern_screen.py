@@ -10,7 +10,7 @@ from patterns_made import batch_of, listed, plainly, registry_of
 from dataaudit.scan.detectors.patterns import registry as database
 from dataaudit.scan.detectors.patterns import screen
 from dataaudit.scan.detectors.patterns.entity import Tier
-from dataaudit.scan.detectors.patterns.screen import MAX_CANDIDATES, Found, PatternScreen, keyed_digest
+from dataaudit.scan.detectors.patterns.screen import MAX_CANDIDATES, Finding, PatternScreen, keyed_digest
 
 REGISTRY = registry_of()
 SCREEN = PatternScreen(registry=REGISTRY)
@@ -179,7 +179,7 @@ PLACES = st.tuples(st.integers(0, 40), st.integers(1, 9), st.integers(0, 2), st.
 def test_overlaps_are_decided_as_if_all_findings_met_in_one_place(places):
     """Findings are decided where they meet; all against all gives the same."""
     found = [
-        Found(start=start, end=start + size, code=code, rule=rule, tier=code, score=0.5, reserved=False)
+        Finding(start=start, end=start + size, code=code, rule=rule, tier=code, score=0.5, reserved=False)
         for rule, (start, size, code, _) in enumerate(places)
     ]
     kept = []
