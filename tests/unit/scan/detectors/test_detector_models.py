@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -85,10 +86,8 @@ def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
         resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
     monkeypatch.undo()
 
-    def absent():
-        raise ImportError("no module")
-
-    monkeypatch.setattr(language_detectors, "find_cld2", absent)
+    monkeypatch.setitem(sys.modules, "pycld2", None)
+    language_detectors.find_cld2.cache_clear()
     with pytest.raises(DetectorError, match="pycld2"):
         resolve_languages(LanguageConfig(), base_dir=tmp_path, cache_dir=tmp_path)
 
