@@ -1,21 +1,18 @@
 """Evaluation items inside documents: found by short grams, verified word by word at once.
 
-*Seeds* are grams of five words in which every number is the same. A text of an item (its question, its answer) comes
-into question where two neighbouring stretches of a document, each as long as the text, hold enough of its seeds. Around
-them it is verified: ``verbatim`` is the whole text, word for word; ``similar`` is a stretch of a document that becomes
-the text by replacing, inserting or deleting at most a given share of its words (:mod:`dataaudit.scan.kernels.items`),
-numbers being equal to one another - and that holds without the numbers, too, so that tables of numbers are not similar.
+*Seeds* are grams of five words in which every number is the same. A text of an item (its question, its answer) is a
+candidate where two neighbouring segments of a document, each as long as the text, have enough of its seeds. Around
+them it is verified: ``verbatim`` is the whole text, word for word; ``similar`` is a segment of a document that becomes
+the text by replacing, inserting or deleting at most a given share of its words, numbers being equal to one another -
+also without the numbers, so that tables of numbers are not similar. A short text has a single seed and is compared
+there, word for word.
 
-A short text has one seed and is compared where that stands, word for word.
-
-The stretch of a document that is nearest to a text: by the least number of words to replace, insert or delete.
-
-Sellers' columns of distances (1980, "The theory and computation of evolutionary distances"), 64 rows in a step: the
-differences of neighbours are -1, 0 or 1 and fit into two words of bits (Myers 1999, "A fast bit-vector algorithm for
-approximate string matching based on dynamic programming"; Hyyro 2003 for texts of several blocks). A text of m words in
-w words of a document takes w * m / 64 steps, so documents that are made to be compared again and again cost little.
-
-Where the stretch ends is found from left to right. Where it begins is found from there, from right to left.
+The nearest segment is found by Sellers' columns of distances (1980, "The theory and computation of evolutionary
+distances"), 64 rows in a step: the differences of neighbours are -1, 0 or 1 and fit into two words of bits (Myers 1999,
+"A fast bit-vector algorithm for approximate string matching based on dynamic programming"; Hyyro 2003 for texts of
+several blocks). A text of m words in w words of a document takes w * m / 64 steps, so documents that are made to be
+compared again and again cost little. The end of the segment is found from left to right, then its begin from there,
+from right to left.
 """
 
 from __future__ import annotations
@@ -24,13 +21,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Array, Integer, cold, compiled, helper
+from dataaudit.scan.kernels.jit import (
+    READ_HASHES,
+    READ_IDS,
+    READ_INTS,
+    READ_OFFSETS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
+)
 from dataaudit.scan.kernels.ngrams import (
     ANY_NUMBER,
     NUMBER,
-    READ_ENTRIES,
-    READ_PLACES,
-    READ_WORDS,
     GramTable,
     find,
     mix64,
@@ -56,18 +60,18 @@ def _num_slots(size: int) -> int:
 @cold
 def nearest(
     words: Array,
-    low: Integer,
-    high: Integer,
+    low: Int,
+    high: Int,
     text_words: Array,
-    text_low: Integer,
-    text_high: Integer,
+    text_low: Int,
+    text_high: Int,
     room: Array,
     letters_only: bool,
-    most: Integer,
-) -> tuple[Integer, Integer, Integer]:
-    """Return the least number of words in which a text and any stretch of ``words[low:high]`` differ, and where.
+    most: Int,
+) -> tuple[Int, Int, Int]:
+    """Return the least number of words in which a text and any segment of ``words[low:high]`` differ, and where.
 
-    Of the stretches that have it, it is the first to end, and the longest of those; where more than ``most`` words
+    Of the segments that have it, it is the first to end, and the longest of those; where more than ``most`` words
     differ it is none. Numbers are equal to one another; ``letters_only`` leaves them out, on both sides.
     """
     size, slots = _prepare(text_words, text_low, text_high, room, letters_only, False)
@@ -100,9 +104,9 @@ def nearest(
 
 @helper
 def _prepare(
-    text_words: Array, low: Integer, high: Integer, room: Array, letters_only: bool, backwards: bool
-) -> tuple[Integer, Integer]:
-    """Write the places of every word of a text as bits; return how many words count, and the slots of the table.
+    text_words: Array, low: Int, high: Int, room: Array, letters_only: bool, backwards: bool
+) -> tuple[Int, Int]:
+    """Write the positions of every word of a text as bits; return how many words count, and the slots of the table.
 
     ``room`` holds the words of the table, their numbers from 1 on, the differences that are 1 and those that are -1 by
     block, and the bits of each word by block.
@@ -140,7 +144,7 @@ def _prepare(
 
 
 @helper
-def _slot(word: np.uint64, slots: Integer, room: Array) -> Integer:
+def _slot(word: np.uint64, slots: Int, room: Array) -> Int:
     """Return where a word of the text lies in the table, or where it would."""
     last = np.uint64(slots - 1)
     slot = mix64(word) & last
@@ -150,8 +154,8 @@ def _slot(word: np.uint64, slots: Integer, room: Array) -> Integer:
 
 
 @helper
-def _step(word: np.uint64, size: Integer, slots: Integer, room: Array, carry: Integer) -> Integer:
-    """Go on by one word of the document; return by how much the distance of the whole text changes.
+def _step(word: np.uint64, size: Int, slots: Int, room: Array, carry: Int) -> Int:
+    """Go on by a word of the document; return the change of the distance of the whole text.
 
     ``carry`` is 0 where a stretch may begin anywhere, 1 where it begins at the first word that was taken.
     """
@@ -180,14 +184,14 @@ def _step(word: np.uint64, size: Integer, slots: Integer, room: Array, carry: In
     return carry
 
 
-@compiled(f"int64({READ_WORDS}, {READ_WORDS}, uint64[::1], boolean, int64[::1])")
-def _nearest(words: Array, text: Array, room: Array, letters_only: bool, found: Array) -> Integer:
+@compiled(f"int64({READ_HASHES}, {READ_HASHES}, uint64[::1], boolean, int64[::1])")
+def _nearest(words: Array, text: Array, room: Array, letters_only: bool, found: Array) -> Int:
     distance, found[0], found[1] = nearest(words, 0, len(words), text, 0, len(text), room, letters_only, len(text))
     return distance
 
 
 def nearest_stretch(words: Array, text: Array, *, letters_only: bool = False) -> tuple[int, int, int]:
-    """Return (words that differ, first word, word after the last) of the stretch of ``words`` nearest to ``text``.
+    """Return (words that differ, first word, word after the last) of the segment of ``words`` nearest to ``text``.
 
     Args:
         words: uint64[w] hashes of words.
@@ -211,7 +215,6 @@ _STAMP, _BLOCK, _BEFORE, _NOW, _TRIED, _HIT = range(6)
 """Columns of what is known of a text while a document is read: document it speaks of, stretch of the last seed, seeds
 in the stretch before and in that one, last stretch that was verified, hit."""
 _NO_HIT = -1
-READ_NEEDS = "Array(int32, 1, 'C', readonly=True)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +234,7 @@ class SeedIndex:
     offsets: Array
     """int64[t + 1] of the texts in them."""
     needs: Array
-    """int32[t] seeds that two stretches have to hold; 0 for a text that is compared word for word at its seed."""
+    """int32[t] seeds that two segments must have; 0 for a text that is compared word for word at its seed."""
 
     @property
     def num_texts(self) -> int:
@@ -255,7 +258,7 @@ class Finder:
         self._capacity = 1024
 
     def find(self, words: Array, offsets: Array) -> Array:
-        """Return int64[h, 7], a row for each text in a document (its best place), in order of document and place found.
+        """Return int64[h, 7], a row for each text in a document (its best position), in order of document and match.
 
         A short text has a row for every place.
 
@@ -294,14 +297,14 @@ class Finder:
 
 
 @compiled(
-    f"int64({READ_WORDS}, {READ_PLACES}, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64, {READ_WORDS},"
-    f" {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_PLACES}, {READ_NEEDS}, int64[:, ::1],"
+    f"int64({READ_HASHES}, {READ_OFFSETS}, int64, uint64, {READ_HASHES}, {READ_IDS}, uint64, {READ_HASHES},"
+    f" {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_HASHES}, {READ_OFFSETS}, {READ_INTS}, int64[:, ::1],"
     " uint64[::1], int64[:, ::1])"
 )
 def _find_texts(
     words: Array,
     offsets: Array,
-    stamp: Integer,
+    stamp: Int,
     out_power: np.uint64,
     known: Array,
     slots: Array,
@@ -316,7 +319,7 @@ def _find_texts(
     seen: Array,
     room: Array,
     hits: Array,
-) -> Integer:
+) -> Int:
     """Return how many hits there are; those beyond the capacity of ``hits`` are counted only."""
     size, written = np.uintp(SEED_WORDS), 0
     for document in range(len(offsets) - 1):
@@ -357,12 +360,12 @@ def _find_texts(
 @cold
 def _follow(
     words: Array,
-    start: Integer,
-    stop: Integer,
-    place: Integer,
-    entry: Integer,
-    document: Integer,
-    stamp: Integer,
+    start: Int,
+    stop: Int,
+    place: Int,
+    entry: Int,
+    document: Int,
+    stamp: Int,
     post_offsets: Array,
     post_texts: Array,
     post_places: Array,
@@ -372,8 +375,8 @@ def _follow(
     seen: Array,
     room: Array,
     hits: Array,
-    written: Integer,
-) -> Integer:
+    written: Int,
+) -> Int:
     """Count a seed for every text that has it, and verify the texts that have enough; return the number of hits."""
     for post in range(post_offsets[entry], post_offsets[entry + 1]):
         text = np.int64(post_texts[post])
@@ -408,20 +411,20 @@ def _follow(
 @helper
 def _verify(
     words: Array,
-    start: Integer,
-    window: Integer,
-    window_stop: Integer,
-    document: Integer,
-    text: Integer,
+    start: Int,
+    window: Int,
+    window_stop: Int,
+    document: Int,
+    text: Int,
     text_words: Array,
-    low: Integer,
-    high: Integer,
+    low: Int,
+    high: Int,
     seen: Array,
     room: Array,
     hits: Array,
-    written: Integer,
-) -> Integer:
-    """Look for a text in a window of a document; note the best place; return the number of hits."""
+    written: Int,
+) -> Int:
+    """Search a window of a document for a text; keep the best position; return the number of hits."""
     hit = seen[text, _HIT]
     if 0 <= hit < len(hits) and hits[hit, TIER] == VERBATIM:
         return written
@@ -456,15 +459,7 @@ def _verify(
 
 @helper
 def _set_hit(
-    hits: Array,
-    hit: Integer,
-    document: Integer,
-    text: Integer,
-    tier: Integer,
-    start: Integer,
-    end: Integer,
-    distance: Integer,
-    letters: Integer,
+    hits: Array, hit: Int, document: Int, text: Int, tier: Int, start: Int, end: Int, distance: Int, letters: Int
 ) -> None:
     hits[hit, DOCUMENT], hits[hit, TEXT], hits[hit, TIER] = document, text, tier
     hits[hit, START], hits[hit, END] = start, end
@@ -472,7 +467,7 @@ def _set_hit(
 
 
 @helper
-def _is_equal(words: Array, place: Integer, text_words: Array, low: Integer, length: Integer) -> bool:
+def _is_equal(words: Array, place: Int, text_words: Array, low: Int, length: Int) -> bool:
     step = 0
     while step < length and words[place + step] == text_words[low + step]:
         step += 1

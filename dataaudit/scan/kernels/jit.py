@@ -1,4 +1,4 @@
-"""The one place that knows numba: kernels that are compiled on first use and kept on disk.
+"""Kernels that numba compiles on first use, with their machine code on disk; no other module imports numba.
 
 ``compiled`` costs nothing at import. The first call of a kernel imports numba and loads the machine code from the
 cache, or compiles it there; every type is stated, so no later call compiles anything.
@@ -47,14 +47,13 @@ R = TypeVar("R")
 
 Array = np.ndarray
 """In kernels: a NumPy array, of the type that the signature states."""
-Integer = Any
+Int = Any
 """In kernels: int64, or a Python int where the kernel runs as plain Python."""
-READ_BYTES = "Array(uint8, 1, 'C', readonly=True)"
-"""uint8[n], may be read-only: Arrow's buffers are."""
-READ_OFFSETS = "Array(int64, 1, 'C', readonly=True)"
-"""int64[n], may be read-only."""
-READ_IDS = "Array(uint32, 1, 'C', readonly=True)"
-"""uint32[n], may be read-only."""
+READ_BYTES, READ_SHORTS, READ_IDS, READ_HASHES, READ_INTS, READ_OFFSETS, READ_FLAGS = (
+    f"Array({dtype}, 1, 'C', readonly=True)"
+    for dtype in ("uint8", "uint16", "uint32", "uint64", "int32", "int64", "boolean")
+)
+"""In signatures: arrays that may be read-only, as Arrow's buffers are."""
 _TRIED = (0, 62), (0, 68)
 """From which to which numba :mod:`dataaudit.scan.kernels.compiler` compiles kernels."""
 _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
@@ -64,7 +63,7 @@ _OPTIONS = {"error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 class Kernel(Generic[P, R]):
     """A function of arrays and numbers, compiled when it is first called.
 
-    Kernels call each other by their global names; numba sees the compiled one through ``_numba_type_``.
+    Kernels call each other by their global names; numba sees the compiled function through ``_numba_type_``.
     ``NUMBA_DISABLE_JIT=1`` runs plain Python: same results, a thousand times slower.
 
     Args:
@@ -108,7 +107,7 @@ class Kernel(Generic[P, R]):
 
     @property
     def _numba_type_(self) -> Any:
-        """Numba's type of a kernel that another one calls."""
+        """Numba's type of a kernel that another kernel calls."""
         from numba.core.types import Dispatcher
 
         return Dispatcher(self.load())
@@ -143,13 +142,13 @@ def cold(function: Callable[P, R]) -> Kernel[P, R]:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of the machine code, created; None when no place can be written."""
+    """Return the folder of the machine code, created; None when no folder can be written."""
     places = [os.environ.get("NUMBA_CACHE_DIR"), *user_places("numba")]
     return private_folder(*(place for place in places if place), within=_version())
 
 
 def _version() -> str:
-    """Name the cache by everything that numba does not look at: the files of this folder, and numba's version."""
+    """Name the cache by all that numba does not check: the files of this folder, and numba's version."""
     return sha256(f"numba {version('numba')}".encode() + sources_digest(Path(__file__).parent)).hexdigest()[:16]
 
 
@@ -201,7 +200,7 @@ def _cache_at(folder: Path) -> Iterator[None]:
 
 _MARKER = "compiled"
 _MOST_HELPERS = 3
-"""Processes beside this one, of some 250 MB each; with more of them the largest kernel is what is waited for."""
+"""Processes beside this one, of some 250 MB each; with more of them the largest kernel is the last."""
 _SECONDS = 120.0
 """What a helper may take for its last kernel; then it is compiled here, too."""
 _COMPILER = "compiler"

@@ -14,19 +14,33 @@ are ignored, so ``1,000`` is ``1000``. All of it holds for words that are looked
 
 from __future__ import annotations
 
-import unicodedata
-from functools import cache
-from html.entities import html5
-
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, cold, compiled, helper
-from dataaudit.scan.kernels.ngrams import NUMBER, READ_ENTRIES, READ_PLACES, READ_WORDS, mix64
-from dataaudit.scan.kernels.normal import GREEK, INLINE_TAGS, TAGS, TEX_COMMANDS, TEX_NAMED, rewritten
+from dataaudit.scan.kernels.jit import (
+    READ_BYTES,
+    READ_HASHES,
+    READ_IDS,
+    READ_OFFSETS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
+)
+from dataaudit.scan.kernels.ngrams import NUMBER, mix64
+from dataaudit.scan.kernels.rewriting import (
+    ENTITY,
+    ENTITY_IN_WORD,
+    INLINE,
+    TAG,
+    TEX,
+    TEX_LETTER,
+    TEX_NAMED,
+    known_names,
+    rewritten,
+)
 from dataaudit.scan.kernels.words import WordBatch, ascii_hash, split_words
 
-_TAG, _INLINE, _ENTITY, _ENTITY_IN_WORD, _TEX, _TEX_NAMED, _TEX_LETTER = 1, 2, 4, 8, 16, 32, 64
-"""What the name of a word is known as."""
 _KEPT, _DROPPED, _ANEW = 0, 1, 2
 _MOST_TAGS = 8
 """Tags side by side inside a word, at most."""
@@ -42,7 +56,7 @@ _POINT, _COMMA, _SPACE, _NEWLINE = 46, 44, 32, 10
 
 
 def normal_words(words: WordBatch, values: Array, offsets: Array) -> WordBatch:
-    """Return the words of documents in normal form; places are those in the documents as they are.
+    """Return the words of documents in normal form; positions are those in the documents as they are.
 
     Args:
         words: Of :func:`dataaudit.scan.kernels.words.split_words`.
@@ -116,45 +130,15 @@ def _marked(words: WordBatch, values: Array, offsets: Array) -> tuple[Array, Arr
         uint64[w] hashes with their points, uint8[w] what becomes of words, uint8[w] which are glued to the word before
         them, and whether any word is not kept.
     """
-    known = _names()
+    known = known_names()
     hashes = words.hashes.copy()
     actions, glued = np.zeros((2, len(hashes)), dtype=np.uint8)
     found = _mark(values, offsets, words.offsets, words.starts, words.ends, known[0], known[1], hashes, actions, glued)
     return hashes, actions, glued, bool(found)
 
 
-@cache
-def _names() -> tuple[Array, Array]:
-    """Return uint64[k] hashes of known names, ascending, and uint32[k] what each is known as."""
-    known: dict[str, int] = {}
-    for kind, names in (
-        (_TAG, TAGS),
-        (_INLINE, INLINE_TAGS),
-        (_TEX, TEX_COMMANDS),
-        (_TEX_NAMED, TEX_NAMED),
-        (_TEX_LETTER, GREEK),
-    ):
-        for name in names:
-            known[name] = known.get(name, 0) | kind
-    for name, value in html5.items():
-        kind = _ENTITY if all(map(_separates, value)) else _ENTITY_IN_WORD
-        plain = name.removesuffix(";").lower()
-        known[plain] = known.get(plain, 0) | kind
-    encoded = [name.encode() for name in known]
-    bounds = np.cumsum([0, *map(len, encoded)]).astype(np.int64)
-    batch = split_words(np.frombuffer(b"".join(encoded), dtype=np.uint8), bounds)
-    assert len(batch.hashes) == len(encoded)
-    order = np.argsort(batch.hashes)
-    return batch.hashes[order], np.fromiter(known.values(), dtype=np.uint32)[order]
-
-
-def _separates(char: str) -> bool:
-    """Tell whether no word goes on over a character, whatever stands around it."""
-    return unicodedata.category(char)[0] not in "LMN" and unicodedata.category(char) != "Cf" and char not in "'.,\u2019"
-
-
 @compiled(
-    f"int64({READ_BYTES}, {READ_OFFSETS}, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_ENTRIES},"
+    f"int64({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_HASHES}, {READ_IDS},"
     " uint64[::1], uint8[::1], uint8[::1])"
 )
 def _mark(
@@ -168,7 +152,7 @@ def _mark(
     hashes: Array,
     actions: Array,
     glued: Array,
-) -> Integer:
+) -> Int:
     """Say what becomes of every word; return how many are not kept."""
     found = 0
     total = np.uintp(len(data))
@@ -214,13 +198,13 @@ def _mark(
 
 @helper
 def _is_plain(data: Array, start: np.uintp, end: np.uintp, total: np.uintp) -> bool:
-    """Tell whether a word is of ASCII letters and digits alone; eight bytes are looked at together."""
+    """Tell whether a word is of ASCII letters and digits alone, eight bytes at a time."""
     place, eight = start, np.uintp(8)
     while place + eight <= total and place < end:
         block = np.uint64(data[place])
         for step in range(1, 8):
             block |= np.uint64(data[place + np.uintp(step)]) << np.uint64(8 * step)
-        # a byte of a word below 48 is a point, a comma or an apostrophe; one of 128 and more is no ASCII
+        # a byte of a word below 48 is a point, a comma or an apostrophe; a byte of 128 and more is no ASCII
         odd = (block | ~((block & _SEVENS) + _FROM_0)) & _HIGHS
         size = end - place
         if size < eight:
@@ -236,7 +220,7 @@ def _is_plain(data: Array, start: np.uintp, end: np.uintp, total: np.uintp) -> b
 
 
 @helper
-def _oddities(data: Array, start: Integer, end: Integer) -> tuple[bool, bool]:
+def _oddities(data: Array, start: Int, end: Int) -> tuple[bool, bool]:
     """Tell whether a word has points or commas, and whether it has letters of scripts that have lookalikes."""
     points, lookalikes = False, False
     for place in range(start, end):
@@ -247,13 +231,13 @@ def _oddities(data: Array, start: Integer, end: Integer) -> tuple[bool, bool]:
 
 
 @helper
-def _is_lookalike(byte: Integer) -> bool:
+def _is_lookalike(byte: Int) -> bool:
     """Tell whether a byte begins a letter of the phonetic alphabet, Greek, Cyrillic or Armenian."""
     return bool(0xCD <= byte <= 0xD6 or byte in (0xC9, 0xCA))
 
 
 @helper
-def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Integer) -> bool:
+def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Int) -> bool:
     """Tell whether the bytes beside a word allow that it is markup, or inside some."""
     if left in (_BACKSLASH, _LESS) or (left == _SLASH and left2 == _LESS):
         return True
@@ -265,8 +249,8 @@ def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Intege
 
 
 @compiled(
-    f"void({READ_WORDS}, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_BYTES}, {READ_RUNS}, {READ_WORDS},"
-    f" {READ_PLACES}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
+    f"void({READ_HASHES}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_BYTES}, {READ_RUNS}, {READ_HASHES},"
+    f" {READ_OFFSETS}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
 )
 def _assemble(
     hashes: Array,
@@ -282,7 +266,7 @@ def _assemble(
     made_ends: Array,
     made_offsets: Array,
 ) -> None:
-    """Copy the words that are kept, and those of the runs that were written anew, each at its run's place."""
+    """Copy the words that are kept, and those of the rewritten runs, each at its run's position."""
     count, run = np.uintp(0), 0
     next_run = runs[0, 0] if len(runs) else np.int64(-1)
     for document in range(len(offsets) - 1):
@@ -305,7 +289,7 @@ def _assemble(
 
 
 @helper
-def _known_as(name: np.uint64, names: Array, kinds: Array) -> Integer:
+def _known_as(name: np.uint64, names: Array, kinds: Array) -> Int:
     low, high = 0, len(names)
     while low < high:
         middle = (low + high) >> 1
@@ -321,20 +305,20 @@ def _known_as(name: np.uint64, names: Array, kinds: Array) -> Integer:
 @cold
 def _around(
     data: Array,
-    low: Integer,
-    high: Integer,
-    before: Integer,
-    start: Integer,
-    end: Integer,
+    low: Int,
+    high: Int,
+    before: Int,
+    start: Int,
+    end: Int,
     name: np.uint64,
     follows: bool,
     names: Array,
     kinds: Array,
-    tag: Integer,
-) -> tuple[Integer, Integer, bool, bool]:
+    tag: Int,
+) -> tuple[Int, Int, bool, bool]:
     """Look at what stands around a word of ``data[low:high]``, the word before it ending at ``before``.
 
-    Where a tag inside a word ends before it, ``tag`` is the place of its last sign, 0 elsewhere.
+    Where a tag inside a word ends before it, ``tag`` is the position of its last sign, 0 elsewhere.
 
     Returns:
         What becomes of it; the place up to which words are dropped; whether it is glued to the word before it, and the
@@ -348,10 +332,10 @@ def _around(
         marks = _entity_marks(data, low, start)
         if marks:
             is_numbered = left == _HASH
-            kind = np.int64(_ENTITY_IN_WORD) if is_numbered else _known_as(name, names, kinds)
+            kind = np.int64(ENTITY_IN_WORD) if is_numbered else _known_as(name, names, kinds)
             inside = follows and (gap == marks or (gap == marks + 1 and data[before] == _SEMICOLON))
-            if kind & (_ENTITY | _ENTITY_IN_WORD):
-                joins = bool(kind & _ENTITY_IN_WORD)
+            if kind & (ENTITY | ENTITY_IN_WORD):
+                joins = bool(kind & ENTITY_IN_WORD)
                 after = end + 1 if end + 2 >= high or data[end + 1] != _APOSTROPHE else end + 2
                 goes_on = after < high and _is_wordy(data[after])
                 is_amp = end - start == 3 and data[start] | 32 == 97 and data[start + 1] | 32 == 109
@@ -360,12 +344,12 @@ def _around(
                 return np.int64(action), nothing, inside, bool((joins and goes_on) or again)
     if left == _LESS or (left == _SLASH and start > low + 1 and data[start - 2] == _LESS):
         kind = _known_as(name, names, kinds)
-        if kind & _TAG:
+        if kind & TAG:
             close = _tag_close(data, end, high)
             if close < high and data[close] == _GREATER and not _is_wordy(right):
                 opened = start - (1 if left == _LESS else 2)
                 inside = follows and (opened == before or (tag > 0 and opened == tag + 1))
-                inside = inside and kind & _INLINE != 0 and _word_goes_on(data, close + 1, high, names, kinds)
+                inside = inside and kind & INLINE != 0 and _word_goes_on(data, close + 1, high, names, kinds)
                 return np.int64(_ANEW if inside else _DROPPED), np.int64(close), inside, inside
     if left == _BACKSLASH:
         return _after_backslash(data, high, before, start, end, name, follows, names, kinds)
@@ -376,8 +360,8 @@ def _around(
 
 
 @helper
-def _tag_close(data: Array, place: Integer, high: Integer) -> Integer:
-    """Return the place of the ``>`` or ``<`` that is next, or of the byte after the last that was looked at."""
+def _tag_close(data: Array, place: Int, high: Int) -> Int:
+    """Return the position of the next ``>`` or ``<``, or of the byte after the last that was read."""
     close = place
     while close < high and close < place + _MOST_TAG_BYTES and data[close] not in (_LESS, _GREATER):
         close += 1
@@ -385,8 +369,8 @@ def _tag_close(data: Array, place: Integer, high: Integer) -> Integer:
 
 
 @cold
-def _word_goes_on(data: Array, place: Integer, high: Integer, names: Array, kinds: Array) -> bool:
-    """Tell whether a word stands at a place, or behind inline tags that stand there."""
+def _word_goes_on(data: Array, place: Int, high: Int, names: Array, kinds: Array) -> bool:
+    """Tell whether a word stands at ``place``, or behind inline tags there."""
     for _ in range(_MOST_TAGS):
         if place >= high or data[place] != _LESS:
             break
@@ -398,7 +382,7 @@ def _word_goes_on(data: Array, place: Integer, high: Integer, names: Array, kind
         if (
             close >= high
             or data[close] != _GREATER
-            or _known_as(ascii_hash(data, first, end), names, kinds) & _INLINE == 0
+            or _known_as(ascii_hash(data, first, end), names, kinds) & INLINE == 0
         ):
             return False
         place = close + 1
@@ -406,7 +390,7 @@ def _word_goes_on(data: Array, place: Integer, high: Integer, names: Array, kind
 
 
 @helper
-def _joins(data: Array, before: Integer, start: Integer, end: Integer, is_number: bool) -> bool:
+def _joins(data: Array, before: Int, start: Int, end: Int, is_number: bool) -> bool:
     r"""Tell whether a word goes on with what stands before it: ``don\'t``, ``1{,}000``, ``1\,000``."""
     gap, left = start - before, data[start - 1]
     escaped = gap == 2 and data[before] == _BACKSLASH
@@ -418,7 +402,7 @@ def _joins(data: Array, before: Integer, start: Integer, end: Integer, is_number
 
 
 @helper
-def _entity_marks(data: Array, low: Integer, start: Integer) -> Integer:
+def _entity_marks(data: Array, low: Int, start: Int) -> Int:
     """Return how many bytes before a word make an entity of it, were a semicolon to follow; 0 for none."""
     place = start
     if place > low and data[place - 1] == _HASH:
@@ -439,28 +423,28 @@ def _entity_marks(data: Array, low: Integer, start: Integer) -> Integer:
 @helper
 def _after_backslash(
     data: Array,
-    high: Integer,
-    before: Integer,
-    start: Integer,
-    end: Integer,
+    high: Int,
+    before: Int,
+    start: Int,
+    end: Int,
     name: np.uint64,
     follows: bool,
     names: Array,
     kinds: Array,
-) -> tuple[Integer, Integer, bool, bool]:
+) -> tuple[Int, Int, bool, bool]:
     """The same for a word behind a backslash: a command of TeX, or an escaped character."""
     nothing = np.int64(0)
     kind = _known_as(name, names, kinds)
     action, close, is_glued = np.int64(_KEPT), nothing, False
     first = data[start]
-    if kind & _TEX:
+    if kind & TEX:
         action = np.int64(_DROPPED)
-    elif kind & _TEX_NAMED:
+    elif kind & TEX_NAMED:
         action, close = np.int64(_DROPPED), np.int64(end)
         if close < high and data[close] == _BRACE:
             while close < high and close < end + 64 and data[close] not in (_END_BRACE, _NEWLINE):
                 close += 1
-    elif kind & _TEX_LETTER:
+    elif kind & TEX_LETTER:
         action = np.int64(_ANEW)
     elif first | 32 == 117 and end - start >= 5 and _is_hex(data, start + 1, start + 5):
         action, is_glued = np.int64(_ANEW), bool(follows and before == start - 1)
@@ -476,8 +460,8 @@ def _after_backslash(
 
 
 @helper
-def _is_sized(data: Array, start: Integer, end: Integer) -> bool:
-    """Tell whether a stretch is ``frac``, ``dfrac``, ``tfrac`` or ``sqrt``, which digits may follow at once."""
+def _is_sized(data: Array, start: Int, end: Int) -> bool:
+    """Tell whether the bytes are ``frac``, ``dfrac``, ``tfrac`` or ``sqrt``, which digits may follow at once."""
     size = end - start
     if size == 5 and (data[start] == 100 or data[start] == 116):
         start, size = start + 1, size - 1
@@ -488,7 +472,7 @@ def _is_sized(data: Array, start: Integer, end: Integer) -> bool:
 
 
 @helper
-def _link_end(data: Array, before: Integer, start: Integer, high: Integer) -> Integer:
+def _link_end(data: Array, before: Int, start: Int, high: Int) -> Int:
     """Return where the address of a Markdown link ends that begins between two words; 0 without one."""
     place = before
     while place + 1 < start and not (data[place] == _BRACKET and data[place + 1] == _OPEN):
@@ -518,17 +502,17 @@ def _link_end(data: Array, before: Integer, start: Integer, high: Integer) -> In
 
 
 @helper
-def _is_wordy(byte: Integer) -> bool:
+def _is_wordy(byte: Int) -> bool:
     return bool(byte >= 0x80 or 97 <= byte | 32 <= 122 or 48 <= byte <= 57)
 
 
 @helper
-def _is_digit(byte: Integer) -> bool:
+def _is_digit(byte: Int) -> bool:
     return bool(48 <= byte <= 57)
 
 
 @helper
-def _is_hex(data: Array, start: Integer, end: Integer) -> bool:
+def _is_hex(data: Array, start: Int, end: Int) -> bool:
     place = start
     while place < end and (48 <= data[place] <= 57 or 97 <= data[place] | 32 <= 102):
         place += 1
@@ -536,8 +520,8 @@ def _is_hex(data: Array, start: Integer, end: Integer) -> bool:
 
 
 @cold
-def _is_mixed(data: Array, low: Integer, before: Integer, start: Integer, end: Integer, high: Integer) -> bool:
-    """Tell whether a word has letters that may stand for Latin ones, and is partly Latin or beside a Latin word."""
+def _is_mixed(data: Array, low: Int, before: Int, start: Int, end: Int, high: Int) -> bool:
+    """Tell whether a word has lookalikes of Latin letters, and is partly Latin or beside a Latin word."""
     latin, only = False, True
     for place in range(start, end):
         byte = data[place]
@@ -556,7 +540,7 @@ def _is_mixed(data: Array, low: Integer, before: Integer, start: Integer, end: I
 
 
 @cold
-def _with_points(name: np.uint64, data: Array, start: Integer, end: Integer) -> np.uint64:
+def _with_points(name: np.uint64, data: Array, start: Int, end: Int) -> np.uint64:
     """Return a hash of a word that its points and commas change, those between groups of three digits excepted."""
     grouped, plain, since = True, True, 0
     first = True

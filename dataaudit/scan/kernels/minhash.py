@@ -1,17 +1,14 @@
-"""Word n-grams to MinHash signatures, bands and the class of equal word sequences, in one pass over word hashes.
+"""MinHash signatures, bands and classes of equal word sequences, and exact Jaccard similarities, from word hashes.
 
-A shingle is ``ngram`` consecutive words; a document with fewer words is one shingle of all its words, one without
-words has none. Its 64-bit hash is folded to 32 bits, and these are what MinHash sees: signatures equal, bit for bit,
-those of ``datasketch.MinHash(num_perm=num_perm, seed=1, scheme="affine32", hashfunc=int)`` fed with them (Broder 1997,
-"On the resemblance and containment of documents"; the scheme is datasketch 2.0's).
+A shingle is ``ngram`` consecutive words; a document with fewer words is one shingle of all its words, a document
+without words has none. Its 64-bit hash is folded to 32 bits, the input of MinHash: signatures equal, bit for bit,
+those of ``datasketch.MinHash(num_perm=num_perm, seed=1, scheme="affine32", hashfunc=int)`` for the same input (Broder
+1997, "On the resemblance and containment of documents"; the scheme is datasketch 2.0's). Bands: Leskovec et al., ch.
+3.4.
 
-The permutations are the inner loop: sixteen fit into one vector register, and eight shingles are taken at once, so
+The permutations are the inner loop: sixteen fit into a vector register, and eight shingles are taken at once, so
 that a signature is loaded and stored once for all of them. Blocks of shingles stay in the first-level cache. Products
 of uint32 are cut back to 32 bits, because numba widens them.
-
-Bands of a MinHash signature: how likely two documents of a given similarity share one (Leskovec et al., ch. 3.4).
-
-Exact Jaccard similarity of sets of hashes: sorted distinct values of every document, intersected pair by pair.
 """
 
 from __future__ import annotations
@@ -20,15 +17,13 @@ from functools import cache
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_OFFSETS, Array, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_HASHES, READ_OFFSETS, Array, Int, compiled, helper
 from dataaudit.scan.kernels.ngrams import BASE, mix64
 
 SEED = 1
 """Of the permutations, datasketch's default."""
 CLASS_BYTES = 16
 BAND_BYTES = 8
-READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
-"""uint64[n], may be read-only."""
 
 _BLOCK = 1024
 _AT_ONCE = 8
@@ -67,7 +62,7 @@ def sketch(hashes: Array, offsets: Array, *, ngram: int = 5, num_perm: int = 128
 
 
 def shingle_hashes(hashes: Array, offsets: Array, *, ngram: int = 5) -> tuple[Array, Array]:
-    """Return uint64[s] hashes of every document's shingles in order, and int64[n + 1] where each one's begin."""
+    """Return uint64[s] hashes of every document's shingles in order, and their int64[n + 1] bounds."""
     words = np.diff(offsets)
     bounds = np.zeros(len(offsets), dtype=np.int64)
     np.cumsum(np.where(words > ngram, words - ngram + 1, np.minimum(words, 1)), out=bounds[1:])
@@ -102,7 +97,7 @@ def _mix32(value: np.uint32) -> np.uint32:
 
 
 @helper
-def _hash_block(words: Array, ngram: Integer, wide: Array) -> None:
+def _hash_block(words: Array, ngram: Int, wide: Array) -> None:
     """Write the hashes of the shingles that begin at each of the first ``len(wide)`` words.
 
     Views from index 0 on: an index that might be negative, and so count from the end, makes no vector code.
@@ -124,7 +119,7 @@ def _hash_block(words: Array, ngram: Integer, wide: Array) -> None:
 def _sketch(
     hashes: Array,
     offsets: Array,
-    ngram: Integer,
+    ngram: Int,
     factors: Array,
     summands: Array,
     wide: Array,
@@ -153,7 +148,7 @@ def _sketch(
 
 
 @helper
-def _take_eight(narrow: Array, at: Integer, factors: Array, summands: Array, signature: Array) -> None:
+def _take_eight(narrow: Array, at: Int, factors: Array, summands: Array, signature: Array) -> None:
     """Lower a signature by eight mixed hashes; written out, as that is what becomes vector code."""
     h0, h1, h2, h3 = narrow[at], narrow[at + 1], narrow[at + 2], narrow[at + 3]
     h4, h5, h6, h7 = narrow[at + 4], narrow[at + 5], narrow[at + 6], narrow[at + 7]
@@ -167,7 +162,7 @@ def _take_eight(narrow: Array, at: Integer, factors: Array, summands: Array, sig
 
 
 @helper
-def _write_class(hashes: Array, start: Integer, stop: Integer, into: Array) -> None:
+def _write_class(hashes: Array, start: Int, stop: Int, into: Array) -> None:
     """Write two 64-bit digests of a sequence; each step is a bijection of what went before, and not linear."""
     left, right = _LANES
     for index in range(start, stop):
@@ -180,7 +175,7 @@ def _write_class(hashes: Array, start: Integer, stop: Integer, into: Array) -> N
 
 
 @compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, int64[::1], uint64[::1])")
-def _shingles(hashes: Array, offsets: Array, ngram: Integer, bounds: Array, shingles: Array) -> None:
+def _shingles(hashes: Array, offsets: Array, ngram: Int, bounds: Array, shingles: Array) -> None:
     for document in range(len(offsets) - 1):
         length = min(ngram, offsets[document + 1] - offsets[document])
         first, last = bounds[document], bounds[document + 1]
@@ -190,7 +185,7 @@ def _shingles(hashes: Array, offsets: Array, ngram: Integer, bounds: Array, shin
 
 
 @compiled("void(uint32[:, ::1], int64, uint64[:, ::1])")
-def _bands(signatures: Array, rows: Integer, keys: Array) -> None:
+def _bands(signatures: Array, rows: Int, keys: Array) -> None:
     for document in range(len(keys)):
         for band in range(keys.shape[1]):
             value = _U64(band + 1) * BASE
@@ -207,7 +202,7 @@ def chance_to_meet(jaccard: float, bands: int, rows: int) -> float:
 def choose_bands(num_perm: int, threshold: float, target_recall: float) -> tuple[int, int] | None:
     """Return bands and rows: the most rows that reach the recall at the threshold, and all bands that fit.
 
-    More rows are fewer chance meetings of dissimilar documents. None when even one row does not reach it.
+    More rows are fewer chance meetings of dissimilar documents. None when even a single row does not reach it.
 
     Args:
         num_perm: Values of a signature.
@@ -272,7 +267,7 @@ def _distinct(values: Array, bounds: Array, scratch: Array, counts: Array, disti
 
 
 @helper
-def _sort_mixed(values: Array, start: Integer, size: Integer, scratch: Array, counts: Array) -> None:
+def _sort_mixed(values: Array, start: Int, size: Int, scratch: Array, counts: Array) -> None:
     """Sort ``values[start:start + size]`` into ``scratch``: dealt into buckets by their upper half, then inserted."""
     buckets = size // _PER_BUCKET + 1
     for index in range(buckets + 1):

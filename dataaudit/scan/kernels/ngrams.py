@@ -1,13 +1,11 @@
-"""Hashes of words and of n consecutive words: what every kernel over words has in common.
+"""Hashes of words and of n consecutive words, and sets of n-grams that every word of a corpus is looked up in.
 
 The hash of n words is a polynomial in them modulo 2^64, so that it rolls: ``acc = acc * BASE + word - out * BASE^n``.
 Two different sequences of n words meet with a chance of about n / 2^63 as long as their words' hashes are random
 (Karp and Rabin 1987); :func:`mix64` makes all bits of the result depend on all bits of the sum.
 
-Sets of n-grams that every word of a corpus is looked up in: built once, then only read.
-
-A look-up first asks one word of a filter, which ends it for all but one in a hundred of the grams that are not in the
-set; only the others are looked for in an open-addressing table. All arrays can be mapped from a file.
+A look-up first reads a word of a filter, which ends it for all but 1 in a hundred of the grams that are not in the
+set; only the others are searched for in an open-addressing table. All arrays can be mapped from a file.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import Array, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_HASHES, READ_OFFSETS, Array, Int, compiled, helper
 
 BASE = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that multiplying loses nothing."""
@@ -43,12 +41,6 @@ def roll(acc: np.uint64, word: np.uint64, leaving: np.uint64, power: np.uint64) 
     return np.uint64(acc * BASE) + word - np.uint64(leaving * power)
 
 
-READ_WORDS = "Array(uint64, 1, 'C', readonly=True)"
-"""uint64[n], may be read-only."""
-READ_ENTRIES = "Array(uint32, 1, 'C', readonly=True)"
-"""uint32[n], may be read-only."""
-READ_PLACES = "Array(int64, 1, 'C', readonly=True)"
-"""int64[n], may be read-only."""
 ANY_NUMBER = np.uint64(0x6C8E9CF570932BD5)
 """Stands for every number in a gram that must not tell numbers apart."""
 _FILTER_BITS = 8
@@ -65,7 +57,7 @@ class GramTable:
     """uint32[power of two, at least 2 k]: entry + 1, or 0; a hash starts at its highest bits and goes on upwards."""
     filter: Array
     """uint64[power of two]: a Bloom filter of single words (Putze et al. 2009, "Cache-, hash- and space-efficient Bloom
-    filters"): of every hash of the set three bits are set in one word, numbered by its lowest bits."""
+    filters"): every hash of the set sets three bits in a word, numbered by its lowest bits."""
 
 
 def make_table(keys: Array) -> GramTable:
@@ -115,7 +107,7 @@ def _three_bits(key: np.uint64) -> np.uint64:
 
 
 @helper
-def find(key: np.uint64, known: Array, slots: Array, shift: np.uint64, keys: Array) -> Integer:
+def find(key: np.uint64, known: Array, slots: Array, shift: np.uint64, keys: Array) -> Int:
     """Return the entry of a hash, or -1; ``shift`` is 64 less the bits of a slot's number."""
     bits = _three_bits(key)
     if known[np.uintp(key >> np.uint64(18)) & np.uintp(len(known) - 1)] & bits != bits:
@@ -135,7 +127,7 @@ def slot_shift(table: GramTable) -> np.uint64:
     return np.uint64(64 - (len(table.slots) - 1).bit_length())
 
 
-@compiled(f"void({READ_WORDS}, uint32[::1], uint64[::1])")
+@compiled(f"void({READ_HASHES}, uint32[::1], uint64[::1])")
 def _fill(keys: Array, slots: Array, known: Array) -> None:
     bits = np.uint64(0)
     while np.uint64(1) << bits < np.uint64(len(slots)):
@@ -150,8 +142,8 @@ def _fill(keys: Array, slots: Array, known: Array) -> None:
         slots[slot] = np.uint32(entry + 1)
 
 
-@compiled(f"void({READ_WORDS}, {READ_PLACES}, int64, uint64, boolean, uint64[::1])")
-def _hash_all(words: Array, offsets: Array, length: Integer, out_power: np.uint64, wild: bool, hashes: Array) -> None:
+@compiled(f"void({READ_HASHES}, {READ_OFFSETS}, int64, uint64, boolean, uint64[::1])")
+def _hash_all(words: Array, offsets: Array, length: Int, out_power: np.uint64, wild: bool, hashes: Array) -> None:
     written = 0
     for document in range(len(offsets) - 1):
         start, stop = offsets[document], offsets[document + 1]

@@ -1,10 +1,8 @@
-"""Which protected n-grams documents hold: every gram of theirs is looked up, rolling over the words once.
+"""Protected n-grams in documents: every gram is looked up, rolling over the words once.
 
-Which held-out documents stand in training documents with words changed: words in common, in windows of a document.
-
-What is looked for are short grams. Each names a few held-out documents, and where in them it stands. A document is
-searched for in windows of the training document, two of its lengths long and half overlapping, so that chance does not
-grow with the length of what is searched. What counts is how many of its words the grams of a window cover.
+Edited copies of held-out documents are found by short grams, each with the documents that have it. A held-out document
+is searched for in windows of a training document, two of its lengths long and half overlapping, so that chance does not
+grow with the length of the training document. A window scores the words of the held-out document that its grams cover.
 """
 
 from __future__ import annotations
@@ -13,18 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, Array, Integer, cold, compiled
-from dataaudit.scan.kernels.ngrams import (
-    READ_ENTRIES,
-    READ_PLACES,
-    READ_WORDS,
-    GramTable,
-    find,
-    mix64,
-    power,
-    roll,
-    slot_shift,
-)
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_HASHES, READ_IDS, READ_OFFSETS, Array, Int, cold, compiled
+from dataaudit.scan.kernels.ngrams import GramTable, find, mix64, power, roll, slot_shift
 
 
 def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> tuple[Array, Array]:
@@ -53,7 +41,7 @@ def find_long_grams(
 ) -> tuple[Array, Array]:
     """Find long grams that are in a table, where short grams are known to be.
 
-    A long gram is only looked up where all short grams inside it were found: what is protected holds these, too.
+    A long gram is only looked up where all short grams inside it matched: protected text has these, too.
 
     Args:
         words: uint64[w] hashes of the documents' words.
@@ -87,13 +75,13 @@ def find_long_grams(
 
 
 @compiled(
-    f"int64({READ_WORDS}, {READ_PLACES}, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64, {READ_WORDS},"
+    f"int64({READ_HASHES}, {READ_OFFSETS}, int64, uint64, {READ_HASHES}, {READ_IDS}, uint64, {READ_HASHES},"
     " int64[::1], uint32[::1])"
 )
 def _find_all(
     words: Array,
     offsets: Array,
-    length: Integer,
+    length: Int,
     out_power: np.uint64,
     known: Array,
     slots: Array,
@@ -101,7 +89,7 @@ def _find_all(
     keys: Array,
     places: Array,
     entries: Array,
-) -> Integer:
+) -> Int:
     written, size = np.uintp(0), np.uintp(length)
     for document in range(len(offsets) - 1):
         start, stop = np.uintp(offsets[document]), np.uintp(offsets[document + 1])
@@ -122,15 +110,15 @@ def _find_all(
 
 
 @compiled(
-    f"int64({READ_WORDS}, {READ_PLACES}, {READ_PLACES}, int64, int64, uint64, {READ_WORDS}, {READ_ENTRIES}, uint64,"
-    f" {READ_WORDS}, int64[::1], uint32[::1])"
+    f"int64({READ_HASHES}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64, uint64, {READ_HASHES}, {READ_IDS}, uint64,"
+    f" {READ_HASHES}, int64[::1], uint32[::1])"
 )
 def _find_long(
     words: Array,
     offsets: Array,
     places: Array,
-    short: Integer,
-    length: Integer,
+    short: Int,
+    length: Int,
     out_power: np.uint64,
     known: Array,
     slots: Array,
@@ -138,7 +126,7 @@ def _find_long(
     keys: Array,
     found: Array,
     entries: Array,
-) -> Integer:
+) -> Int:
     written, need = np.uintp(0), length - short + 1
     index, document = 0, 0
     while index < len(places):
@@ -187,9 +175,9 @@ def count_own(spans: Array, copied: Array, grams: Array, common: Array, lengths:
     return counts
 
 
-@compiled(f"void({READ_PLACES}, {READ_BYTES}, {READ_PLACES}, {READ_BYTES}, int64, int64, int64[::1])")
+@compiled(f"void({READ_OFFSETS}, {READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, int64, int64, int64[::1])")
 def _count_own(
-    spans: Array, copied: Array, grams: Array, common: Array, length: Integer, short: Integer, counts: Array
+    spans: Array, copied: Array, grams: Array, common: Array, length: Int, short: Int, counts: Array
 ) -> None:
     for document in range(len(counts)):
         span, span_stop = spans[document], spans[document + 1]
@@ -229,7 +217,7 @@ class Owners:
     sizes: Array
     """int64[d] words of each that its grams cover, where it first has them."""
     needs: Array
-    """int64[d] words that have to be covered; 0 where a document is not looked for."""
+    """int64[d] words that have to be covered; 0 where a document is not searched for."""
 
 
 def find_edited(places: Array, entries: Array, offsets: Array, length: int, grams: Owners) -> Array:
@@ -274,14 +262,14 @@ def find_edited(places: Array, entries: Array, offsets: Array, length: int, gram
 
 
 @compiled(
-    f"int64({READ_PLACES}, {READ_ENTRIES}, {READ_PLACES}, int64, {READ_PLACES}, {READ_ENTRIES}, {READ_ENTRIES},"
-    f" {READ_PLACES}, {READ_PLACES}, int64[::1], int64[::1], int64[:, ::1], uint8[::1], int64[:, ::1])"
+    f"int64({READ_OFFSETS}, {READ_IDS}, {READ_OFFSETS}, int64, {READ_OFFSETS}, {READ_IDS}, {READ_IDS},"
+    f" {READ_OFFSETS}, {READ_OFFSETS}, int64[::1], int64[::1], int64[:, ::1], uint8[::1], int64[:, ::1])"
 )
 def _find(
     places: Array,
     entries: Array,
     bounds: Array,
-    length: Integer,
+    length: Int,
     owner_offsets: Array,
     owners: Array,
     owner_places: Array,
@@ -292,7 +280,7 @@ def _find(
     hits: Array,
     covered: Array,
     rows: Array,
-) -> Integer:
+) -> Int:
     written, hit = 0, 0
     for document in range(len(bounds) - 1):
         first = hit
@@ -306,7 +294,7 @@ def _find(
                     touched[number] = owner
                     number += 1
                 counts[owner] += 1
-        begun = 0  # where the hits of an owner end: those of it that may have enough, behind one another
+        begun = 0  # where the hits of an owner end; owners that may have enough follow each other
         for index in range(number):
             owner = touched[index]
             is_near = needs[owner] > 0 and counts[owner] * length >= needs[owner]
@@ -341,9 +329,7 @@ def _find(
 
 
 @cold
-def _best_window(
-    hits: Array, begun: Integer, stop: Integer, length: Integer, half: Integer, covered: Array
-) -> tuple[Integer, Integer, Integer]:
+def _best_window(hits: Array, begun: Int, stop: Int, length: Int, half: Int, covered: Array) -> tuple[Int, Int, Int]:
     """Return how many words the hits of the best window cover, the first of them, and the one after the last.
 
     A window begins at each multiple of ``half`` behind which hits stand; ``covered`` is all 0, before and after.

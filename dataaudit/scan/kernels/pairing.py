@@ -1,12 +1,7 @@
 """Documents that share a key or a bucket: which came earlier, and pairs of them.
 
-Which documents were seen before: one sort of 128-bit keys.
-
-Pairs of documents that share a bucket: every two of a small one; of a large one those whose signatures agree most.
-
-Pairs of the documents of a large bucket: those whose signatures agree most.
-
-A sketch is the low byte of each of the first values of a signature. Two documents of Jaccard similarity J agree on a
+In a small bucket every two documents are paired; in a large bucket those whose signatures agree most, by sketches. A
+sketch is the low byte of each of the first values of a signature. Two documents of Jaccard similarity J agree on a
 share J of them, and on 1 in 256 of the others (b-bit minwise hashing: Li and König 2010, section 3).
 """
 
@@ -18,11 +13,11 @@ from math import ceil, comb
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_BYTES, READ_FLAGS, READ_INTS, READ_OFFSETS, Array, Int, compiled, helper
 
 
 def earlier_twins(keys: Array, shards: Array, rows: Array, splits: Array) -> tuple[Array, Array, Array]:
-    """Return, for every document, whether an equal one came earlier, and which equal one came first.
+    """Return, for every document, whether an equal document came earlier, and which came first.
 
     Order is (shard, row). Splits are contiguous in it: shards are ordered by split first.
 
@@ -64,9 +59,6 @@ def _shared(values: Array) -> Array:
     return np.flatnonzero(shared)
 
 
-READ_SPLITS = "Array(int32, 1, 'C', readonly=True)"
-READ_FLAGS = "Array(boolean, 1, 'C', readonly=True)"
-
 LATER, LEAK, APART = 1, 2, 4
 """Bits of a pair. The later one asked for the earlier one, or the bucket is small; the earlier one, held out, asked for
 the later one, of training data, or the bucket is small; the later one is held out and the earlier one is not."""
@@ -104,7 +96,7 @@ def form_pairs(bounds: Array, splits: Array, held_out: Array, *, small: int) -> 
 def form_probe_pairs(
     bounds: Array, splits: Array, num_splits: int, buckets: Array, *, small: int, leaders: int
 ) -> tuple[Array, Array]:
-    """Pair each probe as if it were one more document, the last, of its bucket.
+    """Pair each probe as if it were another document, the last, of its bucket.
 
     Args:
         bounds: int64[b + 1], as for :func:`form_pairs`.
@@ -125,10 +117,8 @@ def form_probe_pairs(
     return documents, probes
 
 
-@compiled(f"void({READ_OFFSETS}, {READ_SPLITS}, {READ_FLAGS}, int64, int64[::1], int64[::1], uint8[::1])")
-def _form(
-    bounds: Array, splits: Array, held_out: Array, small: Integer, lefts: Array, rights: Array, flags: Array
-) -> None:
+@compiled(f"void({READ_OFFSETS}, {READ_INTS}, {READ_FLAGS}, int64, int64[::1], int64[::1], uint8[::1])")
+def _form(bounds: Array, splits: Array, held_out: Array, small: Int, lefts: Array, rights: Array, flags: Array) -> None:
     done = 0
     for bucket in range(len(bounds) - 1):
         start, stop = bounds[bucket], bounds[bucket + 1]
@@ -143,7 +133,7 @@ def _form(
 
 
 @helper
-def _lead(splits: Array, start: Integer, stop: Integer, leaders: Integer, counts: Array, led: Array) -> Integer:
+def _lead(splits: Array, start: Int, stop: Int, leaders: Int, counts: Array, led: Array) -> Int:
     """Write the leaders of a bucket, in order; return how many there are."""
     for split in range(len(counts)):
         counts[split] = 0
@@ -157,21 +147,21 @@ def _lead(splits: Array, start: Integer, stop: Integer, leaders: Integer, counts
 
 
 @compiled(
-    f"int64({READ_OFFSETS}, {READ_SPLITS}, {READ_OFFSETS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
+    f"int64({READ_OFFSETS}, {READ_INTS}, {READ_OFFSETS}, int64, int64, int64[::1], int64[::1], boolean, int64[::1],"
     " int64[::1])"
 )
 def _form_probes(
     bounds: Array,
     splits: Array,
     buckets: Array,
-    small: Integer,
-    leaders: Integer,
+    small: Int,
+    leaders: Int,
     counts: Array,
     led: Array,
     write: bool,
     documents: Array,
     probes: Array,
-) -> Integer:
+) -> Int:
     done, num_led = 0, 0
     for probe in range(len(buckets)):
         start, stop = bounds[buckets[probe]], bounds[buckets[probe] + 1]
@@ -197,7 +187,7 @@ _PAIRS = 1 << 18
 _CHANCE = 0.001
 """That a pair at the threshold agrees on fewer values than it must."""
 _AT_ONCE = 1 << 12
-"""Documents whose pairs are formed by one call."""
+"""Documents of a call."""
 
 
 def sketches_of(signatures: Array) -> Array:
@@ -236,7 +226,7 @@ def _chance(values: int, agreed: int, threshold: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class CrowdPairs:
-    """Pairs of the documents of one bucket, by index."""
+    """Pairs of the documents of a bucket, by index."""
 
     lefts: Array
     """int64[p] the earlier one."""
@@ -249,7 +239,7 @@ class CrowdPairs:
     missed: int
     """Pairs that were not compared, and those that agree and were left out."""
     cut: Array
-    """int64[c] documents that another one, earlier or later, left out."""
+    """int64[c] documents that another document, earlier or later, left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +249,7 @@ class CrowdLimits:
     threshold: float
     """Jaccard similarity of a near-duplicate."""
     most: int
-    """Earlier documents that each one is paired with, those that agree most, then the first; a held-out one with as
+    """Earlier documents that each is paired with, those that agree most, then the first; a held-out document with as
     many of training data, and with as many of training data that comes later. In a bucket that is not too large,
     twice as many where these are more likely alike than not, else up to :data:`TIMES` as many."""
     large: int
@@ -370,7 +360,7 @@ def _agreements(sketch: Array, sketches: Array, found: Array) -> None:
 
 
 @compiled(
-    f"int64({READ_SKETCHES}, {READ_SPLITS}, {READ_FLAGS}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64,"
+    f"int64({READ_SKETCHES}, {READ_INTS}, {READ_FLAGS}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_OFFSETS}, int64, int64,"
     " int64, int64[::1], int64[::1], boolean[::1], int64[:, ::1], int64[::1], uint8[::1], int16[::1], int64[::1],"
     " int64[::1], int16[::1], uint8[::1])"
 )
@@ -381,9 +371,9 @@ def _form_of_crowd(
     order: Array,
     places: Array,
     led: Array,
-    half: Integer,
-    start: Integer,
-    stop: Integer,
+    half: Int,
+    start: Int,
+    stop: Int,
     cut: Array,
     counts: Array,
     left_out: Array,
@@ -395,8 +385,8 @@ def _form_of_crowd(
     rights: Array,
     shared: Array,
     flags: Array,
-) -> Integer:
-    """Form the pairs of the documents of some places in the order; kinds are earlier, earlier and apart, later."""
+) -> Int:
+    """Form the pairs of some documents in the order; kinds are earlier, earlier and apart, later."""
     done = 0
     for place in range(start, stop):
         document = order[place]
@@ -445,7 +435,7 @@ def _form_of_crowd(
 
 
 @helper
-def _is_led(document: Integer, led: Array) -> bool:
+def _is_led(document: Int, led: Array) -> bool:
     found = False
     for index in range(len(led)):
         found = found or led[index] == document
@@ -453,7 +443,7 @@ def _is_led(document: Integer, led: Array) -> bool:
 
 
 @helper
-def _limit(tally: Array, cut: Array) -> Integer:
+def _limit(tally: Array, cut: Array) -> Int:
     """Lower the numbers of pairs, by values they agree on, to the most that are kept; return how many are left out."""
     likely, most, room = cut[1], cut[2], cut[3]
     left = 0

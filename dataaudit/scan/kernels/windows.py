@@ -1,4 +1,4 @@
-"""Windows of documents: some of the words of each, from its start to its end, for a detector to look at."""
+"""Windows of documents for language detectors: some of the words of each, from its start to its end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, compiled, helper
 
 SCAN = 8
-"""A window looks at so many times the bytes that it keeps, then it gives up."""
+"""A window reads so many times the bytes that it copies at most."""
 TAG_BYTES = 256
 """Longest tag, brackets included."""
 WORD_BYTES = 40
@@ -22,7 +22,7 @@ _BANG, _QUESTION = 33, 63
 def gather_windows(
     values: Array, offsets: Array, rows: Array, *, windows: int, kept: int
 ) -> tuple[Array, Array, Array]:
-    """Copy some words of each document, one space after each.
+    """Copy some words of each document, a space after each.
 
     A document of at most ``windows * kept`` bytes is one window. A longer one has ``windows`` of them, at equal
     distances, the first at its start, the last ``kept`` bytes before its end; a window that begins within a word
@@ -89,7 +89,7 @@ def _character_start(values: Array, place: int, stop: int) -> int:
 
 @helper
 def _word_start(values: Array, place: int, start: int, stop: int) -> int:
-    """Return where the word that ``place`` lies within has ended, or ``place`` when that is far."""
+    """Return the end of the word around ``place``, or ``place`` when that is far."""
     if place == start:
         return place
     place = _character_start(values, place, stop)
@@ -159,7 +159,7 @@ def _tag_end(values: Array, place: int, stop: int) -> int:
 
 @helper
 def _word(values: Array, place: int, stop: int, final: bool) -> tuple[int, int, bool]:
-    """Return the end of the word at ``place``, where to go on after it, and whether it is copied."""
+    """Return the end of the word at ``place``, where the next begins, and whether it is copied."""
     letters, ascii_only, end = 0, True, place
     while end < stop and not _is_space(values[end]):
         byte = values[end]

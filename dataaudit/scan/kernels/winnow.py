@@ -1,15 +1,15 @@
-"""Winnowing: a few n-grams of every document, chosen so that equal spans of text have a chosen one in common.
+"""Winnowing: a few n-grams of every document, chosen so that equal spans of text have a chosen n-gram in common.
 
 Robust winnowing (Schleimer, Wilkerson and Aiken 2003, "Winnowing: Local Algorithms for Document Fingerprinting",
-section 4): of every window of ``WINDOW`` consecutive ``GRAM``-grams the one with the least hash is selected; of equal
-ones that which was selected for the window before, or else the last. A window is ``SPAN`` words, so
+section 4): of every window of ``WINDOW`` consecutive ``GRAM``-grams the gram with the least hash is selected; of equal
+grams that which was selected for the window before, or else the last. A window is ``SPAN`` words, so
 
     the value selected for ``SPAN`` words depends on these words alone: documents that have them in common have a
-    fingerprint of one value in common.
+    fingerprint of the same value.
 
-Of random text 2 in ``WINDOW + 1`` positions are selected, of a word repeated for ever one in ``WINDOW``.
+Of random text 2 in ``WINDOW + 1`` positions are selected, of a word repeated for ever 1 in ``WINDOW``.
 
-How far what stands in a document is also what stands on a path, both given as runs of numbered windows.
+Matches of a document and a path, both runs of numbered windows, are extended to both sides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_OFFSETS, Array, Integer, compiled, helper
+from dataaudit.scan.kernels.jit import READ_HASHES, READ_OFFSETS, Array, Int, compiled, helper
 from dataaudit.scan.kernels.ngrams import mix64, power, roll
 
 GRAM = 13
@@ -26,8 +26,7 @@ GRAM = 13
 WINDOW = 38
 """Fingerprints of which one is selected."""
 SPAN = GRAM + WINDOW - 1
-"""Words of a window: the shortest span that is always found."""
-READ_HASHES = "Array(uint64, 1, 'C', readonly=True)"
+"""Words of a window: the shortest span that always has a fingerprint."""
 _NONE = np.uint64(0)
 
 
@@ -40,7 +39,7 @@ class Fingerprints:
     positions: Array
     """uint32[f] word of the document at which the first window begins that selected it."""
     windows: Array
-    """uint8[f] how many windows, from that one on, selected it."""
+    """uint8[f] how many windows, from that window on, selected it."""
     offsets: Array
     """uint8[f] words from the beginning of that window to the n-gram."""
     bounds: Array
@@ -179,7 +178,7 @@ class Runs:
     owners: Array
     """int64[n] document or path."""
     starts: Array
-    """int64[n] place of the first window in its owner."""
+    """int64[n] position of the first window in its owner."""
     sizes: Array
     """int64[n] windows, at least 1."""
     ids: Array
@@ -229,7 +228,7 @@ def _extend(
         before, before_other = anchors[index] - ids[run], anchors[index] - path_ids[other]
         after, after_other = sizes[run] - before, path_sizes[other] - before_other
         more = True
-        while more:  # as many windows before this one match as both runs have
+        while more:  # as many windows before this window match as both runs have
             step = min(before, before_other)
             left[index] += step
             before, before_other = before - step, before_other - step
@@ -243,7 +242,7 @@ def _extend(
             more = more and ids[run] + before == path_ids[other] + before_other
         run, other, more = runs[index], path_runs[index], True
         right[index] = -1
-        while more:  # this one and those after it
+        while more:  # this window and those after it
             step = min(after, after_other)
             right[index] += step
             after, after_other = after - step, after_other - step
@@ -262,7 +261,7 @@ def _extend(
 
 
 @helper
-def _joined(owners: Array, starts: Array, sizes: Array, run: Integer) -> bool:
+def _joined(owners: Array, starts: Array, sizes: Array, run: Int) -> bool:
     """Tell whether a run goes on where the one before it ends."""
     before = run - 1
     return run > 0 and bool(owners[run] == owners[before] and starts[run] == starts[before] + sizes[before])

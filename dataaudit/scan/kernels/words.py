@@ -1,4 +1,4 @@
-"""Words of a batch of documents, as hashes with their places: one pass that all kernels over words share.
+"""Words of a batch of documents, as hashes with their positions: the one pass that all kernels over words share.
 
 A word is a longest run of letters, marks and numbers (categories L, M, N of Unicode). Case, compatibility variants
 (NFKD) and the order of accents do not matter to it, digits of all scripts are equal, format characters (soft hyphen,
@@ -18,8 +18,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dataaudit.scan.kernels.jit import READ_BYTES, READ_OFFSETS, Array, Integer, cold, compiled, helper
-from dataaudit.scan.kernels.ngrams import NUMBER, READ_ENTRIES, READ_WORDS, mix64
+from dataaudit.scan.kernels.jit import (
+    READ_BYTES,
+    READ_HASHES,
+    READ_IDS,
+    READ_OFFSETS,
+    READ_SHORTS,
+    Array,
+    Int,
+    cold,
+    compiled,
+    helper,
+)
+from dataaudit.scan.kernels.ngrams import NUMBER, mix64
 from dataaudit.scan.kernels.word_classes import (
     ALONE,
     APOSTROPHE,
@@ -45,8 +56,6 @@ _FROM_A, _PAST_Z = np.uint64(0x1F1F1F1F1F1F1F1F), np.uint64(0x0505050505050505)
 _FROM_0, _PAST_9 = np.uint64(0x5050505050505050), np.uint64(0x4646464646464646)
 _COUNT = np.uint64(0x0001020304050607)
 _KIND = np.uint32((1 << KIND_BITS) - 1)
-READ_TABLE = "Array(uint32, 1, 'C', readonly=True)"
-READ_PAGES = "Array(uint16, 1, 'C', readonly=True)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +109,8 @@ def without_marks(made: WordBatch, words: WordBatch, values: Array, offsets: Arr
 
 
 @compiled(
-    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_ENTRIES}, {READ_ENTRIES}, {READ_WORDS}, {READ_OFFSETS},"
-    f" {READ_ENTRIES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE}, uint64[::1])"
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_HASHES}, {READ_OFFSETS},"
+    f" {READ_IDS}, {READ_SHORTS}, {READ_IDS}, {READ_IDS}, uint64[::1])"
 )
 def _unmark(
     data: Array,
@@ -139,7 +148,7 @@ def _unmark(
 
 
 @cold
-def _bare(data: Array, place: Integer, end: Integer, pages: Array, blocks: Array, expansions: Array) -> np.uint64:
+def _bare(data: Array, place: Int, end: Int, pages: Array, blocks: Array, expansions: Array) -> np.uint64:
     """Return the hash of a word without its marks."""
     value, chunk, shift, letters, wordy, digit = _START, np.uint64(0), np.uint64(0), np.uint64(0), False, False
     while place < end:
@@ -161,7 +170,7 @@ def _bare(data: Array, place: Integer, end: Integer, pages: Array, blocks: Array
 
 
 @compiled(
-    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_PAGES}, {READ_TABLE}, {READ_TABLE},"
+    f"void({READ_BYTES}, {READ_OFFSETS}, {READ_BYTES}, {READ_SHORTS}, {READ_IDS}, {READ_IDS},"
     " uint64[::1], int64[::1], uint32[::1], uint32[::1])"
 )
 def _split(
@@ -242,23 +251,23 @@ def _split(
 @cold
 def _go_on(
     data: Array,
-    place: Integer,
-    begun: Integer,
-    stop: Integer,
-    first: Integer,
+    place: Int,
+    begun: Int,
+    stop: Int,
+    first: Int,
     pages: Array,
     blocks: Array,
     expansions: Array,
     hashes: Array,
     starts: Array,
     ends: Array,
-    count: Integer,
+    count: Int,
     value: np.uint64,
     chunk: np.uint64,
     shift: np.uint64,
     wordy: bool,
-) -> tuple[Integer, Integer]:
-    """Go on, code point by code point, until no word is open and ASCII follows; return the place and the count.
+) -> tuple[Int, Int]:
+    """Go on, code point by code point, until no word is open and ASCII follows; return the next byte and the count.
 
     The bytes from ``first`` to ``place`` are those of an open word of ASCII, if there are any.
     """
@@ -333,7 +342,7 @@ def _push(
     code: np.uint32,
     mark: bool,
 ) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64, np.uint64, bool, bool]:
-    """Add one folded code point: ASCII as a byte, others as three with their high bits set, marks in any order.
+    """Add a folded code point: ASCII as a byte, others as three with their high bits set, marks in any order.
 
     Returns:
         The state of the open word: hash so far, bytes that are not in it yet, their bits, sum of the marks, number of
@@ -365,7 +374,7 @@ def _push(
 
 
 @helper
-def _may_go_on(data: Array, place: Integer, first: Integer, stop: Integer, ascii_bytes: Array) -> bool:
+def _may_go_on(data: Array, place: Int, first: Int, stop: Int, ascii_bytes: Array) -> bool:
     """Tell whether a word of ASCII that has come to ``place`` may not end there."""
     if place == stop:
         return False
@@ -383,7 +392,7 @@ def _may_go_on(data: Array, place: Integer, first: Integer, stop: Integer, ascii
 
 
 @helper
-def _eight(data: Array, place: Integer, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Integer]:
+def _eight(data: Array, place: Int, value: np.uint64) -> tuple[np.uint64, np.uint64, np.uint64, bool, Int]:
     """Look at eight bytes at once, at the folded ASCII letters and digits that they begin with.
 
     Returns:
@@ -422,7 +431,7 @@ def _finished(value: np.uint64, chunk: np.uint64, accents: np.uint64, wordy: boo
 
 
 @helper
-def ascii_hash(data: Array, first: Integer, end: Integer) -> np.uint64:
+def ascii_hash(data: Array, first: Int, end: Int) -> np.uint64:
     """Return the hash of a word of ASCII letters and digits with a letter; of more than seven bytes that of no word."""
     chunk = np.uint64(0)
     for place in range(first, end):
@@ -431,8 +440,8 @@ def ascii_hash(data: Array, first: Integer, end: Integer) -> np.uint64:
 
 
 @helper
-def _code_at(data: Array, place: Integer) -> tuple[np.uint32, Integer]:
-    """Return the code point at a place of valid UTF-8, and its bytes."""
+def _code_at(data: Array, place: Int) -> tuple[np.uint32, Int]:
+    """Return the code point at ``place`` of valid UTF-8, and its bytes."""
     first = np.uint32(data[place])
     if first < 0x80:
         return first, np.uintp(1)
@@ -448,8 +457,8 @@ def _code_at(data: Array, place: Integer) -> tuple[np.uint32, Integer]:
 
 
 @helper
-def _kind_at(data: Array, place: Integer, stop: Integer, pages: Array, blocks: Array) -> np.uint32:
-    """Return the kind of the code point at a place; a separator at the end."""
+def _kind_at(data: Array, place: Int, stop: Int, pages: Array, blocks: Array) -> np.uint32:
+    """Return the kind of the code point at ``place``; a separator at the end."""
     if place >= stop:
         return np.uint32(SEPARATOR)
     code, _ = _code_at(data, place)

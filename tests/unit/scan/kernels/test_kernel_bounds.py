@@ -32,7 +32,7 @@ BOUNDS = {
     "pairing._form": "documents of a bucket, of a small one",
     "pairing._form_probes": "in a large bucket a fixed number of leaders for each document, in a small one its size",
     "toxic._score": "few features for each letter, of a word of MAX_LETTERS at most; windows of fixed lengths",
-    "toxic_features._list": "few features for each letter, of a word of MAX_LETTERS at most",
+    "toxic._list": "few features for each letter, of a word of MAX_LETTERS at most",
     "windows._gather": "words that are copied, of a fixed number of windows",
     "winnow._winnow": "a window of fixed length for each gram",
     "winnow._hash_windows": "words of windows of fixed length",

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from lanes import WHOLE, examples
 from twins import filters as twin
 
-from dataaudit.scan.kernels import filter_tables, filters
-from dataaudit.scan.kernels.filter_tables import COUNTS
+from dataaudit.scan.kernels import filter_words, filters
+from dataaudit.scan.kernels.filter_words import COUNTS
 
 LIMITS = {"short_line_chars": 30, "least_words": 5, "most_word_chars": 1000}
 SMALL = {"short_line_chars": 3, "least_words": 2, "most_word_chars": 4}
@@ -241,7 +241,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     (whole,) = counted([text], **LIMITS)
     assert_same(text, whole, **LIMITS)
     code = (
-        "from dataaudit.scan.kernels import filter_tables as t; t.MAX_KEYS = 500\n"
+        "from dataaudit.scan.kernels import filter_words as t; t.MAX_KEYS = 500\n"
         f"import sys; sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[3])]!r}\n"
         "import test_kernel_filters as m; from dataaudit.scan.kernels import jit; jit.cache_folder = lambda: None\n"
         "words = [f'w{index * index % 977}' for index in range(4000)]\n"
@@ -251,7 +251,7 @@ def test_tables_in_parts_count_the_same(monkeypatch):
     environment = {**os.environ, **plain}
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
     assert result.stdout.strip() == str(whole)
-    assert filter_tables.MAX_KEYS > 10**6
+    assert filter_words.MAX_KEYS > 10**6
 
 
 def test_plain_python_runs_the_kernel_as_written():

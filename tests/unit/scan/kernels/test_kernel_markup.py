@@ -10,8 +10,8 @@ from lanes import examples
 from twins import markup as slow
 
 from dataaudit.scan.kernels.markup import normal_words
-from dataaudit.scan.kernels.normal import rewritten
 from dataaudit.scan.kernels.plain_words import words_of
+from dataaudit.scan.kernels.rewriting import rewritten
 from dataaudit.scan.kernels.words import split_words
 
 WORDS = [
