@@ -32,17 +32,7 @@ from dataaudit.scan.kernels.jit import (
     compiled,
     helper,
 )
-from dataaudit.scan.kernels.ngrams import (
-    ANY_NUMBER,
-    NUMBER,
-    GramTable,
-    find,
-    mix64,
-    plain_word,
-    power,
-    roll,
-    slot_shift,
-)
+from dataaudit.scan.kernels.ngrams import ANY_NUMBER, NUMBER, GramTable, find, mix64, plain_word, power, roll
 
 _BITS = 64
 
@@ -271,21 +261,17 @@ class Finder:
             return np.zeros((0, 7), dtype=np.int64)
         while True:
             hits = np.zeros((self._capacity, 7), dtype=np.int64)
+            posts = index.post_offsets, index.post_texts, index.post_places
+            texts = index.words, index.offsets, index.needs
+            lookup = index.table.lookup()
             size = _find_texts(
                 words,
                 offsets,
                 self._documents,
                 power(SEED_WORDS),
-                index.table.filter,
-                index.table.slots,
-                slot_shift(index.table),
-                index.table.keys,
-                index.post_offsets,
-                index.post_texts,
-                index.post_places,
-                index.words,
-                index.offsets,
-                index.needs,
+                *lookup,
+                *posts,
+                *texts,
                 self._seen,
                 self._room,
                 hits,

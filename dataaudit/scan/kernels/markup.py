@@ -1,15 +1,15 @@
 r"""Words in normal form: without the marks of HTML, TeX and Markdown, and with numbers as they are read.
 
-What was split by :mod:`dataaudit.scan.kernels.words` is looked at again, word by word, for what stands around it. A
-word is
+Each word of :mod:`dataaudit.scan.kernels.words` is read again with the bytes around it. A word is
 
 * *dropped* when it is markup alone: a known tag of HTML with its attributes, a named or numbered entity that separates,
   a known command of TeX, the address of a Markdown link, the letter of an escaped line break (``\n``);
-* *written anew* together with what it is glued to where markup stands inside a word (``don&#39;t``, ``H<sub>2</sub>O``,
-  ``1{,}000``), and where letters of two scripts are mixed: :func:`dataaudit.scan.kernels.normal.rewritten` says how.
+* *written anew* together with the words that it is glued to where markup stands inside a word (``don&#39;t``,
+  ``H<sub>2</sub>O``, ``1{,}000``), and where letters of two scripts are mixed, by
+  :mod:`dataaudit.scan.kernels.rewriting`.
 
 A point or comma inside a number stays: ``1.5`` is neither ``15`` nor ``1.25``. Commas between groups of three digits
-are ignored, so ``1,000`` is ``1000``. All of it holds for words that are looked for and for those that are searched.
+are ignored, so ``1,000`` is ``1000``. All of it applies to protected text and to documents.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from dataaudit.scan.kernels.rewriting import (
     TEX_LETTER,
     TEX_NAMED,
     known_names,
-    rewritten,
+    rewritten_runs,
 )
 from dataaudit.scan.kernels.words import WordBatch, ascii_hash, split_words
 
@@ -51,22 +51,17 @@ _LESS, _GREATER, _SLASH, _AND, _HASH, _SEMICOLON = 60, 62, 47, 38, 35, 59
 _BACKSLASH, _APOSTROPHE, _BRACKET, _OPEN, _CLOSE, _BRACE, _END_BRACE = 92, 39, 93, 40, 41, 123, 125
 _SEVENS, _HIGHS = np.uint64(0x7F7F7F7F7F7F7F7F), np.uint64(0x8080808080808080)
 _FROM_0 = np.uint64(0x5050505050505050)
-READ_RUNS = "Array(int64, 2, 'C', readonly=True)"
 _POINT, _COMMA, _SPACE, _NEWLINE = 46, 44, 32, 10
+Names = tuple[Array, Array]
+"""Of :func:`known_names`."""
 
 
 def normal_words(words: WordBatch, values: Array, offsets: Array) -> WordBatch:
-    """Return the words of documents in normal form; positions are those in the documents as they are.
-
-    Args:
-        words: Of :func:`dataaudit.scan.kernels.words.split_words`.
-        values: uint8[b] the documents' UTF-8, one after another.
-        offsets: int64[n + 1] of the documents in it.
-    """
+    """Return the normal form of words of ``split_words(values, offsets)``; positions are those in the documents."""
     hashes, actions, glued, found = _marked(words, values, offsets)
     if not found:
         return WordBatch(hashes, words.offsets, words.starts, words.ends)
-    runs, pieces = _runs_written_anew(words, values, offsets, actions, glued)
+    runs, pieces = rewritten_runs(words, values, offsets, np.flatnonzero(actions == _ANEW), glued)
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
     data = np.frombuffer(b"".join(pieces) or b"\0", dtype=np.uint8)[: bounds[-1]]
     anew = split_words(data, bounds)
@@ -74,67 +69,19 @@ def normal_words(words: WordBatch, values: Array, offsets: Array) -> WordBatch:
     made = np.empty(most, dtype=np.uint64)
     starts, ends = np.empty(most, dtype=np.uint32), np.empty(most, dtype=np.uint32)
     made_offsets = np.zeros(len(words.offsets), dtype=np.int64)
-    _assemble(
-        hashes,
-        words.offsets,
-        words.starts,
-        words.ends,
-        actions,
-        runs,
-        _marked(anew, data, bounds)[0],
-        anew.offsets,
-        made,
-        starts,
-        ends,
-        made_offsets,
-    )
+    own, new = (words.offsets, words.starts, words.ends), (_marked(anew, data, bounds)[0], anew.offsets)
+    _assemble(hashes, *own, actions, runs, *new, made, starts, ends, made_offsets)
     size = int(made_offsets[-1])
     return WordBatch(made[:size], made_offsets, starts[:size], ends[:size])
 
 
-def _runs_written_anew(
-    words: WordBatch, values: Array, offsets: Array, actions: Array, glued: Array
-) -> tuple[Array, list[bytes]]:
-    """Return int64[r, 2], first word and word after the last of what is written anew together, and what it becomes."""
-    runs = _runs(np.flatnonzero(actions == _ANEW), glued)
-    begun = offsets[np.searchsorted(words.offsets, runs[:, 0], side="right") - 1]
-    starts, ends = begun + words.starts[runs[:, 0]], begun + words.ends[runs[:, 1] - 1]
-    pieces = []
-    for low, start, end in zip(begun.tolist(), starts.tolist(), ends.tolist(), strict=True):
-        before = values[max(low, start - 6) : start].tobytes()
-        mark = next((mark for mark in (b"&amp;#", b"&amp;", b"&#", b"&", b"\\") if before.endswith(mark)), b"")
-        after = b";" if values[end : end + 1].tobytes() == b";" else b""
-        pieces.append(rewritten(mark + values[start:end].tobytes() + after))
-    return runs, pieces
-
-
-def _runs(anew: Array, glued: Array) -> Array:
-    """Return int64[r, 2] the runs of glued words that some words are in, ascending, each once."""
-    runs: list[tuple[int, int]] = []
-    for word in anew.tolist():
-        if runs and word < runs[-1][1]:
-            continue
-        first, stop = word, word + 1
-        while glued[first]:
-            first -= 1
-        while stop < len(glued) and glued[stop]:
-            stop += 1
-        runs.append((first, stop))
-    return np.array(runs, dtype=np.int64).reshape(-1, 2)
-
-
 def _marked(words: WordBatch, values: Array, offsets: Array) -> tuple[Array, Array, Array, bool]:
-    """Mark the words of documents.
-
-    Returns:
-        uint64[w] hashes with their points, uint8[w] what becomes of words, uint8[w] which are glued to the word before
-        them, and whether any word is not kept.
-    """
-    known = known_names()
+    """Return hashes with points, uint8[w] actions, uint8[w] glued to the word before, and whether any is not kept."""
     hashes = words.hashes.copy()
     actions, glued = np.zeros((2, len(hashes)), dtype=np.uint8)
-    found = _mark(values, offsets, words.offsets, words.starts, words.ends, known[0], known[1], hashes, actions, glued)
-    return hashes, actions, glued, bool(found)
+    own = words.offsets, words.starts, words.ends
+    number = _mark(values, offsets, *own, *known_names(), hashes, actions, glued)
+    return hashes, actions, glued, number > 0
 
 
 @compiled(
@@ -153,8 +100,8 @@ def _mark(
     actions: Array,
     glued: Array,
 ) -> Int:
-    """Say what becomes of every word; return how many are not kept."""
-    found = 0
+    """Decide the action of every word; return how many are not kept."""
+    found, known = 0, (names, kinds)
     total = np.uintp(len(data))
     for document in range(len(bounds) - 1):
         low, high = bounds[document], bounds[document + 1]
@@ -184,7 +131,7 @@ def _mark(
                 right = data[np.uintp(end)] if end < high else np.uint8(0)
                 if _may_be_marked(left, left2, right, gap):
                     action, skipped_to, is_glued, goes_on = _around(
-                        data, low, high, last, start, end, hashes[word], follows, names, kinds, skipped * glued[word]
+                        data, low, high, last, start, end, hashes[word], follows, known, skipped * glued[word]
                     )
                     skipped = max(skipped, skipped_to)
                     if is_glued and follows:
@@ -249,8 +196,8 @@ def _may_be_marked(left: np.uint8, left2: np.uint8, right: np.uint8, gap: Int) -
 
 
 @compiled(
-    f"void({READ_HASHES}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_BYTES}, {READ_RUNS}, {READ_HASHES},"
-    f" {READ_OFFSETS}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
+    f"void({READ_HASHES}, {READ_OFFSETS}, {READ_IDS}, {READ_IDS}, {READ_BYTES}, Array(int64, 2, 'C', readonly=True),"
+    f" {READ_HASHES}, {READ_OFFSETS}, uint64[::1], uint32[::1], uint32[::1], int64[::1])"
 )
 def _assemble(
     hashes: Array,
@@ -289,7 +236,8 @@ def _assemble(
 
 
 @helper
-def _known_as(name: np.uint64, names: Array, kinds: Array) -> Int:
+def _known_as(name: np.uint64, known: Names) -> Int:
+    names, kinds = known
     low, high = 0, len(names)
     while low < high:
         middle = (low + high) >> 1
@@ -312,17 +260,12 @@ def _around(
     end: Int,
     name: np.uint64,
     follows: bool,
-    names: Array,
-    kinds: Array,
+    known: Names,
     tag: Int,
 ) -> tuple[Int, Int, bool, bool]:
-    """Look at what stands around a word of ``data[low:high]``, the word before it ending at ``before``.
+    """Return the action of a word, the end of the words to drop, whether it is glued to the word before and the next.
 
-    Where a tag inside a word ends before it, ``tag`` is the position of its last sign, 0 elsewhere.
-
-    Returns:
-        What becomes of it; the place up to which words are dropped; whether it is glued to the word before it, and the
-        next one to it.
+    ``before`` is the end of the word before it, ``tag`` the last sign of a tag inside a word that ends before it, or 0.
     """
     gap = start - before
     left = data[start - 1] if start > low else np.uint8(0)
@@ -332,7 +275,7 @@ def _around(
         marks = _entity_marks(data, low, start)
         if marks:
             is_numbered = left == _HASH
-            kind = np.int64(ENTITY_IN_WORD) if is_numbered else _known_as(name, names, kinds)
+            kind = np.int64(ENTITY_IN_WORD) if is_numbered else _known_as(name, known)
             inside = follows and (gap == marks or (gap == marks + 1 and data[before] == _SEMICOLON))
             if kind & (ENTITY | ENTITY_IN_WORD):
                 joins = bool(kind & ENTITY_IN_WORD)
@@ -343,16 +286,16 @@ def _around(
                 action = _ANEW if joins else _DROPPED
                 return np.int64(action), nothing, inside, bool((joins and goes_on) or again)
     if left == _LESS or (left == _SLASH and start > low + 1 and data[start - 2] == _LESS):
-        kind = _known_as(name, names, kinds)
+        kind = _known_as(name, known)
         if kind & TAG:
             close = _tag_close(data, end, high)
             if close < high and data[close] == _GREATER and not _is_wordy(right):
                 opened = start - (1 if left == _LESS else 2)
                 inside = follows and (opened == before or (tag > 0 and opened == tag + 1))
-                inside = inside and kind & INLINE != 0 and _word_goes_on(data, close + 1, high, names, kinds)
+                inside = inside and kind & INLINE != 0 and _word_goes_on(data, close + 1, high, known)
                 return np.int64(_ANEW if inside else _DROPPED), np.int64(close), inside, inside
     if left == _BACKSLASH:
-        return _after_backslash(data, high, before, start, end, name, follows, names, kinds)
+        return _after_backslash(data, high, before, start, end, name, follows, known)
     if follows and _joins(data, before, start, end, name & NUMBER != np.uint64(0)):
         return np.int64(_ANEW), nothing, True, False
     close = _link_end(data, before, start, high) if follows else nothing
@@ -369,7 +312,7 @@ def _tag_close(data: Array, place: Int, high: Int) -> Int:
 
 
 @cold
-def _word_goes_on(data: Array, place: Int, high: Int, names: Array, kinds: Array) -> bool:
+def _word_goes_on(data: Array, place: Int, high: Int, known: Names) -> bool:
     """Tell whether a word stands at ``place``, or behind inline tags there."""
     for _ in range(_MOST_TAGS):
         if place >= high or data[place] != _LESS:
@@ -379,11 +322,7 @@ def _word_goes_on(data: Array, place: Int, high: Int, names: Array, kinds: Array
         while end < high and _is_wordy(data[end]) and data[end] < 0x80:
             end += 1
         close = _tag_close(data, end, high)
-        if (
-            close >= high
-            or data[close] != _GREATER
-            or _known_as(ascii_hash(data, first, end), names, kinds) & INLINE == 0
-        ):
+        if close >= high or data[close] != _GREATER or _known_as(ascii_hash(data, first, end), known) & INLINE == 0:
             return False
         place = close + 1
     return bool(place < high and _is_wordy(data[place]))
@@ -409,32 +348,18 @@ def _entity_marks(data: Array, low: Int, start: Int) -> Int:
         place -= 1
     if place > low and data[place - 1] == _AND:
         return start - place + 1
-    escaped = (
-        place >= low + 5
-        and data[place - 1] == _SEMICOLON
-        and data[place - 2] | 32 == 112
-        and data[place - 3] | 32 == 109
-        and data[place - 4] | 32 == 97
-        and data[place - 5] == _AND
-    )
+    escaped = place >= low + 5 and data[place - 1] == _SEMICOLON and data[place - 5] == _AND
+    escaped = escaped and data[place - 2] | 32 == 112 and data[place - 3] | 32 == 109 and data[place - 4] | 32 == 97
     return start - place + 1 if escaped else np.int64(0)
 
 
 @helper
 def _after_backslash(
-    data: Array,
-    high: Int,
-    before: Int,
-    start: Int,
-    end: Int,
-    name: np.uint64,
-    follows: bool,
-    names: Array,
-    kinds: Array,
+    data: Array, high: Int, before: Int, start: Int, end: Int, name: np.uint64, follows: bool, known: Names
 ) -> tuple[Int, Int, bool, bool]:
-    """The same for a word behind a backslash: a command of TeX, or an escaped character."""
+    """Do the same for a word behind a backslash: a command of TeX, or an escaped character."""
     nothing = np.int64(0)
-    kind = _known_as(name, names, kinds)
+    kind = _known_as(name, known)
     action, close, is_glued = np.int64(_KEPT), nothing, False
     first = data[start]
     if kind & TEX:

@@ -59,6 +59,11 @@ class GramTable:
     """uint64[power of two]: a Bloom filter of single words (Putze et al. 2009, "Cache-, hash- and space-efficient Bloom
     filters"): every hash of the set sets three bits in a word, numbered by its lowest bits."""
 
+    def lookup(self) -> tuple[Array, Array, np.uint64, Array]:
+        """Return the arguments of :func:`find` behind the hash."""
+        shift = np.uint64(64 - (len(self.slots) - 1).bit_length())
+        return self.filter, self.slots, shift, self.keys
+
 
 def make_table(keys: Array) -> GramTable:
     """Return the table of some hashes: uint64[k], ascending, each once, fewer than 2^31.
@@ -120,11 +125,6 @@ def find(key: np.uint64, known: Array, slots: Array, shift: np.uint64, keys: Arr
             return entry
         slot = (slot + np.uintp(1)) & mask
     return np.int64(-1)
-
-
-def slot_shift(table: GramTable) -> np.uint64:
-    """Return how far a hash is shifted to give its first slot."""
-    return np.uint64(64 - (len(table.slots) - 1).bit_length())
 
 
 @compiled(f"void({READ_HASHES}, uint32[::1], uint64[::1])")

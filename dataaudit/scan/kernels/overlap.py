@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dataaudit.scan.kernels.jit import READ_BYTES, READ_HASHES, READ_IDS, READ_OFFSETS, Array, Int, cold, compiled
-from dataaudit.scan.kernels.ngrams import GramTable, find, mix64, power, roll, slot_shift
+from dataaudit.scan.kernels.ngrams import GramTable, find, mix64, power, roll
 
 
 def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> tuple[Array, Array]:
@@ -30,9 +30,7 @@ def find_grams(words: Array, offsets: Array, length: int, table: GramTable) -> t
     places, entries = np.empty(len(words), dtype=np.int64), np.empty(len(words), dtype=np.uint32)
     if len(table.keys) == 0:
         return places[:0], entries[:0]
-    size = _find_all(
-        words, offsets, length, power(length), table.filter, table.slots, slot_shift(table), table.keys, places, entries
-    )
+    size = _find_all(words, offsets, length, power(length), *table.lookup(), places, entries)
     return places[:size].copy(), entries[:size].copy()
 
 
@@ -57,20 +55,7 @@ def find_long_grams(
     found, entries = np.empty(len(places), dtype=np.int64), np.empty(len(places), dtype=np.uint32)
     if len(table.keys) == 0:
         return found[:0], entries[:0]
-    size = _find_long(
-        words,
-        offsets,
-        places,
-        short,
-        length,
-        power(length),
-        table.filter,
-        table.slots,
-        slot_shift(table),
-        table.keys,
-        found,
-        entries,
-    )
+    size = _find_long(words, offsets, places, short, length, power(length), *table.lookup(), found, entries)
     return found[:size].copy(), entries[:size].copy()
 
 
@@ -241,24 +226,12 @@ def find_edited(places: Array, entries: Array, offsets: Array, length: int, gram
     own = sums[np.searchsorted(places, offsets)]
     most, documents = int(np.diff(own).max(initial=0)), len(grams.needs)
     rows = np.empty((total // max(1, int(grams.needs[grams.needs > 0].min(initial=length)) // length) + 1, 7), np.int64)
-    size = _find(
-        places,
-        entries,
-        offsets,
-        length,
-        grams.owner_offsets,
-        grams.owners,
-        grams.owner_places,
-        grams.offsets,
-        grams.needs,
-        np.zeros(documents, dtype=np.int64),
-        np.empty(min(most, documents), dtype=np.int64),
-        np.empty((2, most), dtype=np.int64),
-        np.zeros(int(np.diff(grams.offsets).max(initial=0)), dtype=np.uint8),
-        rows,
-    )
-    found = rows[:size]
-    return found[np.lexsort((found[:, 1], found[:, 0]))]
+    counts, touched = np.zeros(documents, dtype=np.int64), np.empty(min(most, documents), dtype=np.int64)
+    hits = np.empty((2, most), dtype=np.int64)
+    covered = np.zeros(int(np.diff(grams.offsets).max(initial=0)), dtype=np.uint8)
+    owners = grams.owner_offsets, grams.owners, grams.owner_places, grams.offsets, grams.needs
+    size = _find(places, entries, offsets, length, *owners, counts, touched, hits, covered, rows)
+    return rows[:size][np.lexsort((rows[:size, 1], rows[:size, 0]))]
 
 
 @compiled(

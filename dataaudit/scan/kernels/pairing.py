@@ -275,7 +275,7 @@ def form_crowd_pairs(
         splits: int32[n] split of each.
         held_out: bool[s] whether a split is held out.
         limits: What is compared and kept.
-        turn: From which value on sketches are ordered; another one for each bucket is another order.
+        turn: From which value on sketches are ordered; each bucket should have another order.
     """
     size, values = sketches.shape
     over = size > limits.large
@@ -285,40 +285,19 @@ def form_crowd_pairs(
     led = _leaders(splits, limits.leaders) if over else np.empty(0, dtype=np.int64)
     half = limits.large // 2 if over else size
     width = min(size, 2 * half + 1) + len(led)
-    near, kinds, agreed = (np.empty(width, dtype) for dtype in (np.int64, np.uint8, np.int16))
+    scratch = np.empty(width, np.int64), np.empty(width, np.uint8), np.empty(width, np.int16)
     further = max(limits.most, min(TIMES * limits.most, _PAIRS // size))
     most = min(width, 3 * further + len(led))
-    lefts, rights, shared, flags = (
-        np.empty(min(size, _AT_ONCE) * most, dtype) for dtype in (np.int64, np.int64, np.int16, np.uint8)
-    )
+    room, documents = min(size, _AT_ONCE) * most, (sketches, splits, held_out)
+    pairs = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.int16), np.empty(room, np.uint8)
     left_out = np.zeros(size, dtype=bool)
     counts, tally = np.zeros(2, dtype=np.int64), np.zeros((3, values + 1), dtype=np.int64)
     cut = np.array([*limits.agreements(values), limits.most, further], dtype=np.int64)
     parts = []
     for start in range(0, size, _AT_ONCE):
-        done = _form_of_crowd(
-            sketches,
-            splits,
-            held_out,
-            order,
-            places,
-            led,
-            half,
-            start,
-            min(size, start + _AT_ONCE),
-            cut,
-            counts,
-            left_out,
-            tally,
-            near,
-            kinds,
-            agreed,
-            lefts,
-            rights,
-            shared,
-            flags,
-        )
-        parts.append([column[:done].copy() for column in (lefts, rights, shared, flags)])
+        span = half, start, min(size, start + _AT_ONCE)
+        done = _form_of_crowd(*documents, order, places, led, *span, cut, counts, left_out, tally, *scratch, *pairs)
+        parts.append([column[:done].copy() for column in pairs])
     missed = size * (size - 1) // 2 - int(counts[0]) if over else 0
     lefts, rights, shared, flags = (np.concatenate(column) for column in zip(*parts, strict=True))
     cut = np.arange(size) if over else np.flatnonzero(left_out)

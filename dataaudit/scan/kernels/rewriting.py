@@ -15,7 +15,7 @@ import numpy as np
 
 from dataaudit.scan.kernels.jit import Array
 from dataaudit.scan.kernels.normal import normalized
-from dataaudit.scan.kernels.words import split_words
+from dataaudit.scan.kernels.words import WordBatch, split_words
 
 TAG, INLINE, ENTITY, ENTITY_IN_WORD, TEX, TEX_NAMED, TEX_LETTER = 1, 2, 4, 8, 16, 32, 64
 """Kinds of names, as bits."""
@@ -163,3 +163,34 @@ def known_names() -> tuple[Array, Array]:
 def _separates(char: str) -> bool:
     """Tell whether no word goes on over a character, whatever stands around it."""
     return unicodedata.category(char)[0] not in "LMN" and unicodedata.category(char) != "Cf" and char not in "'.,\u2019"
+
+
+def rewritten_runs(
+    words: WordBatch, values: Array, offsets: Array, anew: Array, glued: Array
+) -> tuple[Array, list[bytes]]:
+    """Return int64[r, 2], first word and word after the last of runs around some words, and each run written anew."""
+    runs = _runs(anew, glued)
+    begun = offsets[np.searchsorted(words.offsets, runs[:, 0], side="right") - 1]
+    starts, ends = begun + words.starts[runs[:, 0]], begun + words.ends[runs[:, 1] - 1]
+    pieces = []
+    for low, start, end in zip(begun.tolist(), starts.tolist(), ends.tolist(), strict=True):
+        before = values[max(low, start - 6) : start].tobytes()
+        mark = next((mark for mark in (b"&amp;#", b"&amp;", b"&#", b"&", b"\\") if before.endswith(mark)), b"")
+        after = b";" if values[end : end + 1].tobytes() == b";" else b""
+        pieces.append(rewritten(mark + values[start:end].tobytes() + after))
+    return runs, pieces
+
+
+def _runs(anew: Array, glued: Array) -> Array:
+    """Return int64[r, 2] the runs of glued words that some words are in, ascending, each once."""
+    runs: list[tuple[int, int]] = []
+    for word in anew.tolist():
+        if runs and word < runs[-1][1]:
+            continue
+        first, stop = word, word + 1
+        while glued[first]:
+            first -= 1
+        while stop < len(glued) and glued[stop]:
+            stop += 1
+        runs.append((first, stop))
+    return np.array(runs, dtype=np.int64).reshape(-1, 2)

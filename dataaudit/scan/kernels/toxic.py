@@ -63,7 +63,7 @@ def feature_slots(
     """List what a model may weigh in every word of some documents.
 
     Args:
-        values: uint8[b] the documents' valid UTF-8, one after another.
+        values: uint8[b] the documents' valid UTF-8.
         offsets: int64[n + 1] of the documents in it.
         words: The words of these documents.
         bits: Of the slots of the three tables; each has ``2 ** bits``.
@@ -76,19 +76,8 @@ def feature_slots(
     sizes = np.minimum(words.ends.astype(np.int64) - words.starts, MAX_LETTERS) + 1
     most = 2 * len(words.hashes) + 3 * int(sizes.sum())
     slots, bounds = np.empty(most, dtype=np.uint32), np.zeros(len(words.hashes) + 1, dtype=np.int64)
-    _list(
-        values,
-        offsets,
-        words.offsets,
-        words.hashes,
-        words.starts,
-        words.ends,
-        *bits,
-        window,
-        *recent_words(),
-        slots,
-        bounds,
-    )
+    own = words.offsets, words.hashes, words.starts, words.ends
+    _list(values, offsets, *own, *bits, window, *_recent_words(), slots, bounds)
     return slots[: bounds[-1]].copy(), bounds
 
 
@@ -150,8 +139,8 @@ def _list(
             bounds[word + 1] = count
 
 
-def recent_words() -> tuple[Array, Array]:
-    """Return two arrays in which :func:`is_repeated` keeps what it has seen."""
+def _recent_words() -> tuple[Array, Array]:
+    """Return the memory of :func:`is_repeated`."""
     return np.zeros(1 << RECENT_BITS, dtype=np.uint64), np.zeros(1 << RECENT_BITS, dtype=np.int64)
 
 
@@ -377,39 +366,20 @@ class ToxicWeights:
 
 
 def toxic_scores(values: Array, offsets: Array, words: WordBatch, wanted: Array, weights: ToxicWeights) -> Array:
-    """Score the worst window of each document.
+    """Return int64[n], the score of each document's worst window; 0 where it is not ``wanted`` or has no words.
 
     Args:
-        values: uint8[b] the documents' valid UTF-8, one after another.
+        values: uint8[b] the documents' valid UTF-8.
         offsets: int64[n + 1] of the documents in it.
         words: The words of these documents.
-        wanted: bool[n] which are scored.
+        wanted: bool[n].
         weights: The model.
-
-    Returns:
-        int64[n]; 0 where a document is not wanted or has no words.
     """
     scores, window = np.zeros(len(offsets) - 1, dtype=np.int64), np.empty(len(weights.norms) - 1, dtype=np.int32)
-    _score(
-        values,
-        offsets,
-        words.offsets,
-        words.hashes,
-        words.starts,
-        words.ends,
-        wanted,
-        weights.words,
-        weights.pairs,
-        weights.grams,
-        weights.keys,
-        weights.disguised,
-        weights.norms,
-        weights.passage,
-        weights.margin,
-        window,
-        *recent_words(),
-        scores,
-    )
+    own = words.offsets, words.hashes, words.starts, words.ends
+    tables = weights.words, weights.pairs, weights.grams, weights.keys, weights.disguised, weights.norms
+    passage = weights.passage, weights.margin
+    _score(values, offsets, *own, wanted, *tables, *passage, window, *_recent_words(), scores)
     return scores
 
 
