@@ -1,4 +1,4 @@
-"""Slow twin of the kernel for text that a wrong decoder made: Python's own codecs, a character at a time."""
+"""Reference implementation of the kernel for wrongly decoded text: Python's own codecs, a character at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twin of the kernels for escapes and invisible characters: strings, regular expressions, Python's own codecs."""
+"""Reference implementation of the kernels for escapes and invisible characters: regular expressions and codecs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twin of the kernels for encoding faults: strings and regular expressions. Imports nothing that it checks.
+"""Reference implementation of the kernels for encoding faults: strings and regular expressions.
 
 Written from the definitions in docs/reference/metrics.md; positions are characters, sizes are bytes of UTF-8.
 """

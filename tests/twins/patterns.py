@@ -1,4 +1,4 @@
-"""Slow twin of the screen: Python's ``re`` over every rule and every document, without a first pass."""
+"""Reference implementation of the screen: Python's ``re`` over every rule and every document, without a first pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.scan.kernels.two_phase`, of its ratios and of the sharing out of judge calls.
+"""Reference implementation of :mod:`dataaudit.scan.kernels.two_phase`, its ratios and its allocation.
 
 Works from the definition: for every share that is tried, the likeliest rates that add up to it are found by halving,
 and the share is kept or rejected by the test; the bounds are found by halving over shares.

@@ -1,4 +1,4 @@
-"""Scores of the toxicity screen's kernel, against its slow twin; disguises; windows."""
+"""Scores of the toxicity screen's kernel, against its reference implementation; disguises; windows."""
 
 from __future__ import annotations
 
