@@ -22,7 +22,7 @@ STRATA = st.lists(st.tuples(st.integers(0, 10**6), DOCUMENTS), min_size=1, max_s
 
 def judged_of(strata) -> tuple[np.ndarray, Judged]:
     """Return sizes and documents; a stratum has so many documents more than were judged."""
-    rows = [(number, *one) for number, (_, documents) in enumerate(strata) for one in documents]
+    rows = [(number, *document) for number, (_, documents) in enumerate(strata) for document in documents]
     columns = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     sizes = np.array([more + len(documents) for more, documents in strata])
     return sizes, Judged(stratum=columns[0], hits=columns[1], units=columns[2])

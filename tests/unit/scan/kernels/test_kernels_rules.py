@@ -53,7 +53,7 @@ BOUNDS = {
 
 def test_every_kernel_says_what_bounds_it():
     """Whoever adds one says it here, and gives the benchmark a document that is its worst."""
-    kernels = {f"{one.function.__module__.rpartition('.')[2]}.{one.__name__}" for one in all_kernels()}
+    kernels = {f"{kernel.function.__module__.rpartition('.')[2]}.{kernel.__name__}" for kernel in all_kernels()}
     assert kernels == set(BOUNDS)
 
 

@@ -74,11 +74,11 @@ def test_every_window_is_in_one_batch_whose_shape_its_own_length_decides(sizes, 
     for batch in batches(windows, limit=limit, tokens=tokens, pad=7):
         rows, length = batch.ids.shape
         assert rows == max(1, tokens // length)
-        assert length in {*(one for one in LENGTHS if one < limit), limit}
+        assert length in {*(other for other in LENGTHS if other < limit), limit}
         assert 1 <= len(batch.windows) <= rows
         for row, number in enumerate(batch.windows.tolist()):
             size = sizes[number]
-            assert length == min([one for one in LENGTHS if size <= one < limit] or [limit])
+            assert length == min([other for other in LENGTHS if size <= other < limit] or [limit])
             assert batch.ids[row].tolist() == windows[number] + [7] * (length - size)
             assert batch.mask[row].tolist() == [1] * size + [0] * (length - size)
             seen.append(number)
