@@ -24,7 +24,7 @@ CHECKS = {
     "grafana": (issuers.is_grafana_token, made.grafana),
     "aws": (issuers.is_aws_access_key, made.aws_id),
     "sas": (issuers.is_azure_signature, made.sas),
-    "slack": (issuers.STRUCTURES["slack_lengths"], made.slack_bot),
+    "slack": (lambda text: issuers.STRUCTURES["slack_lengths"](text) is not None, made.slack_bot),
     "discord": (issuers.is_discord_token, made.discord),
     "pypi": (issuers.is_pypi_token, made.pypi),
     "age": (issuers.is_age_key, made.age),

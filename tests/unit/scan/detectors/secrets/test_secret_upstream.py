@@ -91,7 +91,7 @@ def test_a_plugin_that_is_new_has_an_entity_of_its_own(monkeypatch):
 
 def test_the_library_s_version_is_part_of_the_digest(monkeypatch):
     before = rules.load_secrets().digest
-    monkeypatch.setattr(rules, "library_version", lambda: "99.0")
+    monkeypatch.setattr(rules, "version", lambda name: "99.0")
     assert rules.load_secrets().digest != before
 
 
