@@ -131,7 +131,7 @@ class Groups:
         reason: str,
         exact: np.ndarray | None = None,
     ) -> MetricRows:
-        """Return an estimate of each group without interval, for a reason of ``NO_INTERVAL``; where exact, the value."""
+        """Return each group's estimate without interval, for a reason of ``NO_INTERVAL``; where exact, the value."""
         sure = pa.array(np.zeros(len(n), dtype=bool) if exact is None else exact)
         return metric_rows(
             metric,
