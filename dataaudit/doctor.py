@@ -29,7 +29,7 @@ from dataaudit.scan.corpus.tokens import TokenizerFile, inspect_risks, resolve_t
 from dataaudit.scan.corpus.tokens.spec import DEFAULT_NAME
 from dataaudit.scan.detectors import language_detectors
 from dataaudit.scan.detectors.base import DetectorModel
-from dataaudit.scan.detectors.language import find_cld2
+from dataaudit.scan.detectors.language_detectors import find_cld2
 from dataaudit.scan.detectors.toxicity import find_screen
 
 State = Literal["ok", "missing", "broken", "note"]

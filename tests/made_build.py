@@ -164,7 +164,7 @@ def batch(documents):
         source_codes=np.array([names.index(source) for _, source in documents], dtype=np.int32),
         source_names=names,
     )
-    return made.annotated(WORDS, Words().annotate(made)).annotated(NAMES, Names().annotate(made))
+    return made.annotated(WORDS, Words().load()(made)).annotated(NAMES, Names().load()(made))
 
 
 def write_partials(store, planned_part, documents, *, stages=STAGE_LIST):

@@ -132,7 +132,7 @@ class Encode:
                 batch = replace(raw, digests=text_digests(raw.texts))
                 assert batch.digests is not None
                 rows.append(row_digests(batch.digests, raw.source_codes, raw.source_names).tobytes())
-                found = annotator.annotate(batch)
+                found = annotator(batch)
                 num_tokens += len(found.ids)
                 tables.append(self.look(batch, found))
                 if self.dtype is not None:

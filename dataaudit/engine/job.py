@@ -51,7 +51,7 @@ _KERNELS = {
     "near_dup": ("minhash", "pairing"),
     "overlap": ("items", "markup", "ngrams", "overlap"),
     "repeats": ("winnow",),
-    "toxicity": ("toxic", "toxic_features"),
+    "toxicity": ("toxic",),
 }
 """Modules of kernels that are called for one stage alone; all others are called in every build."""
 

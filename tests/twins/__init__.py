@@ -1,1 +1,1 @@
-"""Slow twins of kernels: plain Python that imports the standard library alone, so it shares no code with them."""
+"""Reference implementations of kernels: plain Python of the standard library alone, which shares no code with them."""

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.base.statistics`: the same posterior by drawing from its prior and weighting."""
+"""Reference implementation of :mod:`dataaudit.base.statistics`: the posterior by weighted draws from its prior."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twins: plain Python integers and loops. Imports nothing of ours and shares no code with what it checks."""
+"""Reference implementations: plain Python integers and loops. Nothing of ours is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twins of token counts, divergence, chance and packing: plain Python, no code shared with what they check."""
+"""Reference implementations of token counts, divergence, chance and packing, in plain Python."""
 
 from __future__ import annotations
 

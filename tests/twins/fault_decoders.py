@@ -1,4 +1,4 @@
-"""Slow twin of the kernel for text that a wrong decoder made: Python's own codecs, a character at a time."""
+"""Reference implementation of the kernel for wrongly decoded text: Python's own codecs, a character at a time."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def page_chain(text: str, done: int, at: int) -> tuple[int, int] | None:
     sign = text[at]
     if not ("\x80" <= sign <= "\xff" or "\u2000" <= sign <= "\u2fff") or at == done or text[at - 1] in (sign, *_ASCII):
         return None
-    found = [one for page in PAGES if (one := _chain(text, done, at, page))]
-    return max(found, key=lambda one: len(text[one[0] : one[1]].encode()), default=None)
+    found = [span for page in PAGES if (span := _chain(text, done, at, page))]
+    return max(found, key=lambda span: len(text[span[0] : span[1]].encode()), default=None)
 
 
 _ASCII = [*map(chr, range(128))]
@@ -73,7 +73,7 @@ def letters(text: str, at: int) -> tuple[int, bool]:
     if not found:
         return at, False
     runs = [run for run in re.findall(r"[\xa1-\xff]+", found[0]) if len(run) >= 6]
-    steps = [[one < other for one, other in pairwise(run) if one != other] for run in runs]
+    steps = [[span < other for span, other in pairwise(run) if span != other] for run in runs]
     return found.end(), any(min(some.count(True), some.count(False)) >= 2 for some in steps)
 
 

@@ -1,4 +1,4 @@
-"""Slow twin of the kernels for escapes and invisible characters: strings, regular expressions, Python's own codecs."""
+"""Reference implementation of the kernels for escapes and invisible characters: regular expressions and codecs."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _percent_end(text: str, at: int, before: str) -> int | None:
             return None
     elif not _is_single(found[1], before, next_):
         return None
-    token = next(one for one in _TOKEN.finditer(text) if one.start() <= at < one.end())
+    token = next(match for match in _TOKEN.finditer(text) if match.start() <= at < match.end())
     is_bound = token.start() and text[token.start() - 1] not in " \t\n\v\f\r"
     is_address = re.search(rf"[#$&*/=?@\\_]|\.{_WORD}", token[0])
     return None if is_bound or is_address else end

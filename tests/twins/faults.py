@@ -1,4 +1,4 @@
-"""Slow twin of the kernels for encoding faults: strings and regular expressions. Imports nothing that it checks.
+"""Reference implementation of the kernels for encoding faults: strings and regular expressions.
 
 Written from the definitions in docs/reference/metrics.md; positions are characters, sizes are bytes of UTF-8.
 """
@@ -63,7 +63,7 @@ def fault_counts(text: str, names: dict[str, set[str]]) -> Counter[str]:
     counts["invisible"] += counts["soft"] * (counts["soft"] >= 10 and 256 * counts["soft"] >= 2 * _size(text))
     counts["invisible"] += counts["marks"] * (re.search("[\u0580-\u07ff]", text) is None)
     counts["base64"] = sum(
-        len(one.group()) for one in _RUN.finditer(text) if _is_random(one.group(), text[: one.start()])
+        len(run.group()) for run in _RUN.finditer(text) if _is_random(run.group(), text[: run.start()])
     )
     lines = _lines(text)
     counts["lines"] = len(lines)
@@ -203,7 +203,7 @@ def _is_random(run: str, before: str) -> bool:
     if len(run) in {64, 86} and _NAMED_DIGEST.search(before[-7:]):
         return False
     kinds = [_kind(sign) for sign in run]
-    changes = sum(one != other for one, other in pairwise(kinds))
+    changes = sum(run != other for run, other in pairwise(kinds))
     if re.fullmatch("[0-9a-fA-F]+", run):
         return (
             "digit" in kinds

@@ -1,4 +1,4 @@
-"""Slow twin of the kernels for quality rules: strings, regular expressions, counters. Imports nothing of ours.
+"""Reference implementation of the kernels for quality rules: strings, regular expressions, counters.
 
 Written from the definitions in docs/concepts/quality-rules.md; positions are characters, not bytes.
 """

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.scan.kernels.markup`: regular expressions over text; words are cut from what they leave.
+"""Reference implementation of :mod:`dataaudit.scan.kernels.markup`: regular expressions over text.
 
 It knows the forms that its test writes: text in which markup stands between words, or inside them.
 """

@@ -1,4 +1,4 @@
-"""Slow twins of shingles, MinHash, bands and Jaccard similarity: plain Python integers, strings and sets."""
+"""Reference implementations of shingles, MinHash, bands and Jaccard similarity: Python integers, strings, sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twins of :mod:`dataaudit.scan.kernels.overlap` and :mod:`dataaudit.scan.kernels.items`: lists and sets of words.
+"""Reference implementations of the kernels ``overlap`` and ``items``: lists and sets of words.
 
 A document is a list of words as text; a word of digits alone is a number.
 """

@@ -1,4 +1,4 @@
-"""Slow twin of the screen: Python's ``re`` over every rule and every document, without a first pass."""
+"""Reference implementation of the screen: Python's ``re`` over every rule and every document, without a first pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class PlainFinding:
-    """One finding."""
+    """One hit."""
 
     start: int
     end: int
@@ -51,28 +51,28 @@ def find_plainly(
             for ahead in rule.after_not:
                 pattern = f"{pattern}(?!{ahead})"
             for match in re.finditer(pattern.encode(), document, re.IGNORECASE if rule.ignore_case else 0):
-                one = _one(document, match, entity, rule, (validators, reserved, labels or {}))
-                if one is not None:
-                    order = (one.tier, one.start - one.end, one.start, -entity.scores[one.tier], code, number)
-                    found.append((order, one))
+                hit = _one(document, match, entity, rule, (validators, reserved, labels or {}))
+                if hit is not None:
+                    order = (hit.tier, hit.start - hit.end, hit.start, -entity.scores[hit.tier], code, number)
+                    found.append((order, hit))
             number += 1
     kept: list[PlainFinding] = []
-    for _, one in sorted(found, key=lambda pair: pair[0]):
+    for _, hit in sorted(found, key=lambda pair: pair[0]):
         taken = any(
-            other.detector == one.detector and other.start < one.end and one.start < other.end for other in kept
+            other.detector == hit.detector and other.start < hit.end and hit.start < other.end for other in kept
         )
         if not taken:
-            kept.append(one)
+            kept.append(hit)
     names = [entity.name for entity in entities]
-    there = [replace(one, start=places[one.start], end=places[one.end]) for one in kept]
-    return sorted(there, key=lambda one: (one.start, one.end, names.index(one.entity)))
+    there = [replace(hit, start=places[hit.start], end=places[hit.end]) for hit in kept]
+    return sorted(there, key=lambda hit: (hit.start, hit.end, names.index(hit.entity)))
 
 
 def _with_plain_spaces(written: bytes) -> tuple[bytes, list[int]]:
     """Return a text with plain digits, spaces and hyphens for those of other scripts, and where each byte stood."""
     plain, places = _instead(written, _plain_digit)
     again, more = _instead(plain, _plain_sign)
-    return again, [places[one] for one in more]
+    return again, [places[index] for index in more]
 
 
 def _instead(written: bytes, look: Any) -> tuple[bytes, list[int]]:
@@ -197,7 +197,7 @@ def _folded(text: str) -> str:
 
 def _says(window: str, word: str) -> bool:
     low = _folded(word)
-    plain = "".join(one for one in unicodedata.normalize("NFD", low) if unicodedata.combining(one) == 0)
+    plain = "".join(mark for mark in unicodedata.normalize("NFD", low) if unicodedata.combining(mark) == 0)
     return any(_stands(window, form) for form in (low, unicodedata.normalize("NFC", plain)))
 
 

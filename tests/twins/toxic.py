@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.scan.kernels.toxic`: plain Python over lists and characters, by the definitions."""
+"""Reference implementation of :mod:`dataaudit.scan.kernels.toxic`: lists and characters, by the definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.scan.kernels.two_phase`, of its ratios and of the sharing out of judge calls.
+"""Reference implementation of :mod:`dataaudit.scan.kernels.two_phase`, its ratios and its allocation.
 
 Works from the definition: for every share that is tried, the likeliest rates that add up to it are found by halving,
 and the share is kept or rejected by the test; the bounds are found by halving over shares.
@@ -19,9 +19,9 @@ _STEPS = 50
 
 def share(strata: list[Stratum]) -> Fraction:
     """Return the stratified estimate; strata of which none was judged are as the rest."""
-    seen = [one for one in strata if one[1]]
+    seen = [row for row in strata if row[1]]
     positives = sum((Fraction(size * positive, judged) for size, judged, positive in seen), start=Fraction(0))
-    return positives / sum(one[0] for one in seen)
+    return positives / sum(row[0] for row in seen)
 
 
 def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
@@ -34,8 +34,8 @@ def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
     total = sum(size for size, _, _ in strata)
     known = sum(positive for size, judged, positive in strata if size == judged)
     unseen = sum(size for size, judged, _ in strata if size and not judged)
-    found, missed = sum(one[2] for one in strata), sum(one[1] - one[2] for one in strata)
-    entries = _merged([one for one in strata if 0 < one[1] < one[0]], total)
+    found, missed = sum(row[2] for row in strata), sum(row[1] - row[2] for row in strata)
+    entries = _merged([row for row in strata if 0 < row[1] < row[0]], total)
     low = high = 0.0
     if entries:
         tail = NormalDist().cdf(-NormalDist().inv_cdf((1 + confidence) / 2))
@@ -46,7 +46,7 @@ def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
             below = _one_side(entries, tail * (2 - up), up)
         if down < up:
             above = _one_side(other, tail * (2 - down), down)
-        open_ = sum(one[0] for one in entries)
+        open_ = sum(row[0] for row in entries)
         low, high = below, open_ - above
     return max(low + known / total, found / total), min(high + (known + unseen) / total, 1 - missed / total)
 
@@ -54,11 +54,11 @@ def bounds(strata: list[Stratum], confidence: float) -> tuple[float, float]:
 def _merged(strata: list[Stratum], total: int) -> list[Entry]:
     """Return one entry for each run of strata with five judged or more; a short last one joins the one before."""
     runs: list[list[Stratum]] = []
-    for one in strata:
+    for row in strata:
         if runs and sum(judged for _, judged, _ in runs[-1]) < 5:
-            runs[-1].append(one)
+            runs[-1].append(row)
         else:
-            runs.append([one])
+            runs.append([row])
     if len(runs) > 1 and sum(judged for _, judged, _ in runs[-1]) < 5:
         last = runs.pop()
         runs[-1] += last
@@ -80,9 +80,9 @@ def _used(entries: list[Entry], bound: float, tail: float) -> float:
     """Return what part of a lower tail's error is left to it when strata of positives alone may hide negatives."""
     if all(rate < 1 for _, rate, _, _ in entries):
         return 1.0
-    mixed = [one for one in entries if one[1] < 1]
-    far = sum(one[0] * one[1] for one in entries) - bound
-    near = sum(one[0] * one[1] for one in mixed) - _one_side(mixed, tail, 1.0)
+    mixed = [row for row in entries if row[1] < 1]
+    far = sum(row[0] * row[1] for row in entries) - bound
+    near = sum(row[0] * row[1] for row in mixed) - _one_side(mixed, tail, 1.0)
     if near <= 0:
         return 0.0
     return NormalDist().cdf(NormalDist().inv_cdf(tail) * max(far / near, 1.0)) / tail
@@ -180,9 +180,9 @@ def ratio(strata: list[tuple[int, list[tuple[int, int]]]]) -> tuple[Fraction, Fr
     """
     hits, units = Fraction(0), Fraction(0)
     for size, judged in strata:
-        for one in judged:
-            hits += Fraction(size * one[0], len(judged))
-            units += Fraction(size * one[1], len(judged))
+        for row in judged:
+            hits += Fraction(size * row[0], len(judged))
+            units += Fraction(size * row[1], len(judged))
     return hits, units
 
 
@@ -196,13 +196,13 @@ def ratio_bounds(strata: list[tuple[int, list[tuple[int, int]]]], confidence: fl
         if n == size:
             continue
         heaviest = max(heaviest, Fraction(size, n))
-        rests = [one[0] - hits / units * one[1] for one in judged]
+        rests = [row[0] - hits / units * row[1] for row in judged]
         middle = sum(rests, start=Fraction(0)) / n if n > 1 else Fraction(0)
         square = sum(((rest - middle) ** 2 for rest in rests), start=Fraction(0)) / max(n - 1, 1)
         cube = sum(((rest - middle) ** 3 for rest in rests), start=Fraction(0)) / n
         variance += Fraction(size * (size - n), n) * square
         third += Fraction(size * (size - n) * (size - 2 * n), n * n) * cube
-    with_hits = [one[0] for _, judged in strata for one in judged if one[0]]
+    with_hits = [row[0] for _, judged in strata for row in judged if row[0]]
     step = heaviest * (Fraction(sum(with_hits), len(with_hits)) if with_hits else 1)
     clump = max(step, variance / hits) if hits else step
 

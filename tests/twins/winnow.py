@@ -1,4 +1,4 @@
-"""Slow twin of :mod:`dataaudit.scan.kernels.ngrams`: plain Python, window by window."""
+"""Reference implementation of :mod:`dataaudit.scan.kernels.ngrams`: plain Python, window by window."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows of documents, against their slow twin and by example."""
+"""Windows of documents, against their reference implementations and by example."""
 
 from __future__ import annotations
 

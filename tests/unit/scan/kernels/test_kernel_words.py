@@ -1,4 +1,4 @@
-"""Words of documents: the kernel against its slow twin, and what must not matter to a word."""
+"""Words of documents: the kernel against its reference implementation, and what must not matter to a word."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def registry():
 
 def tiers(registry, text):
     found, _ = find_in(registry, memoryview(text.encode()))
-    return [Tier(one.tier) for one in found if not one.reserved]
+    return [Tier(hit.tier) for hit in found if not hit.reserved]
 
 
 def place_of(secret: str) -> int:

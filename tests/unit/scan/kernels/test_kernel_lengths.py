@@ -1,5 +1,8 @@
+"""Buckets and quantiles of lengths, packing and random batches, against plain Python and NumPy."""
+
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -8,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from twins import basics
+from twins import drift as slow
 
-from dataaudit.scan.kernels.lengths import EXACT_BELOW, bucket_bounds, quantile_bounds
+from dataaudit.scan.kernels.lengths import EXACT_BELOW, batched_positions, bucket_bounds, packed_bins, quantile_bounds
 
 LARGEST = 2**53 - 1
 around_powers = st.builds(
@@ -22,7 +26,7 @@ percents = st.integers(1, 100)
 @given(st.lists(values, max_size=50))
 @settings(max_examples=examples(300), deadline=None)
 def test_buckets_are_those_of_the_slow_twin(found):
-    """Whole arrays and the twin, digit by digit, agree on every bucket."""
+    """Whole arrays and the reference implementation, digit by digit, agree on every bucket."""
     low, high = bucket_bounds(np.array(found, dtype=np.int64))
     assert list(zip(low.tolist(), high.tolist(), strict=True)) == [basics.bucket_bounds(value) for value in found]
     assert low.dtype == high.dtype == np.int64
@@ -61,10 +65,10 @@ def test_no_values_have_no_buckets():
     assert (len(low), len(high)) == (0, 0)
 
 
-counted = st.dictionaries(values, st.integers(0, 9), min_size=1, max_size=20).filter(lambda found: sum(found.values()))
+COUNTED = st.dictionaries(values, st.integers(0, 9), min_size=1, max_size=20).filter(lambda found: sum(found.values()))
 
 
-@given(counted, st.lists(percents, min_size=1, max_size=5))
+@given(COUNTED, st.lists(percents, min_size=1, max_size=5))
 @settings(max_examples=examples(300), deadline=None)
 def test_quantiles_are_those_of_the_slow_twin_and_of_numpy(found, asked):
     """Counted values give the quantiles of the values written out, in the order asked."""
@@ -98,3 +102,49 @@ def test_quantiles_are_exact_for_counts_that_floats_cannot_hold(quantile, expect
     half = np.int64(2**62 - 1)
     bounds = quantile_bounds(np.array([10, 20]), np.array([10, 20]), np.array([half, half]), [quantile])
     assert bounds == [(expected, expected)]
+
+
+def counted(lengths):
+    """Return the distinct lengths and how often each occurs."""
+    held = sorted(Counter(lengths).items())
+    return np.array([one for one, _ in held], dtype=np.int64), np.array([many for _, many in held], dtype=np.int64)
+
+
+@given(st.integers(1, 40).flatmap(lambda top: st.tuples(st.just(top), st.lists(st.integers(1, top), max_size=120))))
+def test_packing_by_length_is_packing_piece_by_piece(drawn):
+    """The number of bins is that of best-fit-decreasing on the list itself, for any lengths."""
+    capacity, lengths = drawn
+    assert packed_bins(*counted(lengths), capacity) == slow.packed_bins(lengths, capacity)
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=200))
+def test_packing_never_beats_the_tokens(lengths):
+    """Bins hold every token, and never more bins than pieces are needed."""
+    bins = packed_bins(*counted(lengths), 4096)
+    assert -(-sum(lengths) // 4096) <= bins <= len(lengths)
+
+
+def test_packing_of_many_equal_pieces_is_immediate():
+    """A billion pieces of a few lengths cost no more than a few."""
+    lengths, counts = np.array([100, 1000, 4000]), np.array([10**9, 10**9, 10**9])
+    bins = packed_bins(lengths, counts, 4096)
+    assert bins == 10**9 + 250 * 10**6 + -(-(10**9) // 40)  # 96 left beside 4000 and 4 x 1000: no room for 100
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 5))
+def test_expected_batches_are_the_mean_over_every_batch(lengths, batch):
+    """The expectation equals the average of the longest over all subsets, the last short batch included."""
+    found = batched_positions(*counted(lengths), batch)
+    assert found == pytest.approx(float(slow.batched_positions(lengths, batch)), rel=1e-12)
+
+
+def test_expected_batches_are_what_shuffling_gives():
+    """The mean over many random orders comes close to the expectation."""
+    rng = np.random.default_rng(4)
+    lengths = rng.integers(1, 2000, 203)
+    drawn = []
+    for _ in range(2000):
+        order = rng.permutation(lengths)
+        drawn.append(sum(8 * order[start : start + 8].max() for start in range(0, 200, 8)) + 3 * order[200:].max())
+    expected = batched_positions(*counted(lengths.tolist()), 8)
+    assert abs(np.mean(drawn) - expected) < 4 * np.std(drawn) / len(drawn) ** 0.5

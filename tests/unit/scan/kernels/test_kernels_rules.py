@@ -1,7 +1,15 @@
-"""What bounds each kernel, said for every one; `benchmarks/worst_inputs.py` times their worst documents."""
+"""Every kernel states what bounds its work; reference implementations share no code with the kernels."""
 
 from __future__ import annotations
 
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+import twins
+
+from dataaudit.scan.kernels import plain_words
 from dataaudit.scan.kernels.jit import all_kernels
 
 _ONCE = "a step for each byte, word or gram, and a look-up in a table"
@@ -32,7 +40,7 @@ BOUNDS = {
     "pairing._form": "documents of a bucket, of a small one",
     "pairing._form_probes": "in a large bucket a fixed number of leaders for each document, in a small one its size",
     "toxic._score": "few features for each letter, of a word of MAX_LETTERS at most; windows of fixed lengths",
-    "toxic_features._list": "few features for each letter, of a word of MAX_LETTERS at most",
+    "toxic._list": "few features for each letter, of a word of MAX_LETTERS at most",
     "windows._gather": "words that are copied, of a fixed number of windows",
     "winnow._winnow": "a window of fixed length for each gram",
     "winnow._hash_windows": "words of windows of fixed length",
@@ -45,5 +53,33 @@ BOUNDS = {
 
 def test_every_kernel_says_what_bounds_it():
     """Whoever adds one says it here, and gives the benchmark a document that is its worst."""
-    kernels = {f"{one.function.__module__.rpartition('.')[2]}.{one.__name__}" for one in all_kernels()}
+    kernels = {f"{kernel.function.__module__.rpartition('.')[2]}.{kernel.__name__}" for kernel in all_kernels()}
     assert kernels == set(BOUNDS)
+
+
+TWINS = sorted(Path(twins.__file__).parent.glob("*.py"))
+FILES = [*TWINS, Path(plain_words.__file__)]
+
+
+def imported(path):
+    """Return the packages that a file imports, at its top or anywhere in it; ``.`` for a relative import."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("." if node.level else node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_it_imports_the_standard_library_alone(path):
+    assert imported(path) <= sys.stdlib_module_names | {"twins"}
+    assert not imported(path) & {"importlib", "runpy"}, "a twin that loads modules by name could load what it checks"
+
+
+def test_every_twin_is_what_some_test_compares_with():
+    tests = [path.read_text(encoding="utf-8") for path in Path(twins.__file__).parents[2].glob("**/*.py")]
+    for twin in TWINS:
+        named = (f"from twins import {twin.stem}", f"from twins.{twin.stem} import")
+        assert twin.stem == "__init__" or any(name in test for name in named for test in tests), twin.stem
