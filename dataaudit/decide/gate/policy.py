@@ -185,7 +185,7 @@ class Rule(_Model):
             yield f"expected exactly one of {', '.join(LIMITS)}, found {', '.join(given) or 'none'}"
             return
         kind = self.limit_kind
-        if kind != "budget" and self.comparator not in {"<=", "<"}:
+        if kind != "budget" and not self.is_upper:
             yield "a limit of change is compared with `<=` or `<`"
         if kind == "budget" and self.direction != "either":
             yield "`direction` goes with a change, not with a budget"
@@ -199,11 +199,11 @@ class Rule(_Model):
             yield from self._warn_problems(self.warn)
 
     def _warn_problems(self, warn: float) -> Iterator[str]:
-        above = self.comparator in {"<=", "<"}
         if self.comparator == "==":
             yield "`warn` does not go with `==`"
-        elif warn >= self.limit if above else warn <= self.limit:
-            yield f"`warn` is {warn:g}, expected a number {'below' if above else 'above'} the limit, {self.limit:g}"
+        elif warn >= self.limit if self.is_upper else warn <= self.limit:
+            side = "below" if self.is_upper else "above"
+            yield f"`warn` is {warn:g}, expected a number {side} the limit, {self.limit:g}"
         if self.severity == Severity.WARN:
             yield "`warn` is the first of two limits; a rule of `severity: warn` has one"
         if self.metric == COVERAGE:
@@ -218,6 +218,11 @@ class Rule(_Model):
     def limit(self) -> float:
         """The number of the limit."""
         return float(getattr(self, self.limit_kind))
+
+    @property
+    def is_upper(self) -> bool:
+        """Whether a number has to stay below the limit; of ``==`` it is not."""
+        return self.comparator in {"<=", "<"}
 
     @property
     def needs_baseline(self) -> bool:
@@ -275,7 +280,7 @@ class Waiver(_Model):
             return False
         if rule.comparator == "==":
             return abs(judged - rule.limit) <= abs(self.up_to - rule.limit)
-        return judged <= self.up_to if rule.comparator in {"<=", "<"} else judged >= self.up_to
+        return judged <= self.up_to if rule.is_upper else judged >= self.up_to
 
 
 class Policy(_Model):
@@ -405,7 +410,7 @@ def _problems(names: Sequence[str], rules: Sequence[Rule], waivers: Sequence[Wai
         if waiver.up_to is None or rule is None or rule.comparator == "==":
             continue
         limit = rule.first_limit
-        if waiver.up_to <= limit if rule.comparator in {"<=", "<"} else waiver.up_to >= limit:
+        if waiver.up_to <= limit if rule.is_upper else waiver.up_to >= limit:
             yield (
                 f"the waiver {waiver.fingerprint} of the rule `{rule.name}`: `up_to` is {waiver.up_to:g}, expected a"
                 f" number beyond the rule's limit, {limit:g}"

@@ -7,10 +7,9 @@ from made_facts import covered, facts, policy, record, rule, shard_row
 
 from dataaudit.base.errors import ConfigError, ExitCode
 from dataaudit.decide.gate.builtin import ready_path
-from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.looked_for import check_detectors
 from dataaudit.decide.gate.policy import Policy
-from dataaudit.decide.gate.run import policy_of
+from dataaudit.decide.gate.run import evaluate, policy_of
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, Named
 from dataaudit.scan.detectors.pii import load_pii

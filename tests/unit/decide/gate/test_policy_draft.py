@@ -19,10 +19,9 @@ from dataaudit import cli
 from dataaudit.base.errors import ExitCode
 from dataaudit.decide.gate.builtin import ready_path
 from dataaudit.decide.gate.draft import DRAWN, candidates, draft, draft_of, outward
-from dataaudit.decide.gate.evaluate import evaluate
 from dataaudit.decide.gate.number_texts import discreet_ceiling
 from dataaudit.decide.gate.policy import parse_policy
-from dataaudit.decide.gate.run import judge, policy_of
+from dataaudit.decide.gate.run import evaluate, judge, policy_of
 from dataaudit.decide.gate.scopes import rule_problems
 from dataaudit.decide.gate.verdict import Case, State
 from dataaudit.manifest.load import load_manifest
