@@ -158,6 +158,29 @@ def _complaint(bump: Bump, was: _Triple | None, now: _Triple | None, *, other_na
     return "unchanged" if same else "too_small"
 
 
+_COMPLAINTS = {
+    "not_semver": "a version is not MAJOR.MINOR.PATCH, so nothing can be said of it",
+    "backwards": "the new version is smaller than the old one",
+    "other_dataset": "the two manifests are of datasets with different names; their versions cannot be compared",
+}
+
+
+def complaint(difference: Difference) -> str:
+    """Return what is wrong with the versions, or nothing."""
+    code, bump = difference.proposal.complaint, difference.proposal.bump
+    if code == "unchanged":
+        return f"the version did not change, but the data demand a {bump} bump"
+    if code != "too_small":
+        return _COMPLAINTS.get(code, "")
+    was, now = parse_version(difference.old.version), parse_version(difference.new.version)
+    promised = Bump.NONE
+    if was is not None and now is not None:
+        promised = next((step for step in reversed(Bump) if now >= bumped(was, step)), Bump.NONE)
+    if promised == Bump.NONE:
+        return f"the new version differs in its suffix alone, but the data demand a {bump} bump"
+    return f"the new version promises a {promised} change, but the data demand a {bump} bump"
+
+
 _ORDER = {kind: number for number, kind in enumerate(ShardChangeKind)}
 _OLD_GONE = (ShardChangeKind.REMOVED, ShardChangeKind.CHANGED)
 _NEW_COME = (ShardChangeKind.ADDED, ShardChangeKind.CHANGED)

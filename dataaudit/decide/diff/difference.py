@@ -275,7 +275,7 @@ class Side:
 class Difference(Result):
     """What changed from an older manifest to a newer one."""
 
-    line_by = "dataaudit.decide.diff.words:line"
+    line_by = "dataaudit.decide.diff.blocks:line"
     blocks_by = "dataaudit.decide.diff.blocks:difference_blocks"
 
     old: Side
@@ -307,6 +307,33 @@ class Difference(Result):
     """Ids of the parents of ``old`` and ``new``."""
 
 
+FATES = {
+    ShardChangeKind.MOVED_SPLIT: "moved to another split",
+    ShardChangeKind.REMOVED: "removed",
+    ShardChangeKind.CHANGED: "changed",
+    ShardChangeKind.LOST: "no longer read",
+    ShardChangeKind.UNKNOWN: "unread in both",
+    ShardChangeKind.RECUT: "cut otherwise",
+    ShardChangeKind.ADDED: "added",
+    ShardChangeKind.RECOVERED: "read now",
+    ShardChangeKind.MOVED: "renamed",
+    ShardChangeKind.REPACKED: "repacked",
+}
+REASONS = {
+    "other_unit": "another unit",
+    "other_version": "another version of the definition",
+    "other_tokenizer": "another tokenizer",
+    "other_detector": "another detector or model",
+    "other_protected_set": "other items in the evaluation set",
+    "other_reference": "another reference manifest",
+    "other_parameters": "other parameters of the stage",
+    "shard_ordinal": "shards are numbered anew",
+    "new": "only in the new manifest",
+    "gone": "only in the old manifest",
+    "folded_sources": "added up with other small sources",
+    "no_histogram": "token counts were not kept",
+    "empty_denominator": "nothing to divide by",
+}
 SCHEMA_NAME: Final = "dataaudit-diff"
 SCHEMA_VERSION: Final = 1
 _SIMPLE = {str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null"}

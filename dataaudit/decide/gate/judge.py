@@ -107,7 +107,7 @@ def against(rule: Rule, record: Metric) -> float:
 
 def is_within(rule: Rule, judged: float, limit: float) -> bool:
     """Return whether a judged number keeps a limit."""
-    return _COMPARATORS[rule.comparator](judged, limit)
+    return bool(_COMPARATORS[rule.comparator](judged, limit))
 
 
 def excess(rule: Rule, judged: float) -> float:

@@ -220,7 +220,7 @@ def _limit_problems(rule: Rule) -> Iterator[str]:
         if limit is not None and not 0 <= limit <= 1:
             yield f"a ratio lies between 0 and 1, the limit is {limit:g}; five percent are 0.05"
     about = (rule.metric, rule.stat, rule.scope.fields)
-    if rule.budget_from is not None and about != (MIXTURE, "share", {"split", "source"}):
+    if rule.budget_from is not None and about != (MIXTURE, "share", frozenset({"split", "source"})):
         yield f"`budget_from: declared` goes with `{MIXTURE}.share` per split and source"
     if rule.max_bad_records is not None and about != (COVERAGE, "bytes", frozenset()):
         yield f"`max_bad_records` goes with `{COVERAGE}.bytes` of the whole dataset"

@@ -1,10 +1,8 @@
-"""A verdict in plain sentences. Names are made printable here; each writer still escapes them for its own format.
+"""A verdict in plain sentences, and what a rule or a case means for the release. Every writer asks here.
 
-What a rule, or a case of it, means for the release, and which cases are shown: where every writer asks.
-
-A severity is what the policy says; an effect is what it comes to under ``--fail-on``, with waivers. Each writer shows
-as an error exactly what stops the release, so a green page never stands beside an exit code of 1. Where there is room
-for some cases, the worst are shown first, and every rule with its worst.
+Names are made printable here; each writer still escapes them for its own format. A severity is what the policy says; an
+effect is what it comes to under ``--fail-on``, with waivers. Each writer shows as an error exactly what stops the
+release. Where there is room for some cases, the worst are shown first, and every rule with its worst.
 """
 
 from __future__ import annotations
@@ -19,7 +17,15 @@ from itertools import islice
 from dataaudit.base.errors import ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
-from dataaudit.decide.gate.number_texts import Numbers, evidence_count, number, numbers, reason_text, with_unit
+from dataaudit.decide.gate.number_texts import (
+    Numbers,
+    evidence_count,
+    listed,
+    number,
+    numbers,
+    reason_text,
+    with_unit,
+)
 from dataaudit.decide.gate.policy import COVERAGE, Rule
 from dataaudit.decide.gate.verdict import BINDING, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 
@@ -51,8 +57,7 @@ WORDS = {
 
 def effect_of(verdict: Verdict, result: RuleResult) -> Effect:
     """Return what a rule means for the release."""
-    strict, required = verdict.fail_on == "warn", result.is_required
-    effect = _effect(result.state, strict=strict, required=required)
+    effect = _effect(result.state, strict=verdict.fail_on == "warn", required=result.is_required)
     hidden = effect == Effect.SKIPPED and State.WARNED in result.open_states
     return Effect.WARNS if hidden else effect
 
@@ -77,9 +82,7 @@ def only_expired(verdict: Verdict) -> bool:
 
 def skipped(verdict: Verdict) -> tuple[str, ...]:
     """Return the names of the rules of which the verdict says nothing."""
-    return tuple(
-        rule_result.rule.name for rule_result in verdict.rules if effect_of(verdict, rule_result) == Effect.SKIPPED
-    )
+    return tuple(result.rule.name for result in verdict.rules if effect_of(verdict, result) == Effect.SKIPPED)
 
 
 def _effect(state: State, *, strict: bool, required: bool) -> Effect:
@@ -178,12 +181,12 @@ def places(case: Case | None) -> list[tuple[str, str]]:
     if case is None:
         return []
     pairs = [(field, getattr(case.scope, field)) for field in _SCOPES]
-    found = [(field, name(value)) for field, value in pairs if value is not None]
+    named = [(field, name(value)) for field, value in pairs if value is not None]
     if case.shard_uri is not None:
-        found.append(("shard", name(case.shard_uri)))
+        named.append(("shard", name(case.shard_uri)))
     elif case.scope.shard is not None:
-        found.append(("shard", str(case.scope.shard)))
-    return found
+        named.append(("shard", str(case.scope.shard)))
+    return named
 
 
 def place(case: Case | None) -> str:
@@ -223,21 +226,17 @@ def _unread_words(case: Case, shown: Numbers) -> str:
 
 
 def _reason(case: Case) -> str:
-    told = name(reason_text(case.reason), 100)
-    return f"{told}: {prose(case.why, 160)}" if case.why else told
+    text = name(reason_text(case.reason), 100)
+    return f"{text}: {prose(case.why, 160)}" if case.why else text
 
 
 def judged_words(rule: Rule, case: Case | None) -> str:
-    """Return the number that was held against the limit, where it is not the value."""
+    """Return the number that was compared with the limit, where it is not the value."""
     shown = numbers(rule, case)
     if not shown.judged or (rule.metric == COVERAGE and rule.limit_kind == "budget"):
         return ""
-    return {
-        "budget": f"judged: {shown.judged}",
-        "change": f"change: {shown.judged}",
-        "relative_change": f"relative change: {shown.judged}",
-        "robust_sd": f"distance: {shown.judged} robust SD",
-    }[rule.limit_kind]
+    kind = {"budget": "judged", "robust_sd": "distance"}.get(rule.limit_kind, rule.limit_kind.replace("_", " "))
+    return f"{kind}: {shown.judged}{' robust SD' if rule.limit_kind == 'robust_sd' else ''}"
 
 
 def limit_words(rule: Rule) -> str:
@@ -263,8 +262,8 @@ def message(rule: Rule, case: Case | None) -> str:
     if judged := judged_words(rule, case):
         parts.append(judged)
     parts.append(f"limit {limit_words(rule)}")
-    if found := evidence(rule, case):
-        parts.append("see " + ", ".join(f"{uri} ({number})" for uri, number in found))
+    if shards := evidence(rule, case):
+        parts.append("see " + ", ".join(f"{uri} ({number})" for uri, number in shards))
     return "; ".join(parts)
 
 
@@ -317,8 +316,7 @@ def advice(verdict: Verdict) -> str:
     if only_expired(verdict):
         return _late(verdict)
     if verdict.passed and (none := skipped(verdict)):
-        more = f" and {len(none) - _NAMED:,} more" if len(none) > _NAMED else ""
-        named = ", ".join(map(name, none[:_NAMED])) + more
+        named = listed([name(rule) for rule in none], _NAMED)
         return f"{first} It says nothing of {plural(len(none), 'rule')} without anything to judge: {named}."
     also = verdict.exit_code == ExitCode.NOT_EVALUATED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return _both(verdict) if also else first
@@ -327,8 +325,8 @@ def advice(verdict: Verdict) -> str:
 def _both(verdict: Verdict) -> str:
     """Return what to do where rules fail and others could not be judged: the exit code names the second alone."""
     effects = Counter(effect_of(verdict, result) for result in verdict.rules)
-    fails, unknown = plural(effects[Effect.STOPS], "rule"), effects[Effect.UNKNOWN]
-    fails = f"{fails} {'fails' if effects[Effect.STOPS] == 1 else 'fail'}"
+    stops, unknown = effects[Effect.STOPS], effects[Effect.UNKNOWN]
+    fails = f"{plural(stops, 'rule')} {'fails' if stops == 1 else 'fail'}"
     others = f"{unknown:,} could not be judged" if unknown else "some parts of them could not be judged"
     return (
         f"Do not release it: {fails}, and {others}, for which the exit code is 3. Both are named below. Fix what fails"
@@ -338,11 +336,10 @@ def _both(verdict: Verdict) -> str:
 
 def _late(verdict: Verdict) -> str:
     """Return what to do when nothing but expired waivers stops the release."""
-    late = [waiver_result.waiver for waiver_result in expired(verdict)]
-    more = f" and {len(late) - _NAMED:,} more" if len(late) > _NAMED else ""
-    told = "; ".join(f"rule {name(waiver.rule)}, {waiver.expires.isoformat()}" for waiver in late[:_NAMED])
+    late = [f"rule {name(item.waiver.rule)}, {item.waiver.expires.isoformat()}" for item in expired(verdict)]
     return (
-        f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed: {told}{more}."
+        f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed:"
+        f" {listed(late, _NAMED, '; ')}."
         " Take what is no longer needed out of the policy, or have somebody answer for it until a later day."
     )
 
@@ -350,21 +347,22 @@ def _late(verdict: Verdict) -> str:
 def tally(verdict: Verdict) -> str:
     """Return how many rules hold, and how many do not."""
     effects = Counter(effect_of(verdict, result) for result in verdict.rules)
-    waits = len(verdict.waiting)
+    waits, waived, late = len(verdict.waiting), sum(result.waived for result in verdict.rules), len(expired(verdict))
     parts = [
-        (effects[Effect.STOPS], "fails", "fail"),
-        (effects[Effect.UNKNOWN], "could not be evaluated", "could not be evaluated"),
-        (effects[Effect.WARNS], "warns", "warn"),
-        (effects[Effect.HOLDS], "holds", "hold"),
-        (effects[Effect.SKIPPED], "is skipped", "are skipped"),
+        (effects[Effect.STOPS], "rule", "fails", "fail"),
+        (effects[Effect.UNKNOWN], "rule", "could not be evaluated", "could not be evaluated"),
+        (effects[Effect.WARNS], "rule", "warns", "warn"),
+        (effects[Effect.HOLDS], "rule", "holds", "hold"),
+        (effects[Effect.SKIPPED], "rule", "is skipped", "are skipped"),
+        (waits, "", "of them waits for a baseline", "of them wait for a baseline"),
+        (waived, "case", "is waived", "are waived"),
+        (late, "waiver", "has expired", "have expired"),
     ]
-    shown = [f"{plural(number, 'rule')} {part if number == 1 else many}" for number, part, many in parts if number]
-    if waits:
-        shown.append(f"{waits:,} of them {'waits' if waits == 1 else 'wait'} for a baseline")
-    if waived := sum(result.waived for result in verdict.rules):
-        shown.append(f"{plural(waived, 'case')} {'is' if waived == 1 else 'are'} waived")
-    if late := len(expired(verdict)):
-        shown.append(f"{plural(late, 'waiver')} {'has' if late == 1 else 'have'} expired")
+    shown = [
+        f"{plural(number, noun) if noun else f'{number:,}'} {alone if number == 1 else several}"
+        for number, noun, alone, several in parts
+        if number
+    ]
     return ", ".join(shown) or "no rule"
 
 
