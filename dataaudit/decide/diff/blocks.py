@@ -64,7 +64,7 @@ class _Extent:
     rows: int
     """Rows of a table that are made."""
     places: int
-    """Splits, and places of the corpus, of which more is said."""
+    """Splits and drifts that get a paragraph."""
     name: int = _NAME
     """Characters of a name."""
     summed: bool = True
@@ -158,7 +158,6 @@ def change_section(difference: Difference) -> Section:
 
 
 def _opened(metrics: Table) -> list[Block]:
-    """Return the first rows of a table, and the next ones folded."""
     if len(metrics.rows) <= _OPEN + 2:
         return [metrics]
     rest, number = metrics.rows[_OPEN:], (metrics.number or len(metrics.rows)) - _OPEN
@@ -188,7 +187,7 @@ def _markdown(difference: Difference, limit: int, name: int) -> list[str]:
 
 
 def _halved(most: int) -> Iterator[int]:
-    """Yield numbers of rows to try, each half of the one before, down to what is listed anyway."""
+    """Yield numbers of rows to try, each half of the last, down to :data:`LISTED`."""
     most = min(most, MOST_CHARACTERS // 10)
     while most > LISTED:
         yield most
@@ -196,7 +195,6 @@ def _halved(most: int) -> Iterator[int]:
 
 
 def _title(difference: Difference) -> Line:
-    """Return names and versions of both manifests, and the summary."""
     both = (
         say("{} {}", Name(side.name, _NAME), Name(side.version, _NAME)) for side in (difference.old, difference.new)
     )
@@ -204,7 +202,6 @@ def _title(difference: Difference) -> Line:
 
 
 def _summary(difference: Difference, name: int = _NAME) -> Line:
-    """Return the bump and the least version."""
     if difference.equal:
         return "equal: both manifests are the same"
     proposal = difference.proposal
@@ -303,7 +300,6 @@ def _old_new(unit: str) -> list[Declared[Any]]:
 
 
 def _shard_name(change: ShardChange) -> str:
-    """Return ``split/uri``; of a shard that moved the old one and the new one."""
     old = None if change.old_uri is None else f"{change.old_split}/{change.old_uri}"
     new = None if change.new_uri is None else f"{change.new_split}/{change.new_uri}"
     if old is None or new is None or old == new:
@@ -323,7 +319,6 @@ def _shard_status(change: ShardChange) -> str:
 
 
 def _recut(recut: Recut, name: int) -> Iterator[Line]:
-    """Yield whether the shards of a split were only cut otherwise."""
     result = "nothing compared differs, but too little can be compared"
     if recut.consistent:
         same = "consistent with the same documents, cut or ordered otherwise; not proven. Equal"
@@ -427,7 +422,6 @@ def _why_without(fate: MetricChangeKind, reason: str) -> str:
 
 
 def _number(side: Number | None, unit: str) -> Line | Cell:
-    """Return a value with its interval."""
     if side is None:
         return None
     if side.value is None:

@@ -20,14 +20,14 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from operator import attrgetter
 
 from dataaudit.base.text import plural
-from dataaudit.decide.gate.builtin import ready_path
+from dataaudit.decide.gate import builtin_path
 from dataaudit.decide.gate.facts import Facts
-from dataaudit.decide.gate.looked_for import demandable
+from dataaudit.decide.gate.missing import demandable
 from dataaudit.decide.gate.number_texts import discreet_ceiling, reason_text
 from dataaudit.decide.gate.policy import NAME_LIMIT, Policy, Rule, ScopeRule, Severity, load_policy
 from dataaudit.decide.gate.run import evaluate, facts_for
 from dataaudit.decide.gate.verdict import Case, RuleResult, State
-from dataaudit.decide.gate.writers.words import judged_words, name, place, prose, value_words
+from dataaudit.decide.gate.writers.words import judged_words, name, prose, scope_words, value_words
 from dataaudit.manifest.load import Manifest
 from dataaudit.metrics.registry import PERSONAL
 
@@ -90,13 +90,13 @@ DRAWN: tuple[Rule, ...] = (
     ),
     _drawn("packed-padding", "pad_fraction", "packed_*", severity="warn"),
 )
-"""What limits are drawn for; ``budget`` is a limit that nothing keeps."""
+"""Rules whose limits are drawn; ``budget`` is a limit that nothing keeps."""
 
 
 @functools.cache
 def candidates() -> tuple[tuple[Rule, ...], tuple[Rule, ...]]:
     """Return the bounds and the changes of `release-gate`; its warnings about measured numbers are drawn instead."""
-    rules = load_policy(ready_path("release-gate")).rules
+    rules = load_policy(builtin_path("release-gate")).rules
     bounds = [rule for rule in rules if rule.limit_kind == "budget" and rule.severity == Severity.FAIL]
     return tuple(bounds), tuple(rule for rule in rules if rule.limit_kind != "budget")
 
@@ -107,7 +107,7 @@ def draft(manifest: Manifest) -> str:
 
 
 def draft_of(facts: Facts) -> str:
-    """Return the policy of what is known of a manifest: see :func:`draft`."""
+    """Return the policy from the facts of a manifest."""
     bounds, changes = candidates()
     results = {rule_result.rule.name: rule_result for rule_result in evaluate(_asked(), facts, on=_NO_DAY).rules}
     limits = {rule.name: _limit(results[rule.name], bounds) for rule in DRAWN}
@@ -133,13 +133,12 @@ def draft_of(facts: Facts) -> str:
 
 
 def _asked() -> Policy:
-    """Return every rule that a draft may have."""
     bounds, changes = candidates()
     return Policy(policy="draft", rules=(*bounds, *DRAWN, *changes))
 
 
 Block = str | RuleResult
-"""A rule as text, or the result of one that is not drafted."""
+"""A rule as text, or the result of a rule that is not drafted."""
 
 
 def _texts(blocks: Mapping[str, Block | None]) -> list[str]:
@@ -185,7 +184,7 @@ def _bound(result: RuleResult, facts: Facts) -> str:
 
 
 def _limit(result: RuleResult, bounds: tuple[Rule, ...]) -> Block | None:
-    """Return a rule with a limit drawn; None where a bound that the manifest fails says it already."""
+    """Return a rule with a limit drawn; None where the manifest fails a bound of the same number."""
     rule = result.rule
     measured = [case for case in result.cases if case.judged is not None and case.value is not None]
     if not measured:
@@ -222,7 +221,7 @@ def _change(result: RuleResult) -> Block:
     judged = sum(result.counts.get(state, 0) for state in (State.PASSED, State.WARNED, State.FAILED))
     if not result.waits and not judged:
         return result
-    comment = "Waits for a baseline." if rule.needs_baseline else "Shards are held against each other."
+    comment = "Waits for a baseline." if rule.needs_baseline else "Shards are compared with each other."
     if result.state in {State.WARNED, State.FAILED}:
         comment += f" This manifest warns: {plural(result.counts[result.state], 'shard')}."
     if State.NOT_EVALUATED in result.open_states and rule.required:
@@ -232,7 +231,6 @@ def _change(result: RuleResult) -> Block:
 
 
 def _why(case: Case) -> str:
-    """Return why there is no number."""
     if case.reason:
         return prose(case.why) or reason_text(case.reason)
     return "it is 0" if case.value == 0 else "there is nothing to compare"
@@ -240,7 +238,7 @@ def _why(case: Case) -> str:
 
 def _measured(rule: Rule, case: Case) -> str:
     """Return a number with its interval, what was judged of it, and where; small counts of personal data withheld."""
-    where, judged = place(case), "" if case.low is not None else judged_words(rule, case)
+    where, judged = scope_words(case), "" if case.low is not None else judged_words(rule, case)
     parts = [value_words(rule, case), f"({judged})" if judged else ""]
     parts += [f"of {case.stat}" if "*" in rule.stat else "", "" if where == "whole dataset" else f"at {where}"]
     return " ".join(part for part in parts if part)
@@ -254,7 +252,6 @@ def _of_parts(rule: Rule, count: int, *, at_least: bool) -> str:
 
 
 def _outward(rule: Rule, case: Case) -> float:
-    """Return the judged number of a case, rounded away from what the limit forbids."""
     assert case.judged is not None
     judged = discreet_ceiling(rule, case) if rule.metric in PERSONAL else case.judged
     limit = outward(judged, up=rule.comparator == "<=")
@@ -301,7 +298,6 @@ def _scalar(value: object) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Return a number as people write it, without an exponent unless it is tiny."""
     if value == int(value):
         return str(int(value))
     return f"{Decimal(repr(value)):f}" if value >= _TINY else repr(value)

@@ -31,7 +31,7 @@ UNREAD_STATES = ("quarantined", "skipped")
 _EMPTY_FILE = hashlib.sha256().hexdigest()
 MIXTURE = "source_mix_share"
 _OTHER = "other"
-"""What sources beyond the config's `max_sources` are called."""
+"""The name of sources beyond the config's `max_sources`."""
 Wordless = Mapping[Scope, tuple[int, int]]
 """By split, source, or both: documents without a word, of so many."""
 
@@ -91,7 +91,7 @@ class Facts:
     entities: dict[str, frozenset[str]]
     """Entity types that were looked for in every document, by metric."""
     detectable: frozenset[str]
-    """Codes that the language detectors can give: what is not among them was not looked for."""
+    """Codes that the language detectors can give; other languages were not looked for."""
     stages: frozenset[str] = frozenset()
     """That ran."""
     held_out_rows: dict[str, str] = field(default_factory=dict)
@@ -230,7 +230,6 @@ def _rows(manifest: Manifest, split: str) -> str:
 
 
 def _wordless(manifest: Manifest) -> Wordless:
-    """Return the parts of a manifest that have documents without a word, as far as a stage has counted them."""
     records = [
         *((record.scope, record) for record in manifest.metrics("near_dup_rate", "no_words")),
         *((Scope(split=record.scope.set), record) for record in manifest.metrics("train_val_overlap", "no_words")),
@@ -252,7 +251,6 @@ def _unsized(manifest: Manifest) -> frozenset[tuple[str, str]]:
 
 
 def _partial(manifest: Manifest) -> tuple[Partial, ...]:
-    """Return the shards that were read without some of their records."""
     shards = manifest.table("shards", ["shard", "size", "status", "rows", "bad_records", "bytes"])
     bad = shards.filter(
         pc.and_(pc.greater(shards["bad_records"], 0), pc.invert(pc.is_in(shards["status"], pa.array(UNREAD_STATES))))
@@ -272,7 +270,6 @@ def _partial(manifest: Manifest) -> tuple[Partial, ...]:
 
 
 def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, ...]]]:
-    """Return the values of some columns that stand together, by split."""
     by_split: dict[str, set[tuple[str, ...]]] = {}
     rows = table.group_by(["split", *columns]).aggregate([])
     for split, *values in zip(*(rows[name].to_pylist() for name in ("split", *columns)), strict=True):
@@ -281,7 +278,7 @@ def _by_split(table: pa.Table, *columns: str) -> dict[str, frozenset[tuple[str, 
 
 
 def _is_folded(manifest: Manifest, sources: dict[str, frozenset[tuple[str, ...]]]) -> bool:
-    """Return whether some sources have lost their names; a corpus may also have one that is called `other`."""
+    """Return whether some sources have lost their names; a corpus may also have a source `other`."""
     named = {name for names in sources.values() for (name,) in names}
     limit = manifest.core.config.get("max_sources")
     return _OTHER in named and isinstance(limit, int) and len(named) >= limit
@@ -291,7 +288,7 @@ _BASELINE_MISSING = "baseline_missing"
 
 
 def record_of(stat: Statistic, facts: Facts, scope: Scope) -> Metric | None:
-    """Return the record of a scope; 0 where its absence says that there is none of it.
+    """Return the record of a scope; 0 where its absence means that there is none of it.
 
     A part that has nothing has no record. That it has nothing is known from elsewhere: from the tables of sources and
     languages, or from what was looked for and the record of the statistic for all parts together.

@@ -1,4 +1,4 @@
-"""Judges one number by one rule: the state, why, and the number that was compared. Pure."""
+"""Judges a number by a rule: the state, why, and the number that was compared. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OF_RECORD = ("unit", "value", "low", "high", "confidence", "method", "denominat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The state of one case, why, and the numbers that were compared."""
+    """The state of a case, why, and the numbers that were compared."""
 
     state: State
     reason: str = ""
@@ -55,7 +55,7 @@ class Compared:
 def judge_record(
     rule: Rule, record: Metric | None, compared: Compared | None = None, *, is_kept: bool = True
 ) -> Judgement:
-    """Judge one record; ``is_kept`` says whether the manifest has any record of the metric."""
+    """Judge a record; ``is_kept`` says whether the manifest has any record of the metric."""
     if record is None:
         return _missing(rule, MISSING, absent=not is_kept)
     if record.status != "ok" or record.value is None:
@@ -111,7 +111,7 @@ def is_within(rule: Rule, judged: float, limit: float) -> bool:
 
 
 def excess(rule: Rule, judged: float) -> float:
-    """Return how far a number is on the limit's wrong side, negative on the right one; for sorting."""
+    """Return how far a number is on the limit's wrong side, negative on the right side; for sorting."""
     if rule.comparator == "==":
         return abs(judged - rule.limit)
     return judged - rule.limit if rule.is_upper else rule.limit - judged
@@ -137,7 +137,7 @@ def _not_compared(rule: Rule, reason: str) -> Judgement:
 def _distance(rule: Rule, record: Metric, compared: Compared) -> float:
     """Return the change, the relative change or the distance that is compared with the limit; never below 0.
 
-    Of a value with an interval the bound that lies farther away is taken, or the one that the rule names; the
+    Of a value with an interval the bound that lies farther away is taken, or the bound that the rule names; the
     baseline's value is taken as it is.
     """
     assert compared.value is not None

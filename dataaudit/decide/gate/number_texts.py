@@ -1,7 +1,7 @@
 """The numbers of a case as text (value, interval, limit, baseline), and the texts of reason codes.
 
 Outputs of the gate go into pull requests and logs, so they keep the reports' rule: a count of 1 to 4 documents that
-hold personal data is never shown, and a larger one is rounded, so that no exact number follows from two of them. The
+hold personal data is never shown, and a larger count is rounded, so that no exact number follows from two of them. The
 number of documents that hits are in is not known here; hits are shown from ten times as many on.
 """
 
@@ -111,7 +111,6 @@ def _singular(noun: str) -> str:
 
 
 def _as_written(value: float) -> str:
-    """Return a number as a person writes it: 0.001, 1,000,000."""
     return number(value) if value == int(value) else f"{value:.{_SIGNIFICANT}g}"
 
 
@@ -122,7 +121,7 @@ def _interval(low: str, high: str) -> str:
 def discreet(rule: Rule, case: Case) -> Case:
     """Return a case whose numbers may be passed on: those of personal data rounded, or None where they are few.
 
-    Every writer shows these, so that no two outputs of one run tell more together than each alone.
+    Every writer shows these, so that two outputs of a run tell no more together than each alone.
     """
     if rule.metric not in PERSONAL:
         return case
@@ -165,7 +164,6 @@ def discreet_ceiling(rule: Rule, case: Case) -> float:
 
 
 def _discreet(rule: Rule, case: Case, limit: str) -> Numbers:
-    """Return numbers of personal data as text: rounded, or withheld."""
     rounded = discreet(rule, case)
     is_value = case.judged == case.value or rule.limit_kind == "budget"
     return Numbers(
@@ -251,7 +249,7 @@ def listed(texts: Sequence[str], most: int, between: str = ", ") -> str:
 
 
 def reason_text(code: str) -> str:
-    """Return what a code means; of one that this version does not know, the code."""
+    """Return what a code means; of an unknown code, the code."""
     if code in REASONS:
         return REASONS[code]
     if code.startswith(_OF_BASELINE) and code.removeprefix(_OF_BASELINE) in REASONS:

@@ -38,14 +38,7 @@ from dataaudit.decide.gate.judge import (
     judge_at_least,
     judge_record,
 )
-from dataaudit.decide.gate.looked_for import (
-    NOTHING,
-    check_detectors,
-    demanded_remarks,
-    explained,
-    lost_parts,
-    with_search,
-)
+from dataaudit.decide.gate.missing import NOTHING, check_detectors, demanded_remarks, explained, lost_parts, with_search
 from dataaudit.decide.gate.policy import Policy, Rule, Waiver, check_values, load_policy
 from dataaudit.decide.gate.scopes import (
     check_entities,
@@ -153,7 +146,6 @@ def check_proof(
 def _proof_problem(
     proof: TokenProof, manifest: Manifest, lists: Sequence[ListSeen], refuses: Collection[Kind] | None
 ) -> str:
-    """Return why a record does not count; nothing when it does."""
     if proof.manifest != manifest.id:
         return f"is of the manifest {proof.manifest}, judged is {manifest.id}"
     if proof.tokenizer != f"sha256:{manifest.core.tokenizer.sha256}":
@@ -198,7 +190,7 @@ def facts_for(manifest: Manifest, policy: Policy, *, shards: bool = True) -> Fac
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """What every rule is judged by."""
+    """The policy and the facts that every rule is judged by."""
 
     policy: Policy
     now: Facts
@@ -257,7 +249,6 @@ def _result(rule: Rule, sides: _Sides, waivers: dict[str, Waiver]) -> RuleResult
 
 
 def _cases(rule: Rule, sides: _Sides) -> tuple[list[Case], Counter[State]]:
-    """Return the cases of a rule that matter, and the number of all by state."""
     now = sides.now
     of_shards, is_kept = "shard" in rule.scope.per, now.has(rule.metric)
     if of_shards and is_kept:
@@ -343,7 +334,6 @@ def _scopes(rule: Rule, stat: Statistic, now: Facts, baseline: Facts | None) -> 
 
 
 def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:
-    """Return the case with its fingerprint, if it can be waived, and whether it is."""
     if case.state not in {State.FAILED, State.WARNED} and case.reason != UNREAD:
         return case
     name = fingerprint(rule, case)
@@ -353,10 +343,10 @@ def _marked(rule: Rule, case: Case, waivers: dict[str, Waiver]) -> Case:
 
 
 def fingerprint(rule: Rule, case: Case) -> str:
-    """Return 16 hex digits that name a rule at a place, whatever manifest it is in."""
-    place = {name: value for name, value in case.scope.as_dict().items() if name != "shard"}
+    """Return 16 hex digits that name a rule in a scope, the same in any manifest."""
+    scope = {name: value for name, value in case.scope.as_dict().items() if name != "shard"}
     kind = rule.limit_kind if rule.budget_from is None else f"{rule.limit_kind} from {rule.budget_from}"
-    facts = [rule.name, rule.metric, case.stat, kind, place, case.shard_uri or ""]
+    facts = [rule.name, rule.metric, case.stat, kind, scope, case.shard_uri or ""]
     return hashlib.sha256(canonical_json(facts)).hexdigest()[:16]
 
 
@@ -375,7 +365,6 @@ def _waiver_state(waiver: Waiver, on: dt.date, case: Case | None) -> WaiverState
 
 
 def _remarks(policy: Policy, now: Facts, baseline: Facts | None) -> Iterator[str]:
-    """Yield sentences about what no rule speaks of, and what is odd about the comparison."""
     yield from demanded_remarks(policy, now)
     if any(rule.metric == _ITEMS and rule.stat.startswith("rate") for rule in policy.rules):
         yield from _uncounted_questions(now)

@@ -1,4 +1,4 @@
-"""Which cases a rule has: every scope that ought to have a number, whether it has one or not; and rules over shards.
+"""The cases of a rule: every scope that ought to have a number, whether it has or not; and rules over shards.
 
 Scopes come from other parts of the manifest than the records (splits and evaluation sets of the core, tables of sources
 and languages), so a missing record is a case that cannot be judged, and never a case less. Rules over shards judge all
@@ -103,7 +103,6 @@ def _highest(statistic: ShardStatistic, chosen: pa.Table, values: np.ndarray, de
 
 
 def _suspects(rule: Rule, values: np.ndarray, medians: np.ndarray, spreads: np.ndarray) -> np.ndarray:
-    """Return the rows that may not pass, all of them, and the one nearest to the limit."""
     if rule.limit_kind == "robust_sd":
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             judged = np.abs(values - medians) / spreads
@@ -154,7 +153,6 @@ def _records(
 
 
 def _case(rule: Rule, statistic: ShardStatistic, record: Metric, median: float, spread: float, uri: str) -> Case:
-    """Return the case of a shard, which shows no interval."""
     compared = None
     if rule.limit_kind == "robust_sd":
         no_median = bool(np.isnan(median))
@@ -170,7 +168,7 @@ _FIELDS = ("split", "source", "language", "set", "entity", "rule")
 
 
 def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: str) -> None:
-    """Refuse entities that a policy names and nobody knows: under a name written wrongly nothing is found."""
+    """Refuse entities that a policy names and nobody knows: a misspelt name finds nothing."""
     problems = []
     for rule in policy.rules:
         metric = METRICS[rule.metric]
@@ -187,7 +185,7 @@ def check_entities(policy: Policy, now: Facts, baseline: Facts | None, where: st
 
 
 def is_of_patterns(metric: MetricDefinition, stat: str) -> bool:
-    """Return whether the entities of a statistic are those of the patterns; a model's are its own."""
+    """Return whether the entities of a statistic are those of the patterns, not a model's."""
     return not metric.searches_with or metric.decided_by is None or metric.searches_with in metric.decided_by(stat)
 
 
@@ -255,7 +253,7 @@ def judged_stats(rule: Rule, facts: Facts) -> tuple[str, ...]:
 
 
 def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
-    """Return the scopes to judge, sorted: those that ought to have a record, and all that have one."""
+    """Return the scopes to judge, sorted: those that ought to have a record, and those that have."""
     fields, fixed = rule.scope.fields, rule.scope.fixed()
     scopes = {scope for scope in facts.records_of(stat) if _speaks_of(rule, scope)}
     splits = fixed.get("split") or facts.splits(stat.population)
@@ -270,7 +268,6 @@ def expected_scopes(rule: Rule, stat: Statistic, facts: Facts) -> list[Scope]:
 
 
 def _speaks_of(rule: Rule, scope: Scope) -> bool:
-    """Return whether a rule speaks of a record's scope."""
     values = scope.as_dict()
     named = rule.scope.fixed()
     return values.keys() == rule.scope.fields and all(values[name] in wanted for name, wanted in named.items())
@@ -294,8 +291,8 @@ def _sources_and_languages(
 def _parts(rule: Rule, stat: Statistic, facts: Facts) -> list[dict[str, Any]]:
     """Return the sets, entities and rules of a rule.
 
-    Evaluation sets are listed in the core; which parts and tiers each has, only its records say. A set without any
-    is one part, which has no number.
+    The core lists evaluation sets; their parts and tiers are known from records alone. A set without records is a part
+    without a number.
     """
     fixed = rule.scope.fixed()
     names: list[str] = [name for name in ("set", "entity", "rule") if name in rule.scope.fields]

@@ -17,15 +17,7 @@ from itertools import islice
 from dataaudit.base.errors import ExitCode
 from dataaudit.base.text import clean, plural
 from dataaudit.decide.gate.judge import UNKNOWN_BYTES
-from dataaudit.decide.gate.number_texts import (
-    Numbers,
-    evidence_count,
-    listed,
-    number,
-    numbers,
-    reason_text,
-    with_unit,
-)
+from dataaudit.decide.gate.number_texts import Numbers, evidence_count, listed, number, numbers, reason_text, with_unit
 from dataaudit.decide.gate.policy import COVERAGE, Rule
 from dataaudit.decide.gate.verdict import BINDING, Case, RuleResult, State, Verdict, WaiverResult, WaiverState
 
@@ -81,7 +73,7 @@ def only_expired(verdict: Verdict) -> bool:
 
 
 def skipped(verdict: Verdict) -> tuple[str, ...]:
-    """Return the names of the rules of which the verdict says nothing."""
+    """Return the names of the rules that were not judged."""
     return tuple(result.rule.name for result in verdict.rules if effect_of(verdict, result) == Effect.SKIPPED)
 
 
@@ -101,7 +93,7 @@ class Shown:
 
     result: RuleResult
     case: Case | None
-    """None where a rule does not hold and names no place."""
+    """None where a rule fails without a case."""
     effect: Effect
 
 
@@ -176,7 +168,7 @@ def prose(text: str | None, limit: int = TEXT_LIMIT) -> str:
     return "" if text is None else clean(" ".join(text[: limit * 20].split()), limit)
 
 
-def places(case: Case | None) -> list[tuple[str, str]]:
+def scope_pairs(case: Case | None) -> list[tuple[str, str]]:
     """Return pairs of a field and a printable name; none for the whole dataset."""
     if case is None:
         return []
@@ -189,9 +181,9 @@ def places(case: Case | None) -> list[tuple[str, str]]:
     return named
 
 
-def place(case: Case | None) -> str:
+def scope_words(case: Case | None) -> str:
     """Return ``set val, source web``, or ``whole dataset``."""
-    return ", ".join(f"{field} {value}" for field, value in places(case)) or "whole dataset"
+    return ", ".join(f"{field} {value}" for field, value in scope_pairs(case)) or "whole dataset"
 
 
 def value_words(rule: Rule, case: Case | None) -> str:
@@ -216,8 +208,8 @@ def value_words(rule: Rule, case: Case | None) -> str:
 def _unread_words(case: Case, shown: Numbers) -> str:
     """Return unread bytes as they count: without bad records that are tolerated, with whole shards of too many."""
     if not shown.judged or case.value is None or case.judged is None:
-        told = f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
-        return f"{told} ({_reason(case)})" if case.reason == UNKNOWN_BYTES else told
+        text = f"{shown.value} {name(case.unit, 60)} not read" if case.value else with_unit(shown.value, case.unit)
+        return f"{text} ({_reason(case)})" if case.reason == UNKNOWN_BYTES else text
     if case.judged < case.value:
         rest = f"another {number(case.value - case.judged)} are bad records that the policy tolerates"
     else:
@@ -254,7 +246,7 @@ def metric_words(rule: Rule, case: Case | None) -> str:
 
 def message(rule: Rule, case: Case | None) -> str:
     """Return a case as one sentence: what, where, how much, against what, and in which shards."""
-    parts = [f"{metric_words(rule, case)}, {place(case)}: {value_words(rule, case)}"]
+    parts = [f"{metric_words(rule, case)}, {scope_words(case)}: {value_words(rule, case)}"]
     shown = numbers(rule, case)
     if shown.baseline:
         of = "median of the source" if rule.limit_kind == "robust_sd" else rule.budget_from or "baseline"
@@ -273,7 +265,7 @@ def evidence(rule: Rule, case: Case | None) -> list[tuple[str, str]]:
 
 
 def about(rule: Rule, *names: str) -> list[str]:
-    """Return who answers for a rule, why it is there and what to do, as far as the policy says it, a line each."""
+    """Return the owner, reason and runbook of a rule, as far as the policy has them, a line each."""
     return [f"{name}: {prose(text)}" for name in names if (text := getattr(rule, name.lower()))]
 
 
@@ -292,26 +284,25 @@ _NAMED = 12
 
 
 def headline(verdict: Verdict) -> str:
-    """Return ``FAIL``, or how else it ended; of ``PASS`` also how many rules it says nothing of."""
+    """Return ``FAIL``, or how else it ended; of ``PASS`` also how many rules were not judged."""
     none = len(skipped(verdict)) if verdict.passed else 0
     return _ending(verdict) + (f", {none:,} of {plural(len(verdict.rules), 'rule')} skipped" if none else "")
 
 
 def other_codes(verdict: Verdict) -> str:
-    """Return the exit codes that there is a cause for beside the one that it ends with, in parentheses."""
+    """Return the exit codes with a cause beside the verdict's own, in parentheses."""
     codes = ", ".join(str(int(code)) for code in verdict.codes if code != verdict.exit_code)
     return f" (also {codes})" if codes else ""
 
 
 def _ending(verdict: Verdict) -> str:
-    """Return how it ended; both when something fails and something could not be evaluated."""
     word = WORDS.get(verdict.exit_code, "FAIL")
     fails = verdict.exit_code != ExitCode.BUDGET_EXCEEDED and ExitCode.BUDGET_EXCEEDED in verdict.codes
     return f"FAIL, {word}" if fails else word
 
 
 def advice(verdict: Verdict) -> str:
-    """Return what to do now; of a verdict that passes, also what it says nothing of."""
+    """Return what to do now; of a verdict that passes, also which rules were not judged."""
     first = _ADVICE.get(verdict.exit_code, _ADVICE[ExitCode.BUDGET_EXCEEDED])
     if only_expired(verdict):
         return _late(verdict)
@@ -323,7 +314,6 @@ def advice(verdict: Verdict) -> str:
 
 
 def _both(verdict: Verdict) -> str:
-    """Return what to do where rules fail and others could not be judged: the exit code names the second alone."""
     effects = Counter(effect_of(verdict, result) for result in verdict.rules)
     stops, unknown = effects[Effect.STOPS], effects[Effect.UNKNOWN]
     fails = f"{plural(stops, 'rule')} {'fails' if stops == 1 else 'fail'}"
@@ -335,7 +325,6 @@ def _both(verdict: Verdict) -> str:
 
 
 def _late(verdict: Verdict) -> str:
-    """Return what to do when nothing but expired waivers stops the release."""
     late = [f"rule {name(item.waiver.rule)}, {item.waiver.expires.isoformat()}" for item in expired(verdict)]
     return (
         f"Do not release it: no rule fails, but the last day of {plural(len(late), 'waiver')} has passed:"
@@ -375,6 +364,6 @@ def why(result: RuleResult) -> str:
 
 
 def line(verdict: Verdict) -> str:
-    """Return what a verdict comes to, on one line."""
+    """Return a verdict on one line."""
     subject = f"{name(verdict.subject.name, 80)} {name(verdict.subject.version, 40)}"
     return f"{_ending(verdict)}: {subject} by {name(verdict.policy)}, {tally(verdict)}"

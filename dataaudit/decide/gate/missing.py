@@ -130,7 +130,7 @@ def _short(digest: str) -> str:
 def why_none(metric: str, scope: Scope, facts: Facts) -> str:
     """Return why a manifest has no number of a metric: what was switched off or never given; else nothing."""
     sets = METRICS[metric].sets
-    if sets and not facts.sets_of(metric):  # a build without one has no such stage, and nobody switched it off
+    if sets and not facts.sets_of(metric):  # then the build has no such stage, and nobody switched it off
         return "no held-out split" if sets == "held_out" else "no evaluation set is given"
     stage = FAMILY_OF[metric].stage_name
     if stage and METRICS[metric].by_stage and stage not in facts.stages and not facts.has(metric):
@@ -142,7 +142,7 @@ def why_none(metric: str, scope: Scope, facts: Facts) -> str:
 
 
 def explained(rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Case:
-    """Return a case with why it has no number, as lost where the baseline has one and the rule allows none."""
+    """Return a case with why it has no number; as lost where the baseline has a number."""
     if (
         case.value is not None
         or case.state not in {State.NOT_EVALUATED, State.NOT_APPLICABLE}
