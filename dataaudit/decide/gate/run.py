@@ -198,12 +198,6 @@ class _Sides:
     meaning: Meaning | None
     """Whether numbers of both mean the same."""
 
-    def explained(self, rule: Rule, case: Case) -> Case:
-        return explained(rule, case, self.now, self.baseline)
-
-    def with_search(self, rule: Rule, case: Case) -> Case:
-        return with_search(self.policy, rule, case, self.now, self.baseline)
-
 
 def evaluate(
     policy: Policy, now: Facts, baseline: Facts | None = None, *, on: dt.date, fail_on: str = "fail"
@@ -249,7 +243,7 @@ def _result(rule: Rule, sides: _Sides, waivers: dict[str, Waiver]) -> RuleResult
 
 
 def _cases(rule: Rule, sides: _Sides) -> tuple[list[Case], Counter[State]]:
-    now = sides.now
+    now, baseline = sides.now, sides.baseline
     of_shards, is_kept = "shard" in rule.scope.per, now.has(rule.metric)
     if of_shards and is_kept:
         cases, counts = _shard_cases(rule, sides)
@@ -260,20 +254,22 @@ def _cases(rule: Rule, sides: _Sides) -> tuple[list[Case], Counter[State]]:
         state = State.NOT_EVALUATED if rule.required or is_kept else State.NOT_APPLICABLE
         reason = NOTHING if is_kept else MISSING
         cases = [Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=state, reason=reason, unit=rule.unit)]
-    cases = [sides.with_search(rule, sides.explained(rule, case)) for case in cases]
+    cases = [explained(rule, case, now, baseline) for case in cases]
+    cases = [with_search(sides.policy, rule, case, now, baseline) for case in cases]
     if not of_shards:
-        cases += lost_parts(rule, now, sides.baseline, cases)
+        cases += lost_parts(rule, now, baseline, cases)
     return cases, Counter(case.state for case in cases)
 
 
 def _shard_cases(rule: Rule, sides: _Sides) -> tuple[list[Case], Counter[State]]:
-    now, cases, counts = sides.now, list[Case](), Counter[State]()
+    now, baseline = sides.now, sides.baseline
+    cases, counts = list[Case](), Counter[State]()
     for item in shard_statistics(rule):
         known = statistic(item.metric, item.stat)
         whole = None if known is None else why_not_at_all(known, now, Scope())
         if whole is not None:
             case = case_of(rule, item.stat, Scope(), whole, judge_record(rule, whole))
-            cases.append(sides.explained(rule, case))
+            cases.append(explained(rule, case, now, baseline))
             counts[cases[-1].state] += 1
             continue
         own, numbers = judge_shards(rule, item, now.shards, now.held_out)
@@ -281,10 +277,10 @@ def _shard_cases(rule: Rule, sides: _Sides) -> tuple[list[Case], Counter[State]]
         counts.update(numbers)
         if counts[State.PASSED] and now.is_at_least(item.metric, item.stat, Scope()):
             not_searched = Judgement(state=State.NOT_EVALUATED, reason=AT_LEAST)
-            case = sides.explained(rule, case_of(rule, item.stat, Scope(), None, not_searched))
+            case = explained(rule, case_of(rule, item.stat, Scope(), None, not_searched), now, baseline)
             cases = [*_none_passes(cases, counts), case]
     whole_case = Case(rule=rule.name, stat=rule.stat, scope=Scope(), state=State.PASSED, unit=rule.unit)
-    whole_case = sides.with_search(rule, whole_case)
+    whole_case = with_search(sides.policy, rule, whole_case, now, baseline)
     if counts.total() and whole_case.state != State.PASSED:
         cases = [whole_case, *_none_passes(cases, counts)]
     return cases, counts
