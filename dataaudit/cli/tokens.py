@@ -20,6 +20,7 @@ from dataaudit.cli.shell import (
     WORKERS,
     check_workers,
     ending,
+    lean_process,
     print_text,
 )
 
@@ -108,10 +109,8 @@ def _running(
 )
 @_running_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was written as JSON.")
-@click.pass_obj
+@lean_process
 def tokenize(
-    own_process: bool,
-    /,
     manifest: Path,
     out: Path,
     format_: Literal["megatron", "flat"],
@@ -137,10 +136,6 @@ def tokenize(
     from dataaudit.base.extras import require
 
     require("tokenize", "build")
-    from dataaudit.base.process import be_lean
-
-    if own_process:
-        be_lean()
     from dataaudit.engine.progress import Progress
     from dataaudit.engine.tokenizing import TokenizeOptions, tokenized_json, tokenized_text
     from dataaudit.engine.tokenizing import tokenize as run
@@ -201,10 +196,8 @@ def tokenize(
 )
 @_running_options
 @click.option("--json", "as_json", is_flag=True, help="Print the record instead of a table.")
-@click.pass_obj
+@lean_process
 def map_(
-    own_process: bool,
-    /,
     files: tuple[Path, ...],
     manifest: Path,
     splits: tuple[str, ...],
@@ -234,10 +227,6 @@ def map_(
     from dataaudit.base.extras import require
 
     require("map", "build")
-    from dataaudit.base.process import be_lean
-
-    if own_process:
-        be_lean()
     from dataaudit.engine.aligning import MapOptions, map_files, open_readable
     from dataaudit.engine.progress import Progress
     from dataaudit.manifest.load import load_manifest

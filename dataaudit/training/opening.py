@@ -19,7 +19,7 @@ import pyarrow as pa
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestError, QuarantineDamaged, ReleasedHeldBack
 from dataaudit.base.yamlfile import nearest
-from dataaudit.decide.gate.builtin import policy_path
+from dataaudit.decide.gate import policy_path
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import policy_of
 from dataaudit.decide.quarantine.applied import AppliedFolder, read_applied

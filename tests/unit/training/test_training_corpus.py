@@ -21,7 +21,8 @@ from made_manifest import make
 from training_world import PASSING, World, lines, row_of
 
 from dataaudit.base.errors import ConfigError, CorpusRefused, DataAuditError, QuarantineError
-from dataaudit.decide.quarantine.applied import FORM, digest_of_file
+from dataaudit.decide.quarantine.applied import FORM
+from dataaudit.decide.quarantine.entry import digest_of
 from dataaudit.runlog.reader import load_run
 from dataaudit.scan.corpus.loss import LossLog
 from dataaudit.scan.corpus.readers import END, Part, PartStats, ReadRequest, read_part
@@ -316,7 +317,7 @@ def test_no_file_of_an_applied_list_can_become_another(tmp_path, spoil):
     world = World(tmp_path)
     world.hold("train/a.jsonl", "train/b.jsonl:4", "train/c.jsonl:2")
     folder = world.apply(rows=True)
-    assert world.open(applied=folder).digests["applied"] == digest_of_file((folder / "applied.json").read_bytes())
+    assert world.open(applied=folder).digests["applied"] == digest_of((folder / "applied.json").read_bytes())
     spoil(folder)
     with pytest.raises(CorpusRefused, match="is not as it was written, so which documents to skip is not known"):
         world.open(applied=folder)

@@ -1,8 +1,8 @@
-"""What has no number, and what was looked for: less than in the baseline, or by other detectors than are demanded.
+"""Says why a case has no number, and whether less was looked for: than in the baseline, or than the policy demands.
 
 A number that was lost counts as required: whoever switches a stage or the protected sets off has no number that could
-fail, and an optional rule would not apply. Less is found of less: such a search passes no rule. What it did find
-stands: a rule that fails, fails.
+fail, and an optional rule would not apply. A search for less finds less, so it passes no rule; a rule that fails on
+what it did find still fails.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.facts import Facts, is_in_corpus, record_of
-from dataaudit.decide.gate.judge import EMPTY, MISSING
-from dataaudit.decide.gate.number_texts import reason_text
+from dataaudit.decide.gate.judge import EMPTY, MISSING, Judgement, case_of
+from dataaudit.decide.gate.number_texts import listed, reason_text
 from dataaudit.decide.gate.policy import Policy, Rule
 from dataaudit.decide.gate.scopes import expected_scopes, is_of_patterns, judged_stats
 from dataaudit.decide.gate.verdict import DEMANDED, LOST, Case, State
@@ -25,8 +25,6 @@ from dataaudit.metrics.registry import FAMILY_OF, METRICS, statistic
 
 NOTHING = "nothing_to_judge"
 _UNEXPLAINED = (MISSING, NOTHING)
-_SILENT = (State.NOT_EVALUATED, State.NOT_APPLICABLE)
-_KEPT = (State.PASSED, State.WARNED)
 _NAMED = 5
 """Entities that a reason names."""
 _SHORT = 12
@@ -55,38 +53,32 @@ def demandable(rules: Iterable[Rule], facts: Facts) -> dict[str, str]:
 
 def with_search(policy: Policy, rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Case:
     """Return a case as not evaluated where what was looked for is not enough to pass it."""
-    why = "" if case.state == State.FAILED else other_than_demanded(policy, rule, now)
-    if why:
-        return replace(case, state=State.NOT_EVALUATED, reason=DEMANDED, why=why)
-    why = less_than_before(rule, case, now, baseline) if case.state in _KEPT else ""
-    return replace(case, state=State.NOT_EVALUATED, reason=LOST, why=why) if why else case
-
-
-def other_than_demanded(policy: Policy, rule: Rule, now: Facts) -> str:
-    """Return which detectors that a rule rests on are not those that the policy demands; else nothing."""
-    used = _deciding(rule.metric)
-    return "; ".join(
-        f"{name} {_short(found)}, demanded {_short(wanted)}"
-        for name, wanted, found, _ in _others(policy, now)
-        if _is_among(name, used)
-    )
+    if case.state != State.FAILED:
+        used = _deciding(rule.metric)
+        others = [other for other in _others(policy, now) if _is_among(other[0], used)]
+        if others:
+            why = "; ".join(f"{name} {_short(own)}, demanded {_short(wanted)}" for name, wanted, own, _ in others)
+            return replace(case, state=State.NOT_EVALUATED, reason=DEMANDED, why=why)
+    if case.state in {State.PASSED, State.WARNED} and (why := less_than_before(rule, case, now, baseline)):
+        return replace(case, state=State.NOT_EVALUATED, reason=LOST, why=why)
+    return case
 
 
 def demanded_remarks(policy: Policy, now: Facts) -> Iterator[str]:
-    """Say of each detector that is not the demanded one what was expected and found, and what to do."""
-    for name, wanted, found, version in _others(policy, now):
-        told = f"The policy demands the detector {name} of sha256 {_short(wanted)}"
-        if not found:
+    """Yield of each detector that is not the demanded one what was expected and used, and what to do."""
+    for name, wanted, own, version in _others(policy, now):
+        remark = f"The policy demands the detector {name} of sha256 {_short(wanted)}"
+        if own:
             yield (
-                f"{told}, and the manifest was searched without it. Build again with the stage that uses it; or take"
+                f"{remark}; the manifest was searched by another: {version}. Build again with this version of"
+                " dataaudit, without rules or an allow-list of your own; or write"
+                f" `{name}: {own}` under `detectors` in a policy of your own."
+            )
+        else:
+            yield (
+                f"{remark}, and the manifest was searched without it. Build again with the stage that uses it; or take"
                 f" {name} out of `detectors` in a policy of your own."
             )
-            continue
-        yield (
-            f"{told}; the manifest was searched by another: {version}. Build again with this version of dataaudit,"
-            " without rules or an allow-list of your own; or write"
-            f" `{name}: {found}` under `detectors` in a policy of your own."
-        )
 
 
 def less_than_before(rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> str:
@@ -103,18 +95,18 @@ def less_than_before(rule: Rule, case: Case, now: Facts, baseline: Facts | None)
     if case.scope.entity is None:
         gone = sorted(baseline.entities.get(rule.metric, frozenset()) - now.entities.get(rule.metric, frozenset()))
         if gone:
-            more = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
-            return f"{', '.join(gone[:_NAMED])}{more}: looked for in the baseline, and not here"
-    if now.core.tool == baseline.core.tool and _digest(now, detector) != _digest(baseline, detector):
+            return f"{listed(gone, _NAMED)}: looked for in the baseline, and not here"
+    digests = [[item.sha256 for item in side.core.detectors if item.name == detector] for side in (now, baseline)]
+    if now.core.tool == baseline.core.tool and digests[0] != digests[1]:
         return f"rules, tiers or allow-list of {detector} are not those of the baseline: less may be looked for"
     return ""
 
 
 def _others(policy: Policy, now: Facts) -> Iterator[tuple[str, str, str, str]]:
-    """Yield of each detector that is not the demanded one: name, digest demanded, digest and version found."""
-    found = {detector.name: detector for detector in now.core.detectors}
+    """Yield of each detector that is not the demanded one: name, digest demanded, digest and version used."""
+    used = {detector.name: detector for detector in now.core.detectors}
     for name, wanted in (policy.detectors or {}).items():
-        item = found.get(name)
+        item = used.get(name)
         if item is None or item.sha256 not in wanted:
             yield name, wanted[0], item.sha256 if item else "", item.version if item else ""
 
@@ -131,10 +123,6 @@ def _is_among(name: str, used: frozenset[str] | set[str]) -> bool:
     return name in used or (JUDGE in used and name.startswith(_JUDGES))
 
 
-def _digest(facts: Facts, detector: str) -> list[str]:
-    return [record.sha256 for record in facts.core.detectors if record.name == detector]
-
-
 def _short(digest: str) -> str:
     return f"{digest[:_SHORT]}..." if digest else "was not there"
 
@@ -142,7 +130,7 @@ def _short(digest: str) -> str:
 def why_none(metric: str, scope: Scope, facts: Facts) -> str:
     """Return why a manifest has no number of a metric: what was switched off or never given; else nothing."""
     sets = METRICS[metric].sets
-    if sets and not facts.sets_of(metric):  # a build without one has no such stage, and nobody switched it off
+    if sets and not facts.sets_of(metric):  # then the build has no such stage, and nobody switched it off
         return "no held-out split" if sets == "held_out" else "no evaluation set is given"
     stage = FAMILY_OF[metric].stage_name
     if stage and METRICS[metric].by_stage and stage not in facts.stages and not facts.has(metric):
@@ -154,16 +142,21 @@ def why_none(metric: str, scope: Scope, facts: Facts) -> str:
 
 
 def explained(rule: Rule, case: Case, now: Facts, baseline: Facts | None) -> Case:
-    """Return a case with why it has no number, as lost where the baseline has one and the rule allows none."""
-    if case.value is not None or case.state not in _SILENT or case.reason == EMPTY or case.scope.shard is not None:
+    """Return a case with why it has no number; as lost where the baseline has a number."""
+    if (
+        case.value is not None
+        or case.state not in {State.NOT_EVALUATED, State.NOT_APPLICABLE}
+        or case.reason == EMPTY
+        or case.scope.shard is not None
+    ):
         return case
     why = why_none(rule.metric, case.scope, now) if case.reason in _UNEXPLAINED else ""
     if baseline is None or not _had(rule, case, baseline):
         return replace(case, why=why)
     if rule.allow_lost is not None:
         return replace(case, why="; ".join(filter(None, (why, f"the policy allows it: {rule.allow_lost}"))))
-    told = why or ("" if case.reason in _UNEXPLAINED else reason_text(case.reason))
-    return replace(case, state=State.NOT_EVALUATED, reason=LOST, why=told)
+    why = why or ("" if case.reason in _UNEXPLAINED else reason_text(case.reason))
+    return replace(case, state=State.NOT_EVALUATED, reason=LOST, why=why)
 
 
 def lost_parts(rule: Rule, now: Facts, baseline: Facts | None, judged: Iterable[Case]) -> Iterator[Case]:
@@ -179,22 +172,12 @@ def lost_parts(rule: Rule, now: Facts, baseline: Facts | None, judged: Iterable[
             was, record = record_of(known, baseline, scope), record_of(known, now, scope)
             if was is None or was.value is None or (record is not None and record.value is not None):
                 continue
-            yield Case(
-                rule=rule.name,
-                stat=stat,
-                scope=scope,
-                state=State.NOT_EVALUATED,
-                reason=LOST,
-                why=_why_part(rule.metric, scope, now),
-                unit=rule.unit,
-            )
-
-
-def _why_part(metric: str, scope: Scope, now: Facts) -> str:
-    if scope.set is not None and scope.set not in now.sets_of(metric):
-        kind = "held-out split" if METRICS[metric].sets == "held_out" else "evaluation set"
-        return f"no {kind} is named {scope.set}"
-    return why_none(metric, scope, now)
+            why = why_none(rule.metric, scope, now)
+            if scope.set is not None and scope.set not in now.sets_of(rule.metric):
+                kind = "held-out split" if METRICS[rule.metric].sets == "held_out" else "evaluation set"
+                why = f"no {kind} is named {scope.set}"
+            judgement = Judgement(state=State.NOT_EVALUATED, reason=LOST)
+            yield case_of(rule, stat, scope, None, judgement, why=why)
 
 
 def _had(rule: Rule, case: Case, baseline: Facts) -> bool:
@@ -203,10 +186,11 @@ def _had(rule: Rule, case: Case, baseline: Facts) -> bool:
     if known is not None and frozenset(case.scope.as_dict()) == rule.scope.fields:
         record = record_of(known, baseline, case.scope)
         return record is not None and record.value is not None
+    of_shards = "shard" in rule.scope.per
     return any(
         record.value is not None
         for (metric, stat), records in baseline.records.items()
-        if metric == rule.metric and ("shard" in rule.scope.per or fnmatchcase(stat, rule.stat))
+        if metric == rule.metric and (of_shards or fnmatchcase(stat, rule.stat))
         for scope, record in records.items()
-        if "shard" in rule.scope.per or scope.as_dict().keys() == rule.scope.fields
+        if of_shards or scope.as_dict().keys() == rule.scope.fields
     )

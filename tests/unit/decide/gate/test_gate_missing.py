@@ -6,11 +6,10 @@ import pytest
 from made_facts import covered, facts, policy, record, rule, shard_row
 
 from dataaudit.base.errors import ConfigError, ExitCode
-from dataaudit.decide.gate.builtin import ready_path
-from dataaudit.decide.gate.evaluate import evaluate
-from dataaudit.decide.gate.looked_for import check_detectors
+from dataaudit.decide.gate import builtin_path
+from dataaudit.decide.gate.missing import check_detectors
 from dataaudit.decide.gate.policy import Policy
-from dataaudit.decide.gate.run import policy_of
+from dataaudit.decide.gate.run import evaluate, policy_of
 from dataaudit.decide.gate.verdict import State
 from dataaudit.manifest.core import DetectorRecord, Named
 from dataaudit.scan.detectors.pii import load_pii
@@ -154,7 +153,7 @@ def test_ready_policies_demand_the_detectors_that_ship(name):
     shipped = {"pii": load_pii().own_digest, "secrets": load_secrets().own_digest}
     shipped = {key: digest.removeprefix("sha256:") for key, digest in shipped.items()}
     expected = {key: (digest,) for key, digest in {**shipped, "dataaudit-screen": find_screen().sha256}.items()}
-    assert policy_of(ready_path(name)).detectors == expected
+    assert policy_of(builtin_path(name)).detectors == expected
 
 
 def test_versions_of_libraries_are_no_part_of_the_digest_that_is_demanded(monkeypatch):
