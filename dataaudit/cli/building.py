@@ -186,7 +186,7 @@ def sign(folder: Path, key: Path | None, *, identity: bool, as_json: bool) -> No
     """
     if (key is not None) == identity:
         raise ConfigError("sign needs either --key FILE or --identity")
-    from dataaudit.manifest.attestation import sign_manifest
+    from dataaudit.manifest.trust import sign_manifest
     from dataaudit.manifest.load import load_manifest
     from dataaudit.manifest.signing import Signing, seal_of
 
