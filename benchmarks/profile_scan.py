@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from dataaudit.api import build
 from dataaudit.engine import build as engine
-from dataaudit.engine import bundles
-from dataaudit.engine import work as worker
-from dataaudit.engine.units import ScanSettings
+from dataaudit.engine import scan_batches as bundles
+from dataaudit.engine import scan_part as worker
+from dataaudit.engine.runner import ScanSettings
 from dataaudit.scan import annotators as annotating
 from dataaudit.scan import annotators as language_annotator
 from dataaudit.scan import annotators as token_annotator

@@ -11,13 +11,11 @@ import pyarrow as pa
 from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
-from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.manifest_tables import NOTHING_BESIDE, shard_row
+from dataaudit.engine.collect import GatheredShard, survey
 from dataaudit.engine.plan import plan_shard, stage_identity
-from dataaudit.engine.planned import Plan, ShardList, missing_units
-from dataaudit.engine.summing import Sums
-from dataaudit.engine.surveying import survey
-from dataaudit.engine.units import READING, Probe, finish
+from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
+from dataaudit.engine.runner import READING, Probe, finish
+from dataaudit.engine.sums import NOTHING_BESIDE, Sums, shard_row
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import STAGES
 from dataaudit.scan.annotators import MATCHES, NAMES, WORDS, Names, Words

@@ -1,7 +1,7 @@
-"""The build, start to end: discover, probe, plan, scan, link, publish.
+"""A build, start to end: discover, probe, plan, scan, join, sum, publish.
 
-Whatever happens in between (kills, other orders, other numbers of workers, a rerun that finds half of the
-work done) the same input gives the same manifest id.
+Kills, other orders, other numbers of workers or a rerun that has half of the work already: the same input gives the
+same manifest id.
 """
 
 from __future__ import annotations
@@ -11,16 +11,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 
+import numpy as np
+
 from dataaudit.base.errors import BuildInterrupted, ClusterError
 from dataaudit.base.extras import require
 from dataaudit.base.files import DamagedFileError
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
-from dataaudit.engine.bundles import Scan
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.exclusions import Holding, check_documents, check_splits
-from dataaudit.engine.gather import GatheredShard, GatheredShards
+from dataaudit.engine.collect import GatheredShard, GatheredShards, check_documents, survey
+from dataaudit.engine.inputs import check_inputs
 from dataaudit.engine.job import (
     BuildOptions,
     BuildResult,
@@ -35,20 +36,19 @@ from dataaudit.engine.job import (
     tell_discovery,
     unused_kernels,
 )
-from dataaudit.engine.linking import Gathered, LinkContext, PartsLostError, run_link_steps
-from dataaudit.engine.manifest_tables import Setting
-from dataaudit.engine.plan import PlannedShard, decisive_values, plan_shard, stage_identity
-from dataaudit.engine.planned import Plan, ShardList, missing_units
-from dataaudit.engine.probing import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.plan import Holding, PlannedShard, check_splits, decisive_values, plan_shard, stage_identity
+from dataaudit.engine.plan_probe import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.engine.plan_protected import Preparing, prepare_protected
+from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.protected import Preparing, prepare_protected
-from dataaudit.engine.publishing import now, publish_build
-from dataaudit.engine.setup import check_inputs
+from dataaudit.engine.publish import Gathered, now, publish_build
+from dataaudit.engine.runner import Outcome, Runner, ScanSettings
+from dataaudit.engine.scan_batches import Scan
+from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.summing import Summing, run_sums
-from dataaudit.engine.surveying import survey
-from dataaudit.engine.units import Outcome, Runner, ScanSettings
+from dataaudit.engine.sums import Setting, Summing, run_sums
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -261,7 +261,8 @@ def _count(job: Job, probed: Probed) -> None:
         return
     plan = _planned(job, probed, (), {})
     check_splits(job.holding.applied(planned_shard, (), {}) for planned_shard in plan)
-    if units := job.holding.uncounted(plan, job.progress):
+    asked = [place for place in range(len(plan)) if plan.reason(place) is None and job.holding.rows(plan[place])]
+    if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
         settings = ScanSettings(state=job.store.root, stages=(), annotators=())
         job.progress.begin("count", len(units), int(units.sizes.sum()))
 
@@ -293,7 +294,10 @@ def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
         job.force_reference, job.encoder_reason = True, "sample_difference"
     if job.holding is not None:
-        if job.holding.learn(shards):
+        learned = [
+            job.holding.learn(shard.planned, shard.rows_digest, shard.records, shard.bad_records) for shard in shards
+        ]
+        if any(learned):
             return None
         check_documents(shards)
     return _link(job, shards, surveyed, fresh=fresh)

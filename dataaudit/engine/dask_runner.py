@@ -1,14 +1,13 @@
-"""Runs units on a Dask cluster: a sliding window of tasks, and three rounds for what goes wrong.
+"""Runner on a Dask cluster: a sliding window of tasks, and three rounds for what goes wrong.
 
-1. Units are batched by bytes. A batch that returns, returns an outcome for every unit.
-2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing)
-   is split, and its units run as tasks of their own.
-3. A unit that does not even then return runs alone in a child process (:mod:`dataaudit.engine.sandbox`), which
-   tells a shard that kills from a worker that somebody killed: the child's death is the unit's fault, the
-   worker's is not.
+1. Units are batched by bytes. A batch that returns has an outcome for every unit.
+2. A batch that does not return (its worker died twice, it ran out of time or memory, its input kept failing) is split:
+   its units run as tasks of their own.
+3. A unit that does not return then runs alone in a child process (:mod:`dataaudit.engine.sandbox`). The child's death
+   is the unit's fault, the worker's is not.
 
-Units whose bytes go through a native parser that hostile ones can crash (``isolated``) run in the worker's warm
-child from the first round on. So a worker that is killed, out of memory or stuck costs time, never a number.
+Units whose bytes go through a native parser that hostile ones can crash (``isolated``) run in the worker's warm child
+from the first round on. So a worker that is killed, out of memory or stuck costs time, never a number.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ from dataaudit.base.errors import ClusterError, Guarded
 from dataaudit.base.process import raise_if_interrupted
 from dataaudit.base.sealing import key_here, take_key
 from dataaudit.base.text import plural
-from dataaudit.engine.cluster import Cluster
-from dataaudit.engine.preflight import Terms, problem_here
+from dataaudit.engine.cluster import Cluster, Terms, problem_here
+from dataaudit.engine.runner import Outcome, Sized, Together, finish, sizes_of, unit_limit
 from dataaudit.engine.sandbox import run_alone, run_together_alone
-from dataaudit.engine.units import Outcome, Sized, Together, finish, sizes_of, unit_limit
 from dataaudit.scan.detectors.judges import quiet
 
 MAX_TASK_BYTES = 1 << 30

@@ -1,4 +1,4 @@
-"""One build's options, result and working state, and what is prepared before any worker starts."""
+"""One build: its options, result and working state, and what it prepares before any worker starts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.decide.quarantine.list import Quarantine
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.exclusions import Holding
-from dataaudit.engine.planned import ShardList
+from dataaudit.engine.plan import Holding
+from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner, ScanSettings
 from dataaudit.engine.state_folder import own_folder
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Runner, ScanSettings
 from dataaudit.manifest.load import load_manifest
 from dataaudit.scan.annotators import (
     LANGUAGES,

@@ -1,11 +1,10 @@
-"""Runs units in the caller's process, one after another, without Dask: for notebooks, debuggers and small corpora.
+"""Runner in the caller's process, one unit after another, without Dask: for notebooks, debuggers, small corpora.
 
-The process keeps its threads, limits, signals and output. What an :class:`~dataaudit.engine.units.Runner` promises
-holds here too:
+The process keeps its threads, limits, signals and output.
 
 - Units whose bytes can crash their reader run in the warm child of :mod:`dataaudit.engine.sandbox`.
-- Any other that crashes ends the process. Its marker in the state folder stays behind, so the next run gives the unit
-  to the child, where a crash costs that shard alone; the marker goes when the unit comes back whole.
+- Any other that crashes ends the process. Its marker in the state folder stays, so the next run gives the unit to the
+  child, where a crash costs that shard alone. The marker goes when the unit comes back whole.
 - An input error is tried again; a unit that runs out of memory here is tried in the child.
 """
 
@@ -25,9 +24,9 @@ from typing import Any
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
+from dataaudit.engine.runner import Outcome, Sized, Together, finish, unit_limit
 from dataaudit.engine.sandbox import end_child, run_alone, run_together_alone
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, Sized, Together, finish, unit_limit
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.detectors.judges import quiet, silenced
 
@@ -95,7 +94,7 @@ class ProcessRunner:
         units: Sequence[Sized],
         on_outcome: Callable[[int, Outcome], bool],
     ) -> None:
-        """Run every unit in order; see :meth:`dataaudit.engine.units.Runner.run`."""
+        """Run every unit in order; see :meth:`dataaudit.engine.runner.Runner.run`."""
         outcomes: list[Outcome] = []
         with silenced:
             for index, outcome in self._outcomes(name, function, units):

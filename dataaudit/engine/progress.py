@@ -1,4 +1,4 @@
-"""Progress on stderr, or told to a function: a live line on a terminal, plain lines elsewhere, nothing when quiet."""
+"""Progress of a build, on stderr or to a function: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

@@ -1,22 +1,14 @@
 """``--samples``: a few findings of every kind with the words around them, masked, for the user's eyes alone.
 
 The driver reads the few shards again, each in a child process that masks the text before it answers through a pipe. So
-text of a document is never in a task of Dask, in the state folder or in what a worker may spill or log, and a worker on
-another machine needs no way to the folder of samples. Nothing here changes a number or an id: a sample is taken of a
-manifest that is published already.
+text of a document is never in a task of Dask, in the state folder or in a log, and no other machine needs a way to the
+folder of samples. No number or id changes: samples are taken of a published manifest.
 
-The folder of samples: new, outside of what is published or kept, for its owner's eyes, each file with a banner.
+The folder is new, outside of what is published or kept. Nothing is written over, followed or shared: the folder has to
+be empty, its mode is 0700 and that of each file 0600, each with a banner.
 
-What is written here holds parts of documents, so nothing is written over, followed or shared: the folder has to be
-empty, its mode is 0700 and that of each file 0600, and a file is created or the writing fails.
-
-Documents that samples are asked of, read again in a child process of the driver and masked before they leave it.
-
-Shown is a window of text around a finding, in which neither it nor any other finding can be read. Masked is what any
-detector found, and what looks as if one should have: digits and long tokens. The window is cut at characters, and what
-could steer a terminal is escaped.
-
-``--samples``: the words around some findings, masked, in a folder for the user's eyes alone.
+A sample is a window of text around a finding. Masked is what any detector found, and digits and long tokens that look
+as if one should have. The window is cut at characters, and what could steer a terminal is escaped.
 """
 
 from __future__ import annotations
@@ -39,10 +31,10 @@ from dataaudit.base.text import clean, plural
 from dataaudit.config import SourceRule
 from dataaudit.engine.job import STATE_FOLDER
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.running_task import documents_at
+from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
-from dataaudit.engine.units import Outcome
-from dataaudit.engine.work import as_value, hash_file
+from dataaudit.engine.scan_part import as_value, hash_file
+from dataaudit.engine.second_pass import documents_at
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.locate import find_place
 from dataaudit.metrics.pii.stage import JUDGE

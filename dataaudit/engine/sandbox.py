@@ -1,16 +1,12 @@
-"""Units in a child process: a crash, a hang or a greedy allocation costs the unit that did it and no other.
+"""Sandbox: units in a child process, where a crash, a hang or a greedy allocation costs the unit alone.
 
-The child is kept warm for the next unit, and replaced after anything went wrong. The parent watches its memory and
-its time, and turns whatever happens into a value. A child that has read other units before may have been harmed by
-them, so nothing is blamed on a unit that has not failed in a fresh one. A thread takes the child's answers from their
-pipe, so one that stops halfway is noticed like one that never comes. They are pickles, which can run code here; but the
-child runs with our rights: who makes it write what it should not has these already.
+The child stays warm for the next unit, and is replaced after anything went wrong. The parent watches its memory and
+time. A child that has read other units may have been harmed by them, so no unit is blamed before it has failed in a
+fresh one.
 
-The child process in which hostile bytes are read: takes calls one after another, answers each, stays warm.
-
-Calls (function, unit, key of the state folder) and outcomes go through two pipes of :mod:`multiprocessing.connection`,
-whose descriptors the command line names, beside the parent and whether pandas is wanted. The child ends with its
-parent.
+Calls (function, unit, key of the state folder) and outcomes go through two pipes of :mod:`multiprocessing.connection`.
+The command line names their descriptors, the parent, and whether pandas is wanted. A thread takes the answers, so one
+that stops halfway is noticed. Answers are pickles, which can run code here; but the child has our rights anyway.
 """
 
 from __future__ import annotations
@@ -34,8 +30,8 @@ from typing import Any
 from dataaudit.base.errors import ClusterError, Guarded
 from dataaudit.base.process import be_lean
 from dataaudit.base.sealing import key_here, take_key
-from dataaudit.engine.preflight import differences, worker_versions
-from dataaudit.engine.units import Outcome, Sized, Together, unit_limit, wants_pandas
+from dataaudit.engine.plan import differences, worker_versions
+from dataaudit.engine.runner import Outcome, Sized, Together, unit_limit, wants_pandas
 from dataaudit.scan.corpus.loss import Reason
 
 READY = "ready "
@@ -98,7 +94,6 @@ _DEATHS = 2
 _INPUT_ERRORS = 3
 _START_SECONDS = 120.0
 _LAST_SECONDS = 5.0
-
 _Outcomes = Outcome | list[Outcome]
 _Call = tuple[Callable[[Any], _Outcomes], Any]
 _Answer = _Outcomes | str | Exception | None

@@ -1,4 +1,4 @@
-"""The state folder: whose it is, what a build believes of it, and what goes wrong with it, never the fault of a shard.
+"""State folder: whose it is, what a build believes of it, and what goes wrong with it, never the fault of a shard.
 
 What lies there enters numbers, so a folder that belongs to another user, or that others may write, is refused. A build
 that signs believes less: it works in a folder of its own that is gone afterwards, or in one whose files are sealed

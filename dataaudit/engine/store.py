@@ -1,16 +1,14 @@
-"""Content-keyed store of partials: what was computed once is found again, and nothing stale can be.
+"""Store of results by content: a key is the digest of everything that decides one, so it is either absent or right.
 
-A key is the digest of everything that decides a result (see :mod:`dataaudit.engine.plan`), so an entry is either absent
-or right. Each begins with the seal of its name and content (:mod:`dataaudit.base.sealing`), and one that does not match
-is treated as absent. What scans made of parts lies in packs (:mod:`dataaudit.engine.packs`), everything else in files
-of its own. All files appear by rename. Several builds may share a store.
+Each entry begins with the seal of its name and content (:mod:`dataaudit.base.sealing`); one that does not match counts
+as absent. All files appear by rename. Several builds may share a store.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,13 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from dataaudit.base.errors import limit_hint
 from dataaudit.base.files import DamagedFileError, write_whole
 from dataaudit.base.sealing import seal
-from dataaudit.engine.packs import PACKS, Item, Packs, read_pack, stored_name, write_pack
-from dataaudit.engine.state_folder import writing
+from dataaudit.engine.state_folder import StateFolderError, writing
+from dataaudit.engine.store_packs import PACKS, Item, Packs, read_pack, stored_name, write_pack
 from dataaudit.scan.link.keyed import Stored, is_keyed, is_sound, keyed_pieces
+from dataaudit.scan.link.step import DamagedEntryError
 
 STORE_VERSION = 5
 """Changes whenever the form of what lies under a key changes; part of every key."""
@@ -263,3 +263,58 @@ def _unpack(body: pa.Buffer) -> Entry:
         tables[name] = pa.ipc.open_stream(body.slice(position, size)).read_all()
         position += size
     return Entry(meta=header["meta"], tables=tables)
+
+
+@contextmanager
+def _reading(path: Callable[[], object]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StateFolderError(
+            f"{path()} cannot be read: {error.strerror or type(error).__name__}",
+            limit_hint(error) or "Check the disk, or remove the file: what it holds is computed again.",
+        ) from None
+
+
+@dataclass(slots=True)
+class Damage:
+    """Reads entries; those that are absent or damaged are removed and told of together."""
+
+    store: PartialStore
+    """Where the entries are."""
+    names: list[str] = field(default_factory=list)
+    """``kind/key`` of what was removed."""
+
+    def read(self, kind: str, key: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        with _reading(lambda: self.store.root / self.store.file_of(kind, key)):
+            entry = self.store.read(kind, key)
+        if entry is None:
+            self.remove(kind, key)
+        return entry
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an entry with its rows."""
+        self.store.remove(kind, key)
+        self.names.append(f"{kind}/{key}")
+
+    def tell(self) -> None:
+        """Raise when something was removed."""
+        if self.names:
+            raise DamagedEntryError(self.names)
+
+
+@dataclass(slots=True)
+class Missing:
+    """Reads entries on a worker; notes those that are absent or damaged."""
+
+    names: set[str] = field(default_factory=set)
+    """``kind/key`` of each."""
+
+    def read(self, address: str) -> Entry | None:
+        """Return an entry, or None when it is absent or damaged."""
+        with _reading(lambda: Stored.at(address).path):
+            entry = entry_at(address)
+        if entry is None:
+            self.names.add(entry_of(address))
+        return entry

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine import dask_runner as module
-from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.cluster import Cluster, Newcomers, Terms
 from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_PIECES, MAX_TASKS, DaskRunner
-from dataaudit.engine.preflight import Newcomers, Terms
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.runner import Outcome
 from dataaudit.scan.corpus.loss import Reason
 
 

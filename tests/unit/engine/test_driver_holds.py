@@ -12,16 +12,16 @@ import pytest
 from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_of, probe, read_shards, shard, shard_list
 
 from dataaudit.base.process import release_arrow
-from dataaudit.engine import packs as packs_module
-from dataaudit.engine import packs as sorted_rows
-from dataaudit.engine.manifest_tables import SHARDS
-from dataaudit.engine.packs import Packs
+from dataaudit.engine import store_columns as sorted_rows
+from dataaudit.engine import store_packs as packs_module
+from dataaudit.engine.collect import survey
 from dataaudit.engine.plan import plan_shard
-from dataaudit.engine.planned import Plan, missing_units
+from dataaudit.engine.plan_shards import Plan, missing_units
+from dataaudit.engine.runner import READING
 from dataaudit.engine.store import PartialStore, entry_item, rows_item
-from dataaudit.engine.summing import TableWriter
-from dataaudit.engine.surveying import survey
-from dataaudit.engine.units import READING
+from dataaudit.engine.store_columns import TableWriter
+from dataaudit.engine.store_packs import Packs
+from dataaudit.engine.sums import SHARDS
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table
 from dataaudit.manifest.tables import TABLES

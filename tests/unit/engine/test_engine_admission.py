@@ -10,18 +10,11 @@ import pytest
 from distributed.comm import CommClosedError
 
 from dataaudit.base.errors import ClusterError
-from dataaudit.engine import dask_runner, preflight
-from dataaudit.engine.plan import library_versions
-from dataaudit.engine.preflight import (
-    Newcomers,
-    check_workers,
-    problem_here,
-    terms_of,
-    worker_identity,
-    worker_versions,
-)
+from dataaudit.engine import cluster, dask_runner
+from dataaudit.engine.cluster import Newcomers, check_workers, problem_here, terms_of, worker_identity
+from dataaudit.engine.plan import library_versions, worker_versions
+from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
-from dataaudit.engine.units import Outcome
 
 
 def check(client, folder):
@@ -92,14 +85,14 @@ def test_a_worker_says_what_it_reads_and_runs(tmp_path):
 @pytest.fixture
 def nothing_met(monkeypatch):
     """This process has met no terms yet."""
-    monkeypatch.setattr(preflight, "_met", set())
+    monkeypatch.setattr(cluster, "_met", set())
 
 
 @pytest.mark.usefixtures("nothing_met")
 def test_a_worker_that_joins_later_looks_at_itself(tmp_path, monkeypatch):
     """Once for each build: what it met it need not look at again, what it did not meet it looks at again."""
     with terms_of(tmp_path) as terms:
-        monkeypatch.setattr(preflight, "worker_versions", lambda: worker_versions() | {"numpy": "0.1"})
+        monkeypatch.setattr(cluster, "worker_versions", lambda: worker_versions() | {"numpy": "0.1"})
         said, remedy = problem_here(terms)
         assert "runs other versions: numpy " in said
         assert "here, 0.1 there" in said
@@ -120,7 +113,7 @@ def test_no_unit_runs_on_a_worker_that_may_not_work(tmp_path, monkeypatch):
     options = {"alone": False, "memory_limit": 0, "unit_seconds": 1.0}
     ran = []
     with terms_of(tmp_path) as terms:
-        monkeypatch.setattr(preflight, "worker_versions", lambda: worker_versions() | {"pyarrow": "1.0"})
+        monkeypatch.setattr(cluster, "worker_versions", lambda: worker_versions() | {"pyarrow": "1.0"})
         found = dask_runner.run_batch(ran.append, ["a", "b"], "key", **options, terms=terms)
     assert ran == []
     assert all(isinstance(one, Outcome) for one in found)

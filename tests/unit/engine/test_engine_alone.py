@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
-from dataaudit.engine.units import Outcome
 from dataaudit.scan.corpus.loss import Reason
 
 pytestmark = pytest.mark.kills

@@ -16,11 +16,11 @@ from packed import entries, flip, packs
 
 from dataaudit.base.errors import ClusterError, ExitCode
 from dataaudit.engine import build as module
-from dataaudit.engine import job, joins, work
+from dataaudit.engine import job, join, second_pass
 from dataaudit.engine.build import build
+from dataaudit.engine.inputs import prepare
 from dataaudit.engine.job import BuildOptions
-from dataaudit.engine.packs import PACKS, Item, read_pack, write_pack
-from dataaudit.engine.setup import prepare
+from dataaudit.engine.store_packs import PACKS, Item, read_pack, write_pack
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions
@@ -139,8 +139,8 @@ def test_merging_keyed_rows_changes_nothing(corpus, runners, monkeypatch):
     write_file(corpus / "train" / "spans.jsonl", "".join(json.dumps(line) + "\n" for line in lines).encode())
     first, manifest = run(corpus)
     assert len(manifest.table("hotspots"))
-    monkeypatch.setattr(joins, "MOST_FILES", 2)
-    monkeypatch.setattr(joins, "_GROUP_PARTS", 3)
+    monkeypatch.setattr(join, "MOST_FILES", 2)
+    monkeypatch.setattr(join, "_GROUP_PARTS", 3)
     again, _ = run(corpus, state="other")
     assert again.id == first.id
     assert {name for name, _ in runners[0].ran} ^ {name for name, _ in runners[1].ran} == {"link-merge"}
@@ -291,14 +291,14 @@ def test_a_shard_that_cannot_be_read_again_is_quarantined_and_the_others_go_on(c
     for other in ("train/x", "train/y", "val/v"):
         records = [{"text": f"{text} {other} {number % 2}", "source": "a"} for number, text in enumerate(texts * 2)]
         write_file(corpus / f"{other}.jsonl", "".join(json.dumps(one) + "\n" for one in records).encode())
-    plain = work._read_again
+    plain = second_pass._read_again
 
     def read(unit, settings):
         if name in str(unit.request.path):
             raise ShardUnreadable(Reason.OUT_OF_MEMORY, "on the way")
         return plain(unit, settings)
 
-    monkeypatch.setattr(work, "_read_again", read)
+    monkeypatch.setattr(second_pass, "_read_again", read)
     result, manifest = run(corpus)
     assert result.exit_code == ExitCode.NOT_EVALUATED
     shards = {row["uri"]: row for row in manifest.table("shards").to_pylist()}
@@ -308,7 +308,7 @@ def test_a_shard_that_cannot_be_read_again_is_quarantined_and_the_others_go_on(c
     assert contradictions(manifest) == []
     assert f"the first of {name}.jsonl: out_of_memory on the way; quarantined" in " ".join(manifest.run.notes)
     assert run(corpus)[0].id == result.id
-    monkeypatch.setattr(work, "_read_again", plain)
+    monkeypatch.setattr(second_pass, "_read_again", plain)
     (corpus / f"{name}.jsonl").write_bytes(b"\xff")
     without = run(corpus)[1]
     for metric in ("near_dup_rate", "exact_dup_rate", "train_val_overlap", "doc_repeat_hotspots"):
@@ -320,7 +320,7 @@ def test_a_disk_that_fills_up_ends_the_build_and_blames_no_shard(corpus, runners
     """The outcome tells of the state folder; with space again, the same command ends as if nothing was."""
     expected, _ = run(corpus, state="another")
     shutil.rmtree(corpus / "m")
-    real, written = work.write_keyed, []
+    real, written = join.write_keyed, []
 
     def full(*arguments):
         written.append(arguments)
@@ -340,10 +340,10 @@ def test_a_disk_that_fills_up_ends_the_build_and_blames_no_shard(corpus, runners
                 on_outcome(index, outcome)
 
     monkeypatch.setattr(module, "open_runner", lambda *_, **__: contextlib.nullcontext(Watching()))
-    monkeypatch.setattr(work, "write_keyed", full)
+    monkeypatch.setattr(join, "write_keyed", full)
     with pytest.raises(ClusterError, match="No space left"):
         run(corpus)
     assert set(seen) == {None}
     assert not (corpus / "m").exists()
-    monkeypatch.setattr(work, "write_keyed", real)
+    monkeypatch.setattr(join, "write_keyed", real)
     assert run(corpus)[0].id == expected.id

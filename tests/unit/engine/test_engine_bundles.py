@@ -12,13 +12,14 @@ import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 from packed import packs
 
-from dataaudit.engine import bundles, work
-from dataaudit.engine.bundles import MOST_PARTS, Scan
-from dataaudit.engine.packs import read_pack
+from dataaudit.engine import scan_batches as bundles
+from dataaudit.engine import scan_part as work
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.plan_probe import probe_file
+from dataaudit.engine.runner import READING, ProbeUnit
+from dataaudit.engine.scan_batches import MOST_PARTS, Scan
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, ProbeUnit
-from dataaudit.engine.work import probe_file
+from dataaudit.engine.store_packs import read_pack
 from dataaudit.scan.annotators import Annotators
 from dataaudit.scan.corpus.loss import Reason
 

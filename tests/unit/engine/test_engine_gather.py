@@ -20,9 +20,9 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.engine import gather as gathering
+from dataaudit.engine import collect as gathering
+from dataaudit.engine.runner import READING
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING
 from dataaudit.scan.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.scan.corpus.readers.part import MAX_COLUMNS, PartStats
 from dataaudit.scan.link.step import DamagedEntryError

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 import pytest
 from made_build import stat
 
-from dataaudit.engine.probing import StatIndex
+from dataaudit.engine.plan_probe import StatIndex
 from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.scan.corpus.storage.files import FileStat, listed_stat, stat_file
 

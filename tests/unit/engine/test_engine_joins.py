@@ -7,10 +7,10 @@ import pytest
 from made_build import HereRunner, Notes
 from test_engine_merging import files_of, stored_shards
 
-from dataaudit.engine import joins
-from dataaudit.engine.joins import run_join
+from dataaudit.engine import join as joins
+from dataaudit.engine.join import run_join
+from dataaudit.engine.runner import FILES
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import FILES
 from dataaudit.scan.link.joins import Join, Joined
 from dataaudit.scan.link.keyed import each_table
 from dataaudit.scan.link.step import DamagedEntryError

@@ -20,10 +20,10 @@ from made_build import (
 )
 
 from dataaudit.base.errors import ClusterError
-from dataaudit.engine import joins
-from dataaudit.engine.linking import LinkContext, run_link_steps
+from dataaudit.engine import join as joins
+from dataaudit.engine.join import LinkContext, run_link_steps
+from dataaudit.engine.runner import READING, Outcome
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, Outcome
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.exact_dup.stage import MEMBERS, ExactDup, clusters_table, exact_duplicates
 from dataaudit.scan.corpus.loss import Reason

@@ -19,9 +19,8 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.engine import joins
-from dataaudit.engine import joins as merging
-from dataaudit.engine.joins import link_files, run_join
+from dataaudit.engine import join as joins
+from dataaudit.engine.join import link_files, run_join
 from dataaudit.engine.store import PartialStore
 from dataaudit.metrics.exact_dup.stage import link_exact
 from dataaudit.metrics.repeats.runs import listing_of
@@ -77,8 +76,8 @@ def merged_files(files, store):
 @pytest.fixture
 def small(monkeypatch):
     """Three parts are many."""
-    monkeypatch.setattr(merging, "MOST_FILES", 3)
-    monkeypatch.setattr(merging, "_GROUP_PARTS", 5)
+    monkeypatch.setattr(joins, "MOST_FILES", 3)
+    monkeypatch.setattr(joins, "_GROUP_PARTS", 5)
 
 
 def listed_plainly(files, store):
@@ -116,7 +115,7 @@ def test_spans_and_duplicates_are_found_in_merged_rows(store, small, monkeypatch
     files = files_of(shards, "repeats", "fingerprints")
     if large:
         sizes = [Stored.at(store.address(one.kind, one.key, one.name)).num_bytes() for one in files]
-        monkeypatch.setattr(merging, "SMALL_BYTES", sorted(sizes)[len(sizes) // 2])
+        monkeypatch.setattr(joins, "SMALL_BYTES", sorted(sizes)[len(sizes) // 2])
     plain, merged = listed_plainly(files, store), merged_files(files, store)
     if large:
         assert len(set(merged["number"].to_pylist()) - {MERGED}) > 1
@@ -149,8 +148,8 @@ def run_exact(store, shards, runner):
 def test_a_partition_opens_few_files_however_many_parts_there_are(store, monkeypatch):
     """Each part is opened once, by what merges it; a partition opens merged files alone."""
     monkeypatch.setattr(joins, "ROWS_PER_PARTITION", 1)
-    monkeypatch.setattr(merging, "MOST_FILES", 8)
-    monkeypatch.setattr(merging, "_GROUP_PARTS", 2)
+    monkeypatch.setattr(joins, "MOST_FILES", 8)
+    monkeypatch.setattr(joins, "_GROUP_PARTS", 2)
     opened, at = {}, ["nowhere"]
     open_ = Stored.open
 

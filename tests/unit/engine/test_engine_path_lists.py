@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.engine.setup import check_inputs
+from dataaudit.engine.inputs import check_inputs
 from dataaudit.scan.corpus.shards import Shard
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from made_build import STAGE_LIST, config, missing, plan, probe, shard, stat, write_partials, write_reading
 
+from dataaudit.engine.runner import READING
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING
 from dataaudit.scan.corpus.loss import Reason
 
 NAMES = {stage.name for stage in STAGE_LIST}

@@ -13,7 +13,7 @@ from made_build import HereRunner, Notes, config, probe, shard, shard_list, writ
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.config import AuditConfig, SourceRule
-from dataaudit.engine.probing import Probed, StatIndex, probe_shards, resolve_columns
+from dataaudit.engine.plan_probe import Probed, StatIndex, probe_shards, resolve_columns
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.readers import Part
 from dataaudit.scan.corpus.storage.address import Access, RemotePath
@@ -66,7 +66,7 @@ def test_files_are_hashed_and_their_faults_named(tmp_path, files):
 
 def test_known_files_are_not_read_again(tmp_path, files, monkeypatch):
     """Settled files are known; --rehash, another cut and a touch each hash again, to the same answer."""
-    monkeypatch.setattr("dataaudit.engine.probing._SETTLED_NS", -(10**12))
+    monkeypatch.setattr("dataaudit.engine.plan_probe._SETTLED_NS", -(10**12))
     shards = [shard(number, path=path) for number, path in enumerate(files[:2])]
     first = look(tmp_path, shards)[0]
     again, _, hashed, _ = look(tmp_path, shards)

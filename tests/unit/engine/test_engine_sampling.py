@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from made_build import HereRunner, Notes, config, gathered, read_shards, surveyed, write_partials, write_reading
 
-from dataaudit.engine import joins
-from dataaudit.engine.linking import LinkContext
+from dataaudit.engine import join as joins
+from dataaudit.engine.join import LinkContext
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.locate import rows_of
 from dataaudit.metrics.toxicity.stage import EDGES, Toxicity

@@ -12,11 +12,12 @@ import pytest
 from made_build import HereRunner, Notes, config, identities, read_shards, write_reading
 from packed import entries, flip
 
-from dataaudit.engine.linking import LinkContext, PartsLostError, run_link_steps, run_second_pass
+from dataaudit.engine.join import LinkContext, run_link_steps
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.plan_probe import probe_file
+from dataaudit.engine.runner import ProbeUnit, ScanSettings, unit_limit
+from dataaudit.engine.second_pass import PartsLostError, run_second_pass
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import ProbeUnit, ScanSettings, unit_limit
-from dataaudit.engine.work import probe_file
 from dataaudit.metrics.exact_dup.stage import ExactDup
 from dataaudit.scan.annotators import WORDS, Words
 from dataaudit.scan.corpus.batch import Annotation

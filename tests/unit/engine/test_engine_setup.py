@@ -6,7 +6,7 @@ import pytest
 from made_build import write_file
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.engine.setup import prepare, read_key
+from dataaudit.engine.inputs import prepare, read_key
 
 CONFIG = b"splits: {train: {paths: [a.jsonl], text: body}}\ntokenizer: mine.json\n"
 

@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from lanes import examples
 from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard, summed
 
-from dataaudit.engine.gather import GatheredShard
-from dataaudit.engine.manifest_tables import (
-    Ledger,
-    headline,
-    metric_records,
-    source_tables,
-    totals,
-)
+from dataaudit.engine.collect import GatheredShard
+from dataaudit.engine.publish import Ledger, headline, metric_records, source_tables, totals
 from dataaudit.manifest.core import Core, Named, Run, TokenizerRecord
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric_rows import MetricRows, metrics_table

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 
-from dataaudit.engine import work
+from dataaudit.engine import plan_probe
+from dataaudit.engine import scan_part as work
 from dataaudit.engine.plan import plan_shard
+from dataaudit.engine.plan_probe import probe_file
+from dataaudit.engine.runner import READING, ProbeUnit
+from dataaudit.engine.scan_part import hash_file, scan_part
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, ProbeUnit
-from dataaudit.engine.work import hash_file, probe_file, scan_part
 from dataaudit.scan.annotators import Languages
 from dataaudit.scan.corpus.loss import Reason
 
@@ -91,10 +93,10 @@ def test_a_file_that_grows_while_it_is_hashed_is_said(tmp_path, monkeypatch):
             path.write_bytes(path.read_bytes() + b"\n")
         return digest
 
-    monkeypatch.setattr(work, "hash_file", touching)
+    monkeypatch.setattr(plan_probe, "hash_file", touching)
     assert probe_file(unit).reason == Reason.CHANGED
     times.clear()
-    monkeypatch.setattr(work, "hash_file", lambda given: touching(given, limit=1))
+    monkeypatch.setattr(plan_probe, "hash_file", lambda given: touching(given, limit=1))
     assert probe_file(unit).probe.sha256 == hash_file(path)
 
 
@@ -108,7 +110,7 @@ def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monk
     def refuse(*_, **__):
         raise error
 
-    monkeypatch.setattr("dataaudit.engine.packs.write_whole", refuse)
+    monkeypatch.setattr("dataaudit.engine.store_packs.write_whole", refuse)
     outcome = scan_part(unit, settings)
     assert outcome.reason is None
     assert str(settings.state) in outcome.fault[0]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.engine import running_task
-from dataaudit.engine.running_task import KeyedRuns
+from dataaudit.engine import second_pass as running_task
+from dataaudit.engine.second_pass import KeyedRuns
 from dataaudit.scan.link.keyed import NUM_BYTES, read_keyed, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(8)), ("row", pa.int64()), ("values", pa.large_list(pa.uint64()))])
@@ -29,8 +29,8 @@ from dataaudit.scan.corpus.fields import FieldRule
 from dataaudit.scan.corpus.readers import Part, ReadRequest
 from dataaudit.scan.corpus.storage.files import stat_file
 from dataaudit.engine.store import PartialStore, entry_item
-from dataaudit.engine.units import WANTED, ScanSettings, SecondPassUnit
-from dataaudit.engine.work import read_again
+from dataaudit.engine.runner import WANTED, ScanSettings, SecondPassUnit
+from dataaudit.engine.second_pass import read_again
 from dataaudit.metrics.near_dup.verify import NearSets
 from dataaudit.metrics.repeats.windows import RepeatWindows
 

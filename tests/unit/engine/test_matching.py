@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
-from dataaudit.engine.token_documents import in_order, match
+from dataaudit.engine.tokens_match import in_order, match
 
 letters = st.lists(st.sampled_from("abcdefgh"), max_size=14)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from made_build import STAGE_LIST, Notes, identities, missing, plan, plan_of, probe, shard
 
 from dataaudit.engine.plan import PartKeys
-from dataaudit.engine.planned import Plan, missing_units
+from dataaudit.engine.plan_shards import Plan, missing_units
 from dataaudit.engine.store import PartialStore
 from dataaudit.scan.corpus.loss import Reason
 

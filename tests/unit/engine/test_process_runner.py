@@ -20,11 +20,10 @@ from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.engine import dask_runner
 from dataaudit.engine import local_runner as module
 from dataaudit.engine.build import open_runner
-from dataaudit.engine.cluster import ClusterChoice
+from dataaudit.engine.cluster import ClusterChoice, terms_of
 from dataaudit.engine.local_runner import open_process
-from dataaudit.engine.preflight import terms_of
+from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child
-from dataaudit.engine.units import Outcome
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.detectors.judges import quiet
 

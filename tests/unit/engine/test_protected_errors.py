@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataaudit.engine.protected import file_name, unreadable, wrong_file
+from dataaudit.engine.plan_protected import file_name, unreadable, wrong_file
 from dataaudit.scan.corpus.loss import Reason
 
 

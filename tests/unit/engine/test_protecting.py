@@ -11,8 +11,8 @@ from made_build import HereRunner, Notes, write_file
 from dataaudit.base.errors import ConfigError
 from dataaudit.engine import build as module
 from dataaudit.engine.build import build
+from dataaudit.engine.inputs import prepare
 from dataaudit.engine.job import BuildOptions
-from dataaudit.engine.setup import prepare
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 

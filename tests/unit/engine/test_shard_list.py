@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from made_build import shard, shard_list
 
-from dataaudit.engine import planned as shard_list_module
-from dataaudit.engine.disk_columns import packed
+from dataaudit.engine import plan_shards as shard_list_module
+from dataaudit.engine.store_columns import packed
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat
 from dataaudit.scan.corpus.storage.hub import RowsPath, RowsSource

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.engine import packs
-from dataaudit.engine.packs import SortedRows
+from dataaudit.engine import store_columns as packs
 from dataaudit.engine.state_folder import StateFolderError
+from dataaudit.engine.store_columns import SortedRows
 
 ROW = np.dtype([("head", "u8"), ("value", "u4")], align=True)
 HEADS = st.sampled_from([0, 1, 2**63, 2**64 - 1]) | st.integers(0, 2**64 - 1)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.engine import disk_columns
-from dataaudit.engine.disk_columns import RowWriter, TextWriter
+from dataaudit.engine import store_columns as disk_columns
 from dataaudit.engine.state_folder import StateFolderError
+from dataaudit.engine.store_columns import RowWriter, TextWriter
 
 ROW = np.dtype([("size", "i8"), ("kind", "u1"), ("sha256", "S4")])
 

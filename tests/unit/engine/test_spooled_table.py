@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.engine import summing
-from dataaudit.engine.summing import TableWriter
+from dataaudit.engine import store_columns
+from dataaudit.engine.store_columns import TableWriter
 from dataaudit.manifest import publish
 from dataaudit.manifest.canonical import digest_table, list_items
 from dataaudit.manifest.publish import write_table
@@ -58,8 +58,8 @@ def test_the_table_is_what_was_written(tmp_path_factory, pieces, rows, groups):
     """Whatever is null, however rows come, and however many are written at a time."""
     whole = pa.Table.from_pylist([row for piece in pieces for row in piece], schema=SCHEMA)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(summing, "_PIECE_ROWS", rows)
-        patch.setattr(summing, "GROUP_ROWS", rows * groups)
+        patch.setattr(store_columns, "_PIECE_ROWS", rows)
+        patch.setattr(store_columns, "GROUP_ROWS", rows * groups)
         patch.setattr(publish, "GROUP_ROWS", rows * groups)
         tables = [pa.Table.from_pylist(piece, schema=SCHEMA) for piece in pieces]
         found = written(tmp_path_factory.getbasetemp(), tables)

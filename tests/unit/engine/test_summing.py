@@ -21,10 +21,9 @@ from made_build import (
 )
 from packed import flip
 
-from dataaudit.engine import summing as module
-from dataaudit.engine.manifest_tables import NOTHING_BESIDE
+from dataaudit.engine import sums as module
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.summing import Summing, run_sums
+from dataaudit.engine.sums import NOTHING_BESIDE, Summing, run_sums
 from dataaudit.metrics.exact_dup.stage import COUNTS
 from dataaudit.scan.link.keyed import Stored
 from dataaudit.scan.link.step import DamagedEntryError, LinkResult, folded_totals, kept_sources, largest_sources

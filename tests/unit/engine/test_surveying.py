@@ -16,9 +16,9 @@ from made_build import (
     write_reading,
 )
 
-from dataaudit.engine import surveying as module
+from dataaudit.engine import collect as module
+from dataaudit.engine.collect import survey
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.surveying import survey
 from dataaudit.metrics.registry import by_stage
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.link.step import DamagedEntryError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dataaudit.engine.units import PeekUnit, ProbeUnit
+from dataaudit.engine.runner import PeekUnit, ProbeUnit
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.scan.corpus.shards import Shard
 

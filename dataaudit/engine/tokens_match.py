@@ -1,8 +1,6 @@
-"""Documents as digests of their tokens: those of token files, and those of a manifest as its tokenizer encodes them.
+"""Documents as digests of their tokens, of token files and of a manifest, and which of them are equal.
 
-Without begin and end tokens on either side, so that it does not matter who wrote them and how.
-
-Which document of some files is which of a corpus, by digests alone, in whatever order they stand.
+Begin and end tokens are left out on either side, so that it does not matter who wrote them and how.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.base.process import give_memory_back
-from dataaudit.engine.encoding import DIGEST, EncodedPart, Source, digest_array, run_all
+from dataaudit.engine.runner import Outcome, Runner
+from dataaudit.engine.scan_part import as_value, hash_file
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, Runner
-from dataaudit.engine.work import as_value, hash_file
+from dataaudit.engine.tokens_encode import DIGEST, EncodedPart, Source, digest_array, run_all
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.token_proof import ProvenFile
 from dataaudit.scan.corpus.batch import DocBatch

@@ -1,14 +1,12 @@
-"""Small parts scanned together: one batch for the annotators and stages, and then to each part what is its own.
+"""Scan of small parts together: one batch for the annotators and stages, then to each part its own results.
 
-A shard of one document costs a call of every kernel and a dozen Arrow groupings for each stage, 20 ms and more, as a
-batch of thousands does. So the documents of many small parts go through as one batch in which every source is named by
-its part, too, and every row is numbered on. Whatever a stage counts by source or emits by row can then be told apart;
-what it counts by neither is mapped part by part. A partial holds what the part alone would have given, so its key, its
-losses and its bytes are the same.
+A shard of one document costs a call of every kernel and a dozen Arrow groupings for each stage, 20 ms and more. So the
+documents of many small parts become one batch, in which each source is named by its part too, and rows are numbered on.
+What a stage counts by source or emits by row is then divided by part; what it counts by neither is mapped part by part.
+The results of a part, its keys and losses are those that the part alone would give.
 
-What goes wrong in common (a part that is large after all, or has changed, a library that gives up) is no one's fault
-yet: those parts are scanned one by one, as if there had been no bundle. A damaged part is named at once, for a bomb
-would be unpacked twice.
+When something goes wrong in common (a part that is large, or has changed, a library that gives up), these parts are
+scanned one by one. A damaged part is named at once, for a bomb would be unpacked twice.
 """
 
 from __future__ import annotations
@@ -22,10 +20,18 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.errors import Guarded
-from dataaudit.engine.packs import Item
+from dataaudit.engine.runner import Outcome, ScanSettings, ScanUnit
+from dataaudit.engine.scan_part import (
+    NOT_OPENED,
+    join_small,
+    may_have_changed,
+    not_opened,
+    part_items,
+    scan_part,
+    unread,
+)
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, ScanSettings, ScanUnit
-from dataaudit.engine.work import NOT_OPENED, join_small, may_have_changed, not_opened, part_items, scan_part, unread
+from dataaudit.engine.store_packs import Item
 from dataaudit.scan.annotators import load_annotators
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, ShardUnreadable
@@ -49,7 +55,7 @@ class Scan:
     settings: ScanSettings
 
     def __call__(self, unit: ScanUnit) -> Outcome:
-        """Scan one part; see :func:`dataaudit.engine.work.scan_part`."""
+        """Scan one part; see :func:`dataaudit.engine.scan_part.scan_part`."""
         return scan_part(unit, self.settings)
 
     def gains(self, unit: ScanUnit) -> bool:

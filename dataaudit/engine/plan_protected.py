@@ -1,9 +1,4 @@
-"""What a build protects: held-out splits and evaluation sets, read and indexed before the scan.
-
-What is said of an evaluation set that cannot be used: which file, what is wrong, what to do; little of its text.
-
-What runs on a worker before the scan: reading held-out documents and evaluation sets.
-"""
+"""Plan of what a build protects: held-out splits and evaluation sets, read by workers and indexed before the scan."""
 
 from __future__ import annotations
 
@@ -21,15 +16,13 @@ from dataaudit import __version__
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError
 from dataaudit.config import AuditConfig
-from dataaudit.engine.exclusions import Holding
-from dataaudit.engine.gather import Damage
-from dataaudit.engine.plan import PlannedPart, PlannedShard, library_versions, plan_shard
-from dataaudit.engine.planned import ShardList
-from dataaudit.engine.probing import Probed
+from dataaudit.engine.plan import Holding, PlannedPart, PlannedShard, library_versions, plan_shard
+from dataaudit.engine.plan_probe import Probed
+from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.store import Entry, PartialStore
-from dataaudit.engine.units import HeldOutUnit, Outcome, Runner, SetUnit
-from dataaudit.engine.work import as_value, hash_file
+from dataaudit.engine.runner import HeldOutUnit, Outcome, Runner, SetUnit
+from dataaudit.engine.scan_part import as_value, hash_file
+from dataaudit.engine.store import Damage, Entry, PartialStore
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.locate import encode_path
 from dataaudit.metrics.coverage.definition import bad_share
@@ -79,7 +72,7 @@ def unreadable(name: str, paths: Sequence[str], reason: Reason, place: str, numb
 
 
 def wrong_file(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> ConfigError:
-    """Return the error for what :func:`dataaudit.engine.protected.read_set` stored of a file."""
+    """Return the error for what :func:`dataaudit.engine.plan_protected.read_set` stored of a file."""
     if "reason" in wrong:
         return unreadable(name, paths, Reason(wrong["reason"]), wrong["place"], wrong["file"])
     return _unknown(name, paths, wrong)
@@ -123,7 +116,6 @@ def _clipped(name: str) -> str:
 
 HELD_OUT, HELD_OUT_RECORDS, ITEMS = "held-out-words", "held-out-records", "protected-items"
 """Kinds of entries in the store; where the words of a part are, its records are."""
-
 MAX_COLUMN_NAME = 80
 """Characters of a column's name that are kept for an error."""
 _MAX_KNOWN = 1_000

@@ -1,12 +1,10 @@
-"""From what stands on the command line to a checked config: a YAML file, or paths and inference.
+"""Inputs of a build, checked: its config (a YAML file, or paths and inference), its keys, its script, its files.
 
-Scripts that start workers without ``if __name__ == "__main__":`` are refused at once, with the lines to type.
+Scripts that start workers without ``if __name__ == "__main__":`` are refused, with the lines to type. Python starts a
+worker as a new interpreter, which imports the script of its parent and so calls ``build`` again, where no process may
+be started. Such a call leaves its line in a file that the parent reads while it waits, and ends its process.
 
-Python starts a worker as a new interpreter, which first imports the script that its parent runs. A script without the
-guard calls ``build`` there again, while no process may be started, and no worker ever comes up. Such a call leaves its
-line in a file that the parent reads while it waits for its workers, and ends its process without a word.
-
-Lists of paths are no data: given as plain text, each of their lines would become a document, or a part of one.
+Files that list paths are refused too: given as text, each of their lines would become a document.
 """
 
 from __future__ import annotations

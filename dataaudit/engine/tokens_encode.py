@@ -1,8 +1,8 @@
-"""The documents of an opened corpus as tokens, part by part, on the workers of a scan, with the manifest's tokenizer.
+"""Tokens of an opened corpus, part by part, on workers, with the manifest's tokenizer.
 
-What a part gave is stored under a key of everything that decides it, so that work that was stopped goes on. Whether
-the files are those that were audited is not believed: their sha256, the digest of their decoded rows and the number of
-their tokens have to be the manifest's.
+The result of a part is stored under a key of everything that decides it, so that stopped work goes on. Nothing is
+believed of the files: their sha256, the digest of their decoded rows and their number of tokens must be the
+manifest's.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from dataaudit.base.text import plural
 from dataaudit.config import Reader
 from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
 from dataaudit.engine.plan import reading_key
-from dataaudit.engine.planned import ShardList
-from dataaudit.engine.probing import StatIndex, probe_shards
+from dataaudit.engine.plan_probe import StatIndex, probe_shards
+from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Outcome, Runner, Sized
+from dataaudit.engine.scan_part import as_value, hash_file, may_have_changed
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import Outcome, Runner, Sized
-from dataaudit.engine.work import as_value, hash_file, may_have_changed
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.formats import is_native
 from dataaudit.manifest.load import Manifest

@@ -1,4 +1,4 @@
-"""Packs: files of the state folder that each hold the entries of many parts, with an index at the end.
+"""Segment files of the store: each holds the entries of many parts, with an index at the end.
 
 A scan leaves what it made of a part in one pack, which appears whole or not at all; the small packs of a task are then
 joined. So a million parts are some thousand files. Entries keep their own digests, which know nothing of packs: they
@@ -7,126 +7,24 @@ are copied from pack to pack as they are. A pack is named by the digest of its i
 The form: a magic number; the entries, each at a multiple of 64 bytes; the index, records of :data:`_RECORD` in order of
 their keys; the names of kinds and suffixes, JSON; 64 bytes that say where the index begins, how long the names are,
 and the seal of both.
-
-Rows that are found by a number: few are held in memory, many lie on disk, in order, and are mapped.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
 
 from dataaudit.base.files import DamagedFileError, write_whole
 from dataaudit.base.sealing import seal
-from dataaudit.engine.disk_columns import RowWriter
+from dataaudit.engine.store_columns import SortedRows
 from dataaudit.scan.link.keyed import Stored
-
-_HELD = 1 << 17
-"""Rows that are held and sorted at a time; more lie on disk."""
-_RATIO = 4
-"""A run that is not this many times as long as what comes is merged with it, so runs stay few."""
-_HEADS = 1 << 64
-
-
-class SortedRows:
-    """Rows of fixed width in runs, each in order of ``head``, which is a part of a digest: about evenly spread.
-
-    Args:
-        folder: Where many of them lie.
-        dtype: Of a row, first the field ``head``, an aligned uint64.
-    """
-
-    def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
-        self._folder, self._dtype = folder, dtype
-        self._runs: list[np.ndarray] = []
-
-    def add(self, pieces: Iterable[np.ndarray], stay: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Take more rows."""
-        fresh, held = self._sorted(pieces), list(self._runs)
-        number = sum(map(len, fresh))
-        while held and len(held[-1]) < _RATIO * number:
-            fresh.insert(0, held.pop())
-            number += len(fresh[0])
-        self._runs = held + ([self._merged(fresh, number, stay)] if len(fresh) > 1 else fresh)
-
-    def _sorted(self, pieces: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return rows in runs: those that are many on disk, one behind the other."""
-        writer, ends = None, [0]
-        held, number = [np.zeros(0, dtype=self._dtype)], 0
-        for piece in pieces:
-            held.append(piece)
-            number += len(piece)
-            if number - ends[-1] >= _HELD:
-                writer = writer or RowWriter(self._folder, self._dtype)
-                writer.extend(_ordered(held))
-                ends.append(number)
-                held = held[:1]
-        written = held[0] if writer is None else writer.done()
-        runs = [written[start:stop] for start, stop in pairwise(ends)]
-        return [run for run in (*runs, _ordered(held)) if len(run)]
-
-    def _merged(self, runs: list[np.ndarray], number: int, stay: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return the rows of runs as one, in memory where they are few; of equal heads those of the first run first."""
-        ranges = -(-number // _HELD)
-        writer = RowWriter(self._folder, self._dtype) if ranges > 1 else None
-        starts, rows = [0] * len(runs), np.zeros(0, dtype=self._dtype)
-        for bound in (_HEADS * place // ranges for place in range(1, ranges + 1)):
-            stops = [len(run) if bound == _HEADS else _place(run, bound) for run in runs]
-            rows = _ordered([run[start:stop] for run, start, stop in zip(runs, starts, stops, strict=True)])
-            rows, starts = rows[stay(rows)], stops
-            if writer is not None:
-                writer.extend(rows)
-        return rows if writer is None else writer.done()
-
-    def at(self, head: int) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a head."""
-        for run in self._runs:
-            place = _place(run, head)
-            while place < len(run):
-                row = run[place].item()
-                if row[0] != head:
-                    break
-                yield row
-                place += 1
-
-    def at_all(self, heads: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the rows of many heads, uint64[n]: int64[k] places of some heads, and ``dtype[k]`` a row of each.
-
-        Of one head the rows come in the order of :meth:`at`.
-        """
-        order = np.argsort(heads, kind="stable")  # neighbours lie on the same pages
-        for run in self._runs:
-            which, column = order, run["head"]
-            places = column.searchsorted(heads[order])
-            while True:
-                inside = places < len(run)
-                which, places = which[inside], places[inside]
-                same = column[places] == heads[which]
-                which, places = which[same], places[same]
-                if not len(which):
-                    break
-                yield which, run[places]
-                places = places + 1
-
-
-def _place(run: np.ndarray, head: int) -> int:
-    """Return where the rows of a head begin."""
-    return int(run["head"].searchsorted(np.uint64(head)))
-
-
-def _ordered(pieces: list[np.ndarray]) -> np.ndarray:
-    """Return rows in order of their heads; equal ones as they come."""
-    rows = np.concatenate(pieces)
-    return rows[np.argsort(rows["head"], kind="stable")]
-
 
 PACKS = "packs"
 """Kind of the entries that are packs, and the folder of these."""
@@ -134,7 +32,7 @@ SMALL_BYTES = 4 << 20
 """Packs below this are joined."""
 _JOINED_BYTES = 64 << 20
 _ALIGN = 64
-_MAGIC = b"dataaudit pack 1\n".ljust(_ALIGN, b"\0")
+_PACK_MAGIC = b"dataaudit pack 1\n".ljust(_ALIGN, b"\0")
 _RECORD = np.dtype([("key", "u1", (32,)), ("kind", "<u2"), ("suffix", "<u2"), ("offset", "<u8"), ("size", "<u8")])
 _TAIL_BYTES = _ALIGN
 _DIGEST_BYTES = 32
@@ -176,8 +74,8 @@ def write_pack(folder: Path, items: Iterable[Item]) -> Path:
         sorted(set(values)) for values in zip(*((entry.kind, entry.suffix) for entry in ordered), strict=True)
     )
     numbers = [{name: at for at, name in enumerate(names)} for names in (kinds, suffixes)]
-    pieces: list[bytes] = [_MAGIC]
-    position, offsets, lengths = len(_MAGIC), [], []
+    pieces: list[bytes] = [_PACK_MAGIC]
+    position, offsets, lengths = len(_PACK_MAGIC), [], []
     for item in ordered:
         size = sum(map(len, item.pieces))
         pieces += [*item.pieces, bytes(-size % _ALIGN)]

@@ -1,13 +1,11 @@
-"""Joins: partitions, of the key space or of the shards, run on the cluster; their results are entries of the store.
+"""Join of documents of different shards: link steps, and the partitions of the key space or of the shards they ask for.
 
-Work on some shards at a time: a list of where their partials are goes to the worker by the store.
-
-Before a join: the keyed rows of many small parts are merged into few files, so that no partition opens them all.
+Each link step is a generator: it yields requests for a second pass, gets the results, and returns what it found.
 
 Each partition of a join reads the rows of its keys in every file. With a file a part that is parts times partitions,
-and both grow with the corpus. So the rows of small parts that follow each other are merged on the workers first, each
-part's once, and what a partition opens is bounded: at most :data:`MOST_FILES` files of each name, one more for each
-:data:`_GROUP_BYTES` of small parts, and the parts that are large.
+and both grow with the corpus. So workers merge the rows of small parts first, each part's once. A partition then opens
+at most :data:`MOST_FILES` files of each name, one more for each :data:`_GROUP_BYTES` of small parts, and those of
+large parts.
 """
 
 from __future__ import annotations
@@ -15,132 +13,136 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
-from dataaudit.base.errors import ClusterError
-from dataaudit.engine.gather import Damage, Missing
-from dataaudit.engine.packs import SMALL_BYTES
+from dataaudit.config import AuditConfig
+from dataaudit.engine.collect import GatheredShard, GatheredShards
+from dataaudit.engine.fan_out import ListedUnit, run_listed, run_stored
+from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
-from dataaudit.engine.planned import Plan
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import FILES, LinkUnit, Outcome, Runner
-from dataaudit.engine.work import as_value, link_partition
+from dataaudit.engine.runner import (
+    FILES,
+    LinkUnit,
+    Outcome,
+    Runner,
+)
+from dataaudit.engine.scan_part import as_value
+from dataaudit.engine.second_pass import (
+    run_second_pass,
+)
+from dataaudit.engine.store import (
+    Damage,
+    Missing,
+    PartialStore,
+)
+from dataaudit.engine.store_packs import SMALL_BYTES
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered
 from dataaudit.scan.link.keyed import MERGED, NUM_BYTES, PARTS, Stored, merge_rows, write_keyed
-
-ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
-"""Of a list: the partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
+from dataaudit.scan.link.step import (
+    LinkResult,
+    LinkStep,
+    Protected,
+    SecondPassRequest,
+    Survey,
+)
+from dataaudit.scan.stages.base import Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListedUnit:
-    """Some shards, or results of such units."""
+class LinkContext:
+    """What a link step works with: a build that has scanned."""
 
-    pieces: ClassVar[int] = 64
-    """Parts of a scan that take about as long."""
-    key: str
-    """Of its result."""
-    listed: str = ""
-    """Address of the list of shards."""
-    results: tuple[str, ...] = ()
-    """Addresses of results."""
+    job: Job
+    stage: Stage
+    shards: GatheredShards
+    survey: Survey
+    fresh: bool
 
     @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
+    def config(self) -> AuditConfig:
+        """Return the config of the build."""
+        return self.job.config
 
     @property
-    def size(self) -> int:
-        """All take about as long."""
-        return 1
+    def store(self) -> PartialStore:
+        """Return where keyed rows are."""
+        return self.job.store
 
     @property
-    def isolated(self) -> bool:
-        """Only files of our own are read."""
-        return False
+    def content(self) -> ContentModels:
+        """Return what judges documents."""
+        return self.job.content
+
+    @property
+    def protected(self) -> Protected | None:
+        """Return what is protected, when a stage looks for it."""
+        return self.job.protected
+
+    @property
+    def older(self) -> Path | None:
+        """Return the folder of the reference manifest."""
+        return self.job.older
+
+    def read(self) -> Iterator[GatheredShard]:
+        """Yield the shards that the stage has looked at."""
+        return (shard for shard in self.shards if self.stage.name in shard.partials)
+
+    def tokenizer(self) -> str:
+        """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
+        return digest_json(self.job.tokens().decisive())
+
+    def files(self, *names: str) -> KeyedFiles:
+        """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
+        return KeyedFiles.of_parts(self.stage.name, names, self.shards.parts_of(self.stage.name))
+
+    def join(self, join: Join) -> JoinedParts:
+        """Run a join; see :func:`dataaudit.engine.join.run_join`."""
+        return run_join(join, self.job.store, self.job.runner, self.job.progress, fresh=self.fresh)
 
 
-def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:
-    """Return where the partials of some stages of some shards are, of schema :data:`ADDRESSES`."""
-    wanted: dict[str, tuple[list[int], list[str]]] = {}
-    for place in places:
-        ordinal, parts = plan.ordinal(place), plan.keys(place)
-        for stage in plan.stages(place):
-            if stage in stages:
-                ordinals, keys = wanted.setdefault(stage, ([], []))
-                ordinals += [ordinal] * len(parts)
-                keys += [own[stage] for own in parts]
-    tables = []
-    for stage, (ordinals, keys) in wanted.items():
-        listed = [os.fsencode(str(stored)) for stored in store.places(stage, keys)]
-        tables.append(pa.table([ordinals, [stage] * len(keys), listed], schema=ADDRESSES))
-    return pa.concat_tables([ADDRESSES.empty_table(), *tables]).combine_chunks()
-
-
-def run_listed(
-    name: str,
-    function: Callable[[Any], Outcome],
-    units: Sequence[ListedUnit],
-    lists: str,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
-) -> list[str]:
-    """Run units, remove their lists, and return the keys of their results."""
-    try:
-        run_stored(name, function, units, "task(s)", store, runner, progress, tell_short=False)
-    finally:
-        for unit in units:
-            store.remove(lists, unit.key)
-    return [unit.key for unit in units]
-
-
-def run_stored(
-    name: str,
-    function: Callable[[Any], Outcome],
-    units: Sequence[ListedUnit | LinkUnit],
-    what: str,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
-    *,
-    tell_short: bool = True,
-) -> None:
-    """Run units whose results go to the store."""
-    damage, damaged = Damage(store), set[str]()
-    failed: list[tuple[Reason, str]] = []
-    progress.begin(name.replace("-", " "), len(units), 0)
-
-    def done(index: int, outcome: Outcome) -> bool:
-        del index
-        damaged.update(outcome.damaged)
-        if outcome.reason is not None:
-            failed.append((outcome.reason, outcome.place))
-        progress.advance(0, failed=outcome.reason is not None)
-        return True
-
-    runner.run(name, function, units, done)
-    progress.end(tell_short=tell_short)
-    if failed:
-        raise ClusterError(
-            f"{name} failed on {len(failed)} {what}: {failed[0][0]} {failed[0][1]}".rstrip(),
-            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
+def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
+    """Advance all families until each has returned, with one second read for all in every round."""
+    found: dict[str, LinkResult] = {}
+    asked: dict[str, Sequence[SecondPassRequest]] = {}
+    for name, family in families.items():
+        _advance(name, partial(next, family), asked, found)
+    while asked:
+        linking = linkings[next(iter(asked))]
+        requests = [request for wanted in asked.values() for request in wanted]
+        job = linking.job
+        answers = iter(
+            run_second_pass(
+                requests, linking.shards, job.scan_settings(), job.store, job.runner, job.progress, fresh=linking.fresh
+            )
         )
-    for entry in sorted(damaged):
-        damage.remove(*entry.split("/"))
-    damage.tell()
+        waiting, asked = asked, {}
+        for name, wanted in waiting.items():
+            own = [next(answers) for _ in wanted]
+            _advance(name, partial(families[name].send, own), asked, found)
+    return {name: found[name] for name in families}
+
+
+def _advance(
+    name: str,
+    step: Callable[[], Sequence[SecondPassRequest]],
+    asked: dict[str, Sequence[SecondPassRequest]],
+    found: dict[str, LinkResult],
+) -> None:
+    try:
+        asked[name] = step()
+    except StopIteration as stop:
+        found[name] = stop.value
 
 
 MOST_FILES = 256
@@ -360,3 +362,27 @@ def _unit(join: Join, files: str, start: int, stop: int, store: PartialStore) ->
         key=digest_json([files, start, stop, join.identity]).removeprefix("sha256:"),
         size=1,
     )
+
+
+def link_partition(unit: LinkUnit) -> Outcome:
+    """Join one partition of keyed rows and store the result."""
+    return as_value(lambda: _link(unit))
+
+
+def _link(unit: LinkUnit) -> Outcome:
+    store = PartialStore(unit.state)
+    listed = store.read_rows(unit.kind, unit.files, FILES)
+    if listed is None:
+        return Outcome(damaged=(f"{unit.kind}/{unit.files}",))
+    files = pa.ipc.open_file(listed).read_all()
+    joined = unit.function(files, unit.start, unit.stop)
+    for name, schema in unit.emits.items():
+        with store.writing():
+            write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
+    for name, table in joined.rows.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        store.write_rows(unit.kind, unit.key, sink.getvalue().to_pybytes(), name)
+    store.write(unit.kind, unit.key, {}, joined.tables)
+    return Outcome()

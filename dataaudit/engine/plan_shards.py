@@ -1,7 +1,4 @@
-"""The plan of a build on disk: what is computed of every shard, each made an object when it is asked for.
-
-The shards of a build on disk, in order: their names alone would be hundreds of bytes each.
-"""
+"""Plan of all shards, in columns on disk: a shard or a unit of the scan becomes an object when it is asked for."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from dataaudit.base.lazy import OnDemand
-from dataaudit.engine.disk_columns import Codes, RowWriter, TextWriter, Values, first_of_equal, packed
 from dataaudit.engine.plan import PartKeys, PlannedPart, PlannedShard, keys_as_text
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import READING, Probe, ScanUnit
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.units import READING, Probe, ScanUnit
+from dataaudit.engine.store_columns import Codes, RowWriter, TextWriter, Values, first_of_equal, packed
 from dataaudit.scan.corpus.fields import FieldRule
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.readers import ReadRequest
@@ -33,7 +30,6 @@ _LOOKED_AT = 1024
 """Parts that are looked for in the store at a time."""
 _KEPT = 8
 """Shards that units were made of last, and equal ones."""
-
 _SHARD = np.dtype(
     [
         ("ordinal", "<i8"),

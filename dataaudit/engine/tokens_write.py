@@ -1,8 +1,8 @@
 """``dataaudit tokenize``: token files of a manifest's documents, each with the map of whose tokens it holds.
 
-Workers encode parts of shards (:mod:`dataaudit.engine.encoding`); the driver puts their tokens one after another, in
-the manifest's order, without the documents that are held back. So the bytes depend on no worker. A file is written
-beside its place and moved there whole; its map comes last, and without its map it is none of ours.
+Workers encode parts of shards (:mod:`dataaudit.engine.tokens_encode`). The driver puts their tokens one after another,
+in the manifest's order, without quarantined documents, so the bytes depend on no worker. A file is written beside its
+place and moved there whole; its map comes last, and without its map it is none of ours.
 """
 
 from __future__ import annotations
@@ -19,9 +19,17 @@ from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.files import replacing, sync_file, sync_folder
 from dataaudit.engine.build import open_runner
-from dataaudit.engine.encoding import Encode, EncodedPart, Source, encode_shards, lengths_of, open_source, special_token
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
+from dataaudit.engine.tokens_encode import (
+    Encode,
+    EncodedPart,
+    Source,
+    encode_shards,
+    lengths_of,
+    open_source,
+    special_token,
+)
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.outfiles import check_folder
@@ -51,7 +59,7 @@ class TokenizeOptions:
     dtype: str | None = None
     """Of the tokens; by format and vocabulary when None."""
     end_token: str | None = None
-    """As of :func:`dataaudit.engine.encoding.special_token`."""
+    """As of :func:`dataaudit.engine.tokens_encode.special_token`."""
     tokenizer: str | None = None
     """Where the manifest's tokenizer is, when the state folder has no copy."""
 

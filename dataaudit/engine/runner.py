@@ -1,9 +1,7 @@
-"""Units of work: what is sent to a worker, and the small outcome that comes back.
+"""Units of work, the small outcome of each, and the interface of what runs them: this process, or a Dask cluster.
 
-What runs the units of a build: this process, or the workers of a Dask cluster. The rest of the engine knows no more.
-
-Both turn whatever a unit does into an outcome: a unit that is a danger to its process (``isolated``) runs in a child
-process, and one that has harmed its process before does so the next time. No number depends on which runs it.
+Whatever a unit does becomes an outcome. A unit that may harm its process (``isolated``) runs in a child process, and so
+does one that has harmed its process before. No number depends on which runner it is.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ READING = "reading"
 """Kind of the entries that hold what reading a part showed."""
 WANTED = "wanted"
 """Kind of the entries that hold what a task wants of a part."""
-
 FILES = "files"
 """Name of the rows that list the files of a join."""
 

@@ -1,8 +1,8 @@
 """``dataaudit map``: whether token files hold the documents that a manifest audited, whoever wrote them.
 
-Documents are compared by digests of their tokens: those of the files as they are read, those of the manifest as its
-tokenizer encodes the audited shards again. So the order of a file does not matter to what is found in it. What has no
-equal is looked at once more: as the beginning of a document that is missing, and as its text in other tokens.
+Digests of the files' documents are compared with those of the audited shards, encoded again with the manifest's
+tokenizer, in whatever order they stand. A document without an equal is searched once more: as the beginning of a
+missing document, and as its text in other tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ import pyarrow as pa
 from dataaudit import __version__
 from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestMismatch
 from dataaudit.engine.build import open_runner
-from dataaudit.engine.encoding import (
+from dataaudit.engine.job import BuildOptions
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.runner import Runner
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.tokens_encode import (
     DOCUMENTS,
     ENCODED,
     Encode,
@@ -32,10 +36,7 @@ from dataaudit.engine.encoding import (
     run_all,
     special_token,
 )
-from dataaudit.engine.job import BuildOptions
-from dataaudit.engine.progress import Progress
-from dataaudit.engine.store import PartialStore
-from dataaudit.engine.token_documents import (
+from dataaudit.engine.tokens_match import (
     HEAD,
     READ_TOKENS,
     VERSION,
@@ -55,7 +56,6 @@ from dataaudit.engine.token_documents import (
     own_tokens,
     stored_documents,
 )
-from dataaudit.engine.units import Runner
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.outfiles import check_files, write_file
@@ -80,7 +80,7 @@ class MapOptions:
     """Of flat files; that of their map, or by the vocabulary, when None."""
     end_token: str | None = None
     begin_token: str | None = None
-    """Both as of :func:`dataaudit.engine.encoding.special_token`."""
+    """Both as of :func:`dataaudit.engine.tokens_encode.special_token`."""
     any_order: bool = False
     tokenizer: str | None = None
     out: Path | None = None

@@ -1,24 +1,21 @@
-"""Before the plan: hash the files that are not known, and see the columns where nothing names them.
+"""Plan, first: hash the files of all shards, cut them into parts, and infer the columns that the config does not name.
 
-The stat index: a file that has not changed since it was hashed is not read to know its sha256.
-
-A row is trusted when size, mtime, ctime (both in ns), inode and device are the same and the file was at least
-two seconds old when it was hashed, so that a change within the clock's granularity cannot hide. For a remote
-file its size and its validator (an ETag, a checksum, a version) have to be the same; a time alone is trusted when
-it was a minute old, and a file whose store gives nothing is not. A row begins with the digest of its path and its
-content, since SQLite checks neither: the place where a part ends is in it. The index only saves time: one that is
-damaged is made anew, one that is locked or on a full disk is done without.
+The index of hashes spares reading files that have not changed. A row counts when size, mtime, ctime, inode and device
+are the same and the file was two seconds old when it was hashed, so that no change hides within the clock's
+granularity. A remote file needs the same size and validator (an ETag, a checksum, a version); a time alone must have
+been a minute old. Each row has its digest, since SQLite checks none. A damaged index is made anew.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sqlite3
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self
@@ -30,11 +27,20 @@ from dataaudit.base.lazy import OnDemand
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig, Split, nearest
-from dataaudit.engine.disk_columns import TextWriter, Values, packed
-from dataaudit.engine.planned import ShardList
+from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.units import Outcome, PeekUnit, Probe, ProbeUnit, Runner
-from dataaudit.engine.work import peek_shard, probe_file
+from dataaudit.engine.runner import (
+    Outcome,
+    PeekUnit,
+    Probe,
+    ProbeUnit,
+    Runner,
+)
+from dataaudit.engine.scan_part import (
+    as_value,
+    hash_file,
+)
+from dataaudit.engine.store_columns import TextWriter, Values, packed
 from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.load import differing_texts
 from dataaudit.scan.corpus.fields import partition_columns
@@ -45,11 +51,18 @@ from dataaudit.scan.corpus.infer import (
     is_held_out_name,
     is_plain_name,
     named_text,
+    peek,
 )
-from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.corpus.readers import READER_VERSION, Part
+from dataaudit.scan.corpus.loss import Reason, ShardUnreadable
+from dataaudit.scan.corpus.readers import (
+    READER_VERSION,
+    Part,
+    is_cut_by_decoding,
+    plan_compressed,
+    plan_parts,
+)
 from dataaudit.scan.corpus.shards import Shard
-from dataaudit.scan.corpus.storage.files import LOCAL, FileStat, listed_stat
+from dataaudit.scan.corpus.storage.files import LOCAL, FileStat, listed_stat, stat_file
 
 _SETTLED_NS = 2_000_000_000
 _SETTLED_REMOTE_NS = 60_000_000_000
@@ -450,3 +463,46 @@ def _columns(shards: Iterable[Shard], runner: Runner) -> list[dict[str, str]]:
 
     runner.run("peek", peek_shard, units, done)
     return [found[position] for position in sorted(found)]
+
+
+_HASHINGS = 2
+
+
+def peek_shard(unit: PeekUnit) -> Outcome:
+    """See a shard's columns."""
+    columns = peek(unit.shard)
+    return Outcome(columns=None if columns is None else tuple(columns.items()))
+
+
+def probe_file(unit: ProbeUnit) -> Outcome:
+    """Hash a file and cut it into parts."""
+    return as_value(lambda: _probe(unit))
+
+
+def _probe(unit: ProbeUnit) -> Outcome:
+    stat = stat_file(unit.path)
+    for _ in range(_HASHINGS):
+        hashed_ns = time.time_ns()
+        sha256, parts = _hash_and_cut(unit, stat.size)
+        before, stat = stat, stat_file(unit.path)
+        if stat == before:
+            break
+    else:
+        raise ShardUnreadable(Reason.CHANGED)
+    probe = Probe(stat=stat, sha256=sha256, hashed_ns=hashed_ns, parts=())
+    try:
+        if parts is None:
+            parts = plan_parts(unit.path, unit.format, unit.compression, stat.size, unit.part_bytes, unit.text_document)
+        probe = replace(probe, parts=tuple(parts))
+    except ShardUnreadable as error:
+        probe = replace(probe, reason=error.reason, place=error.place)
+    return Outcome(probe=probe)
+
+
+def _hash_and_cut(unit: ProbeUnit, size: int) -> tuple[str, list[Part] | None]:
+    """Return a file's sha256; and where it has to be decoded to be cut, its parts, of the same pass."""
+    if not is_cut_by_decoding(unit.format, unit.compression, size, unit.part_bytes, unit.text_document):
+        return hash_file(unit.path), None
+    state = hashlib.sha256()
+    parts = plan_compressed(unit.path, unit.compression, size, unit.part_bytes, state.update)
+    return state.hexdigest(), parts

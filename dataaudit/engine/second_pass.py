@@ -1,56 +1,73 @@
-"""Families: what joins documents of different shards, each a generator that asks for documents to be read again.
+"""Second pass: read again, once and in order, the parts with documents that link steps ask for.
 
-All families advance together, so that one ordered second read of the shards serves every one of them: each yields
-the requests that it wants, and is sent what they found, until it returns what it found out.
-
-The second pass: one ordered second read of the parts that hold documents which the link step asked for.
+The result of a task may be larger than the texts: the shingles of a row group of any size. So few keyed rows stay in
+memory, and many go to disk in sorted runs that become one file.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
+import weakref
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.base.files import replacing
 from dataaudit.base.lazy import OnDemand
+from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
-from dataaudit.config import AuditConfig
-from dataaudit.engine.gather import Damage, GatheredShard, GatheredShards
-from dataaudit.engine.job import Job
-from dataaudit.engine.joins import run_join
-from dataaudit.engine.manifest_tables import Setting
-from dataaudit.engine.packs import Item
+from dataaudit.engine.collect import GatheredShards
 from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.store import IPC_OPTIONS, PartialStore, entry_item
-from dataaudit.engine.units import WANTED, Outcome, Runner, ScanSettings, SecondPassUnit, task_kind
-from dataaudit.engine.work import Again
+from dataaudit.engine.runner import (
+    WANTED,
+    Outcome,
+    Runner,
+    ScanSettings,
+    SecondPassUnit,
+    task_kind,
+)
+from dataaudit.engine.scan_part import (
+    hash_file,
+    join_small,
+    may_have_changed,
+    try_copies,
+)
+from dataaudit.engine.state_folder import writing
+from dataaudit.engine.store import (
+    IPC_OPTIONS,
+    Damage,
+    PartialStore,
+    entry_at,
+    entry_item,
+    keyed_item,
+)
+from dataaudit.engine.store_packs import Item
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.annotators import Annotators, Tokens, load_annotators
+from dataaudit.scan.corpus.batch import DocBatch
+from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
+from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.storage.files import FileStat
-from dataaudit.scan.detectors import ContentModels
-from dataaudit.scan.link.joins import Join, JoinedParts, KeyedFiles
+from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.link.keyed import KeyedBlock, Stored, keyed_blocks, keyed_head
 from dataaudit.scan.link.step import (
-    LinkResult,
-    LinkStep,
-    Protected,
+    Encode,
     SecondPassPart,
     SecondPassRequest,
     SecondPassResult,
     SecondPassTask,
     Slow,
-    Survey,
     identity_of,
 )
-from dataaudit.scan.stages.base import Stage
-from dataaudit.scan.stages.partial import Partial
 
 
 class PartsLostError(Exception):
@@ -295,116 +312,180 @@ def _digest(table: pa.Table) -> str:
     return hashlib.sha256(sink.getvalue()).hexdigest()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkContext:
-    """What a link step works with: a build that has scanned."""
+_LARGE = 1 << 20
+"""Stored bytes of a part before which free memory goes back to the system: looking for it takes milliseconds."""
 
-    job: Job
-    stage: Stage
-    shards: GatheredShards
-    survey: Survey
-    fresh: bool
+
+def read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
+    """Read a part again and write what each of its tasks finds; twins are read as in :func:`scan_part`."""
+    return try_copies(_read_again, unit, settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The second reading of parts, on a worker."""
+
+    settings: ScanSettings
+
+    def __call__(self, unit: SecondPassUnit) -> Outcome:
+        """Read a part; see :func:`read_again`."""
+        if unit.size >= _LARGE:
+            give_memory_back()
+        return read_again(unit, self.settings)
+
+    def finish(self, outcomes: Sequence[Outcome]) -> None:
+        """Join the packs of some parts."""
+        join_small(self.settings, outcomes)
+
+
+def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
+    wanted = {key: entry.tables[WANTED] for _, key, at in unit.tasks if (entry := entry_at(at)) is not None}
+    if missing := [key for _, key, _ in unit.tasks if key not in wanted]:
+        return Outcome(damaged=tuple(f"{WANTED}/{key}" for key in missing))
+    store = PartialStore(settings.state)
+    tasks = [
+        RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators), store)
+        for task, key, _ in unit.tasks
+    ]
+    rows = np.unique(np.concatenate([running_task.rows for running_task in tasks]))
+    seen = 0
+    for raw in read_part(replace(unit.request, only=rows), LossLog(), PartStats()):
+        chosen = documents_at(raw, rows)
+        if len(chosen):
+            seen += len(chosen)
+            for running_task in tasks:
+                running_task.see(chosen, lambda texts: _encode(texts, settings))
+        if len(raw) and raw.rows[-1] >= rows[-1]:
+            break
+    if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
+        raise ShardUnreadable(Reason.CHANGED)
+    assert seen == len(rows), "every wanted document was read before"
+    items = [item for running_task in tasks for item in running_task.items()]
+    return Outcome(pack=str(store.write_items(items)))
+
+
+def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
+    """Encode texts that are parts of documents; their encoder was checked in the scan."""
+    model = next(annotator for annotator in settings.annotators if isinstance(annotator, Tokens))
+    return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
+
+
+RUN_BYTES = 1 << 25
+"""Rows of a run: sorting them takes some three times as much."""
+
+
+class KeyedRuns:
+    """The keyed rows of one name.
+
+    Args:
+        schema: Its first column is a fixed-size binary key.
+        folder: Where runs lie, in a file without a name: they are gone with the process, however it ends.
+    """
+
+    def __init__(self, schema: pa.Schema, folder: Path) -> None:
+        self.schema, self._folder = schema, folder
+        self.few: list[pa.Table] = []
+        """Rows that are in no run."""
+        self._bytes = 0
+        self._blocks: list[tuple[KeyedBlock, int]] = []
+        """Of all runs, each with where it lies."""
+        self._file: BinaryIO | None = None
 
     @property
-    def config(self) -> AuditConfig:
-        """Return the config of the build."""
-        return self.job.config
+    def are_many(self) -> bool:
+        """Whether there are runs, so that :meth:`write` is to be called."""
+        return bool(self._blocks)
+
+    def add(self, table: pa.Table) -> None:
+        """Take more rows; of one key they come in the order of their second column."""
+        self.few.append(table)
+        self._bytes += table.nbytes
+        if self._bytes >= RUN_BYTES:
+            self._end_run()
+
+    def _end_run(self) -> None:
+        with writing(self._folder):
+            if self._file is None:
+                descriptor, name = tempfile.mkstemp(dir=self._folder)
+                os.unlink(name)
+                self._file = os.fdopen(descriptor, "w+b")
+                weakref.finalize(self, self._file.close)
+            for block, body in keyed_blocks(self.few, self.schema):
+                self._blocks.append((block, self._file.tell()))
+                self._file.write(body)
+        self.few, self._bytes = [], 0
+
+    def write(self, path: Path) -> None:
+        """Write all rows to a file as :func:`dataaudit.scan.link.keyed.write_keyed` does, block by block."""
+        self._end_run()
+        assert self._file is not None, "a run was written"
+        ordered = sorted(self._blocks, key=lambda item: item[0].first)
+        with writing(self._folder):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as file:
+                file.write(keyed_head(Stored.at(path).name, self.schema, [block for block, _ in ordered]))
+                for block, offset in ordered:
+                    self._file.seek(offset)
+                    file.write(self._file.read(block.size))
+
+
+@dataclass(slots=True)
+class RunningTask:
+    """One task on its way through a part."""
+
+    task: SecondPassTask
+    key: str
+    wanted: pa.Table
+    """What it wants, sorted by row."""
+    annotators: Annotators
+    """What it needs to know of documents."""
+    store: PartialStore
+    """Where what it found goes."""
+    tables: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """Small tables that it found, by name."""
+    keyed: dict[str, KeyedRuns] = field(default_factory=dict)
+    """Keyed rows that it found, by name."""
+
+    def __post_init__(self) -> None:
+        """Nothing is found yet."""
+        self.keyed = {name: KeyedRuns(schema, self.store.root) for name, schema in self.task.emits.items()}
 
     @property
-    def store(self) -> PartialStore:
-        """Return where keyed rows are."""
-        return self.job.store
+    def rows(self) -> np.ndarray:
+        """int64[w] rows that it wants, ascending."""
+        rows: np.ndarray = self.wanted["row"].to_numpy()
+        return rows
 
-    @property
-    def content(self) -> ContentModels:
-        """Return what judges documents."""
-        return self.job.content
+    def see(self, batch: DocBatch, encode: Encode) -> None:
+        """Show it those documents of a batch that it wants."""
+        rows = self.rows
+        own = documents_at(batch, rows)
+        if len(own) == 0:
+            return
+        start, stop = np.searchsorted(rows, [own.rows[0], own.rows[-1] + 1]).tolist()
+        shown = self.annotators.look(own) if self.task.needs else own
+        for name, table in self.task.run(shown, self.wanted.slice(start, stop - start), encode).items():
+            if name in self.keyed:
+                self.keyed[name].add(table)
+            else:
+                self.tables.setdefault(name, []).append(table)
 
-    @property
-    def protected(self) -> Protected | None:
-        """Return what is protected, when a stage looks for it."""
-        return self.job.protected
-
-    @property
-    def older(self) -> Path | None:
-        """Return the folder of the reference manifest."""
-        return self.job.older
-
-    def read(self) -> Iterator[GatheredShard]:
-        """Yield the shards that the stage has looked at."""
-        return (shard for shard in self.shards if self.stage.name in shard.partials)
-
-    def tokenizer(self) -> str:
-        """Return the digest of what decides tokens, which keeps what tasks count with different ones apart."""
-        return digest_json(self.job.tokens().decisive())
-
-    def files(self, *names: str) -> KeyedFiles:
-        """Return the keyed rows of names that the stage emitted, for every part of every shard that was read."""
-        return KeyedFiles.of_parts(self.stage.name, names, self.shards.parts_of(self.stage.name))
-
-    def join(self, join: Join) -> JoinedParts:
-        """Run a join; see :func:`dataaudit.engine.joins.run_join`."""
-        return run_join(join, self.job.store, self.job.runner, self.job.progress, fresh=self.fresh)
+    def items(self) -> Iterator[Item]:
+        """Yield what is stored of what it found; keyed rows that are many are written here, to files of their own."""
+        kind = task_kind(self.task)
+        for name, rows in self.keyed.items():
+            if rows.are_many:
+                rows.write(self.store.side_path(kind, self.key, name))
+            else:
+                yield keyed_item(kind, self.key, name, rows.few, rows.schema)
+        tables = {name: pa.concat_tables(found).combine_chunks() for name, found in self.tables.items()}
+        yield entry_item(kind, self.key, {}, tables)
 
 
-@dataclass(slots=True, kw_only=True)
-class Gathered:
-    """All that is known once the scan and the link step are done."""
-
-    shards: GatheredShards
-    found: dict[str, LinkResult]
-    """What was found by joining documents, by stage."""
-    table: pa.Table
-    """Of shards."""
-    merged: Mapping[str, Mapping[str, Partial]]
-    """Partials by split and stage."""
-    setting: Setting
-    """What stages were told."""
-
-
-def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
-    """Advance all families until each has returned, with one second read for all in every round."""
-    found: dict[str, LinkResult] = {}
-    asked: dict[str, Sequence[SecondPassRequest]] = {}
-    for name, family in families.items():
-        _advance(name, partial(next, family), asked, found)
-    while asked:
-        linking = linkings[next(iter(asked))]
-        requests = [request for wanted in asked.values() for request in wanted]
-        job = linking.job
-        answers = iter(
-            run_second_pass(
-                requests, linking.shards, job.scan_settings(), job.store, job.runner, job.progress, fresh=linking.fresh
-            )
-        )
-        waiting, asked = asked, {}
-        for name, wanted in waiting.items():
-            own = [next(answers) for _ in wanted]
-            _advance(name, partial(families[name].send, own), asked, found)
-    return {name: found[name] for name in families}
-
-
-def _advance(
-    name: str,
-    step: Callable[[], Sequence[SecondPassRequest]],
-    asked: dict[str, Sequence[SecondPassRequest]],
-    found: dict[str, LinkResult],
-) -> None:
-    try:
-        asked[name] = step()
-    except StopIteration as stop:
-        found[name] = stop.value
-
-
-def result_tables(found: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
-    """Return the tables of all families; those of one name are joined."""
-    pieces: dict[str, list[pa.Table]] = {}
-    for link_result in found.values():
-        for name, table in link_result.tables.items():
-            pieces.setdefault(name, []).append(table)
-    return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
-
-
-def result_folders(found: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
-    """Return what fills the folders of the manifest, by name."""
-    return {name: fill for link_result in found.values() for name, fill in link_result.folders.items()}
+def documents_at(batch: DocBatch, rows: np.ndarray) -> DocBatch:
+    """Return the documents of a batch whose rows are among some ascending ones."""
+    if len(rows) == 0 or len(batch) == 0:
+        return batch.take(np.zeros(0, dtype=np.int64))
+    places = np.minimum(np.searchsorted(rows, batch.rows), len(rows) - 1)
+    chosen = np.flatnonzero(rows[places] == batch.rows)
+    return batch if len(chosen) == len(batch) else batch.take(chosen)

@@ -1,63 +1,46 @@
-"""What runs on a worker: probing a file and scanning a part. Knows files and stages, but not Dask.
+"""Scan of a part, on a worker: read it, annotate its documents, map them by every stage, write one segment file.
 
-Data errors come back as values; only input errors that may pass (``OSError`` other than a missing file)
-are raised.
+Data errors come back as values. Only input errors that may pass are raised: an ``OSError`` other than a missing file.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.errors import ClusterError, ConfigError, DetectorError, Guarded
 from dataaudit.base.files import DamagedFileError, NotAFileError
-from dataaudit.base.process import give_memory_back
-from dataaudit.engine.packs import Item, join_packs
-from dataaudit.engine.running_task import RunningTask, documents_at
-from dataaudit.engine.store import PartialStore, entry_at, entry_item, entry_of, keyed_item, rows_item
-from dataaudit.engine.units import (
-    FILES,
+from dataaudit.engine.runner import (
     READING,
-    WANTED,
-    LinkUnit,
     Outcome,
-    PeekUnit,
-    Probe,
-    ProbeUnit,
     ReadsPart,
     ScanSettings,
     ScanUnit,
     SecondPassUnit,
 )
-from dataaudit.scan.annotators import Annotators, Tokens, load_annotators
+from dataaudit.engine.store import PartialStore, entry_item, entry_of, keyed_item, rows_item
+from dataaudit.engine.store_packs import Item, join_packs
+from dataaudit.scan.annotators import Annotators, load_annotators
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.infer import peek
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
-from dataaudit.scan.corpus.readers import Part, PartStats, is_cut_by_decoding, plan_compressed, plan_parts, read_part
+from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.readers.hub_rows import key_of_rows
 from dataaudit.scan.corpus.storage.address import RemotePath
 from dataaudit.scan.corpus.storage.files import open_binary, stat_file
 from dataaudit.scan.corpus.storage.hub import RowsPath
 from dataaudit.scan.corpus.texts import row_digests, text_digests
-from dataaudit.scan.corpus.tokens import TokenBatch
-from dataaudit.scan.link.keyed import write_keyed
 from dataaudit.scan.stages.base import Accumulator, Stage, nothing
 from dataaudit.scan.stages.partial import Partial
 
 Unit = TypeVar("Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
-_LARGE = 1 << 20
-"""Stored bytes of a part before which free memory goes back to the system: looking for it takes milliseconds."""
-_HASHINGS = 2
 _REASONS: Mapping[type[OSError], Reason] = {
     FileNotFoundError: Reason.NOT_FOUND,
     NotAFileError: Reason.NOT_A_FILE,
@@ -69,69 +52,12 @@ _OF_THE_PATH = (*_REASONS.values(), Reason.CHANGED)
 """Reasons that another file of the same bytes does not share."""
 
 
-def peek_shard(unit: PeekUnit) -> Outcome:
-    """See a shard's columns."""
-    columns = peek(unit.shard)
-    return Outcome(columns=None if columns is None else tuple(columns.items()))
-
-
-def link_partition(unit: LinkUnit) -> Outcome:
-    """Join one partition of keyed rows and store the result."""
-    return as_value(lambda: _link(unit))
-
-
-def _link(unit: LinkUnit) -> Outcome:
-    store = PartialStore(unit.state)
-    listed = store.read_rows(unit.kind, unit.files, FILES)
-    if listed is None:
-        return Outcome(damaged=(f"{unit.kind}/{unit.files}",))
-    files = pa.ipc.open_file(listed).read_all()
-    joined = unit.function(files, unit.start, unit.stop)
-    for name, schema in unit.emits.items():
-        with store.writing():
-            write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
-    for name, table in joined.rows.items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        store.write_rows(unit.kind, unit.key, sink.getvalue().to_pybytes(), name)
-    store.write(unit.kind, unit.key, {}, joined.tables)
-    return Outcome()
-
-
-def probe_file(unit: ProbeUnit) -> Outcome:
-    """Hash a file and cut it into parts."""
-    return as_value(lambda: _probe(unit))
-
-
 def scan_part(unit: ScanUnit, settings: ScanSettings) -> Outcome:
     """Read a part once and write the partial of every missing stage, then what the reading showed.
 
     When its file is gone, refuses or has changed since it was hashed, another file of the same bytes is read.
     """
-    return _try_twins(_scan, unit, settings)
-
-
-def read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
-    """Read a part again and write what each of its tasks finds; twins are read as in :func:`scan_part`."""
-    return _try_twins(_read_again, unit, settings)
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """The second reading of parts, on a worker."""
-
-    settings: ScanSettings
-
-    def __call__(self, unit: SecondPassUnit) -> Outcome:
-        """Read a part; see :func:`read_again`."""
-        if unit.size >= _LARGE:
-            give_memory_back()
-        return read_again(unit, self.settings)
-
-    def finish(self, outcomes: Sequence[Outcome]) -> None:
-        """Join the packs of some parts."""
-        join_small(self.settings, outcomes)
+    return try_copies(_scan, unit, settings)
 
 
 def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
@@ -141,7 +67,8 @@ def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
         join_packs(PartialStore(settings.state).packs.folder, map(Path, written))
 
 
-def _try_twins(function: Callable[[Unit, ScanSettings], Outcome], unit: Unit, settings: ScanSettings) -> Outcome:
+def try_copies(function: Callable[[Unit, ScanSettings], Outcome], unit: Unit, settings: ScanSettings) -> Outcome:
+    """Read a part, or the same bytes in another file when its own is gone, refuses or has changed."""
     others: list[Unit] = [unit]
     for path, stat in unit.twins:
         others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, twins=()))
@@ -184,35 +111,6 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
 def not_opened(error: OSError) -> Outcome:
     """Return the outcome of a part whose file cannot be opened, from one of :data:`NOT_OPENED`."""
     return Outcome(reason=next(why for kind, why in _REASONS.items() if isinstance(error, kind)))
-
-
-def _probe(unit: ProbeUnit) -> Outcome:
-    stat = stat_file(unit.path)
-    for _ in range(_HASHINGS):
-        hashed_ns = time.time_ns()
-        sha256, parts = _hash_and_cut(unit, stat.size)
-        before, stat = stat, stat_file(unit.path)
-        if stat == before:
-            break
-    else:
-        raise ShardUnreadable(Reason.CHANGED)
-    probe = Probe(stat=stat, sha256=sha256, hashed_ns=hashed_ns, parts=())
-    try:
-        if parts is None:
-            parts = plan_parts(unit.path, unit.format, unit.compression, stat.size, unit.part_bytes, unit.text_document)
-        probe = replace(probe, parts=tuple(parts))
-    except ShardUnreadable as error:
-        probe = replace(probe, reason=error.reason, place=error.place)
-    return Outcome(probe=probe)
-
-
-def _hash_and_cut(unit: ProbeUnit, size: int) -> tuple[str, list[Part] | None]:
-    """Return a file's sha256; and where it has to be decoded to be cut, its parts, of the same pass."""
-    if not is_cut_by_decoding(unit.format, unit.compression, size, unit.part_bytes, unit.text_document):
-        return hash_file(unit.path), None
-    state = hashlib.sha256()
-    parts = plan_compressed(unit.path, unit.compression, size, unit.part_bytes, state.update)
-    return state.hexdigest(), parts
 
 
 @dataclass(slots=True)
@@ -288,38 +186,6 @@ def unread(
     item = entry_item(READING, unit.reading_key, _reading(losses, stats, error), {})
     pack = str(PartialStore(settings.state).write_items([item]))
     return Outcome(reason=error.reason, place=error.place, pack=pack)
-
-
-def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
-    wanted = {key: entry.tables[WANTED] for _, key, at in unit.tasks if (entry := entry_at(at)) is not None}
-    if missing := [key for _, key, _ in unit.tasks if key not in wanted]:
-        return Outcome(damaged=tuple(f"{WANTED}/{key}" for key in missing))
-    store = PartialStore(settings.state)
-    tasks = [
-        RunningTask(task, key, wanted[key], load_annotators(task.needs, settings.annotators), store)
-        for task, key, _ in unit.tasks
-    ]
-    rows = np.unique(np.concatenate([running_task.rows for running_task in tasks]))
-    seen = 0
-    for raw in read_part(replace(unit.request, only=rows), LossLog(), PartStats()):
-        chosen = documents_at(raw, rows)
-        if len(chosen):
-            seen += len(chosen)
-            for running_task in tasks:
-                running_task.see(chosen, lambda texts: _encode(texts, settings))
-        if len(raw) and raw.rows[-1] >= rows[-1]:
-            break
-    if may_have_changed(unit) and hash_file(unit.request.path) != unit.sha256:
-        raise ShardUnreadable(Reason.CHANGED)
-    assert seen == len(rows), "every wanted document was read before"
-    items = [item for running_task in tasks for item in running_task.items()]
-    return Outcome(pack=str(store.write_items(items)))
-
-
-def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
-    """Encode texts that are parts of documents; their encoder was checked in the scan."""
-    model = next(annotator for annotator in settings.annotators if isinstance(annotator, Tokens))
-    return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
 def may_have_changed(unit: ReadsPart) -> bool:
