@@ -251,8 +251,7 @@ class HereRunner:
         for index, unit in reversed(order) if self._reverse else order:
             self.ran.append((name, index))
             outcomes.append(function(unit))
-            if not on_outcome(index, outcomes[-1]):
-                return
+            on_outcome(index, outcomes[-1])
         finish(function, outcomes)
 
 

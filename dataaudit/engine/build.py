@@ -21,6 +21,7 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.collect import GatheredShard, GatheredShards, check_documents, survey
+from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.inputs import check_inputs
 from dataaudit.engine.job import (
     BuildOptions,
@@ -43,7 +44,7 @@ from dataaudit.engine.plan_protected import Preparing, prepare_protected
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.publish import Gathered, now, publish_build
-from dataaudit.engine.runner import Outcome, Runner, ScanSettings
+from dataaudit.engine.runner import Runner, ScanSettings
 from dataaudit.engine.scan_batches import Scan
 from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.state_folder import open_state
@@ -263,16 +264,8 @@ def _count(job: Job, probed: Probed) -> None:
     check_splits(job.holding.applied(planned_shard, (), {}) for planned_shard in plan)
     asked = [place for place in range(len(plan)) if plan.reason(place) is None and job.holding.rows(plan[place])]
     if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
-        settings = ScanSettings(state=job.store.root, stages=(), annotators=())
-        job.progress.begin("count", len(units), int(units.sizes.sum()))
-
-        def done(index: int, outcome: Outcome) -> bool:
-            job.progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
-            return True
-
-        job.runner.run("count", Scan(settings), units, done)
-        job.store.packs.refresh()
-        job.progress.end()
+        scan = Scan(ScanSettings(state=job.store.root, stages=(), annotators=()))
+        run_units("count", scan, units, job.runner, job.progress, store=job.store)
 
 
 def _scan_and_link(job: Job, probed: Probed, *, fresh: bool) -> Gathered | None:
@@ -370,23 +363,11 @@ def _scan(job: Job, plan: Plan, *, fresh: bool) -> dict[str, tuple[Reason, str]]
     """Scan what is missing; return the parts that could not be read."""
     units = missing_units(plan, job.store, job.progress, fresh=fresh)
     job.planned_parts = plan.distinct_parts()
-    settings = job.scan_settings()
-    lost: dict[str, tuple[Reason, str]] = {}
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
-    job.progress.begin("scan", len(units), int(units.sizes.sum()))
-
-    def done(index: int, outcome: Outcome) -> bool:
-        job.scanned += 1
-        if outcome.reason is not None:
-            lost[units.reading_key(index)] = (outcome.reason, outcome.place)
-        job.progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
-        return True
-
-    job.runner.run("scan", Scan(settings), units, done)
-    job.store.packs.refresh()
-    job.progress.end()
-    return lost
+    failed, _ = run_units("scan", Scan(job.scan_settings()), units, job.runner, job.progress, store=job.store)
+    job.scanned += len(units)
+    return {units.reading_key(index): why for index, why in failed.items()}
 
 
 def _link(job: Job, shards: GatheredShards, surveyed: Survey, *, fresh: bool) -> Gathered:

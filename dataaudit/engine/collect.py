@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -23,11 +22,11 @@ import pyarrow as pa
 
 from dataaudit.base.lazy import OnDemand
 from dataaudit.base.text import plural
-from dataaudit.engine.fan_out import ListedUnit, addresses, run_listed
+from dataaudit.engine.fan_out import PARTIALS, addresses, listed_partials, run_listed, take_results, write_list
 from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import READING, Outcome, Runner
+from dataaudit.engine.runner import READING, ListedUnit, Outcome, Runner
 from dataaudit.engine.scan_part import as_value
 from dataaudit.engine.store import Damage, Entry, Missing, PartialStore, entry_of, read_at
 from dataaudit.engine.store_columns import RowWriter, Texts, TextWriter, Values, packed, unpacked
@@ -278,7 +277,7 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
 SHARDS_PER_TASK = 256
 """Shards whose partials one unit of work looks at."""
 _LISTS, _SURVEYS = "survey-of", "survey"
-_LISTED, _PARTIALS, _READINGS = "shards", "partials", "readings"
+_LISTED, _READINGS = "shards", "readings"
 _VOLUME = "volume"
 _SHARDS = pa.schema(
     [
@@ -382,10 +381,7 @@ class Surveying:
         listed = missing.read(unit.listed)
         if listed is None:
             return Outcome(damaged=tuple(missing.names))
-        partials: dict[int, dict[str, list[str]]] = {}
-        for row in listed.tables[_PARTIALS].to_pylist():
-            partials.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
-        readings = []
+        partials, readings = listed_partials(listed), []
         for row in listed.tables[_LISTED].to_pylist():
             reading = row["unread"]
             if reading is None:
@@ -471,24 +467,18 @@ def survey(
             for place, row in zip(places, rows, strict=True)
             if row["unread"] is None and not any("failure" in part for part in row["parts"])
         ]
-        key = secrets.token_hex(32)  # its result is never used again, by no other build either
-        unit = ListedUnit(key=key, listed=store.address(_LISTS, key))
         tables = {
             _LISTED: pa.Table.from_pylist(rows, schema=_SHARDS),
-            _PARTIALS: addresses(plan, read, names, store),
+            PARTIALS: addresses(plan, read, names, store),
         }
-        store.write(_LISTS, unit.key, {}, tables)
-        units.append(unit)
+        units.append(write_list(_LISTS, tables, store))
     task = Surveying(state=store.root, stages=looking, max_bad=max_bad)
     keys = run_listed("partials", task, units, _LISTS, store, runner, progress)
-    found, damage, readings = _Tables.of(looking), Damage(store), TextWriter(store.root)
-    for key in keys:
-        if (stored := damage.read(_SURVEYS, key)) is not None:
-            found.add_stored(stored.tables)
-            for reading in stored.tables[_READINGS]["reading"].to_pylist():
-                readings.append(reading)
-            store.remove(_SURVEYS, key)
-    damage.tell()
+    found, readings = _Tables.of(looking), TextWriter(store.root)
+    for stored in take_results(_SURVEYS, keys, store):
+        found.add_stored(stored.tables)
+        for reading in stored.tables[_READINGS]["reading"].to_pylist():
+            readings.append(reading)
     return GatheredShards(plan, readings.done(), stages, store), found.survey()
 
 

@@ -29,7 +29,7 @@ from dataaudit.base.process import raise_if_interrupted
 from dataaudit.base.sealing import key_here, take_key
 from dataaudit.base.text import plural
 from dataaudit.engine.cluster import Cluster, Terms, problem_here
-from dataaudit.engine.runner import Outcome, Sized, Together, finish, sizes_of, unit_limit
+from dataaudit.engine.runner import Outcome, Together, Unit, finish, sizes_of, unit_limit
 from dataaudit.engine.sandbox import run_alone, run_together_alone
 from dataaudit.scan.detectors.judges import quiet
 
@@ -92,8 +92,8 @@ class DaskRunner:
         self,
         name: str,
         function: Callable[[Any], Outcome],
-        units: Sequence[Sized],
-        on_outcome: Callable[[int, Outcome], bool],
+        units: Sequence[Unit],
+        on_outcome: Callable[[int, Outcome], object],
     ) -> None:
         """Run every unit and report each outcome once, in any order."""
         self._token = secrets.token_hex(8)
@@ -117,15 +117,14 @@ class DaskRunner:
                     for index, outcome in zip(task.units.tolist(), outcomes, strict=True):
                         if outcome.fault is not None:
                             raise ClusterError(*outcome.fault)
-                        if not on_outcome(index, outcome):
-                            return
+                        on_outcome(index, outcome)
         finally:
             futures = [task.future for task in running.values() if task.future is not None]
             with contextlib.suppress(Exception):  # the scheduler may be gone; that is said already
                 client.unsubscribe_topic(_TOPIC)
                 client.cancel(futures, force=True)
 
-    def _batches(self, units: Sequence[Sized]) -> list[np.ndarray]:
+    def _batches(self, units: Sequence[Unit]) -> list[np.ndarray]:
         """Cut the units into batches of total / (8 x workers) bytes.
 
         A batch holds at most 1 GiB and 512 parts, unless one unit is larger or there would be over 50,000
@@ -134,7 +133,7 @@ class DaskRunner:
         sizes = sizes_of(units)
         total, shares = int(sizes.sum()), 8 * max(1, self.cluster.num_workers)
         target = max(min(MAX_TASK_BYTES, total // shares + 1), 4 * total // MAX_TASKS + 1)
-        pieces = getattr(units[0], "pieces", 1) if len(units) else 1
+        pieces = units[0].pieces if len(units) else 1
         most = max(1, min(MAX_TASK_PIECES // pieces, len(units) // shares), 3 * len(units) // MAX_TASKS)
         limit = max(MAX_TASK_BYTES, target)
         order = np.argsort(-sizes, kind="stable")
@@ -150,7 +149,7 @@ class DaskRunner:
     def _window(self, task: _Task) -> int:
         return self.cluster.num_workers if task.round == 3 else _WINDOW * self.cluster.num_workers
 
-    def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized], task: _Task) -> None:
+    def _submit(self, name: str, function: Callable[[Any], Outcome], units: Sequence[Unit], task: _Task) -> None:
         chosen = [units[index] for index in task.units.tolist()]
         task.tries += 1
         task.key = f"{name}-{self._token}-{task.units[0]}-{task.units[-1]}-{task.round}.{task.tries}"

@@ -1,56 +1,97 @@
-"""Fan-out over shards: tasks that get lists of where partials are, and whose results go through the store."""
+"""Fan-out over units and shards: run units as a phase, and hand out lists of shards whose results go to the store."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import LinkUnit, Outcome, Runner
-from dataaudit.engine.store import Damage, PartialStore
+from dataaudit.engine.runner import ListedUnit, Outcome, Runner, Unit, sizes_of
+from dataaudit.engine.store import Damage, Entry, PartialStore
 from dataaudit.scan.corpus.loss import Reason
 
-ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
-"""Of a list: the partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
+PARTIALS = "partials"
+"""Table of a list: the addresses of the partials of its shards."""
+_ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
+"""The partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedUnit:
-    """Some shards, or results of such units."""
+def run_units(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[Unit],
+    runner: Runner,
+    progress: Progress,
+    *,
+    phase: str = "",
+    on_outcome: Callable[[int, Outcome], object] | None = None,
+    store: PartialStore | None = None,
+    tell_short: bool = True,
+) -> tuple[dict[int, tuple[Reason, str]], set[str]]:
+    """Run units as a phase of the build, which is told by ``phase`` when that is not the name.
 
-    pieces: ClassVar[int] = 64
-    """Parts of a scan that take about as long."""
-    key: str
-    """Of its result."""
-    listed: str = ""
-    """Address of the list of shards."""
-    results: tuple[str, ...] = ()
-    """Addresses of results."""
+    Returns reason and place of each unit that failed, by its index, and the ``kind/key`` of entries that are absent or
+    damaged. A ``store`` then sees the packs that units wrote.
+    """
+    sizes = sizes_of(units)
+    failed: dict[int, tuple[Reason, str]] = {}
+    damaged = set[str]()
+    progress.begin(phase or name, len(units), int(sizes.sum()))
 
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
+    def done(index: int, outcome: Outcome) -> None:
+        damaged.update(outcome.damaged)
+        if outcome.reason is not None:
+            failed[index] = outcome.reason, outcome.place
+        if on_outcome is not None:
+            on_outcome(index, outcome)
+        progress.advance(int(sizes[index]), failed=outcome.reason is not None)
 
-    @property
-    def size(self) -> int:
-        """All take about as long."""
-        return 1
+    runner.run(name, function, units, done)
+    if store is not None:
+        store.packs.refresh()
+    progress.end(tell_short=tell_short)
+    return failed, damaged
 
-    @property
-    def isolated(self) -> bool:
-        """Only files of our own are read."""
-        return False
+
+def run_stored(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[Unit],
+    what: str,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+    *,
+    tell_short: bool = True,
+) -> None:
+    """Run units whose results all go to the store."""
+    phase = name.replace("-", " ")
+    failed, damaged = run_units(name, function, units, runner, progress, phase=phase, tell_short=tell_short)
+    if failed:
+        reason, place = next(iter(failed.values()))
+        raise ClusterError(
+            f"{name} failed on {len(failed)} {what}: {reason} {place}".rstrip(),
+            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
+        )
+    remove_damaged(store, damaged)
+
+
+def remove_damaged(store: PartialStore, names: Iterable[str]) -> None:
+    """Remove entries, ``kind/key``, and raise when there are any."""
+    damage = Damage(store)
+    for name in sorted(names):
+        damage.remove(*name.split("/"))
+    damage.tell()
 
 
 def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:
-    """Return where the partials of some stages of some shards are, of schema :data:`ADDRESSES`."""
+    """Return the addresses of the partials of some stages of some shards: the table :data:`PARTIALS` of a list."""
     wanted: dict[str, tuple[list[int], list[str]]] = {}
     for place in places:
         ordinal, parts = plan.ordinal(place), plan.keys(place)
@@ -62,8 +103,28 @@ def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store:
     tables = []
     for stage, (ordinals, keys) in wanted.items():
         listed = [os.fsencode(str(stored)) for stored in store.places(stage, keys)]
-        tables.append(pa.table([ordinals, [stage] * len(keys), listed], schema=ADDRESSES))
-    return pa.concat_tables([ADDRESSES.empty_table(), *tables]).combine_chunks()
+        tables.append(pa.table([ordinals, [stage] * len(keys), listed], schema=_ADDRESSES))
+    return pa.concat_tables([_ADDRESSES.empty_table(), *tables]).combine_chunks()
+
+
+def listed_partials(listed: Entry) -> dict[int, dict[str, list[str]]]:
+    """Return the addresses of partials of a list by shard and stage, of each in the order of its parts."""
+    partials: dict[int, dict[str, list[str]]] = {}
+    for row in listed.tables[PARTIALS].to_pylist():
+        partials.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
+    return partials
+
+
+def new_key() -> str:
+    """Return a key that no other build has: what it names is used once."""
+    return secrets.token_hex(32)
+
+
+def write_list(kind: str, tables: Mapping[str, pa.Table], store: PartialStore) -> ListedUnit:
+    """Write the list of a task and return its unit."""
+    key = new_key()
+    store.write(kind, key, {}, tables)
+    return ListedUnit(key=key, listed=store.address(kind, key))
 
 
 def run_listed(
@@ -84,37 +145,11 @@ def run_listed(
     return [unit.key for unit in units]
 
 
-def run_stored(
-    name: str,
-    function: Callable[[Any], Outcome],
-    units: Sequence[ListedUnit | LinkUnit],
-    what: str,
-    store: PartialStore,
-    runner: Runner,
-    progress: Progress,
-    *,
-    tell_short: bool = True,
-) -> None:
-    """Run units whose results go to the store."""
-    damage, damaged = Damage(store), set[str]()
-    failed: list[tuple[Reason, str]] = []
-    progress.begin(name.replace("-", " "), len(units), 0)
-
-    def done(index: int, outcome: Outcome) -> bool:
-        del index
-        damaged.update(outcome.damaged)
-        if outcome.reason is not None:
-            failed.append((outcome.reason, outcome.place))
-        progress.advance(0, failed=outcome.reason is not None)
-        return True
-
-    runner.run(name, function, units, done)
-    progress.end(tell_short=tell_short)
-    if failed:
-        raise ClusterError(
-            f"{name} failed on {len(failed)} {what}: {failed[0][0]} {failed[0][1]}".rstrip(),
-            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
-        )
-    for entry in sorted(damaged):
-        damage.remove(*entry.split("/"))
+def take_results(kind: str, keys: Iterable[str], store: PartialStore) -> Iterator[Entry]:
+    """Yield the results of listed units, each read once and removed; raise in the end when some are damaged."""
+    damage = Damage(store)
+    for key in keys:
+        if (entry := damage.read(kind, key)) is not None:
+            store.remove(kind, key)
+            yield entry
     damage.tell()

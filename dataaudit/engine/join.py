@@ -25,13 +25,14 @@ import pyarrow as pa
 
 from dataaudit.config import AuditConfig
 from dataaudit.engine.collect import GatheredShard, GatheredShards
-from dataaudit.engine.fan_out import ListedUnit, run_listed, run_stored
+from dataaudit.engine.fan_out import run_listed, run_stored
 from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     FILES,
     LinkUnit,
+    ListedUnit,
     Outcome,
     Runner,
 )
@@ -360,7 +361,6 @@ def _unit(join: Join, files: str, start: int, stop: int, store: PartialStore) ->
         state=store.root,
         kind=join.kind,
         key=digest_json([files, start, stop, join.identity]).removeprefix("sha256:"),
-        size=1,
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine.cluster import ClusterChoice, memory_bytes
-from dataaudit.engine.runner import Outcome, Sized, Together, finish, unit_limit
+from dataaudit.engine.runner import Outcome, Together, Unit, finish, unit_limit
 from dataaudit.engine.sandbox import end_child, run_alone, run_together_alone
 from dataaudit.engine.store import PartialStore
 from dataaudit.scan.corpus.loss import Reason
@@ -91,8 +91,8 @@ class ProcessRunner:
         self,
         name: str,
         function: Callable[[Any], Outcome],
-        units: Sequence[Sized],
-        on_outcome: Callable[[int, Outcome], bool],
+        units: Sequence[Unit],
+        on_outcome: Callable[[int, Outcome], object],
     ) -> None:
         """Run every unit in order; see :meth:`dataaudit.engine.runner.Runner.run`."""
         outcomes: list[Outcome] = []
@@ -104,12 +104,11 @@ class ProcessRunner:
                 if len(outcomes) == _FINISHED_UNITS:
                     finish(function, outcomes)
                     outcomes.clear()
-                if not on_outcome(index, outcome):
-                    return
+                on_outcome(index, outcome)
             finish(function, outcomes)
 
     def _outcomes(
-        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Sized]
+        self, name: str, function: Callable[[Any], Outcome], units: Sequence[Unit]
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcome of every unit; those that run in this process in groups, if the work is cheaper so."""
         crashed = self._crashed()
@@ -141,7 +140,7 @@ class ProcessRunner:
             yield from self._together_in_child(function, units, theirs)
 
     def _together_in_child(
-        self, function: Callable[[Any], Outcome], units: Sequence[Sized], indices: Sequence[int]
+        self, function: Callable[[Any], Outcome], units: Sequence[Unit], indices: Sequence[int]
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcomes of some units that only ever run in a child process."""
         outcomes = None
@@ -153,7 +152,7 @@ class ProcessRunner:
         yield from zip(indices, outcomes or (self._in_child(function, units[index]) for index in indices), strict=True)
 
     def _together_here(
-        self, function: Callable[[Any], Outcome], units: Sequence[Sized], markers: Mapping[int, Path]
+        self, function: Callable[[Any], Outcome], units: Sequence[Unit], markers: Mapping[int, Path]
     ) -> Iterator[tuple[int, Outcome]]:
         """Yield the outcomes of some units, each of which has its marker meanwhile."""
         chosen = [units[index] for index in markers]
@@ -168,10 +167,10 @@ class ProcessRunner:
                 outcomes = outcomes or [self._here(function, unit) for unit in chosen]
         yield from zip(markers, outcomes, strict=True)
 
-    def _in_child(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
+    def _in_child(self, function: Callable[[Any], Outcome], unit: Unit) -> Outcome:
         return run_alone(function, unit, memory_limit=self.memory_limit, seconds=unit_limit(unit, self.unit_seconds))
 
-    def _here(self, function: Callable[[Any], Outcome], unit: Sized) -> Outcome:
+    def _here(self, function: Callable[[Any], Outcome], unit: Unit) -> Outcome:
         for tries in range(1, _INPUT_TRIES + 1):
             try:
                 return function(unit)

@@ -27,6 +27,7 @@ from dataaudit.base.lazy import OnDemand
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig, Split, nearest
+from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
@@ -338,9 +339,8 @@ def probe_shards(
     if unchanged:
         progress.note(f"hash: {unchanged:,} files are unchanged")
     todo = _Units(shards, unknown, part_bytes, text_document)
-    progress.begin("hash", len(todo), int(todo.sizes.sum()))
 
-    def done(position: int, outcome: Outcome) -> bool:
+    def done(position: int, outcome: Outcome) -> None:
         nonlocal unvouched
         first, probe = unknown[position], outcome.probe
         if probe is not None:
@@ -350,11 +350,8 @@ def probe_shards(
                 index.store([(shards[first].path, probe.stat, probe.hashed_ns, _pack(probe, recipe))])
         else:
             found.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
-        progress.advance(int(todo.sizes[position]), failed=probe is None)
-        return True
 
-    runner.run("hash", probe_file, todo, done)
-    progress.end()
+    run_units("hash", probe_file, todo, runner, progress, on_outcome=done)
     if unvouched:
         said = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
         progress.note(f"hash: {said}")
@@ -456,10 +453,9 @@ def _columns(shards: Iterable[Shard], runner: Runner) -> list[dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     units = [PeekUnit(shard=shard) for shard in shards]
 
-    def done(position: int, outcome: Outcome) -> bool:
+    def done(position: int, outcome: Outcome) -> None:
         if outcome.columns is not None:
             found[position] = dict(outcome.columns)
-        return True
 
     runner.run("peek", peek_shard, units, done)
     return [found[position] for position in sorted(found)]

@@ -16,6 +16,7 @@ from dataaudit import __version__
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError
 from dataaudit.config import AuditConfig
+from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.plan import Holding, PlannedPart, PlannedShard, library_versions, plan_shard
 from dataaudit.engine.plan_probe import Probed
 from dataaudit.engine.plan_shards import ShardList
@@ -254,8 +255,7 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
         paths = list(found)
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
         units.append(SetUnit(paths=tuple(paths), fields=fields, state=work.store.root, key=key.removeprefix("sha256:")))
-    failed: dict[int, tuple[Reason, str]] = {}
-    _run(work, read_set, units, failed)
+    failed, _ = run_units("protect", read_set, units, work.runner, work.progress)
     facts, pairs = [], []
     for number, (name, unit) in enumerate(zip(names, units, strict=True)):
         if number in failed:
@@ -298,8 +298,7 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
                     key=key,
                     size=shard.probe.stat.size // max(1, len(shard.parts)),
                 )
-    failed: dict[int, tuple[Reason, str]] = {}
-    _run(work, read_held_out, list(units.values()), failed)
+    failed, _ = run_units("protect", read_held_out, list(units.values()), work.runner, work.progress)
     if failed:
         said = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not searched for"
         work.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
@@ -308,22 +307,6 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
 def _words_key(part: PlannedPart) -> str:
     without = [sorted(part.request.without)] if part.request.without else []
     return digest_json([part.reading_key, _VERSION, *without]).removeprefix("sha256:")
-
-
-def _run(
-    work: Preparing, function: object, units: Sequence[SetUnit | HeldOutUnit], failed: dict[int, tuple[Reason, str]]
-) -> None:
-    assert callable(function)
-    work.progress.begin("protect", len(units), sum(unit.size for unit in units))
-
-    def done(number: int, outcome: Outcome) -> bool:
-        if outcome.reason is not None:
-            failed[number] = (outcome.reason, outcome.place)
-        work.progress.advance(units[number].size, failed=outcome.reason is not None)
-        return True
-
-    work.runner.run("protect", function, units, done)
-    work.progress.end()
 
 
 def _index(

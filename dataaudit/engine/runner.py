@@ -6,10 +6,10 @@ does one that has harmed its process before. No number depends on which runner i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -31,41 +31,62 @@ WANTED = "wanted"
 """Kind of the entries that hold what a task wants of a part."""
 FILES = "files"
 """Name of the rows that list the files of a join."""
+_MIN_BYTES_PER_SECOND = 500_000
 
 
 def task_kind(task: SecondPassTask) -> str:
-    """Return the kind of the entries that hold what a task found."""
+    """Return the kind of the entries that hold the results of a task."""
     return f"visit-{task.name}"
+
+
+def _format(unit: object) -> str:
+    """Return the format that a unit reads; empty when it reads only files of our own."""
+    source = getattr(unit, "request", None) or getattr(unit, "shard", None) or unit
+    return getattr(source, "format", "")
 
 
 def wants_pandas(unit: object) -> bool:
     """Tell whether the library `datasets` reads a unit: it makes its tables of pandas' frames."""
-    source = getattr(unit, "request", None) or getattr(unit, "shard", None) or unit
-    return getattr(source, "format", "") == "datasets"
+    return _format(unit) == "datasets"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeUnit:
+class Unit:
+    """A unit of work."""
+
+    pieces: ClassVar[int] = 1
+    """Parts of a scan that take about as long."""
+    key: str = ""
+    """Under which its result is stored."""
+    size: int = 0
+    """Stored bytes, to size tasks by."""
+
+    @property
+    def name(self) -> str:
+        """What names it from run to run, beside the kind of work."""
+        return self.key
+
+    @property
+    def isolated(self) -> bool:
+        """Whether it only ever runs in a child process: hostile bytes of its format can crash their reader."""
+        return is_native(_format(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeUnit(Unit):
     """A file to hash and to cut into parts."""
 
     path: str
     format: str
     compression: Compression
     part_bytes: int
-    size: int
-    """Stored bytes, to size tasks by."""
     text_document: str = "file"
     """What is a document in a file of plain text."""
 
     @property
     def name(self) -> str:
-        """What names it from run to run."""
+        """Its path."""
         return self.path
-
-    @property
-    def isolated(self) -> bool:
-        """Whether hostile bytes of this format can crash its reader."""
-        return is_native(self.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,84 +102,106 @@ class Probe:
     place: str = ""
 
 
-class StageKeys(Protocol):
-    """Names of stages, each with the key of its partial of a part."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeekUnit(Unit):
+    """A shard whose columns are to be seen."""
 
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        """Yield them."""
-        ...
-
-    def __len__(self) -> int:
-        """Return how many they are."""
-        ...
-
-
-class ReadsPart(Protocol):
-    """A unit that reads a part of a file."""
+    shard: Shard
 
     @property
-    def request(self) -> ReadRequest:
-        """The part."""
-        ...
-
-    @property
-    def stat(self) -> FileStat:
-        """What the file was when it was hashed."""
-        ...
+    def name(self) -> str:
+        """The path of its shard."""
+        return self.shard.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScanUnit:
-    """One part to read, and the stages whose partials of it are missing."""
+class PartUnit(Unit):
+    """A part of a file to read."""
 
     request: ReadRequest
     stat: FileStat
     """What the file was when it was hashed."""
     sha256: str
     """Its digest then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanUnit(PartUnit):
+    """A part to read, and the stages whose partials of it are missing."""
+
     reading_key: str
-    stage_keys: StageKeys
+    stage_keys: Collection[tuple[str, str]]
     """(stage name, key) of the missing partials."""
-    size: int
-    """Stored bytes of the part, to size tasks by."""
     twins: tuple[tuple[str, FileStat], ...] = ()
     """Other files with the same bytes, to read when this one cannot be."""
 
     @property
     def name(self) -> str:
-        """What names it from run to run."""
+        """The key of its reading."""
         return self.reading_key
-
-    @property
-    def isolated(self) -> bool:
-        """Whether hostile bytes of this format can crash its reader."""
-        return is_native(self.request.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SecondPassUnit:
+class SecondPassUnit(PartUnit):
     """A part to read again, and what its tasks want of it."""
 
-    request: ReadRequest
-    stat: FileStat
-    sha256: str
     reading_key: str
     tasks: tuple[tuple[SecondPassTask, str, str], ...]
-    """Tasks, each with the key of what it wants and of what it finds, and the address of what it wants."""
-    size: int
+    """Tasks, each with the key of its request and result, and the address of its request."""
     seconds: float = 0.0
     """Time that its tasks may take beside that for reading."""
     twins: tuple[tuple[str, FileStat], ...] = ()
 
     @property
     def name(self) -> str:
-        """What names it from run to run."""
+        """The keys of its reading and its tasks."""
         return f"{self.reading_key} {' '.join(key for _, key, _ in self.tasks)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutUnit(PartUnit):
+    """A part of a held-out shard whose words are to be stored."""
+
+    state: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUnit(Unit):
+    """An evaluation set whose items are to be stored."""
+
+    paths: tuple[str, ...]
+    fields: ItemFields
+    state: Path
 
     @property
     def isolated(self) -> bool:
-        """Whether hostile bytes of this format can crash its reader."""
-        return is_native(self.request.format)
+        """Whether hostile bytes of any of its files can crash their reader."""
+        return any(is_native(format_of(path)[0]) for path in self.paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUnit(Unit):
+    """A partition of a join, how it is joined, and where its result goes."""
+
+    function: JoinFunction
+    emits: Mapping[str, pa.Schema]
+    files: str
+    """Key of the list of files, of schema :data:`dataaudit.scan.link.joins.LINK_FILES`."""
+    start: int
+    stop: int
+    state: Path
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedUnit(Unit):
+    """Some shards, or results of such units."""
+
+    pieces: ClassVar[int] = 64
+    listed: str = ""
+    """Address of the list of shards."""
+    results: tuple[str, ...] = ()
+    """Addresses of results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +211,7 @@ class ScanSettings:
     state: Path
     stages: tuple[Stage, ...]
     annotators: tuple[AnnotatorModel, ...]
-    """What finds the annotations that stages and tasks need."""
+    """For the annotations that stages and tasks need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,115 +233,6 @@ class Outcome:
     """For a scan: the pack that holds what it left."""
     windows: tuple[str | None, ...] = field(default=(), repr=False)
     """For samples: masked text. Only a child of the driver answers with it, through a pipe; it is in no task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PeekUnit:
-    """A shard whose columns are to be seen."""
-
-    shard: Shard
-    size: int = 0
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.shard.path
-
-    @property
-    def isolated(self) -> bool:
-        """Whether hostile bytes of this format can crash its reader."""
-        return is_native(self.shard.format)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOutUnit:
-    """A part of a held-out shard whose words are to be stored."""
-
-    request: ReadRequest
-    stat: FileStat
-    sha256: str
-    state: Path
-    key: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
-
-    @property
-    def isolated(self) -> bool:
-        """Whether hostile bytes of this format can crash its reader."""
-        return is_native(self.request.format)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetUnit:
-    """An evaluation set whose items are to be stored."""
-
-    paths: tuple[str, ...]
-    fields: ItemFields
-    state: Path
-    key: str
-    size: int = 0
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
-
-    @property
-    def isolated(self) -> bool:
-        """Whether hostile bytes of its files can crash their reader."""
-        return any(is_native(format_of(path)[0]) for path in self.paths)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkUnit:
-    """A partition of a join, how it is joined, and where its result goes."""
-
-    function: JoinFunction
-    emits: Mapping[str, pa.Schema]
-    files: str
-    """Key of the list of files, of schema :data:`dataaudit.scan.link.joins.LINK_FILES`."""
-    start: int
-    stop: int
-    state: Path
-    kind: str
-    key: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
-
-    @property
-    def isolated(self) -> bool:
-        """Only files of our own are read."""
-        return False
-
-
-_MIN_BYTES_PER_SECOND = 500_000
-
-
-class Sized(Protocol):
-    """A unit of work."""
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run, beside the kind of work."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """Stored bytes."""
-        ...
-
-    @property
-    def isolated(self) -> bool:
-        """Whether it only ever runs in a child process."""
-        ...
 
 
 @runtime_checkable
@@ -338,8 +272,8 @@ class Runner(Protocol):
         self,
         name: str,
         function: Callable[[Any], Outcome],
-        units: Sequence[Sized],
-        on_outcome: Callable[[int, Outcome], bool],
+        units: Sequence[Unit],
+        on_outcome: Callable[[int, Outcome], object],
     ) -> None:
         """Run every unit and report each outcome once, in any order."""
         ...
@@ -351,13 +285,13 @@ def finish(function: Callable[[Any], Outcome], outcomes: Sequence[Outcome]) -> N
         own(outcomes)
 
 
-def sizes_of(units: Sequence[Sized]) -> np.ndarray:
+def sizes_of(units: Sequence[Unit]) -> np.ndarray:
     """Return int64[n] stored bytes of each unit; a sequence that makes units when asked for them has these itself."""
     known: np.ndarray | None = getattr(units, "sizes", None)
     return np.fromiter((unit.size for unit in units), np.int64, len(units)) if known is None else known
 
 
-def unit_limit(unit: Sized, unit_seconds: float) -> float:
+def unit_limit(unit: Unit, unit_seconds: float) -> float:
     """Return the seconds that a unit may take."""
     more = unit.seconds if isinstance(unit, SecondPassUnit) else 0.0
     return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more

@@ -31,7 +31,7 @@ from dataaudit.base.errors import ClusterError, Guarded
 from dataaudit.base.process import be_lean
 from dataaudit.base.sealing import key_here, take_key
 from dataaudit.engine.plan import differences, worker_versions
-from dataaudit.engine.runner import Outcome, Sized, Together, unit_limit, wants_pandas
+from dataaudit.engine.runner import Outcome, Together, Unit, unit_limit, wants_pandas
 from dataaudit.scan.corpus.loss import Reason
 
 READY = "ready "
@@ -107,7 +107,7 @@ def run_alone(function: Callable[[Any], Outcome], unit: Any, *, memory_limit: in
 
 
 def run_together_alone(
-    function: Together, units: Sequence[Sized], *, memory_limit: int, unit_seconds: float
+    function: Together, units: Sequence[Unit], *, memory_limit: int, unit_seconds: float
 ) -> list[Outcome] | None:
     """Run several units at once in the child process of this process."""
     seconds = unit_seconds + sum(unit_limit(unit, 0.0) for unit in units)
@@ -127,7 +127,7 @@ class _Several:
 
     function: Together
 
-    def __call__(self, units: Sequence[Sized]) -> list[Outcome]:
+    def __call__(self, units: Sequence[Unit]) -> list[Outcome]:
         return self.function.together(units)
 
 

@@ -20,7 +20,7 @@ from dataaudit.base.files import DamagedFileError, NotAFileError
 from dataaudit.engine.runner import (
     READING,
     Outcome,
-    ReadsPart,
+    PartUnit,
     ScanSettings,
     ScanUnit,
     SecondPassUnit,
@@ -39,7 +39,7 @@ from dataaudit.scan.corpus.texts import row_digests, text_digests
 from dataaudit.scan.stages.base import Accumulator, Stage, nothing
 from dataaudit.scan.stages.partial import Partial
 
-Unit = TypeVar("Unit", ScanUnit, SecondPassUnit)
+_Unit = TypeVar("_Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
 _REASONS: Mapping[type[OSError], Reason] = {
     FileNotFoundError: Reason.NOT_FOUND,
@@ -67,9 +67,9 @@ def join_small(settings: ScanSettings, outcomes: Sequence[Outcome]) -> None:
         join_packs(PartialStore(settings.state).packs.folder, map(Path, written))
 
 
-def try_copies(function: Callable[[Unit, ScanSettings], Outcome], unit: Unit, settings: ScanSettings) -> Outcome:
+def try_copies(function: Callable[[_Unit, ScanSettings], Outcome], unit: _Unit, settings: ScanSettings) -> Outcome:
     """Read a part, or the same bytes in another file when its own is gone, refuses or has changed."""
-    others: list[Unit] = [unit]
+    others: list[_Unit] = [unit]
     for path, stat in unit.twins:
         others.append(replace(unit, request=replace(unit.request, path=path), stat=stat, twins=()))
     last = others.pop()
@@ -188,7 +188,7 @@ def unread(
     return Outcome(reason=error.reason, place=error.place, pack=pack)
 
 
-def may_have_changed(unit: ReadsPart) -> bool:
+def may_have_changed(unit: PartUnit) -> bool:
     """Tell whether a file is to be hashed again: a new time stamp alone is no change, and none proves nothing.
 
     A store that gives no validator shows a change only in the bytes; what is stored by their digest must be of them.

@@ -7,8 +7,6 @@ memory, and many go to disk in sorted runs that become one file.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import weakref
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +23,7 @@ from dataaudit.base.lazy import OnDemand
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.engine.collect import GatheredShards
+from dataaudit.engine.fan_out import remove_damaged, run_units
 from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
@@ -50,6 +49,7 @@ from dataaudit.engine.store import (
     entry_item,
     keyed_item,
 )
+from dataaudit.engine.store_columns import unnamed_file
 from dataaudit.engine.store_packs import Item
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.annotators import Annotators, Tokens, load_annotators
@@ -104,25 +104,10 @@ def run_second_pass(
     for request in requests:
         plan.add(request, progress)
     units = plan.units(fresh=fresh)
-    lost: dict[str, tuple[str, Reason, str]] = {}
-    damage, damaged = Damage(store), set[str]()
-    progress.begin("second-pass", len(units), int(units.sizes.sum()))
-
-    def done(index: int, outcome: Outcome) -> bool:
-        damaged.update(outcome.damaged)
-        if outcome.reason is not None:
-            lost[units[index].reading_key] = units.uri(index), outcome.reason, outcome.place
-        progress.advance(int(units.sizes[index]), failed=outcome.reason is not None)
-        return True
-
-    runner.run("second-pass", Again(settings), units, done)
-    store.packs.refresh()
-    progress.end()
-    if lost:
-        raise PartsLostError(lost)
-    for name in sorted(damaged):
-        damage.remove(*name.split("/"))
-    damage.tell()
+    failed, damaged = run_units("second-pass", Again(settings), units, runner, progress, store=store)
+    if failed:
+        raise PartsLostError({units[index].reading_key: (units.uri(index), *why) for index, why in failed.items()})
+    remove_damaged(store, damaged)
     return plan.results(len(requests), progress)
 
 
@@ -406,9 +391,7 @@ class KeyedRuns:
     def _end_run(self) -> None:
         with writing(self._folder):
             if self._file is None:
-                descriptor, name = tempfile.mkstemp(dir=self._folder)
-                os.unlink(name)
-                self._file = os.fdopen(descriptor, "w+b")
+                self._file = unnamed_file(self._folder)
                 weakref.finalize(self, self._file.close)
             for block, body in keyed_blocks(self.few, self.schema):
                 self._blocks.append((block, self._file.tell()))

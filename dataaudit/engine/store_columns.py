@@ -11,24 +11,36 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dataaudit.base.lazy import OnDemand
 from dataaudit.engine.state_folder import writing
-from dataaudit.manifest.canonical import list_items
 from dataaudit.manifest.publish import GROUP_ROWS
 
 T = TypeVar("T")
 _BUFFERED = 4096
 """Rows, or texts, that are held until they are written."""
 _CHUNK_BYTES = 1 << 20
+
+
+def unnamed_file(folder: Path) -> BinaryIO:
+    """Open a file in a folder of the state folder that is gone with the process, however it ends."""
+    with writing(folder):
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        os.unlink(name)
+    return os.fdopen(descriptor, "w+b")
+
+
+def _mapped(file: BinaryIO) -> mmap.mmap:
+    """Map what was written to a file, and close it."""
+    with file:
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 class RowWriter:
@@ -46,10 +58,7 @@ class RowWriter:
         self._folder, self._dtype = folder, dtype
         self._rows: list[Any] = []
         self._number = 0
-        with writing(folder):
-            descriptor, name = tempfile.mkstemp(dir=folder)
-            os.unlink(name)
-        self._file = os.fdopen(descriptor, "w+b")
+        self._file = unnamed_file(folder)
         weakref.finalize(self, self._file.close)  # when an error comes before all is written
 
     def append(self, row: Any) -> None:
@@ -77,10 +86,9 @@ class RowWriter:
         """Return all of them, ``dtype[n]``, not writable; nothing more can be written."""
         self._flush()
         with writing(self._folder), self._file:
-            self._file.flush()
             if self._number == 0:
                 return np.zeros(0, dtype=self._dtype)
-            mapped = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = _mapped(self._file)
         return np.frombuffer(mapped, dtype=self._dtype)  # np.memmap is an array, too, but slow to look at by element
 
 
@@ -301,9 +309,7 @@ def _ordered(pieces: list[np.ndarray]) -> np.ndarray:
     return rows[np.argsort(rows["head"], kind="stable")]
 
 
-_ALIGN = 64
 _PIECE_ROWS = 1024
-_BYTE = np.dtype("u1")
 
 
 class TableWriter:
@@ -311,7 +317,7 @@ class TableWriter:
 
     Args:
         folder: Where the files lie.
-        schema: Of fixed-width numbers, strings, lists and structs.
+        schema: Of the table.
 
     Raises:
         StateFolderError: The folder cannot be written; so do all methods.
@@ -319,135 +325,43 @@ class TableWriter:
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._folder, self._schema = folder, schema
-        self._file = _File(folder)
-        self._held = schema.empty_table()
-        self._pieces: list[slice] = []
+        self._rows = schema.empty_table()
+        self._pieces = _Stream(folder, schema)
 
     def append(self, table: pa.Table) -> None:
         """Write some rows."""
-        self._held = pa.concat_tables([self._held, table])
-        while self._held.num_rows >= _PIECE_ROWS:
-            self._write(self._held.slice(0, _PIECE_ROWS))
-            self._held = self._held.slice(_PIECE_ROWS)
-
-    def _write(self, table: pa.Table) -> None:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self._schema) as writer:
-            writer.write_table(table.combine_chunks())
-        self._pieces.append(self._file.put([np.frombuffer(sink.getvalue(), dtype=_BYTE)]))
+        self._rows = pa.concat_tables([self._rows, table])
+        while self._rows.num_rows >= _PIECE_ROWS:
+            self._pieces.append(self._rows.slice(0, _PIECE_ROWS))
+            self._rows = self._rows.slice(_PIECE_ROWS)
 
     def done(self) -> pa.Table:
         """Return all of them, each column in pieces of as many rows as a row group; nothing more can be written."""
-        self._write(self._held)
-        pieces, whole = self._file.mapped(), _File(self._folder)
-        step = GROUP_ROWS // _PIECE_ROWS
-        groups = [self._pieces[start : start + step] for start in range(0, len(self._pieces), step)]
-        columns = [
-            [
-                whole.join(field.type, [chunk for at in group for chunk in _column(pieces, at, place)])
-                for group in groups
-            ]
-            for place, field in enumerate(self._schema)
-        ]
-        data = whole.mapped()
-        arrays = [pa.chunked_array([joined.array(data) for joined in column]) for column in columns]
-        return pa.table(arrays, schema=self._schema)
+        self._pieces.append(self._rows)
+        pieces = self._pieces.done()
+        columns = [_Stream(self._folder, pa.schema([field])) for field in self._schema]
+        while batches := [*islice(pieces, GROUP_ROWS // _PIECE_ROWS)]:
+            group = pa.Table.from_batches(batches)
+            for place, column in enumerate(columns):  # a whole group of all columns would be much memory
+                column.append(group.select([place]))
+        return pa.table([column.done().read_all().column(0) for column in columns], schema=self._schema)
 
 
-def _column(pieces: pa.Buffer, at: slice, place: int) -> list[pa.Array]:
-    """Return a column of some rows; all columns of all rows at once would be many objects."""
-    options = pa.ipc.IpcReadOptions(included_fields=[place])
-    chunks: list[pa.Array] = (
-        pa.ipc.open_stream(pieces.slice(at.start, at.stop - at.start), options=options).read_all().column(0).chunks
-    )
-    return chunks
+class _Stream:
+    """A stream of Arrow's on disk: record batches of a schema."""
 
+    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+        self._folder, self._file = folder, unnamed_file(folder)
+        weakref.finalize(self, self._file.close)
+        with writing(folder):
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), schema)
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """An array that was written: where its buffers lie."""
+    def append(self, table: pa.Table) -> None:
+        with writing(self._folder):
+            self._writer.write_table(table.combine_chunks())
 
-    kind: pa.DataType
-    length: int
-    nulls: int
-    buffers: list[slice | None]
-    children: list[_Joined]
-
-    def array(self, data: pa.Buffer) -> pa.Array:
-        """Return it, of the mapped file."""
-        buffers = [None if at is None else data.slice(at.start, at.stop - at.start) for at in self.buffers]
-        children = [child.array(data) for child in self.children]
-        return pa.Array.from_buffers(self.kind, self.length, buffers, self.nulls, children=children)
-
-
-class _File:
-    """Buffers, one behind the other, each where Arrow wants it: at a multiple of 64 bytes."""
-
-    def __init__(self, folder: Path) -> None:
-        self._writer = RowWriter(folder, _BYTE)
-        self._end = 0
-
-    def put(self, pieces: Iterable[np.ndarray]) -> slice:
-        """Write a buffer, in pieces; return where it lies."""
-        start = self._end
-        for piece in pieces:
-            self._writer.extend(piece.view(_BYTE))
-            self._end += piece.nbytes
-        stop = self._end
-        self._writer.extend(np.zeros(-stop % _ALIGN, dtype=_BYTE))
-        self._end += -stop % _ALIGN
-        return slice(start, stop)
-
-    def mapped(self) -> pa.Buffer:
-        """Return all of them; nothing more can be written."""
-        return pa.py_buffer(self._writer.done())
-
-    def join(self, kind: pa.DataType, chunks: list[pa.Array]) -> _Joined:
-        """Write chunks as one array."""
-        nulls = sum(chunk.null_count for chunk in chunks)
-        valid = self.put([_bits(chunks)]) if nulls else None
-        buffers, children = [valid], list[_Joined]()
-        if pa.types.is_struct(kind):
-            opened = [chunk.flatten() for chunk in chunks]
-            children = [self.join(field.type, [item[place] for item in opened]) for place, field in enumerate(kind)]
-        elif pa.types.is_list(kind):
-            buffers.append(self.put(_ends(chunks, pc.list_value_length)))
-            children = [self.join(kind.value_type, [list_items(chunk) for chunk in chunks])]
-        elif pa.types.is_string(kind):
-            buffers += [self.put(_ends(chunks, pc.binary_length)), self.put(map(_text, chunks))]
-        else:
-            buffers.append(self.put(_numbers(chunk) for chunk in chunks))
-        return _Joined(kind, sum(map(len, chunks)), nulls, buffers, children)
-
-
-def _bits(chunks: list[pa.Array]) -> np.ndarray:
-    """Return where there is a value, a bit each."""
-    valid = [chunk.is_valid().to_numpy(zero_copy_only=False) for chunk in chunks]
-    return np.packbits(np.concatenate(valid), bitorder="little")
-
-
-def _ends(chunks: list[pa.Array], length: Callable[[pa.Array], pa.Array]) -> Iterable[np.ndarray]:
-    """Yield where the first value begins, then where each ends, int32; a null has no length."""
-    end = np.zeros(1, dtype=np.int64)
-    yield end.astype(np.int32)
-    for chunk in chunks:
-        ends = end[-1] + np.cumsum(pc.fill_null(length(chunk), 0).to_numpy(), dtype=np.int64)
-        end = ends if len(ends) else end
-        assert end[-1] <= np.iinfo(np.int32).max, "as many rows as a row group has stay below"
-        yield ends.astype(np.int32)
-
-
-def _text(chunk: pa.Array) -> np.ndarray:
-    """Return all bytes of strings, nulls as nothing."""
-    plain = pc.fill_null(chunk, "")
-    _, ends, data = plain.buffers()
-    if len(plain) == 0 or data is None:
-        return np.zeros(0, dtype=_BYTE)
-    first, last = np.frombuffer(ends, dtype=np.int32)[[plain.offset, plain.offset + len(plain)]].tolist()
-    return np.frombuffer(data, dtype=_BYTE)[first:last]
-
-
-def _numbers(chunk: pa.Array) -> np.ndarray:
-    """Return the bytes of numbers; what stands for nulls is anything."""
-    width = chunk.type.byte_width
-    return np.frombuffer(chunk.buffers()[1], dtype=_BYTE)[chunk.offset * width : (chunk.offset + len(chunk)) * width]
+    def done(self) -> pa.RecordBatchReader:
+        """Return a reader of all batches, which are mapped."""
+        with writing(self._folder):
+            self._writer.close()
+            return pa.ipc.open_stream(pa.py_buffer(_mapped(self._file)))

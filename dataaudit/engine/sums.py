@@ -7,8 +7,6 @@ Every merge is lossless, so it does not matter how shards are cut into tasks.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,9 +18,9 @@ import pyarrow as pa
 
 from dataaudit.base.process import give_memory_back, release_arrow
 from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, fold_partial, merge_parts
-from dataaudit.engine.fan_out import ListedUnit, addresses, run_listed
+from dataaudit.engine.fan_out import PARTIALS, addresses, listed_partials, new_key, run_listed, take_results, write_list
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, Runner
+from dataaudit.engine.runner import ListedUnit, Outcome, Runner
 from dataaudit.engine.scan_part import as_value
 from dataaudit.engine.store import Damage, Entry, Missing, PartialStore
 from dataaudit.engine.store_columns import (
@@ -38,7 +36,7 @@ SHARDS_PER_TASK = 64
 """Shards whose partials one unit of work sums: with more of them nothing is told for long."""
 _SUMS_PER_TASK = 16
 _LISTS, _SUMS, _SHARDS = "sums-of", "sums", "sums-shards"
-_ROWS, _PARTIALS = "rows", "partials"
+_ROWS = "rows"
 Merged = dict[str, dict[str, Partial]]
 """Partials by split and stage."""
 
@@ -134,10 +132,8 @@ class Summing:
         return Outcome()
 
     def _sum_shards(self, listed: Entry, sums: Sums, damage: Missing) -> None:
-        parts: dict[int, dict[str, list[str]]] = {}
-        for row in listed.tables[_PARTIALS].to_pylist():
-            parts.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
-        extra = {name: _ByShard.of(table) for name, table in listed.tables.items() if name not in (_ROWS, _PARTIALS)}
+        parts = listed_partials(listed)
+        extra = {name: _ByShard.of(table) for name, table in listed.tables.items() if name not in (_ROWS, PARTIALS)}
         for row in listed.tables[_ROWS].to_pylist():
             partials = {}
             for name, places in parts.get(row["shard"], {}).items():
@@ -218,35 +214,32 @@ def run_sums(
     starts = range(0, len(shards), SHARDS_PER_TASK)
     for start in progress.over("lists", starts, len(starts)):
         some = shards[start : start + SHARDS_PER_TASK]
-        key = _name()
         rows = {gathered_shard.ordinal: shard_row(gathered_shard) for gathered_shard in some}
         for more in columns:
             for row in more.between(some[0].ordinal, some[-1].ordinal).to_pylist():
                 rows[row["shard"]] |= row
         tables = {
             _ROWS: pa.Table.from_pylist(list(rows.values()), schema=SHARDS),
-            _PARTIALS: addresses(
+            PARTIALS: addresses(
                 shards.plan, [gathered_shard.place for gathered_shard in some if gathered_shard.partials], names, store
             ),
             **{name: table.between(some[0].ordinal, some[-1].ordinal) for name, table in extra.items()},
         }
-        store.write(_LISTS, key, {}, tables)
-        units.append(ListedUnit(key=key, listed=store.address(_LISTS, key)))
+        units.append(write_list(_LISTS, tables, store))
     firsts = keys = run_listed("sums", summing, units, _LISTS, store, runner, progress)
     while len(keys) > _SUMS_PER_TASK:
         groups = [keys[start : start + _SUMS_PER_TASK] for start in range(0, len(keys), _SUMS_PER_TASK)]
-        units = [ListedUnit(key=_name(), results=tuple(store.address(_SUMS, key) for key in group)) for group in groups]
+        units = [
+            ListedUnit(key=new_key(), results=tuple(store.address(_SUMS, key) for key in group)) for group in groups
+        ]
         merged = run_listed("sums", summing, units, _LISTS, store, runner, progress)
         for key in keys:
             store.remove(_SUMS, key)
         keys = merged
     give_memory_back()  # of lists
     sums, damage = Sums.of(summing.stages), Damage(store)
-    for key in keys:
-        if (stored := damage.read(_SUMS, key)) is not None:
-            sums.add_stored(stored)
-            store.remove(_SUMS, key)
-            del stored
+    for stored in take_results(_SUMS, keys, store):
+        sums.add_stored(stored)
     whole, table = sums.merged(), TableWriter(store.root, SHARDS)
     for key in firsts:
         if (held := store.read_rows(_SHARDS, key)) is not None:
@@ -259,11 +252,6 @@ def run_sums(
     found = table.done()
     damage.tell()
     return found, whole
-
-
-def _name() -> str:
-    """Make a key that no other build has, for one of other stages may share the folder: what it names is used once."""
-    return secrets.token_hex(32)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

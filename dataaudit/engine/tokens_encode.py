@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -24,17 +24,17 @@ from dataaudit.base.files import replacing
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.config import Reader
+from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
 from dataaudit.engine.plan import reading_key
 from dataaudit.engine.plan_probe import StatIndex, probe_shards
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, Runner, Sized
+from dataaudit.engine.runner import Outcome, PartUnit, Runner, Unit
 from dataaudit.engine.scan_part import as_value, hash_file, may_have_changed
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.canonical import digest_json
-from dataaudit.manifest.formats import is_native
 from dataaudit.manifest.load import Manifest
 from dataaudit.scan.annotators import Tokens
 from dataaudit.scan.corpus.batch import DocBatch
@@ -42,7 +42,6 @@ from dataaudit.scan.corpus.fields import FieldRule
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.scan.corpus.readers import PartStats, ReadRequest, read_part
 from dataaudit.scan.corpus.shards import Shard
-from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.texts import row_digests, text_digests
 from dataaudit.scan.corpus.tokens import TokenBatch, TokenizerFile, resolve_tokenizer
 from dataaudit.scan.corpus.tokens.spec import DEFAULT_NAME
@@ -73,27 +72,6 @@ _BEGINS = ("<|begin_of_text|>", "<\uff5cbegin\u2581of\u2581sentence\uff5c>", "<s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncodeUnit:
-    """One part of a shard to encode; :meth:`key` names all that decides the outcome."""
-
-    request: ReadRequest
-    stat: FileStat
-    sha256: str
-    key: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
-
-    @property
-    def isolated(self) -> bool:
-        """Whether hostile bytes of this format can crash its reader."""
-        return is_native(self.request.format)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Encode:
     """Encodes parts: their tokens go to a file, what is known of each document to the store.
 
@@ -115,12 +93,12 @@ class Encode:
         own = [_VERSION, reading, self.tokens.decisive(), self.dtype, self.end, self.decides]
         return digest_json(own).removeprefix("sha256:")
 
-    def __call__(self, unit: EncodeUnit) -> Outcome:
+    def __call__(self, unit: PartUnit) -> Outcome:
         """Encode a part."""
         give_memory_back()
         return as_value(partial(self._encode, unit))
 
-    def _encode(self, unit: EncodeUnit) -> Outcome:
+    def _encode(self, unit: PartUnit) -> Outcome:
         store = PartialStore(self.state)
         annotator, stats = self.tokens.load(), PartStats()
         tables: list[pa.Table] = []
@@ -187,7 +165,7 @@ def lengths_of(found: TokenBatch, end: int | None) -> np.ndarray:
 class EncodedPart:
     """What is stored of a part."""
 
-    unit: EncodeUnit
+    unit: PartUnit
     base: int
     """Records of the shard before it."""
     bytes: int
@@ -299,7 +277,7 @@ def encode_shards(
     """Encode shards as far as that is not done yet, then yield each with its parts, in order."""
     rows = {row["shard"]: row for row in _rows(source.corpus, ordinals)}
     units, planned = _units(source, rows, encode, runner)
-    lost = run_units(source, runner, encode, list(units.values()), kind=ENCODED, phase=phase)
+    lost = run_missing(source, runner, encode, list(units.values()), kind=ENCODED, phase=phase)
     store = PartialStore(source.state)
     for ordinal, parts in planned.items():
         row = rows[ordinal]
@@ -311,20 +289,11 @@ def encode_shards(
 _AGAIN = "Restore the file, or build again."
 
 
-class Keyed(Sized, Protocol):
-    """A unit of work whose outcome is stored."""
-
-    @property
-    def key(self) -> str:
-        """Under which its outcome is stored."""
-        ...
-
-
-def run_units(
+def run_missing(
     source: Source,
     runner: Runner,
     function: Callable[[Any], Outcome],
-    units: Sequence[Keyed],
+    units: Sequence[Unit],
     *,
     kind: str,
     phase: str,
@@ -334,33 +303,22 @@ def run_units(
     todo = [unit for unit in units if not store.has(kind, unit.key)]
     if len(todo) < len(units):
         source.progress.note(f"{phase}: {len(units) - len(todo):,} of {len(units):,} parts are known")
-    source.progress.begin(phase, len(todo), sum(unit.size for unit in todo))
-    lost: dict[str, str] = {}
-
-    def done(index: int, outcome: Outcome) -> bool:
-        unit = todo[index]
-        if outcome.reason is not None:
-            lost[unit.key] = f"{outcome.reason} {outcome.place}".rstrip()
-        source.progress.advance(unit.size, failed=outcome.reason is not None)
-        return True
-
-    runner.run(phase, function, todo, done)
-    source.progress.end()
-    return lost
+    failed, _ = run_units(phase, function, todo, runner, source.progress)
+    return {todo[index].key: f"{reason} {place}".rstrip() for index, (reason, place) in failed.items()}
 
 
 def run_all(
-    source: Source, runner: Runner, function: Callable[[Any], Outcome], units: Sequence[Keyed], *, kind: str, phase: str
+    source: Source, runner: Runner, function: Callable[[Any], Outcome], units: Sequence[Unit], *, kind: str, phase: str
 ) -> None:
-    """Do what :func:`run_units` does, where nothing may be lost."""
-    lost = run_units(source, runner, function, units, kind=kind, phase=phase)
+    """Do what :func:`run_missing` does, where nothing may be lost."""
+    lost = run_missing(source, runner, function, units, kind=kind, phase=phase)
     if lost:
         raise ClusterError(f"{phase}: {plural(len(lost), 'part')} could not be done: {min(lost.values())}")
 
 
 def _units(
     source: Source, rows: Mapping[int, dict[str, Any]], encode: Encode, runner: Runner
-) -> tuple[dict[str, EncodeUnit], dict[int, list[EncodeUnit]]]:
+) -> tuple[dict[str, PartUnit], dict[int, list[PartUnit]]]:
     """Return the parts of shards by key, equal ones once, and by shard."""
     default = Reader()
     shards, fields = {}, dict[int, FieldRule]()
@@ -391,8 +349,8 @@ def _units(
         )
     finally:
         index.close()
-    units: dict[str, EncodeUnit] = {}
-    planned: dict[int, list[EncodeUnit]] = {}
+    units: dict[str, PartUnit] = {}
+    planned: dict[int, list[PartUnit]] = {}
     for place, (ordinal, shard) in enumerate(shards.items()):
         probe = probed.probe(place)
         if probe is None or probe.reason is not None:
@@ -412,7 +370,7 @@ def _units(
                 fields=fields[ordinal],
                 batch_bytes=default.batch_bytes,
             )
-            unit = EncodeUnit(
+            unit = PartUnit(
                 request=request,
                 stat=probe.stat,
                 sha256=probe.sha256,
@@ -433,7 +391,7 @@ def _rows(corpus: Corpus, ordinals: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _checked(
-    source: Source, store: PartialStore, row: Mapping[str, Any], units: Sequence[EncodeUnit]
+    source: Source, store: PartialStore, row: Mapping[str, Any], units: Sequence[PartUnit]
 ) -> list[EncodedPart]:
     """Return the parts of a shard, held against what the manifest says of it."""
     parts, base, num_tokens, state = [], 0, 0, hashlib.sha256()

@@ -29,7 +29,7 @@ from dataaudit.engine.tokens_encode import (
     ENCODED,
     Encode,
     EncodedPart,
-    EncodeUnit,
+    PartUnit,
     Source,
     encode_shards,
     open_source,
@@ -385,9 +385,9 @@ class _Alignment:
         columns = zip(where[documents].tolist(), row[documents].tolist(), piece[documents].tolist(), strict=True)
         return dict(zip(columns, documents.tolist(), strict=True))
 
-    def _units_of(self, absent: np.ndarray, encode: Encode) -> tuple[list[EncodeUnit], list[tuple[int, int]]]:
+    def _units_of(self, absent: np.ndarray, encode: Encode) -> tuple[list[PartUnit], list[tuple[int, int]]]:
         """Return the parts of shards that hold documents which the files lack, each asked for these alone."""
-        audited, units, shards = self._audited, list[EncodeUnit](), list[tuple[int, int]]()
+        audited, units, shards = self._audited, list[PartUnit](), list[tuple[int, int]]()
         for ordinal in np.unique(audited.where[absent]).tolist():
             rows = audited.row[absent[audited.where[absent] == ordinal]]
             parts = self._parts[ordinal]

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.base.process import give_memory_back
-from dataaudit.engine.runner import Outcome, Runner
+from dataaudit.engine.runner import Outcome, Runner, Unit
 from dataaudit.engine.scan_part import as_value, hash_file
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.tokens_encode import DIGEST, EncodedPart, Source, digest_array, run_all
@@ -134,13 +134,11 @@ def _wanted(state: Path, key: str) -> dict[bytes, list[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileUnit:
+class FileUnit(Unit):
     """Some documents of a token file."""
 
     path: Path
     dtype: str
-    key: str
-    size: int
     start: int = 0
     stop: int = 0
     """Range of a flat file in which documents begin."""
@@ -148,16 +146,6 @@ class FileUnit:
     """int64[n + 1] borders, of an index."""
     only: np.ndarray | None = None
     """int64[k] of which of them the text is wanted."""
-
-    @property
-    def name(self) -> str:
-        """What names it from run to run."""
-        return self.key
-
-    @property
-    def isolated(self) -> bool:
-        """Numbers alone are read."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)

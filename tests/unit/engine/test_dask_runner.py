@@ -134,7 +134,6 @@ def run(client, units, *, function=well, **options):
     def done(index, outcome):
         assert index not in outcomes
         outcomes[index] = outcome
-        return True
 
     runner = make(client, **options)
     runner.run("scan", function, units, done)

@@ -87,7 +87,6 @@ def run(state, function, names, *, isolate=True, memory_limit="auto", isolated=(
 
     def done(index, outcome):
         found[units[index].name] = outcome
-        return True
 
     choice = ClusterChoice(workers=0, isolate=isolate, memory_limit=memory_limit)
     with open_process(choice, state, unit_seconds=60.0, notes=notes) as runner:
