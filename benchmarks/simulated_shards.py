@@ -39,7 +39,7 @@ from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
 from dataaudit.engine.scan_part import join_small, scan_part
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.store_packs import Item, read_pack, stored_name
+from dataaudit.engine.store_entries import Item, read_pack, stored_name
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import REQUIRED
 from dataaudit.scan.link.keyed import Stored, is_keyed, keyed_pieces, read_keyed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
-from dataaudit.engine.collect import GatheredShard, survey
+from dataaudit.engine.collect import GatheredShard, merge_parts, survey
 from dataaudit.engine.plan import plan_shard, stage_identity
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.runner import READING, Probe, finish
@@ -186,8 +187,19 @@ def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, 
     return GatheredShard(plan=plan_of([plan(one, probe(f"{split}{ordinal}"))]), place=0, **columns | more)
 
 
-def surveyed(shards, *, stages=STAGE_LIST):
-    """Return the survey of partials that are in memory, or are read one by one."""
+def partials_of(gathered, store, *, stages=STAGE_LIST):
+    """Return the partials of a shard that was read, as they are stored."""
+    read = [stage for stage in stages if stage.name in gathered.partials]
+    parts = gathered.plan.keys(gathered.place)
+    return {
+        stage.name: merge_parts(stage, [store.read(stage.name, keys[stage.name]) for keys in parts]) for stage in read
+    }
+
+
+def surveyed(shards, *, stages=STAGE_LIST, store=None):
+    """Return the survey of partials that are in memory, or in a store."""
+    if store is not None:
+        shards = [replace(one, partials=partials_of(one, store, stages=stages)) for one in shards]
     families, by_shard, by_split = by_stage(), {}, {}
     for stage in stages:
         read = [one for one in shards if stage.name in one.partials]
@@ -203,8 +215,10 @@ def surveyed(shards, *, stages=STAGE_LIST):
     return Survey(by_shard=by_shard, by_split=by_split)
 
 
-def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE):
-    """Return the table of shards and the merged partials, of partials that are in memory."""
+def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, store=None):
+    """Return the table of shards and the merged partials, of partials that are in memory, or in a store."""
+    if store is not None:
+        shards = [replace(one, partials=partials_of(one, store, stages=stages)) for one in shards]
     sums = Sums.of(stages)
     for one in shards:
         sums.add_shard(shard_row(one), one.partials, setting)

@@ -262,7 +262,7 @@ def _count(job: Job, probed: Probed) -> None:
         return
     plan = _planned(job, probed, (), {})
     check_splits(job.holding.applied(planned_shard, (), {}) for planned_shard in plan)
-    asked = [place for place in range(len(plan)) if plan.reason(place) is None and job.holding.rows(plan[place])]
+    asked = [place for place in range(len(plan)) if plan.kind(place).reason is None and job.holding.rows(plan[place])]
     if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
         scan = Scan(ScanSettings(state=job.store.root, stages=(), annotators=()))
         run_units("count", scan, units, job.runner, job.progress, store=job.store)
@@ -362,7 +362,7 @@ def _planned(
 def _scan(job: Job, plan: Plan, *, fresh: bool) -> dict[str, tuple[Reason, str]]:
     """Scan what is missing; return the parts that could not be read."""
     units = missing_units(plan, job.store, job.progress, fresh=fresh)
-    job.planned_parts = plan.distinct_parts()
+    job.planned_parts = len(np.unique(plan.firsts))
     if len(units) < job.planned_parts:
         job.progress.note(f"scan: {job.planned_parts - len(units):,} of {job.planned_parts:,} parts are known")
     failed, _ = run_units("scan", Scan(job.scan_settings()), units, job.runner, job.progress, store=job.store)

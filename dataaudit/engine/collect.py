@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,8 +27,9 @@ from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import READING, ListedUnit, Outcome, Runner
 from dataaudit.engine.scan_part import as_value
-from dataaudit.engine.store import Damage, Entry, Missing, PartialStore, entry_of, read_at
+from dataaudit.engine.store import Missing, PartialStore
 from dataaudit.engine.store_columns import RowWriter, Texts, TextWriter, Values, packed, unpacked
+from dataaudit.engine.store_entries import Entry, entry_of, read_at
 from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.registry import by_stage
 from dataaudit.scan.corpus.loss import MAX_PLACES, Loss, Reason
@@ -37,40 +37,6 @@ from dataaudit.scan.corpus.readers.part import MAX_COLUMNS
 from dataaudit.scan.link.step import Place, Survey
 from dataaudit.scan.stages.base import Stage, merge
 from dataaudit.scan.stages.partial import Partial, fold_table, group
-
-
-class ShardPartials(Mapping[str, Partial]):
-    """The merged partials of one shard by stage, read each time they are asked for: those of all are too much to hold.
-
-    Args:
-        plan: The plan.
-        place: Where it holds the shard.
-        stages: All stages, by name.
-        store: Where the partials of its parts are.
-    """
-
-    __slots__ = ("_place", "_plan", "_stages", "_store")
-
-    def __init__(self, plan: Plan, place: int, stages: Mapping[str, Stage], store: PartialStore) -> None:
-        self._plan, self._place = plan, place
-        self._stages, self._store = stages, store
-
-    def __getitem__(self, name: str) -> Partial:
-        if name not in self:
-            raise KeyError(name)
-        damage = Damage(self._store)
-        entries = [damage.read(name, keys[name]) for keys in self._plan.keys(self._place)]
-        damage.tell()
-        return merge_parts(self._stages[name], entries)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._plan.stages(self._place)  # the default would read and merge the partial
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._plan.stages(self._place))
-
-    def __len__(self) -> int:
-        return len(self._plan.stages(self._place))
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:
@@ -90,7 +56,6 @@ UNREAD = ("quarantined", "skipped")
 _LOOKED_AT = 4096
 """Parts that are looked at at a time."""
 _PART = np.dtype([("number", "i8"), ("first_row", "i8")])
-_NO_PARTIALS: Mapping[str, Partial] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +93,8 @@ class GatheredShard(Reading):
     plan: Plan
     place: int
     """Where the plan holds it."""
-    partials: Mapping[str, Partial] = field(default_factory=lambda: _NO_PARTIALS)
-    """By stage; empty when the shard is not read."""
+    partials: Collection[str] = ()
+    """Stages whose partials it has, by name; none when the shard is not read."""
 
     @property
     def planned(self) -> PlannedShard:
@@ -144,19 +109,19 @@ class GatheredShard(Reading):
     @property
     def split(self) -> str:
         """Return its split."""
-        return self.plan.split(self.place)
+        return self.plan.kind(self.place).split
 
     @property
     def held_back(self) -> int:
         """Documents that the quarantine list holds back one by one."""
-        if not self.partials or not self.plan.holds_back(self.place):
+        if not self.partials or not self.plan.excludes(self.place):
             return 0
         return self.records - self.bad_records - self.documents
 
     @property
     def size(self) -> int:
         """Stored bytes, as far as the file system knew; of a streamed dataset the bytes of its texts."""
-        return self.text_bytes if self.plan.is_streamed(self.place) else self.plan.size(self.place)
+        return self.text_bytes if self.plan.kind(self.place).streamed else self.plan.size(self.place)
 
 
 class GatheredShards(OnDemand[GatheredShard]):
@@ -165,13 +130,11 @@ class GatheredShards(OnDemand[GatheredShard]):
     Args:
         plan: The plan.
         readings: Of :meth:`Reading.packed`, at the same places.
-        stages: All stages.
-        store: Where partials are.
+        folder: The state folder.
     """
 
-    def __init__(self, plan: Plan, readings: Texts, stages: Sequence[Stage], store: PartialStore) -> None:
-        self.plan, self._store = plan, store
-        self._stages = {stage.name: stage for stage in stages}
+    def __init__(self, plan: Plan, readings: Texts, folder: Path) -> None:
+        self.plan, self._folder = plan, folder
         self._readings = Values(readings, tuple[Any, ...])
 
     def __len__(self) -> int:
@@ -190,7 +153,7 @@ class GatheredShards(OnDemand[GatheredShard]):
     @cached_property
     def parts(self) -> np.ndarray:
         """Every part of a shard that was read, in order: its ``number`` in all shards, its ``first_row``."""
-        writer, status, firsts = RowWriter(self._store.root, _PART), _PLAIN.index("status"), _PLAIN.index("first_rows")
+        writer, status, firsts = RowWriter(self._folder, _PART), _PLAIN.index("status"), _PLAIN.index("first_rows")
         for place, reading in enumerate(self._readings):
             if reading[status] not in UNREAD:
                 for row in zip(range(*self.plan.part_range(place)), reading[firsts], strict=True):
@@ -201,14 +164,12 @@ class GatheredShards(OnDemand[GatheredShard]):
         """Make one."""
         *values, losses = self._readings[place]
         named = dict(zip(_PLAIN, values, strict=True))
-        partials: Mapping[str, Partial] = _NO_PARTIALS
-        if named["status"] not in UNREAD:
-            partials = ShardPartials(self.plan, place, self._stages, self._store)
-        found = tuple(
+        partials = () if named["status"] in UNREAD else self.plan.kind(place).stages
+        losses = tuple(
             Loss(reason=Reason(reason), place=where, records=records, num_bytes=num_bytes)
             for reason, where, records, num_bytes in losses
         )
-        return GatheredShard(plan=self.plan, place=place, partials=partials, losses=found, **named)
+        return GatheredShard(plan=self.plan, place=place, partials=partials, losses=losses, **named)
 
 
 def unread(reason: Reason, place: str, num_bytes: int, *, meant: bool = False) -> Reading:
@@ -479,7 +440,7 @@ def survey(
         found.add_stored(stored.tables)
         for reading in stored.tables[_READINGS]["reading"].to_pylist():
             readings.append(reading)
-    return GatheredShards(plan, readings.done(), stages, store), found.survey()
+    return GatheredShards(plan, readings.done(), store.root), found.survey()
 
 
 def _listed(
@@ -489,8 +450,9 @@ def _listed(
     rows: list[dict[str, Any]] = []
     read: dict[str, list[dict[str, bytes]]] = {}
     for place in places:
-        size, reason = 0 if plan.is_streamed(place) else plan.size(place), plan.reason(place)
-        known = None if reason is None else unread(reason, plan.where(place), size, meant=plan.is_meant(place))
+        kind = plan.kind(place)
+        size = 0 if kind.streamed else plan.size(place)
+        known = None if kind.reason is None else unread(kind.reason, plan.where(place), size, meant=kind.meant)
         parts = []
         for key in plan.reading_keys(place):
             part: dict[str, bytes] = {}
@@ -502,7 +464,7 @@ def _listed(
         rows.append(
             {
                 "shard": plan.ordinal(place),
-                "split": plan.split(place),
+                "split": kind.split,
                 "size": size,
                 "unread": None if known is None else known.packed(),
                 "parts": parts,

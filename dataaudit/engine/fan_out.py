@@ -13,7 +13,8 @@ from dataaudit.base.errors import ClusterError
 from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import ListedUnit, Outcome, Runner, Unit, sizes_of
-from dataaudit.engine.store import Damage, Entry, PartialStore
+from dataaudit.engine.store import Damage, PartialStore
+from dataaudit.engine.store_entries import Entry
 from dataaudit.scan.corpus.loss import Reason
 
 PARTIALS = "partials"
@@ -95,7 +96,7 @@ def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store:
     wanted: dict[str, tuple[list[int], list[str]]] = {}
     for place in places:
         ordinal, parts = plan.ordinal(place), plan.keys(place)
-        for stage in plan.stages(place):
+        for stage in plan.kind(place).stages:
             if stage in stages:
                 ordinals, keys = wanted.setdefault(stage, ([], []))
                 ordinals += [ordinal] * len(parts)

@@ -98,7 +98,7 @@ class BuildResult:
     """Shards that the quarantine list holds back."""
     held_back_documents: int
     """Documents of other shards that it holds back."""
-    paths: Mapping[int, str]
+    paths: Sequence[str]
     """Where each shard is, by ordinal."""
 
 

@@ -40,12 +40,8 @@ from dataaudit.engine.scan_part import as_value
 from dataaudit.engine.second_pass import (
     run_second_pass,
 )
-from dataaudit.engine.store import (
-    Damage,
-    Missing,
-    PartialStore,
-)
-from dataaudit.engine.store_packs import SMALL_BYTES
+from dataaudit.engine.store import Damage, Missing, PartialStore
+from dataaudit.engine.store_entries import SMALL_BYTES
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered

@@ -23,7 +23,8 @@ from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import HeldOutUnit, Outcome, Runner, SetUnit
 from dataaudit.engine.scan_part import as_value, hash_file
-from dataaudit.engine.store import Damage, Entry, PartialStore
+from dataaudit.engine.store import Damage, PartialStore
+from dataaudit.engine.store_entries import Entry
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.locate import encode_path
 from dataaudit.metrics.coverage.definition import bad_share

@@ -6,8 +6,9 @@ import hashlib
 import os
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,32 +27,37 @@ from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.storage.hub import RowsPath
 
 _TWINS = 2
-_LOOKED_AT = 1024
+"""Other files of a part's bytes that a unit names."""
+_STORE_PARTS = 1024
 """Parts that are looked for in the store at a time."""
 _KEPT = 8
-"""Shards that units were made of last, and equal ones."""
-_SHARD = np.dtype(
-    [
-        ("ordinal", "<i8"),
-        ("split", "<u4"),
-        ("reason", "u1"),
-        ("meant", "?"),
-        ("probed", "?"),
-        ("streamed", "?"),
-        ("stages", "<u4"),
-        ("fields", "<u4"),
-        ("size", "<i8"),
-        ("parts", "<i8"),
-    ]
-)
+"""Shards that parts were asked of last."""
+_SHARD = np.dtype([("ordinal", "<i8"), ("kind", "<u4"), ("size", "<i8"), ("parts", "<i8")])
 _PART = np.dtype([("reading", "V32"), ("shard", "<i8")])
+
+
+class ShardKind(NamedTuple):
+    """What many shards of a plan have in common."""
+
+    split: str
+    reason: Reason | None
+    """Why they are not read; None when they are."""
+    meant: bool
+    """Nobody wanted them to be read."""
+    probed: bool
+    streamed: bool
+    """They are of a dataset that is streamed."""
+    stages: tuple[str, ...]
+    """Names of the stages that look at them."""
+    fields: FieldRule | None
+    batch_bytes: int
 
 
 class Plan(OnDemand[PlannedShard]):
     """All shards as planned.
 
     Args:
-        planned: Of each; made once and not held.
+        planned: Each shard, made once and not kept.
         shards: The shards themselves, at the same places.
         probe: Returns the probe of the shard at a place.
         identities: Of the stages by name, as of :func:`dataaudit.engine.plan.stage_identity`.
@@ -70,75 +76,93 @@ class Plan(OnDemand[PlannedShard]):
         folder: Path,
     ) -> None:
         self._shards, self._probe, self._identities = shards, probe, identities
-        self._fields, self._stages = Codes[tuple[FieldRule, int]](), Codes[tuple[str, ...]]()
-        self._reasons, self._splits = Codes[Reason | None]([None]), Codes[str]()
+        self._kinds = Codes[ShardKind]()
         self._places: dict[int, str] = {}
         self._without: dict[int, frozenset[int]] = {}
+        self._kept: dict[int, PlannedShard] = {}
         rows, parts, number = RowWriter(folder, _SHARD), RowWriter(folder, _PART), 0
         for place, planned_shard in enumerate(planned):
-            fields = 0
+            shard, probed = planned_shard.shard, planned_shard.probe
             for part in planned_shard.parts:
-                fields = self._fields.of((part.request.fields, part.request.batch_bytes))
                 parts.append((bytes.fromhex(part.reading_key), place))
                 if part.request.without:
                     self._without[number] = part.request.without
                 number += 1
             if planned_shard.place:
                 self._places[place] = planned_shard.place
-            rows.append(
-                (
-                    planned_shard.shard.ordinal,
-                    self._splits.of(planned_shard.shard.split),
-                    self._reasons.of(planned_shard.reason),
-                    planned_shard.shard.skip is not None or planned_shard.reason == Reason.QUARANTINE_LIST,
-                    planned_shard.probe is not None,
-                    planned_shard.shard.format == "datasets",
-                    self._stages.of(planned_shard.stages),
-                    fields,
-                    planned_shard.probe.stat.size if planned_shard.probe else planned_shard.shard.size,
-                    number,
-                )
+            request = planned_shard.parts[-1].request if planned_shard.parts else None
+            kind = ShardKind(
+                split=shard.split,
+                reason=planned_shard.reason,
+                meant=shard.skip is not None or planned_shard.reason == Reason.QUARANTINE_LIST,
+                probed=probed is not None,
+                streamed=shard.format == "datasets",
+                stages=planned_shard.stages,
+                fields=request and request.fields,
+                batch_bytes=request.batch_bytes if request else 0,
             )
-        self.rows, self.parts = rows.done(), parts.done()
-        self._columns = {name: self.rows[name] for name in _SHARD.names or ()}
+            rows.append((shard.ordinal, self._kinds.of(kind), probed.stat.size if probed else shard.size, number))
+        rows_, self.parts = rows.done(), parts.done()
+        self._ordinals, self._kind, self._sizes, self._ends = (rows_[name] for name in _SHARD.names or ())
         self._readings = self.parts["reading"]
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self._kind)
 
     def item(self, place: int) -> PlannedShard:
         """Make one."""
-        _, _, reason, _, probed, _, stages, fields, _, _ = self.rows[place].item()
-        shard, probe = self._shards[place], self._probe(place) if probed else None
-        start, stop = self.part_range(place)
+        kind, shard = self.kind(place), self._shards[place]
+        probe = self._probe(place) if kind.probed else None
         parts = []
-        for number in range(start, stop):
-            assert probe is not None
-            rule, batch_bytes = self._fields.values[fields]
+        for keys, without, part in zip(
+            self.keys(place), self._without_of(place), probe.parts if probe else (), strict=False
+        ):
+            assert kind.fields is not None
             request = ReadRequest(
                 path=shard.path,
                 format=shard.format,
                 compression=shard.compression,
-                part=probe.parts[number - start],
-                fields=rule,
-                batch_bytes=batch_bytes,
-                without=self._without.get(number, frozenset()),
+                part=part,
+                fields=kind.fields,
+                batch_bytes=kind.batch_bytes,
+                without=without,
             )
-            keys = self.part_keys(number, self._stages.values[stages])
             parts.append(PlannedPart(request=request, reading_key=keys.reading, stage_keys=keys))
         return PlannedShard(
             shard=shard,
             probe=probe,
             parts=tuple(parts),
-            reason=self._reasons.values[reason],
-            place=self._places.get(place, ""),
-            stages=self._stages.values[stages],
+            reason=kind.reason,
+            place=self.where(place),
+            stages=kind.stages,
         )
+
+    def kind(self, place: int) -> ShardKind:
+        """Return what a shard has in common with others."""
+        return self._kinds.values[int(self._kind[place])]
+
+    def ordinal(self, place: int) -> int:
+        """Return a shard's row in the table of shards."""
+        return int(self._ordinals[place])
+
+    def size(self, place: int) -> int:
+        """Return the stored bytes of a shard, as far as the file system knew."""
+        return int(self._sizes[place])
+
+    def where(self, place: int) -> str:
+        """Return where the reason for which a shard is not read was seen."""
+        return self._places.get(place, "")
+
+    def excludes(self, place: int) -> bool:
+        """Tell whether single documents of a shard are quarantined."""
+        return bool(self._without) and any(self._without_of(place))
+
+    def _without_of(self, place: int) -> list[frozenset[int]]:
+        return [self._without.get(number, frozenset()) for number in range(*self.part_range(place))]
 
     def part_range(self, place: int) -> tuple[int, int]:
         """Return the numbers, in all shards, of a shard's first part and of the one after its last."""
-        ends = self._columns["parts"]
-        return int(ends[place - 1]) if place else 0, int(ends[place])
+        return int(self._ends[place - 1]) if place else 0, int(self._ends[place])
 
     def part_keys(self, number: int, stages: tuple[str, ...]) -> PartKeys:
         """Return the keys of a part, by its number in all shards."""
@@ -147,7 +171,7 @@ class Plan(OnDemand[PlannedShard]):
 
     def keys(self, place: int) -> list[PartKeys]:
         """Return the keys of each part of a shard."""
-        stages = self.stages(place)
+        stages = self.kind(place).stages
         return [self.part_keys(number, stages) for number in range(*self.part_range(place))]
 
     def reading_keys(self, place: int) -> list[str]:
@@ -155,72 +179,60 @@ class Plan(OnDemand[PlannedShard]):
         start, stop = self.part_range(place)
         return keys_as_text(self._readings[start:stop])
 
+    def part(self, number: int) -> tuple[PlannedShard, PlannedPart]:
+        """Return a part with its shard, by its number in all shards."""
+        place = int(self.parts["shard"][number])
+        if place not in self._kept:  # all parts of a file are made at once, and asked for one after the other
+            if len(self._kept) == _KEPT:
+                self._kept.clear()
+            self._kept[place] = self[place]
+        return self._kept[place], self._kept[place].parts[number - self.part_range(place)[0]]
+
+    def part_sizes(self, numbers: np.ndarray) -> np.ndarray:
+        """Return int64[n] stored bytes of parts: those of a file are of about the same size."""
+        shards = self.parts["shard"][numbers]
+        counts = np.diff(self._ends, prepend=0)[shards]
+        sizes: np.ndarray = self._sizes[shards] // np.maximum(counts, 1)
+        return sizes
+
     def has_stage(self, numbers: np.ndarray, stage: str) -> np.ndarray:
         """Tell of some parts, by their numbers, int64[n], whether a stage looks at them, bool[n]."""
-        having = np.array([stage in names for names in self._stages.values], dtype=bool)
-        found: np.ndarray = having[self._columns["stages"][self.parts["shard"][numbers]]]
-        return found
+        having = np.array([stage in kind.stages for kind in self._kinds.values], dtype=bool)
+        looking: np.ndarray = having[self._kind[self.parts["shard"][numbers]]]
+        return looking
 
     def shards_of(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return, of some parts, int64[n], the ordinals of their shards and the places of their splits in order."""
-        rows = self.rows[self.parts["shard"][numbers]]
-        order = {split: at for at, split in enumerate(self.splits())}
-        ranks = np.array([order[split] for split in self._splits.values], dtype=np.int64)
-        return rows["ordinal"], ranks[rows["split"]]
+        shards, splits = self.parts["shard"][numbers], [kind.split for kind in self._kinds.values]
+        order = {split: at for at, split in enumerate(sorted(set(splits)))}
+        ranks = np.array([order[split] for split in splits], dtype=np.int64)
+        return self._ordinals[shards], ranks[self._kind[shards]]
 
-    def place(self, ordinal: int) -> int:
-        """Return where the shard of an ordinal is; they ascend."""
-        return int(np.searchsorted(self.rows["ordinal"], ordinal))
-
-    def ordinal(self, place: int) -> int:
-        """Return a shard's row in the table of shards."""
-        return int(self._columns["ordinal"][place])
-
-    def split(self, place: int) -> str:
-        """Return the split of a shard."""
-        return self._splits.values[int(self._columns["split"][place])]
-
-    def splits(self) -> list[str]:
-        """Return the splits of all shards, sorted."""
-        return sorted(self._splits.values)
-
-    def size(self, place: int) -> int:
-        """Return the stored bytes of a shard, as far as the file system knew."""
-        return int(self._columns["size"][place])
-
-    def is_streamed(self, place: int) -> bool:
-        """Tell whether a shard is one of a dataset that is streamed."""
-        return bool(self._columns["streamed"][place])
-
-    def reason(self, place: int) -> Reason | None:
-        """Return why a shard is not read; None when it is."""
-        return self._reasons.values[int(self._columns["reason"][place])]
-
-    def is_meant(self, place: int) -> bool:
-        """Tell whether nobody wanted a shard to be read."""
-        return bool(self._columns["meant"][place])
-
-    def where(self, place: int) -> str:
-        """Return where the reason for which a shard is not read was seen."""
-        return self._places.get(place, "")
-
-    def stages(self, place: int) -> tuple[str, ...]:
-        """Return the names of the stages that look at a shard."""
-        return self._stages.values[int(self._columns["stages"][place])]
-
-    def holds_back(self, place: int) -> bool:
-        """Tell whether single documents of a shard are held back."""
-        return bool(self._without) and any(number in self._without for number in range(*self.part_range(place)))
-
-    def distinct_parts(self) -> int:
-        """Return how many parts differ in content."""
-        firsts = self.equal_parts()
-        return int((firsts == np.arange(len(firsts))).sum())
-
-    def equal_parts(self) -> np.ndarray:
-        """Return int64[n]: of each part, the first one of equal content."""
+    @cached_property
+    def firsts(self) -> np.ndarray:
+        """int64[n]: of each part, the first one of equal content."""
         words = np.ascontiguousarray(self.parts["reading"]).view("<u8").reshape(-1, 4)
         return first_of_equal(words[:, :2])
+
+    @cached_property
+    def _copies(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the parts that are not the first of their content, in order of the first, and these."""
+        copies = np.flatnonzero(self.firsts != np.arange(len(self.firsts)))
+        copies = copies[np.argsort(self.firsts[copies], kind="stable")]
+        return copies, self.firsts[copies]
+
+    def twins(self, number: int) -> tuple[tuple[str, FileStat], ...]:
+        """Return other files with the same bytes as a part that is the first of its content."""
+        copies, firsts = self._copies
+        start, stop = np.searchsorted(firsts, [number, number + 1]).tolist()
+        path, twins = self.part(number)[1].request.path, dict[str, FileStat]()
+        for copy in copies[start:stop].tolist():
+            if len(twins) == _TWINS:
+                break
+            planned, part = self.part(copy)
+            if planned.probe is not None and part.request.path != path:
+                twins[part.request.path] = planned.probe.stat
+        return tuple(twins.items())
 
 
 class ScanUnits(OnDemand[ScanUnit]):
@@ -228,24 +240,15 @@ class ScanUnits(OnDemand[ScanUnit]):
 
     Args:
         plan: The plan.
-        firsts: Of :meth:`Plan.equal_parts`.
-        numbers: int64[k] the parts.
+        numbers: int64[k] the parts, each the first of its content.
         missing: int64[k] number of what is missing of each.
         names: Stages that miss, by that number.
     """
 
-    def __init__(
-        self, plan: Plan, firsts: np.ndarray, numbers: np.ndarray, missing: np.ndarray, names: Sequence[tuple[str, ...]]
-    ) -> None:
+    def __init__(self, plan: Plan, numbers: np.ndarray, missing: np.ndarray, names: Sequence[tuple[str, ...]]) -> None:
         self._plan, self._numbers, self._missing, self._names = plan, numbers, missing, names
-        others = np.flatnonzero(firsts != np.arange(len(firsts)))
-        self._others = others[np.argsort(firsts[others], kind="stable")]
-        self._of = firsts[self._others]
-        self._kept: dict[int, PlannedShard] = {}
-        shards = plan.parts["shard"][numbers]
-        counts = np.diff(plan.rows["parts"], prepend=0)[shards]
-        self.sizes = plan.rows["size"][shards] // np.maximum(counts, 1)
-        """int64[k] stored bytes of each: parts of a file are of about the same size, whatever they are counted in."""
+        self.sizes = plan.part_sizes(numbers)
+        """int64[k] stored bytes of each."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -253,60 +256,39 @@ class ScanUnits(OnDemand[ScanUnit]):
     def item(self, place: int) -> ScanUnit:
         """Make one."""
         number = int(self._numbers[place])
-        part, probe = self._part(number)
+        planned, part = self._plan.part(number)
+        assert planned.probe is not None
         keys, names = part.stage_keys, self._names[self._missing[place]]
         return ScanUnit(
             request=part.request,
-            stat=probe.stat,
-            sha256=probe.sha256,
+            stat=planned.probe.stat,
+            sha256=planned.probe.sha256,
             reading_key=part.reading_key,
             stage_keys=keys if len(names) == len(keys) else tuple((name, keys[name]) for name in names),
             size=int(self.sizes[place]),
-            twins=self._twins(number, part.request.path),
+            twins=self._plan.twins(number),
         )
 
     def reading_key(self, place: int) -> str:
         """Return the key of what reading the part of a unit gives."""
         return self._plan.part_keys(int(self._numbers[place]), ()).reading
 
-    def _part(self, number: int) -> tuple[PlannedPart, Probe]:
-        place = int(self._plan.parts["shard"][number])
-        if place not in self._kept:  # all parts of a file are made at once, and asked for one after the other
-            if len(self._kept) == _KEPT:
-                self._kept.clear()
-            self._kept[place] = self._plan[place]
-        planned = self._kept[place]
-        assert planned.probe is not None
-        return planned.parts[number - self._plan.part_range(place)[0]], planned.probe
-
-    def _twins(self, number: int, path: str) -> tuple[tuple[str, FileStat], ...]:
-        """Return other files with the same bytes."""
-        start, stop = np.searchsorted(self._of, [number, number + 1]).tolist()
-        found: list[tuple[str, FileStat]] = []
-        for other in self._others[start:stop].tolist():
-            if len(found) == _TWINS:
-                break
-            part, probe = self._part(other)
-            if part.request.path != path:
-                found.append((part.request.path, probe.stat))
-        return tuple(found)
-
 
 def missing_units(
     plan: Plan, store: PartialStore, progress: Progress, *, fresh: bool, of: np.ndarray | None = None
 ) -> ScanUnits:
     """Return a unit for every part with something missing in the store; equal parts are read once."""
-    firsts, names = plan.equal_parts(), Codes[tuple[str, ...]]()
+    firsts, names = plan.firsts, Codes[tuple[str, ...]]()
     wanted = firsts == np.arange(len(firsts))
     if of is not None:
         wanted = np.zeros(len(firsts), dtype=bool)
         wanted[firsts[np.isin(plan.parts["shard"], of)]] = True
     numbers, missing = array("q"), array("q")
-    looked = np.flatnonzero(wanted)
-    starts = range(0, len(looked), _LOOKED_AT)
-    for start in progress.over("plan", starts, len(looked), each=_LOOKED_AT):
-        some = looked[start : start + _LOOKED_AT].tolist()
-        keys = [plan.part_keys(number, plan.stages(int(plan.parts["shard"][number]))) for number in some]
+    asked = np.flatnonzero(wanted)
+    starts = range(0, len(asked), _STORE_PARTS)
+    for start in progress.over("plan", starts, len(asked), each=_STORE_PARTS):
+        some = asked[start : start + _STORE_PARTS].tolist()
+        keys = [plan.part_keys(number, plan.kind(int(plan.parts["shard"][number])).stages) for number in some]
         read = [False] * len(some) if fresh else store.have(READING, [own.reading for own in keys])
         for number, own, absent, known in zip(some, keys, _absent(keys, store, fresh=fresh), read, strict=True):
             if absent and known and _known_unreadable(store, own.reading):
@@ -314,7 +296,7 @@ def missing_units(
             if absent or not known:
                 numbers.append(number)
                 missing.append(names.of(absent))
-    return ScanUnits(plan, firsts, np.array(numbers, dtype=np.int64), np.array(missing, dtype=np.int64), names.values)
+    return ScanUnits(plan, np.array(numbers, dtype=np.int64), np.array(missing, dtype=np.int64), names.values)
 
 
 def _absent(keys: Sequence[PartKeys], store: PartialStore, *, fresh: bool) -> list[tuple[str, ...]]:
@@ -386,7 +368,7 @@ class ShardList(OnDemand[Shard]):
         """Return int64[n]: of each shard, the first one of the same file, before all others one that is to be read."""
         return first_of_equal(self.light["file"], ~self.light["read"])
 
-    def paths(self) -> Mapping[int, str]:
+    def paths(self) -> Sequence[str]:
         """Return where each shard is, by ordinal."""
         return _Paths(self)
 
@@ -423,17 +405,12 @@ class ShardList(OnDemand[Shard]):
         )
 
 
-class _Paths(Mapping[int, str]):
+class _Paths(OnDemand[str]):
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
 
-    def __getitem__(self, ordinal: int) -> str:
-        if not 0 <= ordinal < len(self._shards):
-            raise KeyError(ordinal)
-        return self._shards[ordinal].path
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(len(self._shards)))
-
     def __len__(self) -> int:
         return len(self._shards)
+
+    def item(self, place: int) -> str:
+        return self._shards[place].path

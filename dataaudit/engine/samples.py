@@ -312,7 +312,7 @@ def sample_manifest(
     progress: Progress,
     *,
     place: str | None = None,
-    paths: Mapping[int, str] | None = None,
+    paths: Sequence[str] | None = None,
 ) -> None:
     """Choose findings of a manifest, read their documents again and write the masked samples."""
     manifest = load_manifest(folder)

@@ -31,7 +31,7 @@ from dataaudit.engine.scan_part import (
     unread,
 )
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.store_packs import Item
+from dataaudit.engine.store_entries import Item
 from dataaudit.scan.annotators import load_annotators
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, ShardUnreadable

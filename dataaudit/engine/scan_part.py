@@ -25,8 +25,8 @@ from dataaudit.engine.runner import (
     ScanUnit,
     SecondPassUnit,
 )
-from dataaudit.engine.store import PartialStore, entry_item, entry_of, keyed_item, rows_item
-from dataaudit.engine.store_packs import Item, join_packs
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.store_entries import Item, entry_item, entry_of, join_packs, keyed_item, rows_item
 from dataaudit.scan.annotators import Annotators, load_annotators
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable

@@ -24,7 +24,6 @@ from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.engine.collect import GatheredShards
 from dataaudit.engine.fan_out import remove_damaged, run_units
-from dataaudit.engine.plan import PlannedPart, PlannedShard
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     WANTED,
@@ -41,22 +40,14 @@ from dataaudit.engine.scan_part import (
     try_copies,
 )
 from dataaudit.engine.state_folder import writing
-from dataaudit.engine.store import (
-    IPC_OPTIONS,
-    Damage,
-    PartialStore,
-    entry_at,
-    entry_item,
-    keyed_item,
-)
+from dataaudit.engine.store import Damage, PartialStore
 from dataaudit.engine.store_columns import unnamed_file
-from dataaudit.engine.store_packs import Item
+from dataaudit.engine.store_entries import IPC_OPTIONS, Item, entry_at, entry_item, keyed_item
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.annotators import Annotators, Tokens, load_annotators
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.scan.corpus.readers import PartStats, read_part
-from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.link.keyed import KeyedBlock, Stored, keyed_blocks, keyed_head
 from dataaudit.scan.link.step import (
@@ -84,7 +75,6 @@ class PartsLostError(Exception):
         self.lost = {key: (reason, place) for key, (_, reason, place) in lost.items()}
 
 
-_TWINS = 2
 _ITEMS = 2048
 """Entries that are written together."""
 
@@ -117,7 +107,7 @@ class _Asked:
 
     task: SecondPassTask
     contents: np.ndarray
-    """int64[k] parts that are read, ascending: of equal ones the first, by :meth:`Plan.equal_parts`."""
+    """int64[k] parts that are read, ascending: of equal ones the first, by :attr:`Plan.firsts`."""
     keys: np.ndarray
     """uint8[k, 32] of the results of each."""
 
@@ -141,9 +131,7 @@ class _Plan:
         self.plan, self._store = shards.plan, store
         self._numbers, self._first_rows = shards.parts["number"], shards.parts["first_row"]
         self._ordinals, self._splits = self.plan.shards_of(self._numbers)
-        self._contents = self.plan.equal_parts()[self._numbers]
-        self._order = np.argsort(self._contents, kind="stable")
-        self._ranked = self._contents[self._order]
+        self._contents = self.plan.firsts[self._numbers]
         self._asked: list[_Asked] = []
         self.seconds: dict[int, float] = {}
         """What slow tasks may take for a part, by its content."""
@@ -158,7 +146,7 @@ class _Plan:
             if isinstance(request.task, Slow):
                 more = request.task.seconds * wanted.num_rows
                 self.seconds[content] = self.seconds.get(content, 0.0) + more
-            reading_key = self.plan.part_keys(self.homes(content)[0], ()).reading
+            reading_key = self.plan.part_keys(content, ()).reading
             key = digest_json([reading_key, *identity, _digest(wanted)]).removeprefix("sha256:")
             if self._store.read(WANTED, key) is None:
                 items.append(entry_item(WANTED, key, {}, {WANTED: wanted}))
@@ -194,12 +182,6 @@ class _Plan:
                 yield int(contents[start]), own.sort_by([(name, "ascending") for name in names])
 
         return len(starts), parts()
-
-    def homes(self, content: int) -> list[int]:
-        """Return the numbers of the parts of a content that were read, in order."""
-        start, stop = np.searchsorted(self._ranked, [content, content + 1]).tolist()
-        found: list[int] = self._numbers[self._order[start:stop]].tolist()
-        return found
 
     def units(self, *, fresh: bool) -> _Units:
         """Return a unit for every part of which some task's result is missing."""
@@ -243,9 +225,7 @@ class _Units(OnDemand[SecondPassUnit]):
     def __init__(self, plan: _Plan, due: Sequence[_Asked], store: PartialStore) -> None:
         self._pass, self._plan, self._due, self._store = plan, plan.plan, due, store
         self._contents = np.unique(np.concatenate([np.zeros(0, np.int64), *(asked.contents for asked in due)]))
-        shards = self._plan.parts["shard"][[plan.homes(content)[0] for content in self._contents.tolist()]]
-        counts = np.diff(self._plan.rows["parts"], prepend=0)[shards]
-        self.sizes: np.ndarray = self._plan.rows["size"][shards] // np.maximum(counts, 1)
+        self.sizes = self._plan.part_sizes(self._contents)
         """int64[k] stored bytes of each."""
 
     def __len__(self) -> int:
@@ -254,15 +234,8 @@ class _Units(OnDemand[SecondPassUnit]):
     def item(self, place: int) -> SecondPassUnit:
         """Make one."""
         content = int(self._contents[place])
-        number, *others = self._pass.homes(content)
-        planned, part = self._home(number)
+        planned, part = self._plan.part(content)
         assert planned.probe is not None
-        twins: dict[str, FileStat] = {}
-        for other, _ in map(self._home, others):
-            if other.probe is not None and other.shard.path != part.request.path:
-                twins[other.shard.path] = other.probe.stat
-            if len(twins) == _TWINS:
-                break
         tasks = []
         for asked in self._due:
             at = int(np.searchsorted(asked.contents, content))
@@ -276,17 +249,12 @@ class _Units(OnDemand[SecondPassUnit]):
             tasks=tuple(tasks),
             size=int(self.sizes[place]),
             seconds=self._pass.seconds.get(content, 0.0),
-            twins=tuple(twins.items()),
+            twins=self._plan.twins(content),
         )
 
     def uri(self, place: int) -> str:
         """Return the shard of a part, the first of equal ones."""
-        return self._home(self._pass.homes(int(self._contents[place]))[0])[0].shard.uri
-
-    def _home(self, number: int) -> tuple[PlannedShard, PlannedPart]:
-        place = int(self._plan.parts["shard"][number])
-        planned = self._plan[place]
-        return planned, planned.parts[number - self._plan.part_range(place)[0]]
+        return self._plan.part(int(self._contents[place]))[0].shard.uri
 
 
 def _digest(table: pa.Table) -> str:

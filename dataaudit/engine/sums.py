@@ -22,10 +22,11 @@ from dataaudit.engine.fan_out import PARTIALS, addresses, listed_partials, new_k
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import ListedUnit, Outcome, Runner
 from dataaudit.engine.scan_part import as_value
-from dataaudit.engine.store import Damage, Entry, Missing, PartialStore
+from dataaudit.engine.store import Damage, Missing, PartialStore
 from dataaudit.engine.store_columns import (
     TableWriter,
 )
+from dataaudit.engine.store_entries import Entry
 from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.link.step import LinkResult

@@ -20,6 +20,7 @@ HELD = []
 class HostileUnit:
     """A unit of work with a behaviour."""
 
+    pieces = 1
     behaviour: str
     name: str
     size: int = 1000

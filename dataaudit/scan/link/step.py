@@ -11,7 +11,7 @@ The second pass: what looks again at documents that a link step asked for, and w
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -31,7 +31,7 @@ from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.link.joins import Join, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.scan.stages.base import Stage
-from dataaudit.scan.stages.partial import OTHER, Partial
+from dataaudit.scan.stages.partial import OTHER
 
 Place = tuple[str, str]
 """Names of a stage and of a table of its partials."""
@@ -275,8 +275,8 @@ class LinkShard(Protocol):
         ...
 
     @property
-    def partials(self) -> Mapping[str, Partial]:
-        """Return its partials by stage; empty when the shard was not read. Each is read when it is asked for."""
+    def partials(self) -> Collection[str]:
+        """Return the names of the stages whose partials it has; none when the shard was not read."""
         ...
 
 

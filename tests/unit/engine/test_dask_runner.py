@@ -22,6 +22,7 @@ from dataaudit.scan.corpus.loss import Reason
 class Unit:
     """A unit with a behaviour for each of its runs; the last one stays."""
 
+    pieces = 1
     name: str
     behaviours: tuple[str, ...] = ("well",)
     size: int = 10

@@ -13,14 +13,14 @@ from made_build import STAGE_LIST, HereRunner, Notes, config, identities, keys_o
 
 from dataaudit.base.process import release_arrow
 from dataaudit.engine import store_columns as sorted_rows
-from dataaudit.engine import store_packs as packs_module
+from dataaudit.engine import store_entries as packs_module
 from dataaudit.engine.collect import survey
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.plan_shards import Plan, missing_units
 from dataaudit.engine.runner import READING
-from dataaudit.engine.store import PartialStore, entry_item, rows_item
+from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_columns import TableWriter
-from dataaudit.engine.store_packs import Packs
+from dataaudit.engine.store_entries import Packs, entry_item, read_index, rows_item
 from dataaudit.engine.sums import SHARDS
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table
@@ -123,25 +123,13 @@ def test_packs_that_are_known_are_not_read_again(store, monkeypatch):
     packs = Packs(store.packs.folder)
     packs.refresh()
     read = []
-    monkeypatch.setattr(packs_module, "_Index", Reading(read))
+    monkeypatch.setattr(packs_module, "read_index", lambda path: read.append(path) or read_index(path))
     packs.refresh()
     assert read == []
     new = store.write_items(items_of(planned(MANY)))
     packs.refresh()
     assert read == [new]
     assert packs.find(READING, planned(MANY).parts[0].reading_key)
-
-
-class Reading:
-    """Stands for the index of a pack, and notes which are read."""
-
-    def __init__(self, read):
-        self.noted, self.index = read, packs_module._Index
-
-    def read(self, path):
-        """Read one."""
-        self.noted.append(path)
-        return self.index.read(path)
 
 
 def test_files_of_a_join_are_made_when_they_are_asked_for(store):

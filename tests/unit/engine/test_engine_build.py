@@ -20,7 +20,7 @@ from dataaudit.engine import job, join, second_pass
 from dataaudit.engine.build import build
 from dataaudit.engine.inputs import prepare
 from dataaudit.engine.job import BuildOptions
-from dataaudit.engine.store_packs import PACKS, Item, read_pack, write_pack
+from dataaudit.engine.store_entries import PACKS, Item, read_pack, write_pack
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.verify import verify
 from dataaudit.metrics.relations import contradictions

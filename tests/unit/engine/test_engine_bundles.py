@@ -19,7 +19,7 @@ from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, ProbeUnit
 from dataaudit.engine.scan_batches import MOST_PARTS, Scan
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.store_packs import read_pack
+from dataaudit.engine.store_entries import read_pack
 from dataaudit.scan.annotators import Annotators
 from dataaudit.scan.corpus.loss import Reason
 

@@ -12,6 +12,7 @@ from made_build import (
     batch,
     config,
     keys_of,
+    partials_of,
     plan,
     probe,
     read_shards,
@@ -203,24 +204,9 @@ def test_partials_of_parts_merge_to_the_partial_of_the_whole(store):
         write_partials(store, part, held)
     unread = plan(shard(1, skip=Reason.NOT_A_FILE), None)
     shards = read_shards([planned, unread], store)
-    assert shards[0].partials == {stage.name: merge(stage, [stage.map(batch(documents))]) for stage in STAGE_LIST}
-    assert shards[1].partials == {}
-
-
-def test_partials_are_read_when_asked_for(store):
-    """None is held; they come back the same each time, and tell of damage."""
-    documents = [("a b c", "web"), ("d", "code"), ("e f", "rare")]
-    made = plan(shard(0), probe())
-    for part in made.parts:
-        write_reading(store, part, records=len(documents))
-        write_partials(store, part, documents)
-    shards = read_shards([made], store, max_bad=0.0)
-    before = shards[0].partials["lengths"]["totals"]
-    assert before.equals(shards[0].partials["lengths"]["totals"])
-    assert before is not shards[0].partials["lengths"]["totals"]
-    store.remove("lengths", made.parts[0].stage_keys["lengths"])
-    with pytest.raises(DamagedEntryError):
-        shards[0].partials["lengths"]
+    whole = {stage.name: merge(stage, [stage.map(batch(documents))]) for stage in STAGE_LIST}
+    assert partials_of(shards[0], store) == whole
+    assert not shards[1].partials
 
 
 def test_which_stages_looked_at_a_shard_is_told_without_reading(store, monkeypatch):
@@ -273,4 +259,4 @@ def test_the_partial_of_one_part_is_as_the_worker_merged_it(store):
     write_partials(store, made.parts[0], documents)
     shards = read_shards([made], store, max_bad=0.0)
     for stage in STAGE_LIST:
-        assert shards[0].partials[stage.name] == merge(stage, [stage.map(batch(documents))])
+        assert partials_of(shards[0], store)[stage.name] == merge(stage, [stage.map(batch(documents))])

@@ -62,7 +62,7 @@ def regather(planned, store):
 def link(shards, store, runner, *, fresh=False):
     """Run the family of exact duplicates alone."""
     job = SimpleNamespace(store=store, runner=runner, progress=Notes())
-    context = LinkContext(job=job, stage=ExactDup(), shards=shards, survey=surveyed(shards), fresh=fresh)
+    context = LinkContext(job=job, stage=ExactDup(), shards=shards, survey=surveyed(shards, store=store), fresh=fresh)
     return run_link_steps({"exact_dup": exact_duplicates(context)}, {"exact_dup": context})["exact_dup"]
 
 

@@ -38,7 +38,7 @@ def context(tmp_path):
             write_reading(store, shard.planned.parts[0], records=len(documents))
         read = read_shards([shard.planned for shard in read], store)
         job = SimpleNamespace(store=store, runner=HereRunner(), progress=Notes(), config=config(**more))
-        return LinkContext(job=job, stage=Toxicity(), shards=read, survey=surveyed(read), fresh=False)
+        return LinkContext(job=job, stage=Toxicity(), shards=read, survey=surveyed(read, store=store), fresh=False)
 
     return made
 

@@ -110,7 +110,7 @@ def test_a_state_folder_that_refuses_is_no_shards_fault(settings, tmp_path, monk
     def refuse(*_, **__):
         raise error
 
-    monkeypatch.setattr("dataaudit.engine.store_packs.write_whole", refuse)
+    monkeypatch.setattr("dataaudit.engine.store_entries.write_whole", refuse)
     outcome = scan_part(unit, settings)
     assert outcome.reason is None
     assert str(settings.state) in outcome.fault[0]

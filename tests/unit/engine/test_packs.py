@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 from packed import entries, flip, packs
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.engine.store import PartialStore, entry_at, entry_item, keyed_item, read_at, rows_item
-from dataaudit.engine.store_packs import SMALL_BYTES, Packs, join_packs, read_pack, write_pack
+from dataaudit.engine.store import PartialStore
+from dataaudit.engine.store_entries import (
+    SMALL_BYTES,
+    Packs,
+    entry_at,
+    entry_item,
+    join_packs,
+    keyed_item,
+    read_at,
+    read_pack,
+    rows_item,
+    write_pack,
+)
 from dataaudit.scan.link.keyed import read_keyed
 
 KEYED = pa.schema([("key", pa.binary(4)), ("row", pa.int64())])

@@ -47,13 +47,13 @@ def test_what_was_planned_comes_back(kinds):
     found = plan_of(planned)
     assert list(found) == found[:] == planned
     for place, one in enumerate(planned):
-        assert found.place(one.shard.ordinal) == place
-        assert (found.ordinal(place), found.split(place)) == (one.shard.ordinal, one.shard.split)
-        assert (found.reason(place), found.where(place), found.stages(place)) == (one.reason, one.place, one.stages)
+        kind = found.kind(place)
+        assert (found.ordinal(place), kind.split) == (one.shard.ordinal, one.shard.split)
+        assert (kind.reason, found.where(place), kind.stages) == (one.reason, one.place, one.stages)
         assert [list(keys) for keys in found.keys(place)] == [list(part.stage_keys) for part in one.parts]
         assert found.size(place) == (one.probe.stat.size if one.probe else one.shard.size)
-        assert found.holds_back(place) == any(part.request.without for part in one.parts)
-        assert found.is_meant(place) == (one.reason in {Reason.UNKNOWN_FORMAT, Reason.QUARANTINE_LIST})
+        assert found.excludes(place) == any(part.request.without for part in one.parts)
+        assert kind.meant == (one.reason in {Reason.UNKNOWN_FORMAT, Reason.QUARANTINE_LIST})
 
 
 @given(st.lists(st.tuples(st.just("read"), st.integers(1, 3)), max_size=8))
@@ -62,8 +62,7 @@ def test_equal_parts_are_found(kinds):
     planned = [made(number, *kind) for number, kind in enumerate(kinds)]
     keys = [part.reading_key for one in planned for part in one.parts]
     found = plan_of(planned)
-    assert found.equal_parts().tolist() == [keys.index(key) for key in keys]
-    assert found.distinct_parts() == len(set(keys))
+    assert found.firsts.tolist() == [keys.index(key) for key in keys]
 
 
 def test_units_of_some_shards_are_those_that_miss(tmp_path):

@@ -84,7 +84,7 @@ def test_any_cut_into_tasks_gives_the_sums_of_the_documents(
         for stage in STAGE_LIST:
             if stage.name in merged[split]:
                 assert merged[split][stage.name] == merge(stage, [stage.map(batch(texts))]), stage.name
-    assert table == summed(shards)[0]
+    assert table == summed(shards, store=store)[0]
     assert table["shard"].to_pylist() == list(range(12))
     assert table["status"].to_pylist()[-1] == "quarantined"
     left = [path for kind in ("sums", "sums-of", "sums-shards") for path in (store.root / "partials" / kind).rglob("*")]

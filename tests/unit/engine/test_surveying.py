@@ -71,7 +71,7 @@ def test_the_survey_is_what_reading_each_partial_shows(store, monkeypatch, shard
     """Rows by shard and sums by split, however shards are cut into tasks; documents and bytes; nothing stays behind."""
     monkeypatch.setattr(module, "SHARDS_PER_TASK", shards_per_task)
     shards, found = look(planned_shards(store, 8), store, runner=HereRunner(reverse=True))
-    expected = surveyed(shards)
+    expected = surveyed(shards, store=store)
     families = by_stage()
     for stage in STAGE_LIST:
         for name in families[stage.name].by_shard:
