@@ -72,7 +72,6 @@ class ClusterChoice:
     workers: int | None = None
     """Workers of a LocalCluster; one for every core when None; with 0 the work is done in this process."""
     scheduler: str | None = None
-    """Address of a scheduler that is there already."""
     client: Any = None
     """A distributed.Client that is there already; it is left open."""
     open_scheduler: bool = False
@@ -95,21 +94,16 @@ class Cluster:
     """A connected cluster."""
 
     client: Any
-    """The distributed.Client."""
     num_workers: int
     """Workers, each with one thread, that it should have."""
     hosts: tuple[str, ...]
-    """Hosts of the workers."""
     dashboard: str | None
     """Address of the dashboard; None for a cluster of ours, and when bokeh is not installed."""
     memory_limit: int
     """Bytes of memory of one worker; 0 when it is not limited."""
     terms: Terms
-    """What a worker has to have, one that joins later too."""
     newcomers: Newcomers
-    """Asks those that do."""
     local: Any = None
-    """The LocalCluster, when it is ours."""
 
     def heal(self) -> int:
         """Replace local workers that are gone for good; return how many workers there are.
@@ -386,7 +380,6 @@ class Terms:
     """What is asked of every worker of a build."""
 
     folder: str
-    """The state folder."""
     token: str
     """Of the build, written to a file of that folder."""
     versions: tuple[tuple[str, str], ...]
@@ -446,11 +439,6 @@ class Newcomers:
     """Asks workers that join while a build runs, from a thread: one that does not answer keeps nobody waiting.
 
     A task would not do: to a worker that cannot import us it is a broken message, of which Dask tells nobody.
-
-    Args:
-        client: Of the cluster.
-        terms: What they have to have.
-        known: Addresses of those that were asked.
     """
 
     def __init__(self, client: Any, terms: Terms, known: Iterable[str]) -> None:

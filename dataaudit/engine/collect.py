@@ -26,7 +26,7 @@ from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import READING, ListedUnit, Outcome, Runner
-from dataaudit.engine.scan_part import as_value
+from dataaudit.engine.scan_part import as_outcome
 from dataaudit.engine.store import Missing, PartialStore
 from dataaudit.engine.store_columns import RowWriter, Texts, TextWriter, Values, packed, unpacked
 from dataaudit.engine.store_entries import Entry, entry_of, read_at
@@ -54,7 +54,6 @@ def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:
 UNREAD = ("quarantined", "skipped")
 """States of shards that enter no number."""
 _LOOKED_AT = 4096
-"""Parts that are looked at at a time."""
 _PART = np.dtype([("number", "i8"), ("first_row", "i8")])
 
 
@@ -73,7 +72,6 @@ class Reading:
     rows_digest: str | None = None
     """Digest of its decoded rows, when it was read."""
     documents: int = 0
-    """Documents that entered the metrics."""
     text_bytes: int = 0
     """Bytes of their texts."""
 
@@ -125,13 +123,7 @@ class GatheredShard(Reading):
 
 
 class GatheredShards(OnDemand[GatheredShard]):
-    """All shards of a plan as they were read, each made an object when it is asked for.
-
-    Args:
-        plan: The plan.
-        readings: Of :meth:`Reading.packed`, at the same places.
-        folder: The state folder.
-    """
+    """All shards of a plan as they were read, each made an object when it is asked for."""
 
     def __init__(self, plan: Plan, readings: Texts, folder: Path) -> None:
         self.plan, self._folder = plan, folder
@@ -333,11 +325,9 @@ class Surveying:
     max_bad: float
     """Share of a shard's records, and of its bytes, that may be bad; beyond it is quarantined."""
 
+    @as_outcome
     def __call__(self, unit: ListedUnit) -> Outcome:
         """Look at those of one unit and store what the driver wants."""
-        return as_value(lambda: self._survey(unit))
-
-    def _survey(self, unit: ListedUnit) -> Outcome:
         tables, missing = _Tables.of(self.stages), Missing()
         listed = missing.read(unit.listed)
         if listed is None:

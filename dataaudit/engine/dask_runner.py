@@ -62,11 +62,8 @@ class DaskRunner:
     """Runs units on a cluster."""
 
     cluster: Cluster
-    """Where."""
     unit_seconds: float
-    """Time one unit may take before it counts as stuck."""
     notes: list[str] = field(default_factory=list)
-    """What was met and survived."""
     _started: dict[str, tuple[float, str]] = field(default_factory=dict)
     _token: str = ""
     """In the key of every task of a run: no two runs, of whatever build, may meet under one key, for Dask would

@@ -199,7 +199,6 @@ def _line() -> str:
 
 _LONGEST_PATH = 4096
 _LOOKED_AT = 65_536
-"""Bytes of the beginning that are looked at."""
 
 
 def check_inputs(shards: Iterable[Shard]) -> None:

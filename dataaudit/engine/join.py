@@ -29,30 +29,16 @@ from dataaudit.engine.fan_out import run_listed, run_stored
 from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import (
-    FILES,
-    LinkUnit,
-    ListedUnit,
-    Outcome,
-    Runner,
-)
-from dataaudit.engine.scan_part import as_value
-from dataaudit.engine.second_pass import (
-    run_second_pass,
-)
+from dataaudit.engine.runner import FILES, LinkUnit, ListedUnit, Outcome, Runner
+from dataaudit.engine.scan_part import as_outcome
+from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import Damage, Missing, PartialStore
-from dataaudit.engine.store_entries import SMALL_BYTES
+from dataaudit.engine.store_entries import SMALL_BYTES, stream_of
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered
 from dataaudit.scan.link.keyed import MERGED, NUM_BYTES, PARTS, Stored, merge_rows, write_keyed
-from dataaudit.scan.link.step import (
-    LinkResult,
-    LinkStep,
-    Protected,
-    SecondPassRequest,
-    Survey,
-)
+from dataaudit.scan.link.step import LinkResult, LinkStep, Protected, SecondPassRequest, Survey
 from dataaudit.scan.stages.base import Stage
 
 
@@ -147,10 +133,8 @@ MOST_FILES = 256
 _GROUP_PARTS = 1024
 _GROUP_BYTES = 64 << 20
 _LOCATED = 4096
-"""Files that are looked up at a time."""
 _MERGED, _LISTS = "merged", "merged-of"
 _VERSION = 2
-"""Changes with what is stored."""
 _TABLE = "parts"
 LISTED = pa.schema([*LINK_FILES, ("number", pa.int32())])
 """Of files of which some hold many parts: the number of the part of each, :data:`MERGED` for the others."""
@@ -162,11 +146,9 @@ class Merging:
 
     state: Path
 
+    @as_outcome
     def __call__(self, unit: ListedUnit) -> Outcome:
         """Merge those of one unit and store the result."""
-        return as_value(lambda: self._merge(unit))
-
-    def _merge(self, unit: ListedUnit) -> Outcome:
         missing, store = Missing(), PartialStore(self.state)
         listed = missing.read(unit.listed)
         if listed is None:
@@ -231,7 +213,6 @@ class _Listing:
         self._rows: list[tuple[bytes, int, int, int, int]] = []
         self._merged = False
         self.units: list[ListedUnit] = []
-        """What is not merged yet."""
 
     def add(self, address: str, shard: int, split: int, first_row: int, number: int) -> None:
         """List a file."""
@@ -295,7 +276,8 @@ def _join_keys(join: Join, store: PartialStore, runner: Runner, progress: Progre
     units = [_unit(join, files, start, stop, store) for start, stop in pairwise(bounds)]
     todo = [unit for unit in units if fresh or not store.has(join.kind, unit.key)]
     if todo:
-        _write_files(join.kind, files, link_files(listed, store, runner, progress, fresh=fresh), store)
+        read = link_files(listed, store, runner, progress, fresh=fresh)
+        store.write_rows(join.kind, files, stream_of(read), FILES)
     run_stored(join.kind, link_partition, todo, "partition(s)", store, runner, progress)
     return [unit.key for unit in units]
 
@@ -312,7 +294,7 @@ def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Prog
         if fresh or not store.has(join.kind, unit.key):
             paths = [os.fsencode(str(stored)) for stored in group]
             table = pa.table([paths, some.shards, some.splits, some.first_rows], schema=LINK_FILES)
-            _write_files(join.kind, files, table, store)
+            store.write_rows(join.kind, files, stream_of(table), FILES)
             todo.append(unit)
     try:
         run_stored(join.kind, link_partition, todo, "task(s)", store, runner, progress)
@@ -339,14 +321,6 @@ def _by_shard(files: KeyedFiles, store: PartialStore, progress: Progress) -> Ite
     yield start, group
 
 
-def _write_files(kind: str, key: str, files: pa.Table, store: PartialStore) -> None:
-    """Write the list of keyed files for the workers."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, files.schema) as writer:
-        writer.write_table(files)
-    store.write_rows(kind, key, sink.getvalue().to_pybytes(), FILES)
-
-
 def _unit(join: Join, files: str, start: int, stop: int, store: PartialStore) -> LinkUnit:
     return LinkUnit(
         function=join.function,
@@ -360,25 +334,19 @@ def _unit(join: Join, files: str, start: int, stop: int, store: PartialStore) ->
     )
 
 
+@as_outcome
 def link_partition(unit: LinkUnit) -> Outcome:
     """Join one partition of keyed rows and store the result."""
-    return as_value(lambda: _link(unit))
-
-
-def _link(unit: LinkUnit) -> Outcome:
     store = PartialStore(unit.state)
     listed = store.read_rows(unit.kind, unit.files, FILES)
     if listed is None:
         return Outcome(damaged=(f"{unit.kind}/{unit.files}",))
-    files = pa.ipc.open_file(listed).read_all()
+    files = pa.ipc.open_stream(listed).read_all()
     joined = unit.function(files, unit.start, unit.stop)
     for name, schema in unit.emits.items():
         with store.writing():
             write_keyed(store.side_path(unit.kind, unit.key, name), [joined.keyed[name]], schema)
     for name, table in joined.rows.items():
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as writer:
-            writer.write_table(table)
-        store.write_rows(unit.kind, unit.key, sink.getvalue().to_pybytes(), name)
+        store.write_rows(unit.kind, unit.key, stream_of(table), name)
     store.write(unit.kind, unit.key, {}, joined.tables)
     return Outcome()

@@ -64,7 +64,6 @@ class ProcessRunner:
     unit_seconds: float
     """Time that a unit may take in the child, beside that for its size; here nothing is stopped."""
     notes: list[str] = field(default_factory=list)
-    """What was met and survived."""
     memory_limit: int = 0
     """Resident bytes that this process and its child may use; 0 for no limit."""
     isolate: bool = True

@@ -120,7 +120,6 @@ class PartKeys:
     """The keys of a part by stage, made when they are asked for: those of a million parts would be gigabytes."""
 
     reading: str
-    """Key of what reading the part gives."""
     stages: tuple[str, ...]
     """Names of the stages that look at it."""
     identities: Mapping[str, str]
@@ -186,7 +185,6 @@ class PlannedShard:
     reason: Reason | None
     place: str = ""
     stages: tuple[str, ...] = ()
-    """Names of the stages that look at it."""
 
 
 def plan_shard(
@@ -268,9 +266,7 @@ class Holding:
     """The list of a build, and what is known of its shards."""
 
     quarantine: Quarantine
-    """The entries in force."""
     store: PartialStore
-    """Where readings are."""
     read: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     """Digest of the rows, documents and bad records of shards that were read, by ordinal."""
 

@@ -15,6 +15,7 @@ import sqlite3
 import time
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import astuple, replace
 from itertools import islice
 from pathlib import Path
@@ -26,21 +27,12 @@ import orjson
 from dataaudit.base.lazy import OnDemand
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
-from dataaudit.config import AuditConfig, Split, nearest
+from dataaudit.config import AuditConfig, Reader, Split, nearest
 from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import (
-    Outcome,
-    PeekUnit,
-    Probe,
-    ProbeUnit,
-    Runner,
-)
-from dataaudit.engine.scan_part import (
-    as_value,
-    hash_file,
-)
+from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner
+from dataaudit.engine.scan_part import as_outcome, hash_file
 from dataaudit.engine.store_columns import TextWriter, Values, packed
 from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.load import differing_texts
@@ -55,13 +47,7 @@ from dataaudit.scan.corpus.infer import (
     peek,
 )
 from dataaudit.scan.corpus.loss import Reason, ShardUnreadable
-from dataaudit.scan.corpus.readers import (
-    READER_VERSION,
-    Part,
-    is_cut_by_decoding,
-    plan_compressed,
-    plan_parts,
-)
+from dataaudit.scan.corpus.readers import READER_VERSION, Part, is_cut_by_decoding, plan_compressed, plan_parts
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.storage.files import LOCAL, FileStat, listed_stat, stat_file
 
@@ -89,12 +75,7 @@ _PASSING = frozenset(
 
 
 class StatIndex:
-    """Maps unchanged files to what was found when they were hashed; written by the driver alone.
-
-    Args:
-        path: The database; created when absent, made anew when it is none.
-        seconds: How long to wait for another build that writes to it.
-    """
+    """Maps unchanged files to what was found when they were hashed; written by the driver alone."""
 
     def __init__(self, path: Path, *, seconds: float = 20.0) -> None:
         self.fault = ""
@@ -223,15 +204,7 @@ _PEEKS, _MOST_PEEKS = 5, 32
 
 
 class Probed:
-    """What was found in the files of shards.
-
-    Args:
-        shards: All of them.
-        folder: Where probes are written, below the state folder.
-
-    Raises:
-        StateFolderError: The folder cannot be written.
-    """
+    """What was found in the files of shards."""
 
     def __init__(self, shards: ShardList, folder: Path) -> None:
         self._files = shards.files()
@@ -269,6 +242,10 @@ class Probed:
         number = int(self._numbers[self._files[ordinal]])
         return None if number < 0 or self._probes is None else self._probes[number]
 
+    def of(self, ordinal: int) -> tuple[Probe | None, tuple[Reason, str] | None]:
+        """Return the probe of a shard's file, or why there is none."""
+        return self.probe(ordinal), self.failure(ordinal)
+
     def failure(self, ordinal: int) -> tuple[Reason, str] | None:
         """Return why a shard's file could not be looked at, and where; None when it could."""
         return self._failures.get(int(self._files[ordinal]))
@@ -293,7 +270,6 @@ class _Units(OnDemand[ProbeUnit]):
     def __init__(self, shards: ShardList, firsts: Sequence[int], part_bytes: int, text_document: str) -> None:
         self.firsts = firsts
         self.sizes = shards.light["size"][list(firsts)]
-        """int64[k] stored bytes of each."""
         self._shards, self._part_bytes, self._text_document = shards, part_bytes, text_document
 
     def __len__(self) -> int:
@@ -313,17 +289,24 @@ class _Units(OnDemand[ProbeUnit]):
 
 
 def probe_shards(
-    shards: ShardList,
-    index: StatIndex,
-    runner: Runner,
-    progress: Progress,
-    folder: Path,
-    *,
-    part_bytes: int,
-    text_document: str,
-    rehash: bool,
+    shards: ShardList, folder: Path, runner: Runner, progress: Progress, reader: Reader, *, rehash: bool
 ) -> Probed:
     """Find out what the file of every shard is, each file once."""
+    with closing(StatIndex(folder / "files.sqlite")) as index:
+        return _probe_shards(shards, index, folder, runner, progress, reader, rehash=rehash)
+
+
+def _probe_shards(
+    shards: ShardList,
+    index: StatIndex,
+    folder: Path,
+    runner: Runner,
+    progress: Progress,
+    reader: Reader,
+    *,
+    rehash: bool,
+) -> Probed:
+    part_bytes, text_document = reader.part_bytes, reader.text_document
     found = Probed(shards, folder)
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
     unknown, unchanged, unvouched = array("q"), 0, 0
@@ -470,12 +453,9 @@ def peek_shard(unit: PeekUnit) -> Outcome:
     return Outcome(columns=None if columns is None else tuple(columns.items()))
 
 
+@as_outcome
 def probe_file(unit: ProbeUnit) -> Outcome:
     """Hash a file and cut it into parts."""
-    return as_value(lambda: _probe(unit))
-
-
-def _probe(unit: ProbeUnit) -> Outcome:
     stat = stat_file(unit.path)
     for _ in range(_HASHINGS):
         hashed_ns = time.time_ns()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +13,11 @@ import pyarrow as pa
 from dataaudit import __version__
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError
-from dataaudit.config import AuditConfig
 from dataaudit.engine.fan_out import run_units
-from dataaudit.engine.plan import Holding, PlannedPart, PlannedShard, library_versions, plan_shard
-from dataaudit.engine.plan_probe import Probed
-from dataaudit.engine.plan_shards import ShardList
-from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import HeldOutUnit, Outcome, Runner, SetUnit
-from dataaudit.engine.scan_part import as_value, hash_file
+from dataaudit.engine.job import Job
+from dataaudit.engine.plan import PlannedPart, PlannedShard, library_versions, plan_shard
+from dataaudit.engine.runner import HeldOutUnit, Outcome, SetUnit
+from dataaudit.engine.scan_part import as_outcome, hash_file
 from dataaudit.engine.store import Damage, PartialStore
 from dataaudit.engine.store_entries import Entry
 from dataaudit.manifest.canonical import digest_json
@@ -119,16 +114,12 @@ def _clipped(name: str) -> str:
 HELD_OUT, HELD_OUT_RECORDS, ITEMS = "held-out-words", "held-out-records", "protected-items"
 """Kinds of entries in the store; where the words of a part are, its records are."""
 MAX_COLUMN_NAME = 80
-"""Characters of a column's name that are kept for an error."""
 _MAX_KNOWN = 1_000
 
 
+@as_outcome
 def read_held_out(unit: HeldOutUnit) -> Outcome:
     """Store the words of the documents of a part."""
-    return as_value(lambda: _read_held_out(unit))
-
-
-def _read_held_out(unit: HeldOutUnit) -> Outcome:
     stats, losses = PartStats(), LossLog()
     rows, lengths, hashes = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.int64, np.uint64))
     plain_lengths, plain_hashes, places = ([np.zeros(0, dtype=kind)] for kind in (np.int64, np.uint64, np.uint32))
@@ -160,12 +151,9 @@ def _read_held_out(unit: HeldOutUnit) -> Outcome:
     return Outcome()
 
 
+@as_outcome
 def read_set(unit: SetUnit) -> Outcome:
     """Store the items of an evaluation set, or what is wrong with which file of it."""
-    return as_value(lambda: _read_set(unit))
-
-
-def _read_set(unit: SetUnit) -> Outcome:
     store = PartialStore(unit.state)
     try:
         found = read_items(unit.paths, unit.fields)
@@ -195,75 +183,53 @@ _VERSION = "8"
 _Pairs = list[tuple[str, list[str]]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preparing:
-    """What preparing works with."""
-
-    config: AuditConfig
-    """With text and source resolved for every split."""
-    base: Path
-    shards: ShardList
-    probed: Probed
-    store: PartialStore
-    runner: Runner
-    progress: Progress
-    fresh: bool
-    holding: Holding | None = None
-    """What is held back."""
-    lost: frozenset[str] = frozenset()
-    """Reading keys of parts that cannot be read again: their shards are quarantined, and not searched for."""
-
-
-def prepare_protected(work: Preparing, stages: Sequence[Stage]) -> Protected | None:
+def prepare_protected(job: Job, stages: Sequence[Stage]) -> Protected | None:
     """Read what is protected and index it; None when nothing is, or no stage looks for it."""
     stage = next((stage for stage in stages if isinstance(stage, Overlap)), None)
-    held_out = work.shards.of_splits([name for name, split in work.config.splits.items() if split.held_out])
-    if stage is None and work.config.protected:
-        work.runner.notes.append("evaluation sets are not searched for: stages.overlap is false")
-        work.progress.note(work.runner.notes[-1])
-    if stage is None or not (held_out or work.config.protected):
+    held_out = job.shards.of_splits([name for name, split in job.config.splits.items() if split.held_out])
+    if stage is None and job.config.protected:
+        job.runner.notes.append("evaluation sets are not searched for: stages.overlap is false")
+        job.progress.note(job.runner.notes[-1])
+    if stage is None or not (held_out or job.config.protected):
         return None
-    planned = [
-        plan_shard(shard, work.probed.probe(shard.ordinal), work.probed.failure(shard.ordinal), work.config, (), {})
-        for shard in held_out
-    ]
-    if work.holding is not None:
-        planned = [work.holding.applied(planned_shard, (), {}) for planned_shard in planned]
-    sets, pairs = _read_sets(work)
-    _store_words(work, planned)
-    file, index = _index(work, planned, sets, pairs, stage.max_grams)
+    planned = [plan_shard(shard, *job.probed.of(shard.ordinal), job.config, (), {}) for shard in held_out]
+    if job.holding is not None:
+        planned = [job.holding.applied(planned_shard, (), {}) for planned_shard in planned]
+    sets, pairs = _read_sets(job)
+    _store_words(job, planned)
+    file, index = _index(job, planned, sets, pairs, stage.max_grams)
     taken = "" if not index.held_out.sample_bits else f" (one in {1 << index.held_out.sample_bits:,}, by hash)"
-    work.progress.note(
+    job.progress.note(
         f"protected: {len(index.held_out.rows):,} held-out documents{taken},"
         f" {len(index.items.sets):,} items of {len(sets)} evaluation sets"
     )
     return Protected(file=file, index=index, sets=tuple(sets), shards=tuple(held_out))
 
 
-def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
-    reader = work.config.reader
+def _read_sets(job: Job) -> tuple[list[SetFacts], list[_Pairs]]:
+    reader = job.config.reader
     remote = remote_lister(Access(timeout_seconds=reader.timeout_seconds, retries=reader.retries))
-    names, units = sorted(work.config.protected), []
+    names, units = sorted(job.config.protected), []
     for name in names:
-        own = work.config.protected[name]
+        own = job.config.protected[name]
         fields = ItemFields(question=own.question, answer=own.answer, id=own.id)
         found: dict[str, None] = {}
         for pattern in own.paths:
-            files, left_out = expand(pattern, work.base, where=f"protected.{name}.paths", remote=remote)
+            files, left_out = expand(pattern, job.base, where=f"protected.{name}.paths", remote=remote)
             found.update(dict.fromkeys(files))
             if left_out:
-                work.runner.notes.append(f"protected.{name}: {len(left_out):,} entries of folders left out by name")
+                job.runner.notes.append(f"protected.{name}: {len(left_out):,} entries of folders left out by name")
         paths = list(found)
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
-        units.append(SetUnit(paths=tuple(paths), fields=fields, state=work.store.root, key=key.removeprefix("sha256:")))
-    failed, _ = run_units("protect", read_set, units, work.runner, work.progress)
+        units.append(SetUnit(paths=tuple(paths), fields=fields, state=job.store.root, key=key.removeprefix("sha256:")))
+    failed, _ = run_units("protect", read_set, units, job.runner, job.progress)
     facts, pairs = [], []
     for number, (name, unit) in enumerate(zip(names, units, strict=True)):
         if number in failed:
             raise unreadable(name, unit.paths, *failed[number])
-        entry = work.store.read(ITEMS, unit.key)
+        entry = job.store.read(ITEMS, unit.key)
         if entry is None:
-            raise ClusterError(f"the items of {name} are not in {work.store.root}", "Run the same command again.")
+            raise ClusterError(f"the items of {name} are not in {job.store.root}", "Run the same command again.")
         if "wrong" in entry.meta:
             raise wrong_file(name, unit.paths, entry.meta["wrong"])
         table = entry.tables["items"]
@@ -277,12 +243,12 @@ def _read_sets(work: Preparing) -> tuple[list[SetFacts], list[_Pairs]]:
             said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(entry.meta["lost"].items()))
             file, record = entry.meta["first"]
             first = f"record {record} of {file_name(unit.paths, file)}"
-            work.runner.notes.append(f"protected.{name}: {said}; first at {first}")
-            work.progress.note(work.runner.notes[-1])
+            job.runner.notes.append(f"protected.{name}: {said}; first at {first}")
+            job.progress.note(job.runner.notes[-1])
     return facts, pairs
 
 
-def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
+def _store_words(job: Job, planned: Sequence[PlannedShard]) -> None:
     """Store the words of all held-out documents that are not stored yet; what cannot be read is left out."""
     units: dict[str, HeldOutUnit] = {}
     for shard in planned:
@@ -290,19 +256,19 @@ def _store_words(work: Preparing, planned: Sequence[PlannedShard]) -> None:
             continue
         for part in shard.parts:
             key = _words_key(part)
-            if work.fresh or not work.store.has(HELD_OUT, key):
+            if job.fresh or not job.store.has(HELD_OUT, key):
                 units[key] = HeldOutUnit(
                     request=part.request,
                     sha256=shard.probe.sha256,
                     stat=shard.probe.stat,
-                    state=work.store.root,
+                    state=job.store.root,
                     key=key,
                     size=shard.probe.stat.size // max(1, len(shard.parts)),
                 )
-    failed, _ = run_units("protect", read_held_out, list(units.values()), work.runner, work.progress)
+    failed, _ = run_units("protect", read_held_out, list(units.values()), job.runner, job.progress)
     if failed:
         said = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not searched for"
-        work.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
+        job.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
 
 
 def _words_key(part: PlannedPart) -> str:
@@ -311,19 +277,19 @@ def _words_key(part: PlannedPart) -> str:
 
 
 def _index(
-    work: Preparing, planned: Sequence[PlannedShard], sets: Sequence[SetFacts], pairs: Sequence[_Pairs], max_grams: int
+    job: Job, planned: Sequence[PlannedShard], sets: Sequence[SetFacts], pairs: Sequence[_Pairs], max_grams: int
 ) -> tuple[IndexFile, ProtectedIndex]:
     """Return the index of exactly this, built unless it is there."""
     whole = {
         number: [_words_key(part) for part in shard.parts]
         for number, shard in enumerate(planned)
         if shard.parts
-        and work.lost.isdisjoint(part.reading_key for part in shard.parts)
-        and all(work.store.has(HELD_OUT, _words_key(part)) for part in shard.parts)
+        and job.lost.keys().isdisjoint(part.reading_key for part in shard.parts)
+        and all(job.store.has(HELD_OUT, _words_key(part)) for part in shard.parts)
     }
-    bad = {number for number, keys in whole.items() if _too_many_bad(work, keys)}
+    bad = {number for number, keys in whole.items() if _too_many_bad(job, keys)}
     if bad:
-        work.runner.notes.append(f"{len(bad):,} held-out shard(s) with too many bad records are not searched for")
+        job.runner.notes.append(f"{len(bad):,} held-out shard(s) with too many bad records are not searched for")
     whole = {number: keys for number, keys in whole.items() if number not in bad}
     recipe = {
         "version": _VERSION,
@@ -332,51 +298,49 @@ def _index(
         "held_out": [[number, keys] for number, keys in whole.items()],
         "sets": [facts.sha256 for facts in sets],
         "max_grams": max_grams,
-        "seed": work.config.seed,
+        "seed": job.config.seed,
     }
-    path = work.store.root / "protected" / f"{digest_json(recipe).removeprefix('sha256:')}.index"
-    if not work.fresh:
+    path = job.store.root / "protected" / f"{digest_json(recipe).removeprefix('sha256:')}.index"
+    if not job.fresh:
         try:
             known, sha256 = open_index(path, check=True)
         except DamagedFileError:
             if path.exists():
-                work.runner.notes.append(f"{path.relative_to(work.store.root)} was damaged and is built again")
-                work.progress.note(work.runner.notes[-1], important=True)
+                job.runner.notes.append(f"{path.relative_to(job.store.root)} was damaged and is built again")
+                job.progress.note(job.runner.notes[-1], important=True)
         else:
             return IndexFile(path=path, sha256=sha256), known
-    held = index_held_out(_parts(work, planned, whole), max_grams)
+    held = index_held_out(_parts(job, planned, whole), max_grams)
     built = ProtectedIndex(held_out=held, items=index_items(pairs))
-    with work.store.writing():
+    with job.store.writing():
         file = write_index(path, built)
     return file, open_index(path)[0]
 
 
-def _too_many_bad(work: Preparing, keys: Sequence[str]) -> bool:
+def _too_many_bad(job: Job, keys: Sequence[str]) -> bool:
     """Tell whether the scan will quarantine a held-out shard, so that nothing may be found of it."""
-    metas = [_stored(work, HELD_OUT_RECORDS, key).meta for key in keys]
+    metas = [_stored(job, HELD_OUT_RECORDS, key).meta for key in keys]
     sums = (sum(meta[name] for meta in metas) for name in ("bad", "records", "bad_bytes", "text_bytes"))
-    return bad_share(*sums) > work.config.reader.max_bad_records
+    return bad_share(*sums) > job.config.reader.max_bad_records
 
 
-def _stored(work: Preparing, kind: str, key: str) -> Entry:
+def _stored(job: Job, kind: str, key: str) -> Entry:
     """Return what is stored of a held-out part."""
-    damage = Damage(work.store)
+    damage = Damage(job.store)
     entry = damage.read(kind, key)
     if entry is None:
-        work.store.remove(HELD_OUT, key)
+        job.store.remove(HELD_OUT, key)
         raise DamagedEntryError(damage.names)
     return entry
 
 
-def _parts(
-    work: Preparing, planned: Sequence[PlannedShard], whole: Mapping[int, Sequence[str]]
-) -> Iterator[HeldOutPart]:
+def _parts(job: Job, planned: Sequence[PlannedShard], whole: Mapping[int, Sequence[str]]) -> Iterator[HeldOutPart]:
     """Yield the held-out documents with their words."""
     for number, keys in whole.items():
         probe, first_row = planned[number].probe, 0
         assert probe is not None
         for key in keys:
-            entry = _stored(work, HELD_OUT, key)
+            entry = _stored(job, HELD_OUT, key)
             documents = entry.tables["documents"]
             rows = documents["row"].to_numpy() + first_row
             first_row += entry.meta["records"]
@@ -386,7 +350,7 @@ def _parts(
             yield HeldOutPart(
                 shard=number,
                 rows=rows,
-                keys=_sample_keys(probe.sha256, rows, work.config.seed),
+                keys=_sample_keys(probe.sha256, rows, job.config.seed),
                 words=entry.tables["words"]["hash"].to_numpy(),
                 offsets=offsets,
                 plain=PlainWords(

@@ -27,9 +27,7 @@ from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.storage.hub import RowsPath
 
 _TWINS = 2
-"""Other files of a part's bytes that a unit names."""
 _STORE_PARTS = 1024
-"""Parts that are looked for in the store at a time."""
 _KEPT = 8
 """Shards that parts were asked of last."""
 _SHARD = np.dtype([("ordinal", "<i8"), ("kind", "<u4"), ("size", "<i8"), ("parts", "<i8")])
@@ -41,9 +39,7 @@ class ShardKind(NamedTuple):
 
     split: str
     reason: Reason | None
-    """Why they are not read; None when they are."""
     meant: bool
-    """Nobody wanted them to be read."""
     probed: bool
     streamed: bool
     """They are of a dataset that is streamed."""
@@ -54,18 +50,7 @@ class ShardKind(NamedTuple):
 
 
 class Plan(OnDemand[PlannedShard]):
-    """All shards as planned.
-
-    Args:
-        planned: Each shard, made once and not kept.
-        shards: The shards themselves, at the same places.
-        probe: Returns the probe of the shard at a place.
-        identities: Of the stages by name, as of :func:`dataaudit.engine.plan.stage_identity`.
-        folder: Where the plan is written, below the state folder.
-
-    Raises:
-        StateFolderError: The folder cannot be written.
-    """
+    """All shards as planned."""
 
     def __init__(
         self,
@@ -248,7 +233,6 @@ class ScanUnits(OnDemand[ScanUnit]):
     def __init__(self, plan: Plan, numbers: np.ndarray, missing: np.ndarray, names: Sequence[tuple[str, ...]]) -> None:
         self._plan, self._numbers, self._missing, self._names = plan, numbers, missing, names
         self.sizes = plan.part_sizes(numbers)
-        """int64[k] stored bytes of each."""
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -324,15 +308,7 @@ _LIGHT = np.dtype([("split", "<u4"), ("size", "<i8"), ("read", "?"), ("file", "<
 
 
 class ShardList(OnDemand[Shard]):
-    """Shards in order.
-
-    Args:
-        shards: Their places are their ordinals.
-        folder: Where they are written, below the state folder.
-
-    Raises:
-        StateFolderError: The folder cannot be written.
-    """
+    """Shards in order."""
 
     def __init__(self, shards: Iterable[Shard], folder: Path) -> None:
         self._access, self._rows, self._splits = Codes[Access](), Codes[RowsPath](), Codes[str]()

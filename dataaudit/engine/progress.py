@@ -23,12 +23,7 @@ T = TypeVar("T")
 
 
 class Progress:
-    """Reports one phase after another; every method is cheap.
-
-    Args:
-        quiet: Tell nothing but notes marked as important.
-        tell: Takes each line instead of stderr.
-    """
+    """Reports one phase after another; every method is cheap."""
 
     def __init__(self, *, quiet: bool = False, tell: Callable[[str], object] | None = None) -> None:
         self.warnings: list[str] = []

@@ -48,9 +48,7 @@ from dataaudit.metrics.peers import with_unusual_languages
 from dataaudit.metrics.registry import FAMILIES, STATISTICS, by_stage
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.detectors import key_id
-from dataaudit.scan.link.step import (
-    LinkResult,
-)
+from dataaudit.scan.link.step import LinkResult
 from dataaudit.scan.stages.base import Stage, applies, merge, nothing, parameters
 from dataaudit.scan.stages.partial import Partial
 
@@ -61,13 +59,9 @@ class Gathered:
 
     shards: GatheredShards
     found: dict[str, LinkResult]
-    """What was found by joining documents, by stage."""
     table: pa.Table
-    """Of shards."""
     merged: Mapping[str, Mapping[str, Partial]]
-    """Partials by split and stage."""
     setting: Setting
-    """What stages were told."""
 
 
 def result_tables(found: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
@@ -255,11 +249,7 @@ class _Counts:
 
 
 class Ledger:
-    """Counts of all shards, and every loss.
-
-    Args:
-        shards: What is known of each.
-    """
+    """Counts of all shards, and every loss."""
 
     def __init__(self, shards: Iterable[GatheredShard]) -> None:
         self.unread: list[tuple[str, str]] = []

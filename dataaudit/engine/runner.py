@@ -59,7 +59,6 @@ class Unit:
     key: str = ""
     """Under which its result is stored."""
     size: int = 0
-    """Stored bytes, to size tasks by."""
 
     @property
     def name(self) -> str:
@@ -81,7 +80,6 @@ class ProbeUnit(Unit):
     compression: Compression
     part_bytes: int
     text_document: str = "file"
-    """What is a document in a file of plain text."""
 
     @property
     def name(self) -> str:
@@ -98,7 +96,6 @@ class Probe:
     hashed_ns: int
     parts: tuple[Part, ...]
     reason: Reason | None = None
-    """Why it cannot be read, when it cannot."""
     place: str = ""
 
 
@@ -122,7 +119,6 @@ class PartUnit(Unit):
     stat: FileStat
     """What the file was when it was hashed."""
     sha256: str
-    """Its digest then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +182,6 @@ class LinkUnit(Unit):
     function: JoinFunction
     emits: Mapping[str, pa.Schema]
     files: str
-    """Key of the list of files, of schema :data:`dataaudit.scan.link.joins.LINK_FILES`."""
     start: int
     stop: int
     state: Path
@@ -199,9 +194,7 @@ class ListedUnit(Unit):
 
     pieces: ClassVar[int] = 64
     listed: str = ""
-    """Address of the list of shards."""
     results: tuple[str, ...] = ()
-    """Addresses of results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +204,6 @@ class ScanSettings:
     state: Path
     stages: tuple[Stage, ...]
     annotators: tuple[AnnotatorModel, ...]
-    """For the annotations that stages and tasks need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +218,6 @@ class Outcome:
     damaged: tuple[str, ...] = ()
     """Stored entries that are absent or damaged, ``kind/key``."""
     probe: Probe | None = None
-    """For a probe."""
     columns: tuple[tuple[str, str], ...] | None = None
     """For a peek: column names, and whether each holds strings."""
     pack: str = ""

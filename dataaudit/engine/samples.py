@@ -33,7 +33,7 @@ from dataaudit.engine.job import STATE_FOLDER
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
-from dataaudit.engine.scan_part import as_value, hash_file
+from dataaudit.engine.scan_part import as_outcome, hash_file
 from dataaudit.engine.second_pass import documents_at
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.locate import find_place
@@ -58,7 +58,6 @@ BANNER = """\
 # To delete it: rm -r {folder}
 #
 """
-"""First lines of every file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +67,7 @@ class Sample:
     group: tuple[str, ...]
     """Detector, class, tier, and ``reserved`` when it is: what the file is named by."""
     place: str
-    """Where it is, in words."""
     text: str = field(repr=False)
-    """The masked window, escaped."""
 
 
 def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
@@ -142,7 +139,6 @@ _LONG = re.compile(rb"[!-~]{24,}|[0-9A-Za-z+/=_-]{16,}|[^\s@]{1,200}@[^\s@]{1,20
 _MARGIN_BYTES = 512
 """Beyond the window such tokens are looked for, so that none is cut to a harmless length."""
 _ONE_PART = 2**62
-"""Stored bytes of a part, so that every file is one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -150,9 +146,7 @@ class Span:
     """Bytes of a document that are not shown."""
 
     start: int
-    """First byte."""
     end: int
-    """Byte after the last."""
     name: str
     """What is shown in their place."""
 
@@ -180,12 +174,9 @@ class SampleUnit:
     """(row, place) of every finding in those documents, by whatever detector."""
 
 
+@as_outcome
 def sample_shard(unit: SampleUnit) -> Outcome:
     """Return the masked windows of a shard, in the order of what is wanted; None where there is no such document."""
-    return as_value(lambda: _read_sample(unit))
-
-
-def _read_sample(unit: SampleUnit) -> Outcome:
     path, before = unit.request.path, stat_file(unit.request.path)
     if unit.sha256 is not None and hash_file(path) != unit.sha256:
         raise ShardUnreadable(Reason.CHANGED)
@@ -293,9 +284,7 @@ class Samples:
     """What was asked for."""
 
     number: int
-    """Findings of each detector, class and tier."""
     folder: Path
-    """Where to: empty, and for its owner alone."""
 
 
 def prepare_samples(number: int, folder: Path, manifest: Path, state: Path | None = None) -> Samples:

@@ -162,7 +162,6 @@ class _Child:
     def __init__(self, *, with_pandas: bool) -> None:
         self.with_pandas = with_pandas
         self.calls = 0
-        """Calls that were sent."""
         self._ready = False
         self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         their_calls, self._calls = Pipe(duplex=False)

@@ -41,7 +41,6 @@ from dataaudit.scan.stages.base import Stage, merge
 from dataaudit.scan.stages.partial import Partial
 
 MOST_PARTS = 512
-"""Parts of a bundle."""
 _SMALL = 8
 """A part is small when so many of its stored size fit into a batch."""
 _MARK = "\0"
@@ -93,7 +92,6 @@ class ReadPart:
     """Its index among the units."""
     unit: ScanUnit
     batch: DocBatch
-    """All its documents."""
     losses: LossLog
     stats: PartStats
 

@@ -10,21 +10,15 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial as bind
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 
 from dataaudit.base.errors import ClusterError, ConfigError, DetectorError, Guarded
 from dataaudit.base.files import DamagedFileError, NotAFileError
-from dataaudit.engine.runner import (
-    READING,
-    Outcome,
-    PartUnit,
-    ScanSettings,
-    ScanUnit,
-    SecondPassUnit,
-)
+from dataaudit.engine.runner import READING, Outcome, PartUnit, ScanSettings, ScanUnit, SecondPassUnit
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_entries import Item, entry_item, entry_of, join_packs, keyed_item, rows_item
 from dataaudit.scan.annotators import Annotators, load_annotators
@@ -39,6 +33,7 @@ from dataaudit.scan.corpus.texts import row_digests, text_digests
 from dataaudit.scan.stages.base import Accumulator, Stage, nothing
 from dataaudit.scan.stages.partial import Partial
 
+_Call = ParamSpec("_Call")
 _Unit = TypeVar("_Unit", ScanUnit, SecondPassUnit)
 _HASH_BLOCK = 1 << 20
 _REASONS: Mapping[type[OSError], Reason] = {
@@ -106,6 +101,16 @@ def as_value(function: Callable[[], Outcome]) -> Outcome:
         except NOT_OPENED as error:
             return not_opened(error)
     return Outcome(reason=Reason.INTERNAL, place=call.origin)  # a fault of ours costs one shard, by name
+
+
+def as_outcome(function: Callable[_Call, Outcome]) -> Callable[_Call, Outcome]:
+    """Make the errors of a function values, as :func:`as_value` does."""
+
+    @wraps(function)
+    def guarded(*args: _Call.args, **kwargs: _Call.kwargs) -> Outcome:
+        return as_value(bind(function, *args, **kwargs))
+
+    return guarded
 
 
 def not_opened(error: OSError) -> Outcome:

@@ -25,24 +25,12 @@ from dataaudit.base.text import plural
 from dataaudit.engine.collect import GatheredShards
 from dataaudit.engine.fan_out import remove_damaged, run_units
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import (
-    WANTED,
-    Outcome,
-    Runner,
-    ScanSettings,
-    SecondPassUnit,
-    task_kind,
-)
-from dataaudit.engine.scan_part import (
-    hash_file,
-    join_small,
-    may_have_changed,
-    try_copies,
-)
+from dataaudit.engine.runner import WANTED, Outcome, Runner, ScanSettings, SecondPassUnit, task_kind
+from dataaudit.engine.scan_part import hash_file, join_small, may_have_changed, try_copies
 from dataaudit.engine.state_folder import writing
 from dataaudit.engine.store import Damage, PartialStore
 from dataaudit.engine.store_columns import unnamed_file
-from dataaudit.engine.store_entries import IPC_OPTIONS, Item, entry_at, entry_item, keyed_item
+from dataaudit.engine.store_entries import Item, entry_at, entry_item, keyed_item, stream_of
 from dataaudit.manifest.canonical import digest_json
 from dataaudit.scan.annotators import Annotators, Tokens, load_annotators
 from dataaudit.scan.corpus.batch import DocBatch
@@ -62,11 +50,7 @@ from dataaudit.scan.link.step import (
 
 
 class PartsLostError(Exception):
-    """Parts that the scan has read cannot be read a second time: they do not fit, take too long, or are gone.
-
-    Args:
-        lost: Shard, reason and place by reading key.
-    """
+    """Parts that the scan has read cannot be read a second time: they do not fit, take too long, or are gone."""
 
     def __init__(self, lost: Mapping[str, tuple[str, Reason, str]]) -> None:
         uri, reason, place = min(lost.values())
@@ -76,7 +60,6 @@ class PartsLostError(Exception):
 
 
 _ITEMS = 2048
-"""Entries that are written together."""
 
 
 def run_second_pass(
@@ -214,19 +197,12 @@ class _Plan:
 
 
 class _Units(OnDemand[SecondPassUnit]):
-    """Parts that are read again, each made a unit of work when it is asked for.
-
-    Args:
-        plan: Of the pass.
-        due: What is missing for each task.
-        store: Where lies what is wanted.
-    """
+    """Parts that are read again, each made a unit of work when it is asked for."""
 
     def __init__(self, plan: _Plan, due: Sequence[_Asked], store: PartialStore) -> None:
         self._pass, self._plan, self._due, self._store = plan, plan.plan, due, store
         self._contents = np.unique(np.concatenate([np.zeros(0, np.int64), *(asked.contents for asked in due)]))
         self.sizes = self._plan.part_sizes(self._contents)
-        """int64[k] stored bytes of each."""
 
     def __len__(self) -> int:
         return len(self._contents)
@@ -259,10 +235,7 @@ class _Units(OnDemand[SecondPassUnit]):
 
 def _digest(table: pa.Table) -> str:
     """Return the sha256 of a table's values."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=IPC_OPTIONS) as writer:
-        writer.write_table(table.combine_chunks())
-    return hashlib.sha256(sink.getvalue()).hexdigest()
+    return hashlib.sha256(stream_of(table.combine_chunks())).hexdigest()
 
 
 _LARGE = 1 << 20
@@ -328,12 +301,7 @@ RUN_BYTES = 1 << 25
 
 
 class KeyedRuns:
-    """The keyed rows of one name.
-
-    Args:
-        schema: Its first column is a fixed-size binary key.
-        folder: Where runs lie, in a file without a name: they are gone with the process, however it ends.
-    """
+    """The keyed rows of one name."""
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
         self.schema, self._folder = schema, folder
@@ -387,15 +355,10 @@ class RunningTask:
     task: SecondPassTask
     key: str
     wanted: pa.Table
-    """What it wants, sorted by row."""
     annotators: Annotators
-    """What it needs to know of documents."""
     store: PartialStore
-    """Where what it found goes."""
     tables: dict[str, list[pa.Table]] = field(default_factory=dict)
-    """Small tables that it found, by name."""
     keyed: dict[str, KeyedRuns] = field(default_factory=dict)
-    """Keyed rows that it found, by name."""
 
     def __post_init__(self) -> None:
         """Nothing is found yet."""

@@ -40,7 +40,6 @@ from dataaudit.scan.link.step import DamagedEntryError
 STORE_VERSION = 6
 """Changes whenever the form of what lies under a key changes; part of every key."""
 _OTHERS = (".arrow", ".tmp")
-"""Files that are written anew by every build that reads them, and those that are being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class PartialStore:
     """A folder of entries, two levels deep: ``<kind>/<first two digits>/<key>``; those of scans in packs."""
 
     root: Path
-    """The state folder."""
     packs: Packs = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -193,7 +191,6 @@ class Damage:
     """Reads entries; those that are absent or damaged are removed and told of together."""
 
     store: PartialStore
-    """Where the entries are."""
     names: list[str] = field(default_factory=list)
     """``kind/key`` of what was removed."""
 
@@ -221,7 +218,6 @@ class Missing:
     """Reads entries on a worker; notes those that are absent or damaged."""
 
     names: set[str] = field(default_factory=set)
-    """``kind/key`` of each."""
 
     def read(self, address: str) -> Entry | None:
         """Return an entry, or None when it is absent or damaged."""

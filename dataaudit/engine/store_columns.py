@@ -24,7 +24,6 @@ from dataaudit.manifest.publish import GROUP_ROWS
 
 T = TypeVar("T")
 _BUFFERED = 4096
-"""Rows, or texts, that are held until they are written."""
 _CHUNK_BYTES = 1 << 20
 
 
@@ -49,9 +48,6 @@ class RowWriter:
     Args:
         folder: Where the file lies.
         dtype: Of a row; structured, or of one value.
-
-    Raises:
-        StateFolderError: The folder cannot be written; so do all methods.
     """
 
     def __init__(self, folder: Path, dtype: np.dtype[Any]) -> None:
@@ -113,14 +109,7 @@ class Texts(OnDemand[bytes]):
 
 
 class TextWriter:
-    """Writes byte strings, one after the other.
-
-    Args:
-        folder: Where the files lie.
-
-    Raises:
-        StateFolderError: The folder cannot be written; so do all methods.
-    """
+    """Writes byte strings, one after the other."""
 
     def __init__(self, folder: Path) -> None:
         self._data = RowWriter(folder, np.dtype("u1"))
@@ -148,12 +137,7 @@ class TextWriter:
 
 
 class Values(OnDemand[T]):
-    """Values on disk, each made again whenever it is asked for.
-
-    Args:
-        packed: Of :func:`packed`.
-        make: Makes a value of what was packed; tuples are tuples again.
-    """
+    """Values on disk, each made again whenever it is asked for."""
 
     def __init__(self, packed: Texts, make: Callable[[Any], T]) -> None:
         self._packed, self._make = packed, make
@@ -313,15 +297,7 @@ _PIECE_ROWS = 1024
 
 
 class TableWriter:
-    """Writes the rows of a table, some at a time.
-
-    Args:
-        folder: Where the files lie.
-        schema: Of the table.
-
-    Raises:
-        StateFolderError: The folder cannot be written; so do all methods.
-    """
+    """Writes the rows of a table, some at a time."""
 
     def __init__(self, folder: Path, schema: pa.Schema) -> None:
         self._folder, self._schema = folder, schema

@@ -26,15 +26,15 @@ from dataaudit.base.sealing import seal
 from dataaudit.engine.store_columns import SortedRows
 from dataaudit.scan.link.keyed import Stored, is_keyed, is_sound, keyed_pieces
 
-PACKS = "packs"
-"""Kind of the entries that are packs, and the folder of these."""
+PACKS = "packs-2"
+"""Folder of the packs, and kind of their indexes; named anew with their form, so that earlier ones are left alone."""
 SMALL_BYTES = 4 << 20
 """Packs below this are joined."""
 _JOINED_BYTES = 64 << 20
 _DIGEST_BYTES = 32
 _KEY_BYTES = 32
 _ALIGN = 64
-_MAGIC = b"dataaudit partial 3\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
+_MAGIC = b"dataaudit partial 2\n".ljust(_ALIGN - _DIGEST_BYTES, b"\0")
 IPC_OPTIONS = pa.ipc.IpcWriteOptions()
 """Arrow's present format, whatever the environment asks for: digests are of these bytes."""
 _NAMES = pa.dictionary(pa.int16(), pa.string())
@@ -54,9 +54,7 @@ class Entry:
     """A stored result: a small JSON value and some tables."""
 
     meta: dict[str, Any]
-    """Plain JSON values."""
     tables: dict[str, pa.Table]
-    """Tables by name."""
 
 
 class Item(NamedTuple):
@@ -285,11 +283,7 @@ class _Match(NamedTuple):
 
 
 class Packs:
-    """All packs of a state folder, as one process knows them; of very many entries the index lies on disk.
-
-    Args:
-        folder: The folder of packs, ``partials/packs`` of a state folder.
-    """
+    """All packs of a state folder, as one process knows them; of very many entries the index lies on disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -300,7 +294,6 @@ class Packs:
         self._names: dict[str, int] = {}
         self._entries = SortedRows(folder.parent.parent, _ENTRY)
         self._dropped: set[tuple[int, int]] = set()
-        """Pack and offset of entries."""
         self._looked = False
 
     def refresh(self) -> None:

@@ -21,12 +21,10 @@ from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, fold
 from dataaudit.engine.fan_out import PARTIALS, addresses, listed_partials, new_key, run_listed, take_results, write_list
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import ListedUnit, Outcome, Runner
-from dataaudit.engine.scan_part import as_value
+from dataaudit.engine.scan_part import as_outcome
 from dataaudit.engine.store import Damage, Missing, PartialStore
-from dataaudit.engine.store_columns import (
-    TableWriter,
-)
-from dataaudit.engine.store_entries import Entry
+from dataaudit.engine.store_columns import TableWriter
+from dataaudit.engine.store_entries import Entry, stream_of
 from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.link.step import LinkResult
@@ -39,7 +37,6 @@ _SUMS_PER_TASK = 16
 _LISTS, _SUMS, _SHARDS = "sums-of", "sums", "sums-shards"
 _ROWS = "rows"
 Merged = dict[str, dict[str, Partial]]
-"""Partials by split and stage."""
 
 
 @dataclass(slots=True)
@@ -97,10 +94,7 @@ class Sums:
             for name, table in self.held[place].result().items()
         }
         if self.rows:
-            sink = pa.BufferOutputStream()
-            with pa.ipc.new_stream(sink, SHARDS) as writer:
-                writer.write_table(self.table())
-            store.write_rows(_SHARDS, key, sink.getvalue().to_pybytes())
+            store.write_rows(_SHARDS, key, stream_of(self.table()))
         store.write(_SUMS, key, {"held": places}, tables)
 
 
@@ -116,11 +110,9 @@ class Summing:
     fewer: Mapping[str, pa.Array] = field(default_factory=dict)
     """Fewer of them, once what link steps found is added."""
 
+    @as_outcome
     def __call__(self, unit: ListedUnit) -> Outcome:
         """Sum one unit and store the result."""
-        return as_value(lambda: self._sum(unit))
-
-    def _sum(self, unit: ListedUnit) -> Outcome:
         sums, damage = Sums.of(self.stages), Missing()
         if unit.listed and (listed := damage.read(unit.listed)) is not None:
             self._sum_shards(listed, sums, damage)
@@ -262,11 +254,9 @@ class Setting:
     reference: Reference | None = None
     """Token counts of the reference manifest."""
     vocab_size: int = 0
-    """Of the tokenizer."""
     protects: frozenset[str] = frozenset()
     """Of ``held_out`` and ``items`` what the build protects."""
     trains: bool = True
-    """Whether there is a training document."""
     folded: frozenset[str] = frozenset()
     """Stages in whose partials the source `other` stands for several."""
 

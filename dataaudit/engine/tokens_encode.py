@@ -12,7 +12,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,11 +26,11 @@ from dataaudit.config import Reader
 from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
 from dataaudit.engine.plan import reading_key
-from dataaudit.engine.plan_probe import StatIndex, probe_shards
+from dataaudit.engine.plan_probe import probe_shards
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Outcome, PartUnit, Runner, Unit
-from dataaudit.engine.scan_part import as_value, hash_file, may_have_changed
+from dataaudit.engine.scan_part import as_outcome, hash_file, may_have_changed
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.canonical import digest_json
@@ -49,9 +48,7 @@ from dataaudit.training.checks import STREAMED
 from dataaudit.training.corpus import Corpus
 
 _VERSION = "2"
-"""Of what is stored of a part."""
 ENCODED = "encoded"
-"""Kind of what is stored of parts."""
 DOCUMENTS, _ROWS_TABLE = "documents", "rows"
 DIGEST = pa.binary(16)
 MOST_TOKEN = (1 << 32) - 1
@@ -83,7 +80,6 @@ class Encode:
     tokens: Tokens
     dtype: str | None
     end: int | None
-    """Token to put after each document."""
     look: Callable[[DocBatch, TokenBatch], pa.Table]
     decides: str
     """What tells the outcome from that of other work on the same part."""
@@ -93,12 +89,10 @@ class Encode:
         own = [_VERSION, reading, self.tokens.decisive(), self.dtype, self.end, self.decides]
         return digest_json(own).removeprefix("sha256:")
 
+    @as_outcome
     def __call__(self, unit: PartUnit) -> Outcome:
         """Encode a part."""
         give_memory_back()
-        return as_value(partial(self._encode, unit))
-
-    def _encode(self, unit: PartUnit) -> Outcome:
         store = PartialStore(self.state)
         annotator, stats = self.tokens.load(), PartStats()
         tables: list[pa.Table] = []
@@ -169,7 +163,6 @@ class EncodedPart:
     base: int
     """Records of the shard before it."""
     bytes: int
-    """Of its tokens."""
     state: Path
 
     def documents(self) -> pa.Table | None:
@@ -335,20 +328,9 @@ def _units(
             size=row["size"],
         )
     recorded = source.manifest.core.config.get("reader", {})
-    index = StatIndex(source.state / "files.sqlite")
-    try:
-        probed = probe_shards(
-            ShardList(shards.values(), source.state),
-            index,
-            runner,
-            source.progress,
-            source.state,
-            part_bytes=default.part_bytes,
-            text_document=recorded.get("text_document", default.text_document),
-            rehash=False,
-        )
-    finally:
-        index.close()
+    reader = default.model_copy(update={"text_document": recorded.get("text_document", default.text_document)})
+    listed = ShardList(shards.values(), source.state)
+    probed = probe_shards(listed, source.state, runner, source.progress, reader, rehash=False)
     units: dict[str, PartUnit] = {}
     planned: dict[int, list[PartUnit]] = {}
     for place, (ordinal, shard) in enumerate(shards.items()):

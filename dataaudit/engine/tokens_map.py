@@ -80,11 +80,9 @@ class MapOptions:
     """Of flat files; that of their map, or by the vocabulary, when None."""
     end_token: str | None = None
     begin_token: str | None = None
-    """Both as of :func:`dataaudit.engine.tokens_encode.special_token`."""
     any_order: bool = False
     tokenizer: str | None = None
     out: Path | None = None
-    """Where the record goes; beside the first file when None."""
 
     @property
     def record(self) -> Path:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.base.process import give_memory_back
 from dataaudit.engine.runner import Outcome, Runner, Unit
-from dataaudit.engine.scan_part import as_value, hash_file
+from dataaudit.engine.scan_part import as_outcome, hash_file
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.tokens_encode import DIGEST, EncodedPart, Source, digest_array, run_all
 from dataaudit.manifest.canonical import digest_json
@@ -38,7 +38,6 @@ _RANGE_BYTES = 64 << 20
 HEAD = 8
 """Tokens by which a document is looked up whose beginning may be in a file."""
 VERSION = "2"
-"""Of what is stored of a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +155,10 @@ class ReadTokens:
     ends: Ends
     tokenizer: TokenizerFile
 
+    @as_outcome
     def __call__(self, unit: FileUnit) -> Outcome:
         """Read some documents and store what they are."""
         give_memory_back()
-        return as_value(partial(self._read, unit))
-
-    def _read(self, unit: FileUnit) -> Outcome:
         tokens = np.memmap(unit.path, dtype=unit.dtype, mode="r")
         borders = unit.starts
         if borders is None:
@@ -207,7 +204,6 @@ class Side:
     digests: np.ndarray
     """uint8[n, 16] of their tokens."""
     lengths: np.ndarray
-    """int64[n]"""
     empty: int
     where: np.ndarray
     """int64[n] shard, or place of the file."""

@@ -54,12 +54,9 @@ class TokenizeOptions:
     """What to write."""
 
     out: Path
-    """Folder of the files."""
     format: Format
     dtype: str | None = None
-    """Of the tokens; by format and vocabulary when None."""
     end_token: str | None = None
-    """As of :func:`dataaudit.engine.tokens_encode.special_token`."""
     tokenizer: str | None = None
     """Where the manifest's tokenizer is, when the state folder has no copy."""
 
@@ -78,7 +75,6 @@ class WrittenFile:
     empty: int
     """Documents without tokens, which are left out."""
     written: bool
-    """False: it was there already, of the same input."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,17 +7,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from made_build import (
-    HereRunner,
-    Notes,
-    plan,
-    probe,
-    read_shards,
-    shard,
-    surveyed,
-    write_partials,
-    write_reading,
-)
+from made_build import HereRunner, Notes, plan, probe, read_shards, shard, surveyed, write_partials, write_reading
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine import join as joins
