@@ -320,4 +320,4 @@ def _link(job: Job, shards: GatheredShards, surveyed: Survey) -> Gathered:
     )
     give_memory_back()
     table, merged = run_sums(shards, summing, results, job.store, job.runner, job.progress)
-    return Gathered(shards=shards, found=results, table=table, merged=merged, setting=setting)
+    return Gathered(shards=shards, results=results, table=table, merged=merged, setting=setting)

@@ -414,7 +414,7 @@ def terms_of(shared: Path) -> Iterator[Terms]:
         terms.probe.write_text(terms.token, encoding="utf-8")
         yield terms
     finally:
-        with contextlib.suppress(OSError):  # whatever ends the build is said, not this
+        with contextlib.suppress(OSError):  # whatever ends the build is reported, not this
             terms.probe.unlink()
 
 

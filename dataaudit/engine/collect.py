@@ -53,13 +53,13 @@ def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:
 
 UNREAD = ("quarantined", "skipped")
 """States of shards that enter no number."""
-_LOOKED_AT = 4096
+_PARTS_AT_ONCE = 4096
 _PART = np.dtype([("number", "i8"), ("first_row", "i8")])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What became of one shard by what reading its parts showed."""
+    """What became of a shard by what reading its parts showed."""
 
     status: str = "ok"
     reason: str = ""
@@ -86,7 +86,7 @@ _PLAIN = tuple(item.name for item in fields(Reading) if item.name != "losses")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatheredShard(Reading):
-    """What is known of one shard."""
+    """What is known of a shard."""
 
     plan: Plan
     place: int
@@ -111,7 +111,7 @@ class GatheredShard(Reading):
 
     @property
     def held_back(self) -> int:
-        """Documents that the quarantine list holds back one by one."""
+        """Documents that are quarantined one by one."""
         if not self.partials or not self.plan.excludes(self.place):
             return 0
         return self.records - self.bad_records - self.documents
@@ -135,8 +135,8 @@ class GatheredShards(OnDemand[GatheredShard]):
     def parts_of(self, stage: str) -> Iterator[tuple[str, int, int, int]]:
         """Yield, of each part that a stage looked at, its key, shard, split (by place in order), and first record."""
         plan, parts = self.plan, self.parts
-        for start in range(0, len(parts), _LOOKED_AT):
-            some = parts[start : start + _LOOKED_AT]
+        for start in range(0, len(parts), _PARTS_AT_ONCE):
+            some = parts[start : start + _PARTS_AT_ONCE]
             some = some[plan.has_stage(some["number"], stage)]
             keys = (plan.part_keys(number, (stage,))[stage] for number in some["number"].tolist())
             columns = (*plan.shards_of(some["number"]), some["first_row"])
@@ -153,7 +153,7 @@ class GatheredShards(OnDemand[GatheredShard]):
         return writer.done()
 
     def item(self, place: int) -> GatheredShard:
-        """Make one."""
+        """Make an item."""
         *values, losses = self._readings[place]
         named = dict(zip(_PLAIN, values, strict=True))
         partials = () if named["status"] in UNREAD else self.plan.kind(place).stages
@@ -176,7 +176,7 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
     remarks: dict[str, tuple[int, int]] = {}
     bad: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
     for meta in metas:
-        if meta["reason"]:  # how many records the parts before it hold depends on the cut, so it is not said
+        if meta["reason"]:  # how many records the parts before it hold depends on the cut, so it is left out
             return unread(Reason(meta["reason"]), meta["place"], num_bytes)
         first_rows.append(records)
         for reason, (number, size, places) in meta["bad"].items():
@@ -193,7 +193,7 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
     num_bad = sum(number for number, _, _ in bad.values())
     bad_bytes = sum(size for _, size, _ in bad.values())
     losses = [loss for reason, found in sorted(bad.items()) for loss in _losses(Reason(reason), *found)]
-    said = [
+    remarked = [
         Loss(
             reason=Reason(reason),
             place=f"{plural(number, 'record')}, the first is record {first}",
@@ -207,7 +207,7 @@ def read_together(metas: Iterable[Mapping[str, Any]], num_bytes: int, max_bad: f
         bad_records=num_bad,
         fingerprint=hashlib.sha256(smallest.encode()).hexdigest() if columns else None,
         first_rows=tuple(first_rows),
-        losses=(*losses, *said),
+        losses=(*losses, *remarked),
     )
     if bad_share(num_bad, records, bad_bytes, text_bytes) > max_bad:
         whole = bad_bytes + text_bytes
@@ -327,7 +327,7 @@ class Surveying:
 
     @as_outcome
     def __call__(self, unit: ListedUnit) -> Outcome:
-        """Look at those of one unit and store what the driver wants."""
+        """Look at those of a unit and store what the driver wants."""
         tables, missing = _Tables.of(self.stages), Missing()
         listed = missing.read(unit.listed)
         if listed is None:

@@ -36,7 +36,7 @@ from dataaudit.scan.detectors.judges import quiet
 MAX_TASK_BYTES = 1 << 30
 MAX_TASKS = 50_000
 MAX_TASK_PIECES = 512
-"""Parts, or what takes about as long as one, of a task: some seconds, in which nothing is told; and a full bundle."""
+"""Parts, or what takes about as long as one, of a task: some seconds, without progress; and a full batch."""
 _TOPIC = "dataaudit-start"
 _WINDOW = 4
 _ALONE_TRIES = 20
@@ -117,7 +117,7 @@ class DaskRunner:
                         on_outcome(index, outcome)
         finally:
             futures = [task.future for task in running.values() if task.future is not None]
-            with contextlib.suppress(Exception):  # the scheduler may be gone; that is said already
+            with contextlib.suppress(Exception):  # the scheduler may be gone; that is reported already
                 client.unsubscribe_topic(_TOPIC)
                 client.cancel(futures, force=True)
 
@@ -135,12 +135,12 @@ class DaskRunner:
         limit = max(MAX_TASK_BYTES, target)
         order = np.argsort(-sizes, kind="stable")
         starts: list[int] = []
-        held = target
+        batch_bytes = target
         for place, size in enumerate(sizes[order].data):
-            if held >= target or held + size > limit or place - starts[-1] >= most:
+            if batch_bytes >= target or batch_bytes + size > limit or place - starts[-1] >= most:
                 starts.append(place)
-                held = 0
-            held += size
+                batch_bytes = 0
+            batch_bytes += size
         return np.split(order, starts[1:]) if starts else []
 
     def _window(self, task: _Task) -> int:

@@ -35,7 +35,7 @@ def run_units(
     store: PartialStore | None = None,
     tell_short: bool = True,
 ) -> tuple[dict[int, tuple[Reason, str]], set[str]]:
-    """Run units as a phase of the build, which is told by ``phase`` when that is not the name.
+    """Run units as a phase of the build, shown as ``phase`` when that is given.
 
     Returns reason and place of each unit that failed, by its index, and the ``kind/key`` of entries that are absent or
     damaged. A ``store`` then sees the packs that units wrote.

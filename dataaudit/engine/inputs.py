@@ -109,14 +109,14 @@ def read_key(path: Path) -> bytes:
     """Read the user's key for digests of findings; white space at its ends is not part of it."""
     try:
         with path.open("rb") as handle:
-            held = handle.read(_MOST_KEY + 1)
+            content = handle.read(_MOST_KEY + 1)
     except OSError as error:
         raise ConfigError(f"cannot read the key {path}: {error.strerror}") from None
-    if len(held) > _MOST_KEY:
+    if len(content) > _MOST_KEY:
         raise ConfigError(
             f"the key {path} has more than {_MOST_KEY:,} bytes", "Expected a file that holds a key alone."
         )
-    return check_key(held, str(path))
+    return check_key(content, str(path))
 
 
 def read_state_key(path: Path, *folders: Path) -> bytes:
@@ -138,9 +138,9 @@ def read_state_key(path: Path, *folders: Path) -> bytes:
     return key
 
 
-def check_key(held: bytes, where: str) -> bytes:
+def check_key(content: bytes, where: str) -> bytes:
     """Return a key without white space at its ends."""
-    key = held.strip()
+    key = content.strip()
     if len(key) < _LEAST_KEY:
         raise ConfigError(
             f"the key {where} has {len(key)} bytes, expected {_LEAST_KEY} or more",
@@ -198,7 +198,7 @@ def _line() -> str:
 
 
 _LONGEST_PATH = 4096
-_LOOKED_AT = 65_536
+_HEAD_BYTES = 65_536
 
 
 def check_inputs(shards: Iterable[Shard]) -> None:
@@ -228,7 +228,7 @@ def _first_path(path: str, names: AbstractSet[str]) -> str:
             head = file.read(_LONGEST_PATH)
             if not _are_paths(head.split(b"\n")[:1], path, names):
                 return ""
-            head += file.read(_LOOKED_AT - len(head))
+            head += file.read(_HEAD_BYTES - len(head))
             is_all = not file.read(1)
     except OSError:
         return ""  # the scan tells what is wrong with it

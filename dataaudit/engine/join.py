@@ -148,7 +148,7 @@ class Merging:
 
     @as_outcome
     def __call__(self, unit: ListedUnit) -> Outcome:
-        """Merge those of one unit and store the result."""
+        """Merge those of a unit and store the result."""
         missing, store = Missing(), PartialStore(self.state)
         listed = missing.read(unit.listed)
         if listed is None:
@@ -164,7 +164,7 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
     numbered = Numbered.of(files)
     numbers, counts = numbered.numbers, np.bincount(files.of_name, minlength=len(files.names)).tolist()
     listing = _Listing(files, numbered, store, fresh)
-    held: dict[int, list[int]] = {}
+    waiting: dict[int, list[int]] = {}
     addresses: dict[int, str] = {}
     sizes: Counter[int] = Counter()
     for places, stored in located(files, store, progress):
@@ -177,14 +177,14 @@ def link_files(files: KeyedFiles, store: PartialStore, runner: Runner, progress:
                     str(item), shard, int(files.splits[place]), int(files.first_rows[place]), int(numbers[place])
                 )
                 continue
-            group = held.setdefault(name, [])
+            group = waiting.setdefault(name, [])
             group.append(place)
             addresses[place] = str(item)
             sizes[name] += size
             if len(group) >= max(_GROUP_PARTS, -(-counts[name] // MOST_FILES)) or sizes[name] >= _GROUP_BYTES:
                 listing.add_group(group, [addresses.pop(number) for number in group])
-                del held[name], sizes[name]
-    for group in held.values():
+                del waiting[name], sizes[name]
+    for group in waiting.values():
         listing.add_group(group, [addresses.pop(number) for number in group])
     if listing.units:
         run_listed("link-merge", Merging(state=store.root), listing.units, _LISTS, store, runner, progress)
@@ -307,17 +307,17 @@ def _join_shards(join: Join, store: PartialStore, runner: Runner, progress: Prog
 def _by_shard(files: KeyedFiles, store: PartialStore, progress: Progress) -> Iterator[tuple[int, list[Stored]]]:
     """Yield where the files of some shards at a time lie, and the place of the first of these."""
     group: list[Stored] = []
-    held = start = 0
+    num_bytes = start = 0
     last = None
     for places, found in located(files, store, progress):
         shards = files.shards[places.start : places.stop].tolist()
         for place, stored, shard in zip(places, found, shards, strict=True):
             size = stored.num_bytes()
-            if group and last != shard and (len(group) >= MOST_FILES or held + size > _SHARD_BYTES):
+            if group and last != shard and (len(group) >= MOST_FILES or num_bytes + size > _SHARD_BYTES):
                 yield start, group
-                group, held, start = [], 0, place
+                group, num_bytes, start = [], 0, place
             group.append(stored)
-            held, last = held + size, shard
+            num_bytes, last = num_bytes + size, shard
     yield start, group
 
 
@@ -336,7 +336,7 @@ def _unit(join: Join, files: str, start: int, stop: int, store: PartialStore) ->
 
 @as_outcome
 def link_partition(unit: LinkUnit) -> Outcome:
-    """Join one partition of keyed rows and store the result."""
+    """Join a partition of keyed rows and store the result."""
     store = PartialStore(unit.state)
     listed = store.read_rows(unit.kind, unit.files, FILES)
     if listed is None:

@@ -112,7 +112,7 @@ class ProcessRunner:
         """Yield the outcome of every unit; those that run in this process in groups, if the work is cheaper so."""
         crashed = self._crashed()
         most = _TOGETHER if isinstance(function, Together) else 1
-        held: dict[int, Path] = {}
+        ours: dict[int, Path] = {}
         theirs: list[int] = []
         for index, unit in enumerate(units):
             marker = self._folder / hashlib.sha256(os.fsencode(f"{name} {unit.name}")).hexdigest()
@@ -130,11 +130,11 @@ class ProcessRunner:
                         marker.unlink(missing_ok=True)
                 yield index, outcome
                 continue
-            held[index] = marker
-            if len(held) >= most:
-                yield from self._together_here(function, units, held)
-                held = {}
-        yield from self._together_here(function, units, held)
+            ours[index] = marker
+            if len(ours) >= most:
+                yield from self._together_here(function, units, ours)
+                ours = {}
+        yield from self._together_here(function, units, ours)
         if theirs:
             yield from self._together_in_child(function, units, theirs)
 

@@ -105,7 +105,7 @@ def stage_identity(stage: Stage, decisive: Mapping[str, Any]) -> str:
 
 
 def stage_key(reading: str, identity: str, *, without: Sequence[int] = ()) -> str:
-    """Return the key of one stage's partial of a part."""
+    """Return the key of a stage's partial of a part."""
     return _short([reading, identity, *without])
 
 
@@ -125,10 +125,10 @@ class PartKeys:
     identities: Mapping[str, str]
     """Of stages by name, from :func:`stage_identity`; shared by all parts."""
     without: tuple[int, ...] = ()
-    """Records of the part that are held back, ascending."""
+    """Records of the part that are quarantined, ascending."""
 
     def __getitem__(self, stage: str) -> str:
-        """Return the key of one stage's partial."""
+        """Return the key of a stage's partial."""
         return stage_key(self.reading, self.identities[stage], without=self.without)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -195,7 +195,7 @@ def plan_shard(
     stages: Sequence[Stage],
     identities: Mapping[str, str],
 ) -> PlannedShard:
-    """Plan one shard."""
+    """Plan a shard."""
     if shard.skip is not None:
         return PlannedShard(shard=shard, probe=None, parts=(), reason=shard.skip)
     if failure is not None or probe is None:

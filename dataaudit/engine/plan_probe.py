@@ -53,8 +53,8 @@ from dataaudit.scan.corpus.storage.files import LOCAL, FileStat, listed_stat, st
 
 _SETTLED_NS = 2_000_000_000
 _SETTLED_REMOTE_NS = 60_000_000_000
-_HELD_ROWS = 256
-_HELD_SECONDS = 1.0
+_PENDING_ROWS = 256
+_PENDING_SECONDS = 1.0
 _SCHEMA = "create table if not exists files (path blob primary key, row blob) without rowid"
 _FIND = "select row from files where path = ?"
 _STORE = "insert or replace into files values (?, ?)"
@@ -86,7 +86,7 @@ class StatIndex:
         """Rows that were not as they were written."""
         self._path, self._seconds = path, seconds
         self._database: sqlite3.Connection | None = None
-        self._held: list[tuple[bytes, bytes]] = []
+        self._pending: list[tuple[bytes, bytes]] = []
         self._stored = time.monotonic()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -135,21 +135,21 @@ class StatIndex:
         for path, stat, hashed_ns, probe in rows:
             name = os.fsencode(path)
             content = orjson.dumps({"stat": _as_text(stat), "hashed_ns": hashed_ns, "probe": probe})
-            self._held.append((name, _row(name, content)))
-        if len(self._held) >= _HELD_ROWS or time.monotonic() - self._stored >= _HELD_SECONDS:
+            self._pending.append((name, _row(name, content)))
+        if len(self._pending) >= _PENDING_ROWS or time.monotonic() - self._stored >= _PENDING_SECONDS:
             self._flush()
 
     def _flush(self) -> None:
-        held, self._held = self._held, []
+        pending, self._pending = self._pending, []
         self._stored = time.monotonic()
-        if self._database is None or not held:
+        if self._database is None or not pending:
             return
         try:
-            self._write(held)
+            self._write(pending)
         except sqlite3.Error as error:
             self._recover(error)
             with contextlib.suppress(sqlite3.Error):
-                self._write(held)
+                self._write(pending)
 
     def _write(self, rows: list[tuple[bytes, bytes]]) -> None:
         if self._database is not None:
@@ -182,7 +182,7 @@ class StatIndex:
                 database.close()
 
     def close(self) -> None:
-        """Write what is held and close the database."""
+        """Write what is pending and close the database."""
         self._flush()
         self._drop()
 
@@ -276,7 +276,7 @@ class _Units(OnDemand[ProbeUnit]):
         return len(self.firsts)
 
     def item(self, place: int) -> ProbeUnit:
-        """Make one."""
+        """Make an item."""
         shard = self._shards[self.firsts[place]]
         return ProbeUnit(
             path=shard.path,
@@ -336,12 +336,12 @@ def _probe_shards(
 
     run_units("hash", probe_file, todo, runner, progress, on_outcome=done)
     if unvouched:
-        said = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
-        progress.note(f"hash: {said}")
-        runner.notes.append(said)
-    for said in index.notes():
-        progress.note(said, important=True)
-        runner.notes.append(said)
+        note = f"{unvouched:,} remote file(s) have no ETag, checksum or time, so they are hashed in every build"
+        progress.note(f"hash: {note}")
+        runner.notes.append(note)
+    for note in index.notes():
+        progress.note(note, important=True)
+        runner.notes.append(note)
     return found.done()
 
 

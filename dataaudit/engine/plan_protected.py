@@ -57,13 +57,13 @@ def file_name(paths: Sequence[str], number: int) -> str:
 def unreadable(name: str, paths: Sequence[str], reason: Reason, place: str, number: int | None = None) -> ConfigError:
     """Return the error for a file that cannot be read; ``number`` is None when it is not known which."""
     if number is not None:
-        said = f"{file_name(paths, number)} cannot be read"
+        problem = f"{file_name(paths, number)} cannot be read"
     else:
         listed = ", ".join(file_name(paths, index) for index in range(min(len(paths), _SHOWN_FILES)))
         more = f" and {len(paths) - _SHOWN_FILES:,} more" if len(paths) > _SHOWN_FILES else ""
-        said = f"its files ({listed}{more}) cannot be read"
+        problem = f"its files ({listed}{more}) cannot be read"
     return ConfigError(
-        f"protected.{name}: {said}: {reason} {place}".rstrip(),
+        f"protected.{name}: {problem}: {reason} {place}".rstrip(),
         f"`dataaudit explain {reason}` says what to do; fix the file or leave the set out.",
     )
 
@@ -77,9 +77,9 @@ def wrong_file(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> Con
 
 def no_items(name: str, lost: Mapping[str, int]) -> ConfigError:
     """Return the error for a set without an item."""
-    said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(lost.items())) or "they hold no record"
     return ConfigError(
-        f"protected.{name}: its files give no item: {said}",
+        f"protected.{name}: its files give no item: {counts}",
         "`dataaudit explain losses` says what the codes mean; fix the files or leave the set out.",
     )
 
@@ -88,7 +88,7 @@ def _unknown(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> Confi
     column, known, columns = wrong["unknown"], wrong["known"], wrong["columns"]
     path = paths[wrong["file"]].lower()
     is_csv = ".csv" in path or ".tsv" in path
-    said = f"protected.{name}: no item of {file_name(paths, wrong['file'])} has a column {column!r}"
+    message = f"protected.{name}: no item of {file_name(paths, wrong['file'])} has a column {column!r}"
     listed = ", ".join(_clipped(item) for item in known[:_SHOWN_COLUMNS])
     hint = f"Its columns are: {listed}{f' and {columns - _SHOWN_COLUMNS:,} more' if columns > _SHOWN_COLUMNS else ''}."
     own = "\t" if ".tsv" in path else ","
@@ -97,13 +97,13 @@ def _unknown(name: str, paths: Sequence[str], wrong: Mapping[str, Any]) -> Confi
         suffix = {",": ".csv", "\t": ".tsv"}.get(separator)
         remedy = f"Rename it to {suffix}." if suffix else f"Write it with commas: {_WRITE.format(separator)}."
         hint += f" Are they separated by {_SEPARATORS[separator]}? A .csv file has commas, a .tsv file tabs. {remedy}"
-        return ConfigError(said, hint)
+        return ConfigError(message, hint)
     close = difflib.get_close_matches(column, known, n=1, cutoff=_CLOSE)
     if close:
-        said += f" (did you mean `{_clipped(close[0])}`?)"
+        message += f" (did you mean `{_clipped(close[0])}`?)"
     elif is_csv and any(" " in item or len(item) > _SHOWN_NAME for item in known):
         hint += " Is there a header line? The first line of a .csv or .tsv file names the columns."
-    return ConfigError(said, hint)
+    return ConfigError(message, hint)
 
 
 def _clipped(name: str) -> str:
@@ -240,10 +240,10 @@ def _read_sets(job: Job) -> tuple[list[SetFacts], list[_Pairs]]:
         )
         pairs.append(list(zip(table["question"].to_pylist(), table["answers"].to_pylist(), strict=True)))
         if entry.meta["lost"]:
-            said = ", ".join(f"{count:,} {reason}" for reason, count in sorted(entry.meta["lost"].items()))
+            counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted(entry.meta["lost"].items()))
             file, record = entry.meta["first"]
             first = f"record {record} of {file_name(unit.paths, file)}"
-            job.runner.notes.append(f"protected.{name}: {said}; first at {first}")
+            job.runner.notes.append(f"protected.{name}: {counts}; first at {first}")
             job.progress.note(job.runner.notes[-1])
     return facts, pairs
 
@@ -267,8 +267,8 @@ def _store_words(job: Job, planned: Sequence[PlannedShard]) -> None:
                 )
     failed, _ = run_units("protect", read_held_out, list(units.values()), job.runner, job.progress)
     if failed:
-        said = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not searched for"
-        job.runner.notes.append(f"{said}: {next(iter(failed.values()))[0]}")
+        note = f"{len(failed):,} part(s) of held-out shards could not be read, so their shards are not searched for"
+        job.runner.notes.append(f"{note}: {next(iter(failed.values()))[0]}")
 
 
 def _words_key(part: PlannedPart) -> str:

@@ -95,7 +95,7 @@ class Plan(OnDemand[PlannedShard]):
         return len(self._kind)
 
     def item(self, place: int) -> PlannedShard:
-        """Make one."""
+        """Make an item."""
         kind, shard = self.kind(place), self._shards[place]
         probe = self._probe(place) if kind.probed else None
         parts = []
@@ -238,7 +238,7 @@ class ScanUnits(OnDemand[ScanUnit]):
         return len(self._numbers)
 
     def item(self, place: int) -> ScanUnit:
-        """Make one."""
+        """Make an item."""
         number = int(self._numbers[place])
         planned, part = self._plan.part(number)
         assert planned.probe is not None
@@ -327,7 +327,7 @@ class ShardList(OnDemand[Shard]):
         return len(self._shards)
 
     def item(self, place: int) -> Shard:
-        """Make one."""
+        """Make an item."""
         return self._shards[place]
 
     def of_split(self, split: str) -> Iterator[Shard]:

@@ -108,7 +108,7 @@ class Progress:
             self.note(f"{self._phase}: {self._tail()}")
 
     def over(self, phase: str, items: Iterable[T], units: int, *, each: int = 1) -> Iterator[T]:
-        """Yield ``items`` as a phase of the driver's own; one of less than a second is not told."""
+        """Yield ``items`` as a phase of the driver's own; a phase of less than a second is not shown."""
         self.begin(phase, units, 0)
         for item in items:
             yield item

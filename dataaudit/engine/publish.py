@@ -58,16 +58,16 @@ class Gathered:
     """All that is known once the scan and the link step are done."""
 
     shards: GatheredShards
-    found: dict[str, LinkResult]
+    results: dict[str, LinkResult]
     table: pa.Table
     merged: Mapping[str, Mapping[str, Partial]]
     setting: Setting
 
 
-def result_tables(found: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
+def result_tables(results: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
     """Return the tables of all families; those of one name are joined."""
     pieces: dict[str, list[pa.Table]] = {}
-    for link_result in found.values():
+    for link_result in results.values():
         for name, table in link_result.tables.items():
             pieces.setdefault(name, []).append(table)
     return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
@@ -84,12 +84,12 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
     progress.begin("publish", 2, 0)
     setting, table, ledger = gathered.setting, with_unusual_languages(gathered.table), Ledger(shards)
     records, merged = metric_records(ledger, job.stages, job.config, gathered.merged, setting)
-    metrics = MetricRows.joined([records, *(found.metrics for found in gathered.found.values())])
+    metrics = MetricRows.joined([records, *(found.metrics for found in gathered.results.values())])
     tables = prepare_tables(
         {
             "shards": table,
             "ledger": ledger.table(),
-            **result_tables(gathered.found),
+            **result_tables(gathered.results),
             **source_tables(merged),
             **_finished(job, merged, setting),
         },
@@ -145,7 +145,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
             f"All {len(shards)} shard(s) are unread, the first for {shards[0].reason or 'holding no document'};"
             " build into a new folder to look at the ledger.",
         )
-    identity = publish(job.options.target, core, run, tables, result_folders(gathered.found))
+    identity = publish(job.options.target, core, run, tables, result_folders(gathered.results))
     progress.end(tell_short=False)  # and nothing that an interrupt ends: what is published is published
     code = ExitCode.NOT_EVALUATED if ledger.unread else ExitCode.PASS
     if whole.documents == 0:
@@ -228,7 +228,7 @@ class _Counts:
     shards: int = 0
     size: int = 0
     unread: int = 0
-    """Stored bytes of shards that were not read, without those that the quarantine list holds back."""
+    """Stored bytes of shards that were not read, without quarantined ones."""
     listed: int = 0
     """Shards that the quarantine list holds back."""
     listed_bytes: int = 0
@@ -237,7 +237,7 @@ class _Counts:
     records: int = 0
 
     def add(self, shard: GatheredShard) -> None:
-        """Count one."""
+        """Count a shard."""
         size, listed = shard.size, shard.reason == Reason.QUARANTINE_LIST
         self.shards += 1
         self.size += size
@@ -318,7 +318,7 @@ class Ledger:
         return [*self._coverage(), *self._held_back()]
 
     def _coverage(self) -> list[Metric]:
-        """Return the bytes that were planned and not read, in all and by reason; what is held back was not planned."""
+        """Return the bytes that were planned and not read, in all and by reason; quarantined ones were not planned."""
         values = [("bytes", Scope(), sum(self._lost.values())), ("shard_bytes", Scope(), self._whole.unread)]
         values += [("bytes", Scope(rule=reason), value) for reason, value in sorted(self._lost.items())]
         planned = {name: counts for name, counts in sorted(self._splits.items()) if counts.shards > counts.listed}
@@ -330,7 +330,7 @@ class Ledger:
         ]
 
     def _held_back(self) -> list[Metric]:
-        """Return what the quarantine list held back, in all and by split; no record where that is nothing."""
+        """Return what the quarantine list left out, in all and by split; no record where that is nothing."""
         found = []
         groups = [(Scope(), self._whole), *((Scope(split=name), item) for name, item in sorted(self._splits.items()))]
         for scope, counts in groups:

@@ -90,9 +90,9 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
         ) from None
     try:
         owned = os.fstat(handle).st_uid == os.geteuid()
-        held = sorted(os.listdir(handle)) if owned else []
-        if not owned or held:
-            found = f"found {clean(held[0], 40)} in it" if held else "it belongs to somebody else"
+        present = sorted(os.listdir(handle)) if owned else []
+        if not owned or present:
+            found = f"found {clean(present[0], 40)} in it" if present else "it belongs to somebody else"
             raise ConfigError(
                 f"samples in {folder}: expected an empty folder of your own, {found}",
                 "Name a new folder, or delete the old samples; nothing is written over.",
@@ -270,7 +270,7 @@ def _character(text: bytes, place: int) -> int:
 
 
 JUDGED = "judged"
-"""Tier of what a judge said."""
+"""Tier of the findings of a judge."""
 _BATCH_BYTES = 1 << 20
 _SHARD_SECONDS = 1800.0
 _BYTES_PER_SECOND = 500_000
@@ -336,8 +336,8 @@ def sample_manifest(
         end_child()
     files = write_samples(samples.folder, [sample for _, sample in sorted(written, key=lambda pair: pair[0])])
     progress.end()
-    told = f"samples: {plural(len(written), 'finding')} in {plural(files, 'file')} in {samples.folder}"
-    progress.note(f"{told}: parts of documents, masked; delete them when they are no longer needed", important=True)
+    note = f"samples: {plural(len(written), 'finding')} in {plural(files, 'file')} in {samples.folder}"
+    progress.note(f"{note}: parts of documents, masked; delete them when they are no longer needed", important=True)
     for reason, count in sorted(lost.items()):
         progress.note(f"samples: {count:,} not written: {reason}", important=True)
 
@@ -394,8 +394,8 @@ def _read(
     if outcome.fault is not None:
         return none, outcome.fault[0]
     if outcome.reason is not None:
-        told = "a shard has changed since the build" if outcome.reason is Reason.CHANGED else str(outcome.reason)
-        return none, f"{told} {outcome.place}".rstrip()
+        why = "a shard has changed since the build" if outcome.reason is Reason.CHANGED else str(outcome.reason)
+        return none, f"{why} {outcome.place}".rstrip()
     return list(outcome.windows), ""
 
 

@@ -238,7 +238,7 @@ class _Child:
         return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
     def kill(self) -> None:
-        """Kill the process; who waits for its answer is told of its death."""
+        """Kill the process; who waits for its answer learns of its death."""
         self._process.kill()
 
     def end(self) -> None:
@@ -260,30 +260,30 @@ def _take(source: Connection, answers: queue.SimpleQueue[_Answer]) -> None:
 
 
 _LOCK = threading.Lock()
-_held: list[_Child] = []
+_children: list[_Child] = []
 
 
 def _warm_child(with_pandas: bool) -> _Child:
     """Return the child of this process; one that has died, or is of the other kind, is replaced."""
-    if _held and (not _held[0].alive() or _held[0].with_pandas != with_pandas):
+    if _children and (not _children[0].alive() or _children[0].with_pandas != with_pandas):
         _drop()
-    if not _held:
-        _held.append(_Child(with_pandas=with_pandas))
-    return _held[0]
+    if not _children:
+        _children.append(_Child(with_pandas=with_pandas))
+    return _children[0]
 
 
 def _drop() -> None:
-    _held.pop().end()
+    _children.pop().end()
 
 
 def end_child() -> None:
     """End the child of this process, if there is one, also while another thread waits for its answer."""
     if not _LOCK.acquire(blocking=False):
-        for child in _held:
+        for child in _children:
             child.kill()
         return
     try:
-        if _held:
+        if _children:
             _drop()
     finally:
         _LOCK.release()

@@ -54,7 +54,7 @@ class Scan:
     settings: ScanSettings
 
     def __call__(self, unit: ScanUnit) -> Outcome:
-        """Scan one part; see :func:`dataaudit.engine.scan_part.scan_part`."""
+        """Scan a part; see :func:`dataaudit.engine.scan_part.scan_part`."""
         return scan_part(unit, self.settings)
 
     def gains(self, unit: ScanUnit) -> bool:
@@ -120,7 +120,7 @@ def _bundles(
     units: Sequence[ScanUnit], small: Sequence[int], gone: dict[int, Outcome], settings: ScanSettings
 ) -> Iterator[list[ReadPart]]:
     """Read the small parts and yield them in bundles of two and more; ``gone`` takes those that cannot be read."""
-    held = _Bundle()
+    bundle = _Bundle()
     if len(small) > 1:
         for place in sorted(small, key=lambda place: _stage_names(units[place])):
             try:
@@ -133,12 +133,12 @@ def _bundles(
                 gone[place] = part
             if not isinstance(part, ReadPart):
                 continue
-            if not held.takes(part):
-                yield held.parts
-                held = _Bundle()
-            held.add(part)
-    if len(held.parts) > 1:
-        yield held.parts
+            if not bundle.takes(part):
+                yield bundle.parts
+                bundle = _Bundle()
+            bundle.add(part)
+    if len(bundle.parts) > 1:
+        yield bundle.parts
 
 
 def _stage_names(unit: ScanUnit) -> list[str]:

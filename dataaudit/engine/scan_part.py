@@ -128,7 +128,7 @@ class _Collected:
     rows: list[bytes] = field(default_factory=list)
 
     def add(self, raw: DocBatch, annotators: Annotators, without: frozenset[int]) -> None:
-        """Map a batch; records that are held back are in the digests of rows alone."""
+        """Map a batch; quarantined records are in the digests of rows alone."""
         left = raw.without(without)
         batch = annotators.annotate(left)
         assert batch.digests is not None
@@ -215,5 +215,5 @@ def _reading(losses: LossLog, stats: PartStats, unreadable: ShardUnreadable | No
             str(reason): [losses.records[reason], losses.num_bytes[reason], losses.places[reason]]
             for reason in sorted(losses.records)
         },
-        "remarks": {str(reason): list(said) for reason, said in sorted(losses.remarks.items())},
+        "remarks": {str(reason): list(remark) for reason, remark in sorted(losses.remarks.items())},
     }

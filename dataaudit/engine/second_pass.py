@@ -86,7 +86,7 @@ def run_second_pass(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What one task wants to see."""
+    """What a task wants to see."""
 
     task: SecondPassTask
     contents: np.ndarray
@@ -107,7 +107,7 @@ class _Asked:
 class _Plan:
     """Which part is read for which tasks, and what they want of it; equal parts are read once.
 
-    A corpus of a million shards may have one part of each read again, so what is known of parts is held in columns.
+    A corpus of a million shards may have one part of each read again, so what is known of parts is in columns.
     """
 
     def __init__(self, shards: GatheredShards, store: PartialStore) -> None:
@@ -120,7 +120,7 @@ class _Plan:
         """What slow tasks may take for a part, by its content."""
 
     def add(self, request: SecondPassRequest, progress: Progress) -> None:
-        """Take one more task: write what it wants of each part."""
+        """Take a task: write what it wants of each part."""
         names = [name for name in request.wanted.column_names if name != "shard"]
         identity = [request.task.name, request.task.version, identity_of(request.task)]
         contents, keys, items = array("q"), bytearray(), list[Item]()
@@ -208,7 +208,7 @@ class _Units(OnDemand[SecondPassUnit]):
         return len(self._contents)
 
     def item(self, place: int) -> SecondPassUnit:
-        """Make one."""
+        """Make an item."""
         content = int(self._contents[place])
         planned, part = self._plan.part(content)
         assert planned.probe is not None
@@ -301,7 +301,7 @@ RUN_BYTES = 1 << 25
 
 
 class KeyedRuns:
-    """The keyed rows of one name."""
+    """The keyed rows of a name."""
 
     def __init__(self, schema: pa.Schema, folder: Path) -> None:
         self.schema, self._folder = schema, folder

@@ -126,7 +126,7 @@ class PartialStore:
         return name
 
     def file_of(self, kind: str, key: str) -> str:
-        """Return the path below the state folder of the file that holds an entry, or held it."""
+        """Return the path below the state folder of the file that has an entry, or had it."""
         return str((self.packs.holder(kind, key) or self.path(kind, key)).relative_to(self.root))
 
     def remove_damaged(self) -> list[str]:
@@ -188,7 +188,7 @@ def _reading(path: Callable[[], object]) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Damage:
-    """Reads entries; those that are absent or damaged are removed and told of together."""
+    """Reads entries; those that are absent or damaged are removed and reported together."""
 
     store: PartialStore
     names: list[str] = field(default_factory=list)

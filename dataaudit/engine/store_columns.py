@@ -58,7 +58,7 @@ class RowWriter:
         weakref.finalize(self, self._file.close)  # when an error comes before all is written
 
     def append(self, row: Any) -> None:
-        """Write one: a tuple of a structured row, or a value."""
+        """Write a row: a tuple of a structured row, or a value."""
         self._rows.append(row)
         if len(self._rows) >= _BUFFERED:
             self._flush()
@@ -103,7 +103,7 @@ class Texts(OnDemand[bytes]):
         return len(self._ends)
 
     def item(self, place: int) -> bytes:
-        """Make one."""
+        """Make an item."""
         start = self._ends[place - 1] if place else 0
         return self._data[start : self._ends[place]].tobytes()
 
@@ -114,12 +114,12 @@ class TextWriter:
     def __init__(self, folder: Path) -> None:
         self._data = RowWriter(folder, np.dtype("u1"))
         self._ends = RowWriter(folder, np.dtype("i8"))
-        self._held: list[bytes] = []
+        self._texts: list[bytes] = []
         self._size = self._end = 0
 
     def append(self, text: bytes) -> None:
-        """Write one."""
-        self._held.append(text)
+        """Write a text."""
+        self._texts.append(text)
         self._size += len(text)
         self._end += len(text)
         self._ends.append(self._end)
@@ -127,8 +127,8 @@ class TextWriter:
             self._flush()
 
     def _flush(self) -> None:
-        self._data.extend(np.frombuffer(b"".join(self._held), dtype=np.uint8))
-        self._held, self._size = [], 0
+        self._data.extend(np.frombuffer(b"".join(self._texts), dtype=np.uint8))
+        self._texts, self._size = [], 0
 
     def done(self) -> Texts:
         """Return all of them; nothing more can be written."""
@@ -146,7 +146,7 @@ class Values(OnDemand[T]):
         return len(self._packed)
 
     def item(self, place: int) -> T:
-        """Make one."""
+        """Make an item."""
         return self._make(unpacked(self._packed[place]))
 
 
@@ -194,8 +194,8 @@ def first_of_equal(words: np.ndarray, later: np.ndarray | None = None) -> np.nda
     return firsts
 
 
-_HELD = 1 << 17
-"""Rows that are held and sorted at a time; more lie on disk."""
+_SORTED_ROWS = 1 << 17
+"""Rows that are sorted in memory at a time; more lie on disk."""
 _RATIO = 4
 """A run that is not this many times as long as what comes is merged with it, so runs stay few."""
 _HEADS = 1 << 64
@@ -215,32 +215,32 @@ class SortedRows:
 
     def add(self, pieces: Iterable[np.ndarray], stay: Callable[[np.ndarray], np.ndarray]) -> None:
         """Take more rows."""
-        fresh, held = self._sorted(pieces), list(self._runs)
+        fresh, older = self._sorted(pieces), list(self._runs)
         number = sum(map(len, fresh))
-        while held and len(held[-1]) < _RATIO * number:
-            fresh.insert(0, held.pop())
+        while older and len(older[-1]) < _RATIO * number:
+            fresh.insert(0, older.pop())
             number += len(fresh[0])
-        self._runs = held + ([self._merged(fresh, number, stay)] if len(fresh) > 1 else fresh)
+        self._runs = older + ([self._merged(fresh, number, stay)] if len(fresh) > 1 else fresh)
 
     def _sorted(self, pieces: Iterable[np.ndarray]) -> list[np.ndarray]:
-        """Return rows in runs: those that are many on disk, one behind the other."""
+        """Return rows in runs: those that are many on disk, in a sequence."""
         writer, ends = None, [0]
-        held, number = [np.zeros(0, dtype=self._dtype)], 0
+        pending, number = [np.zeros(0, dtype=self._dtype)], 0
         for piece in pieces:
-            held.append(piece)
+            pending.append(piece)
             number += len(piece)
-            if number - ends[-1] >= _HELD:
+            if number - ends[-1] >= _SORTED_ROWS:
                 writer = writer or RowWriter(self._folder, self._dtype)
-                writer.extend(_ordered(held))
+                writer.extend(_ordered(pending))
                 ends.append(number)
-                held = held[:1]
-        written = held[0] if writer is None else writer.done()
+                pending = pending[:1]
+        written = pending[0] if writer is None else writer.done()
         runs = [written[start:stop] for start, stop in pairwise(ends)]
-        return [run for run in (*runs, _ordered(held)) if len(run)]
+        return [run for run in (*runs, _ordered(pending)) if len(run)]
 
     def _merged(self, runs: list[np.ndarray], number: int, stay: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return the rows of runs as one, in memory where they are few; of equal heads those of the first run first."""
-        ranges = -(-number // _HELD)
+        ranges = -(-number // _SORTED_ROWS)
         writer = RowWriter(self._folder, self._dtype) if ranges > 1 else None
         starts, rows = [0] * len(runs), np.zeros(0, dtype=self._dtype)
         for bound in (_HEADS * place // ranges for place in range(1, ranges + 1)):

@@ -32,7 +32,7 @@ from dataaudit.scan.stages.base import Accumulator, Comparing, Context, Stage, m
 from dataaudit.scan.stages.partial import Partial, Reference, empty, fold_table
 
 SHARDS_PER_TASK = 64
-"""Shards whose partials one unit of work sums: with more of them nothing is told for long."""
+"""Shards whose partials one unit of work sums: with more of them progress stands still for long."""
 _SUMS_PER_TASK = 16
 _LISTS, _SUMS, _SHARDS = "sums-of", "sums", "sums-shards"
 _ROWS = "rows"
@@ -45,7 +45,7 @@ class Sums:
 
     stages: Mapping[str, Stage]
     rows: list[dict[str, Any]] = field(default_factory=list)
-    held: dict[tuple[str, str], Accumulator] = field(default_factory=dict)
+    accumulators: dict[tuple[str, str], Accumulator] = field(default_factory=dict)
 
     @classmethod
     def of(cls, stages: Iterable[Stage]) -> Sums:
@@ -53,11 +53,11 @@ class Sums:
         return cls({stage.name: stage for stage in stages})
 
     def add(self, split: str, stage: str, partial: Partial) -> None:
-        """Take one more partial."""
+        """Take a partial."""
         place = split, stage
-        if place not in self.held:
-            self.held[place] = Accumulator(self.stages[stage])
-        self.held[place].add(partial)
+        if place not in self.accumulators:
+            self.accumulators[place] = Accumulator(self.stages[stage])
+        self.accumulators[place].add(partial)
 
     def add_shard(self, row: Mapping[str, Any], partials: Mapping[str, Partial], setting: Setting) -> None:
         """Take a shard: its row, of which partials fill what is empty, and the partials."""
@@ -70,7 +70,7 @@ class Sums:
 
     def add_stored(self, entry: Entry) -> None:
         """Take other sums, as they were stored, without their rows."""
-        for number, (split, stage) in enumerate(entry.meta["held"]):
+        for number, (split, stage) in enumerate(entry.meta["groups"]):
             names = self.stages[stage].shapes()
             self.add(split, stage, {name: entry.tables[f"{number} {name}"] for name in names})
 
@@ -81,21 +81,21 @@ class Sums:
     def merged(self) -> Merged:
         """Return what was merged, by split and stage."""
         found: Merged = {}
-        for (split, stage), held in sorted(self.held.items()):
-            found.setdefault(split, {})[stage] = held.result()
+        for (split, stage), accumulator in sorted(self.accumulators.items()):
+            found.setdefault(split, {})[stage] = accumulator.result()
         return found
 
     def write(self, store: PartialStore, key: str) -> None:
         """Store all of it."""
-        places = sorted(self.held)
+        places = sorted(self.accumulators)
         tables = {
             f"{number} {name}": table
             for number, place in enumerate(places)
-            for name, table in self.held[place].result().items()
+            for name, table in self.accumulators[place].result().items()
         }
         if self.rows:
             store.write_rows(_SHARDS, key, stream_of(self.table()))
-        store.write(_SUMS, key, {"held": places}, tables)
+        store.write(_SUMS, key, {"groups": places}, tables)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +112,7 @@ class Summing:
 
     @as_outcome
     def __call__(self, unit: ListedUnit) -> Outcome:
-        """Sum one unit and store the result."""
+        """Sum a unit and store the result."""
         sums, damage = Sums.of(self.stages), Missing()
         if unit.listed and (listed := damage.read(unit.listed)) is not None:
             self._sum_shards(listed, sums, damage)
@@ -235,10 +235,10 @@ def run_sums(
         sums.add_stored(stored)
     whole, table = sums.merged(), TableWriter(store.root, SHARDS)
     for key in firsts:
-        if (held := store.read_rows(_SHARDS, key)) is not None:
-            table.append(pa.ipc.open_stream(held).read_all())
+        if (stored_rows := store.read_rows(_SHARDS, key)) is not None:
+            table.append(pa.ipc.open_stream(stored_rows).read_all())
             store.remove(_SHARDS, key)
-            del held
+            del stored_rows
             release_arrow()
         else:
             damage.remove(_SHARDS, key)
@@ -249,7 +249,7 @@ def run_sums(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What stages are told beside the documents."""
+    """What stages get beside the documents."""
 
     reference: Reference | None = None
     """Token counts of the reference manifest."""

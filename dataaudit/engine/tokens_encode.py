@@ -375,7 +375,7 @@ def _rows(corpus: Corpus, ordinals: Sequence[int]) -> list[dict[str, Any]]:
 def _checked(
     source: Source, store: PartialStore, row: Mapping[str, Any], units: Sequence[PartUnit]
 ) -> list[EncodedPart]:
-    """Return the parts of a shard, held against what the manifest says of it."""
+    """Return the parts of a shard, compared with what the manifest says of it."""
     parts, base, num_tokens, state = [], 0, 0, hashlib.sha256()
     for unit in units:
         entry = store.read(ENCODED, unit.key)

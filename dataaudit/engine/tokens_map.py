@@ -237,8 +237,8 @@ class _Alignment:
         self._audited, self._files, self._kinds = audited, files, kinds
         found = match(audited.digests, audited.flags, files.digests)
         self._partner = found.partner.copy()
-        self._held, self._surplus = found.held, found.surplus
-        self.same = (found.partner >= 0) & ~found.held
+        self._excluded, self._surplus = found.excluded, found.surplus
+        self.same = (found.partner >= 0) & ~found.excluded
         """bool[files' documents] an audited document, as it was audited."""
         self._truncated = np.zeros(len(files.lengths), dtype=bool)
         self._retokenized = np.zeros(len(files.lengths), dtype=bool)
@@ -267,7 +267,7 @@ class _Alignment:
     def _pair(self, document: int, at: int, how: np.ndarray) -> None:
         """Pair a document of the files with an audited one that it was made of: cut short, or in other tokens."""
         self._partner[document] = at
-        (self._held if self._audited.flags[at] else how)[document] = True
+        (self._excluded if self._audited.flags[at] else how)[document] = True
 
     def look_again(self, runner: Runner) -> None:
         """Look for documents that the files lack among what has no equal: cut short, or in other tokens."""
@@ -401,7 +401,7 @@ class _Alignment:
 
     def faults(self, *, any_order: bool) -> Faults:
         """Return what is not as it was audited."""
-        paired = np.flatnonzero((self._partner >= 0) & ~self._held)
+        paired = np.flatnonzero((self._partner >= 0) & ~self._excluded)
         stays = np.zeros(len(self._partner), dtype=bool)
         stays[paired[in_order(self._partner[paired])]] = True
         moved = np.zeros(0, dtype=np.int64) if any_order else paired[~stays[paired]]
@@ -410,7 +410,7 @@ class _Alignment:
             Case(document=self._name(at), file=None, at=None, start=None, tokens=int(audited.lengths[at]))
             for at in missing[:NAMED].tolist()
         )
-        listed = np.flatnonzero(self._held)
+        listed = np.flatnonzero(self._excluded)
         kinds = self._kinds[audited.where[self._partner[listed]]]
         return Faults(
             held_out=self._fault(listed[kinds == _HELD_OUT]),

@@ -42,7 +42,7 @@ VERSION = "2"
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How documents are told from one another, and from what stands around them."""
+    """How documents are separated from each other, and from what stands around them."""
 
     end: int | None
     begin: int | None
@@ -212,7 +212,7 @@ class Side:
     extra: np.ndarray
     """uint8[n, 16] digests of texts; of files int64[n] first tokens."""
     flags: np.ndarray
-    """bool[n] held back; of files: all tokens are the tokenizer's."""
+    """bool[n] quarantined; of files: all tokens are the tokenizer's."""
 
 
 def file_side(
@@ -307,8 +307,8 @@ def digests_of(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def corpus_side(corpus: Corpus, parts: dict[int, list[EncodedPart]]) -> Side:
-    """Return the audited documents, with those that are held back."""
-    held = [bool(why) for why in corpus.table["held"].to_pylist()]
+    """Return the audited documents, with those that are quarantined."""
+    excluded = [bool(why) for why in corpus.table["held"].to_pylist()]
     columns: dict[str, list[np.ndarray]] = defaultdict(list)
     empty = 0
     for ordinal, own in parts.items():
@@ -325,7 +325,7 @@ def corpus_side(corpus: Corpus, parts: dict[int, list[EncodedPart]]) -> Side:
             columns["length"].append(table["length"].to_numpy()[there])
             columns["tokens"].append(digests_of(table["tokens"])[there])
             columns["text"].append(digests_of(table["text"])[there])
-            columns["held"].append(np.isin(rows[there], dropped) | held[ordinal])
+            columns["excluded"].append(np.isin(rows[there], dropped) | excluded[ordinal])
     joined = {name: np.concatenate(values) for name, values in columns.items()}
     if not joined or not len(joined["row"]):
         raise ConfigError("the manifest has no document with tokens in these splits", "Choose other splits: --split.")
@@ -336,7 +336,7 @@ def corpus_side(corpus: Corpus, parts: dict[int, list[EncodedPart]]) -> Side:
         where=joined["shard"],
         row=joined["row"],
         extra=joined["text"],
-        flags=joined["held"],
+        flags=joined["excluded"],
     )
 
 
@@ -346,13 +346,13 @@ class Matched:
 
     partner: np.ndarray
     """int64[files' documents] place of the equal document of the corpus; -1: it has none left."""
-    held: np.ndarray
-    """bool[files' documents] the partner is held back."""
+    excluded: np.ndarray
+    """bool[files' documents] the partner is quarantined."""
     surplus: np.ndarray
     """bool[files' documents] the corpus has such documents, and all of them have partners already."""
 
 
-def match(corpus: np.ndarray, held: np.ndarray, files: np.ndarray) -> Matched:
+def match(corpus: np.ndarray, excluded: np.ndarray, files: np.ndarray) -> Matched:
     """Pair equal documents one to one.
 
     Where a document stands more often on one side, its copies are paired by their place among the documents of which
@@ -365,26 +365,26 @@ def match(corpus: np.ndarray, held: np.ndarray, files: np.ndarray) -> Matched:
     new = np.concatenate([[True], (ranked[1:] != ranked[:-1]).any(axis=1)]) if len(order) else np.zeros(0, bool)
     group = np.cumsum(new) - 1
     of_file = order >= size
-    is_held = np.zeros(len(order), dtype=bool)
-    is_held[~of_file] = held[order[~of_file]]
+    is_excluded = np.zeros(len(order), dtype=bool)
+    is_excluded[~of_file] = excluded[order[~of_file]]
     groups = int(group[-1]) + 1 if len(group) else 0
     in_files = np.bincount(group[of_file], minlength=groups)
-    expected = np.bincount(group[~of_file & ~is_held], minlength=groups)
+    expected = np.bincount(group[~of_file & ~is_excluded], minlength=groups)
     partner = np.full(len(files), -1, dtype=np.int64)
     equal = in_files == expected
-    partner[order[equal[group] & of_file] - size] = order[equal[group] & ~of_file & ~is_held]
+    partner[order[equal[group] & of_file] - size] = order[equal[group] & ~of_file & ~is_excluded]
     if (np.diff(partner[partner >= 0]) < 0).any():  # copies may be what was moved
         equal &= expected < 2
         partner[order[~equal[group] & of_file] - size] = -1
-    found = Matched(partner=partner, held=np.zeros(len(files), bool), surplus=np.zeros(len(files), bool))
+    found = Matched(partner=partner, excluded=np.zeros(len(files), bool), surplus=np.zeros(len(files), bool))
     there = np.bincount(group[~of_file], minlength=groups)
     unequal = ~equal & (in_files > 0) & (there > 0)
-    _pair_unequal(found, order, group, unequal, held, size)
+    _pair_unequal(found, order, group, unequal, excluded, size)
     return found
 
 
 def _pair_unequal(
-    found: Matched, order: np.ndarray, group: np.ndarray, unequal: np.ndarray, held: np.ndarray, size: int
+    found: Matched, order: np.ndarray, group: np.ndarray, unequal: np.ndarray, excluded: np.ndarray, size: int
 ) -> None:
     """Pair what stands more often on one side than on the other."""
     known = np.flatnonzero(found.partner >= 0)
@@ -393,7 +393,7 @@ def _pair_unequal(
     chosen = unequal[group]
     copies: dict[int, tuple[list[int], list[int], list[int]]] = defaultdict(lambda: ([], [], []))
     for value, at in zip(group[chosen].tolist(), order[chosen].tolist(), strict=True):
-        kind = 0 if at >= size else 2 if held[at] else 1
+        kind = 0 if at >= size else 2 if excluded[at] else 1
         copies[value][kind].append(at - size if at >= size else at)
     for own, wanted, listed in copies.values():
         left = []
@@ -407,7 +407,7 @@ def _pair_unequal(
                 left.append(document)
         for document in left:
             if wanted or listed:
-                found.held[document] = not wanted
+                found.excluded[document] = not wanted
                 found.partner[document] = (wanted or listed).pop(0)
             else:
                 found.surplus[document] = True

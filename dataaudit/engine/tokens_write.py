@@ -114,12 +114,12 @@ def _tokenized(source: Source, options: TokenizeOptions, running: BuildOptions) 
     encode = Encode(
         state=source.state, tokens=source.tokens, dtype=dtype, end=end, look=_Look(end), decides=f"tokenize {_VERSION}"
     )
-    held = corpus.table["held"].to_pylist()
+    reasons = corpus.table["held"].to_pylist()
     by_split: dict[str, list[int]] = {}
-    for ordinal, (split, why) in enumerate(zip(corpus.table["split"].to_pylist(), held, strict=True)):
+    for ordinal, (split, why) in enumerate(zip(corpus.table["split"].to_pylist(), reasons, strict=True)):
         if not why:
             by_split.setdefault(split, []).append(ordinal)
-    said = {
+    facts = {
         "manifest": source.manifest.id,
         "encoder": f"{source.tokenizer.name} sha256:{source.tokenizer.sha256}",
         "format": options.format,
@@ -132,7 +132,7 @@ def _tokenized(source: Source, options: TokenizeOptions, running: BuildOptions) 
             written = []
             for split, ordinals in by_split.items():
                 shards = encode_shards(source, ordinals, encode, runner, phase="tokenize")
-                written.append(_write(source, split, shards, options, said))
+                written.append(_write(source, split, shards, options, facts))
             return written
     except OSError as error:
         raise ConfigError(
@@ -162,16 +162,16 @@ def _write(
     split: str,
     shards: Iterator[tuple[int, list[EncodedPart]]],
     options: TokenizeOptions,
-    said: Mapping[str, str],
+    facts: Mapping[str, str],
 ) -> WrittenFile:
     """Put the tokens of a split into a file, unless it is there already."""
     path, gathered = file_of(options.out, split), list(shards)
     keys = [[ordinal, [part.unit.key for part in parts]] for ordinal, parts in gathered]
-    own = {**said, "split": split, "content": digest_json([_VERSION, keys, source.corpus.digests["held"]])}
+    own = {**facts, "split": split, "content": digest_json([_VERSION, keys, source.corpus.digests["held"]])}
     if (known := _known(path, own)) is not None:
         return known
     map_path(path).unlink(missing_ok=True)
-    places, dtype = {name: place for place, name in enumerate(source.corpus.sources)}, np.dtype(said["dtype"])
+    places, dtype = {name: place for place, name in enumerate(source.corpus.sources)}, np.dtype(facts["dtype"])
     made: list[pa.Table] = []
     counts = dict.fromkeys(("tokens", "documents", "held_back", "empty"), 0)
     source.progress.begin("write", len(gathered), sum(part.bytes for _, parts in gathered for part in parts))
@@ -216,13 +216,15 @@ def _append(
     if table is None:
         return SCHEMA.empty_table()
     rows, lengths = table["row"].to_numpy() + part.base, table["length"].to_numpy()
-    held = np.isin(rows, dropped)
-    kept = ~held & (lengths > 0)
-    counts["held_back"] += int(held.sum())
-    counts["empty"] += int((~held & (lengths == 0)).sum())
+    excluded = np.isin(rows, dropped)
+    kept = ~excluded & (lengths > 0)
+    counts["held_back"] += int(excluded.sum())
+    counts["empty"] += int((~excluded & (lengths == 0)).sum())
     counts["documents"] += int(kept.sum())
     stops = np.cumsum(lengths)
-    borders = np.flatnonzero(np.diff(np.concatenate([[False], kept | (lengths == 0) & ~held, [False]]).astype(np.int8)))
+    borders = np.flatnonzero(
+        np.diff(np.concatenate([[False], kept | (lengths == 0) & ~excluded, [False]]).astype(np.int8))
+    )
     with part.tokens.open("rb") as tokens:
         for first, last in borders.reshape(-1, 2).tolist():
             begin = int(stops[first] - lengths[first]) * dtype.itemsize
@@ -264,11 +266,11 @@ def _known(path: Path, own: Mapping[str, str]) -> WrittenFile | None:
     if not map_path(path).exists():
         return None
     try:
-        said = said_of(path)
-        if any(said.get(name) != value for name, value in own.items()):
+        facts = said_of(path)
+        if any(facts.get(name) != value for name, value in own.items()):
             return None
-        counts = {name: int(said[name]) for name in ("tokens", "documents", "held_back", "empty")}
-        size = counts["tokens"] * np.dtype(said["dtype"]).itemsize
+        counts = {name: int(facts[name]) for name in ("tokens", "documents", "held_back", "empty")}
+        size = counts["tokens"] * np.dtype(facts["dtype"]).itemsize
         if path.stat().st_size != size or (own["format"] == "megatron" and not read_index(index_path(path), size)):
             return None
     except (ConfigError, OSError, KeyError, ValueError):

@@ -92,7 +92,7 @@ def test_the_driver_holds_little_of_a_shard(store):
 
 def test_the_index_of_packs_is_not_held(store, monkeypatch):
     """However many entries there are, and after some packs are gone; what is found is what is there."""
-    monkeypatch.setattr(sorted_rows, "_HELD", 1000)
+    monkeypatch.setattr(sorted_rows, "_SORTED_ROWS", 1000)
     keys = [planned(number).parts[0].reading_key for number in range(MANY)]
     Packs(store.packs.folder).refresh()  # what is made once
     packs = Packs(store.packs.folder)

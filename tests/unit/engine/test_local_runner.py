@@ -168,7 +168,7 @@ def test_an_isolated_unit_that_ends_its_group_costs_itself_alone(tmp_path, how, 
 @pytest.mark.kills
 def test_a_unit_that_ended_its_process_costs_only_itself_the_next_time(tmp_path):
     script = (
-        "import sys; from pathlib import Path; import test_process_runner as t\n"
+        "import sys; from pathlib import Path; import test_local_runner as t\n"
         "t.run(Path(sys.argv[1]), t.crash, ['a', 'bad', 'z'])"
     )
     ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=120)

@@ -28,7 +28,7 @@ def rows(pairs):
 def test_what_was_added_is_found(steps, held, gone, tmp_path_factory):
     """Rows of one head in the order in which they came; those that went may be found no longer, all others are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packs, "_HELD", held)
+        patch.setattr(packs, "_SORTED_ROWS", held)
         found, added = SortedRows(tmp_path_factory.getbasetemp(), ROW), []
         for step in steps:
             pieces = []
@@ -51,7 +51,7 @@ def test_what_was_added_is_found(steps, held, gone, tmp_path_factory):
 
 def test_a_few_more_do_not_move_the_many(tmp_path, monkeypatch):
     """So a look at the folder costs what is new; runs stay few all the same."""
-    monkeypatch.setattr(packs, "_HELD", 64)
+    monkeypatch.setattr(packs, "_SORTED_ROWS", 64)
     found, numbers = SortedRows(tmp_path, ROW), np.random.default_rng(1).integers(0, 2**63, 2000, dtype=np.uint64)
     found.add([rows([(number, 0) for number in numbers.tolist()])], lambda some: np.ones(len(some), dtype=bool))
     merged = []
@@ -64,7 +64,7 @@ def test_a_few_more_do_not_move_the_many(tmp_path, monkeypatch):
 
 def test_a_full_disk_takes_nothing_that_was_there(tmp_path, monkeypatch):
     """Rows that cannot be added are absent; the others are found."""
-    monkeypatch.setattr(packs, "_HELD", 4)
+    monkeypatch.setattr(packs, "_SORTED_ROWS", 4)
     found = SortedRows(tmp_path / "state", ROW)
     found.add([rows([(1, 1)])], lambda some: np.ones(len(some), dtype=bool))
     with pytest.raises(StateFolderError):

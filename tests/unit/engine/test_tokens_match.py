@@ -38,12 +38,12 @@ def test_every_document_finds_an_equal_or_is_left_when_none_is(corpus, files, da
     )
     for name, number in there.items():
         mine = [at for at, one in enumerate(files) if one == name]
-        same = sum(found.partner[at] >= 0 and not found.held[at] for at in mine)
+        same = sum(found.partner[at] >= 0 and not found.excluded[at] for at in mine)
         assert same == min(number, wanted[name])
-        assert sum(found.held[mine]) == min(number - same, listed[name])
+        assert sum(found.excluded[mine]) == min(number - same, listed[name])
         known = bool(wanted[name] or listed[name])
-        assert sum(found.surplus[mine]) == (number - same - sum(found.held[mine]) if known else 0)
-    assert all(held[found.partner[at]] == found.held[at] for at in np.flatnonzero(found.partner >= 0))
+        assert sum(found.surplus[mine]) == (number - same - sum(found.excluded[mine]) if known else 0)
+    assert all(held[found.partner[at]] == found.excluded[at] for at in np.flatnonzero(found.partner >= 0))
 
 
 @settings(max_examples=examples(200), deadline=None)

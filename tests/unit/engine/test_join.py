@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from made_build import HereRunner, Notes
-from test_engine_merging import files_of, stored_shards
+from test_join_merging import files_of, stored_shards
 
 from dataaudit.engine import join as joins
 from dataaudit.engine.join import run_join

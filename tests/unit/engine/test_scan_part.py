@@ -16,11 +16,13 @@ from dataaudit.engine import plan_probe
 from dataaudit.engine import scan_part as work
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.plan_probe import probe_file
-from dataaudit.engine.runner import READING, ProbeUnit
+from dataaudit.engine.runner import READING, PeekUnit, ProbeUnit
 from dataaudit.engine.scan_part import hash_file, scan_part
 from dataaudit.engine.store import PartialStore
+from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.scan.annotators import Languages
 from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.corpus.shards import Shard
 
 LINES = "".join(json.dumps({"text": f"document {number}"}) + "\n" for number in range(20)).encode()
 
@@ -156,3 +158,11 @@ def test_a_fault_of_ours_costs_one_shard_and_shows_no_text(settings, tmp_path, m
     assert outcome.reason == Reason.INTERNAL
     assert outcome.place.startswith("ValueError at ")
     assert "document" not in outcome.place
+
+
+@pytest.mark.parametrize("kind", [*FORMATS, UNKNOWN])
+def test_what_native_code_parses_is_isolated(kind):
+    """Parquet, Arrow and streamed datasets, which are files of such formats; lines and text are not."""
+    shard = Shard(ordinal=0, split="s", uri="a", path="/a", format=kind, compression="none", skip=None, size=1)
+    probe = ProbeUnit(path="/a", format=kind, compression="none", part_bytes=1, size=1)
+    assert {PeekUnit(shard=shard).isolated, probe.isolated} == {kind in {"parquet", "arrow", "datasets"}}

@@ -226,7 +226,7 @@ def test_which_stages_looked_at_a_shard_is_told_without_reading(store, monkeypat
 @pytest.mark.parametrize("at_a_time", [1, 3, 4096])
 def test_parts_of_a_stage_are_those_of_every_shard_it_looked_at(store, monkeypatch, at_a_time):
     """Each with its key, its shard, its split by name, and its first record; shards that are not read have none."""
-    monkeypatch.setattr(gathering, "_LOOKED_AT", at_a_time)
+    monkeypatch.setattr(gathering, "_PARTS_AT_ONCE", at_a_time)
     planned = [
         plan(shard(0, split="val"), probe("a", parts=parts_of(2))),
         plan(shard(1, skip=Reason.UNKNOWN_FORMAT), None),
