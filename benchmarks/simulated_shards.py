@@ -37,7 +37,7 @@ from many_shards import paragraphs, state_files, write_shards
 from dataaudit.engine import build as building
 from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, Outcome, ProbeUnit, ScanSettings, ScanUnit
-from dataaudit.engine.scan_part import join_small, scan_part
+from dataaudit.engine.scan import join_small, scan_part
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_entries import Item, read_pack, stored_name
 from dataaudit.metrics.registry import by_stage

@@ -21,7 +21,6 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.engine.cluster import ClusterChoice
 from dataaudit.engine.collect import GatheredShards, check_documents, survey
-from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.inputs import check_inputs
 from dataaudit.engine.job import (
     BuildOptions,
@@ -44,8 +43,8 @@ from dataaudit.engine.plan_protected import prepare_protected
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.publish import Gathered, now, publish_build
-from dataaudit.engine.runner import Runner, ScanSettings
-from dataaudit.engine.scan_batches import Scan
+from dataaudit.engine.runner import Runner, ScanSettings, run_units
+from dataaudit.engine.scan import Scan
 from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore

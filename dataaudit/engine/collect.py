@@ -21,12 +21,22 @@ import pyarrow as pa
 
 from dataaudit.base.lazy import OnDemand
 from dataaudit.base.text import plural
-from dataaudit.engine.fan_out import PARTIALS, addresses, listed_partials, run_listed, take_results, write_list
 from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import READING, ListedUnit, Outcome, Runner
-from dataaudit.engine.scan_part import as_outcome
+from dataaudit.engine.runner import (
+    _ADDRESSES,
+    PARTIALS,
+    READING,
+    ListedUnit,
+    Outcome,
+    Runner,
+    listed_partials,
+    run_listed,
+    take_results,
+    write_list,
+)
+from dataaudit.engine.scan import as_outcome
 from dataaudit.engine.store import Missing, PartialStore
 from dataaudit.engine.store_columns import RowWriter, Texts, TextWriter, Values, packed, unpacked
 from dataaudit.engine.store_entries import Entry, entry_of, read_at
@@ -478,3 +488,20 @@ def check_documents(shards: Iterable[GatheredShard]) -> None:
     for split, number in gone.items():
         if number and not left[split]:
             raise vanished(split, plural(number, "document"))
+
+
+def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:
+    """Return the addresses of the partials of some stages of some shards: the table :data:`PARTIALS` of a list."""
+    wanted: dict[str, tuple[list[int], list[str]]] = {}
+    for place in places:
+        ordinal, parts = plan.ordinal(place), plan.keys(place)
+        for stage in plan.kind(place).stages:
+            if stage in stages:
+                ordinals, keys = wanted.setdefault(stage, ([], []))
+                ordinals += [ordinal] * len(parts)
+                keys += [own[stage] for own in parts]
+    tables = []
+    for stage, (ordinals, keys) in wanted.items():
+        listed = [os.fsencode(str(stored)) for stored in store.places(stage, keys)]
+        tables.append(pa.table([ordinals, [stage] * len(keys), listed], schema=_ADDRESSES))
+    return pa.concat_tables([_ADDRESSES.empty_table(), *tables]).combine_chunks()

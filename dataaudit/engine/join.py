@@ -25,12 +25,11 @@ import pyarrow as pa
 
 from dataaudit.config import AuditConfig
 from dataaudit.engine.collect import GatheredShard, GatheredShards
-from dataaudit.engine.fan_out import run_listed, run_stored
 from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import FILES, LinkUnit, ListedUnit, Outcome, Runner
-from dataaudit.engine.scan_part import as_outcome
+from dataaudit.engine.runner import FILES, LinkUnit, ListedUnit, Outcome, Runner, run_listed, run_stored
+from dataaudit.engine.scan import as_outcome
 from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import Damage, Missing, PartialStore
 from dataaudit.engine.store_entries import SMALL_BYTES, stream_of

@@ -28,11 +28,10 @@ from dataaudit.base.lazy import OnDemand
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig, Reader, Split, nearest
-from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner
-from dataaudit.engine.scan_part import as_outcome, hash_file
+from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner, run_units
+from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.store_columns import TextWriter, Values, packed
 from dataaudit.manifest.formats import has_columns
 from dataaudit.manifest.load import differing_texts

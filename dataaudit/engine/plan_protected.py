@@ -13,11 +13,10 @@ import pyarrow as pa
 from dataaudit import __version__
 from dataaudit.base.errors import ClusterError, ConfigError
 from dataaudit.base.files import DamagedFileError
-from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.job import Job
 from dataaudit.engine.plan import PlannedPart, PlannedShard, library_versions, plan_shard
-from dataaudit.engine.runner import HeldOutUnit, Outcome, SetUnit
-from dataaudit.engine.scan_part import as_outcome, hash_file
+from dataaudit.engine.runner import HeldOutUnit, Outcome, SetUnit, run_units
+from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.store import Damage, PartialStore
 from dataaudit.engine.store_entries import Entry
 from dataaudit.manifest.canonical import digest_json

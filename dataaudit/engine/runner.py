@@ -1,12 +1,17 @@
-"""Units of work, the small outcome of each, and the interface of what runs them: this process, or a Dask cluster.
+"""Units of work, their outcomes, what runs them (this process or a Dask cluster), and the fan-out of every phase.
 
 Whatever a unit does becomes an outcome. A unit that may harm its process (``isolated``) runs in a child process, and so
-does one that has harmed its process before. No number depends on which runner it is.
+does one that has harmed its process before. No number depends on the runner.
+
+A phase runs its units once, counts them, and learns what failed. Tasks over shards get lists of where partials are, and
+their results go through the store.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import os
+import secrets
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -14,6 +19,10 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
+from dataaudit.base.errors import ClusterError
+from dataaudit.engine.progress import Progress
+from dataaudit.engine.store import Damage, PartialStore
+from dataaudit.engine.store_entries import Entry
 from dataaudit.manifest.formats import is_native
 from dataaudit.scan.annotators import AnnotatorModel
 from dataaudit.scan.corpus.loss import Reason
@@ -286,3 +295,125 @@ def unit_limit(unit: Unit, unit_seconds: float) -> float:
     """Return the seconds that a unit may take."""
     more = unit.seconds if isinstance(unit, SecondPassUnit) else 0.0
     return unit_seconds + unit.size / _MIN_BYTES_PER_SECOND + more
+
+
+PARTIALS = "partials"
+"""Table of a list: the addresses of the partials of its shards."""
+_ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
+"""The partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
+
+
+def run_units(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[Unit],
+    runner: Runner,
+    progress: Progress,
+    *,
+    phase: str = "",
+    on_outcome: Callable[[int, Outcome], object] | None = None,
+    store: PartialStore | None = None,
+    tell_short: bool = True,
+) -> tuple[dict[int, tuple[Reason, str]], set[str]]:
+    """Run units as a phase of the build, shown as ``phase`` when that is given.
+
+    Returns reason and place of each unit that failed, by its index, and the ``kind/key`` of entries that are absent or
+    damaged. A ``store`` then sees the packs that units wrote.
+    """
+    sizes = sizes_of(units)
+    failed: dict[int, tuple[Reason, str]] = {}
+    damaged = set[str]()
+    progress.begin(phase or name, len(units), int(sizes.sum()))
+
+    def done(index: int, outcome: Outcome) -> None:
+        damaged.update(outcome.damaged)
+        if outcome.reason is not None:
+            failed[index] = outcome.reason, outcome.place
+        if on_outcome is not None:
+            on_outcome(index, outcome)
+        progress.advance(int(sizes[index]), failed=outcome.reason is not None)
+
+    runner.run(name, function, units, done)
+    if store is not None:
+        store.packs.refresh()
+    progress.end(tell_short=tell_short)
+    return failed, damaged
+
+
+def run_stored(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[Unit],
+    what: str,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+    *,
+    tell_short: bool = True,
+) -> None:
+    """Run units whose results all go to the store."""
+    phase = name.replace("-", " ")
+    failed, damaged = run_units(name, function, units, runner, progress, phase=phase, tell_short=tell_short)
+    if failed:
+        reason, place = next(iter(failed.values()))
+        raise ClusterError(
+            f"{name} failed on {len(failed)} {what}: {reason} {place}".rstrip(),
+            "Give the workers more memory (--memory-limit) or run fewer of them, then run again.",
+        )
+    remove_damaged(store, damaged)
+
+
+def remove_damaged(store: PartialStore, names: Iterable[str]) -> None:
+    """Remove entries, ``kind/key``, and raise when there are any."""
+    damage = Damage(store)
+    for name in sorted(names):
+        damage.remove(*name.split("/"))
+    damage.tell()
+
+
+def listed_partials(listed: Entry) -> dict[int, dict[str, list[str]]]:
+    """Return the addresses of partials of a list by shard and stage, of each in the order of its parts."""
+    partials: dict[int, dict[str, list[str]]] = {}
+    for row in listed.tables[PARTIALS].to_pylist():
+        partials.setdefault(row["shard"], {}).setdefault(row["stage"], []).append(os.fsdecode(row["address"]))
+    return partials
+
+
+def new_key() -> str:
+    """Return a key that no other build has: what it names is used once."""
+    return secrets.token_hex(32)
+
+
+def write_list(kind: str, tables: Mapping[str, pa.Table], store: PartialStore) -> ListedUnit:
+    """Write the list of a task and return its unit."""
+    key = new_key()
+    store.write(kind, key, {}, tables)
+    return ListedUnit(key=key, listed=store.address(kind, key))
+
+
+def run_listed(
+    name: str,
+    function: Callable[[Any], Outcome],
+    units: Sequence[ListedUnit],
+    lists: str,
+    store: PartialStore,
+    runner: Runner,
+    progress: Progress,
+) -> list[str]:
+    """Run units, remove their lists, and return the keys of their results."""
+    try:
+        run_stored(name, function, units, "task(s)", store, runner, progress, tell_short=False)
+    finally:
+        for unit in units:
+            store.remove(lists, unit.key)
+    return [unit.key for unit in units]
+
+
+def take_results(kind: str, keys: Iterable[str], store: PartialStore) -> Iterator[Entry]:
+    """Yield the results of listed units, each read once and removed; raise in the end when some are damaged."""
+    damage = Damage(store)
+    for key in keys:
+        if (entry := damage.read(kind, key)) is not None:
+            store.remove(kind, key)
+            yield entry
+    damage.tell()

@@ -33,7 +33,7 @@ from dataaudit.engine.job import STATE_FOLDER
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Outcome
 from dataaudit.engine.sandbox import end_child, run_alone
-from dataaudit.engine.scan_part import as_outcome, hash_file
+from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.second_pass import documents_at
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.locate import find_place

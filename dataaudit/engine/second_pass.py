@@ -23,10 +23,18 @@ from dataaudit.base.lazy import OnDemand
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.engine.collect import GatheredShards
-from dataaudit.engine.fan_out import remove_damaged, run_units
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import WANTED, Outcome, Runner, ScanSettings, SecondPassUnit, task_kind
-from dataaudit.engine.scan_part import hash_file, join_small, may_have_changed, try_copies
+from dataaudit.engine.runner import (
+    WANTED,
+    Outcome,
+    Runner,
+    ScanSettings,
+    SecondPassUnit,
+    remove_damaged,
+    run_units,
+    task_kind,
+)
+from dataaudit.engine.scan import hash_file, join_small, may_have_changed, try_copies
 from dataaudit.engine.state_folder import writing
 from dataaudit.engine.store import Damage, PartialStore
 from dataaudit.engine.store_columns import unnamed_file

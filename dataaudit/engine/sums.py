@@ -17,11 +17,20 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.process import give_memory_back, release_arrow
-from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, fold_partial, merge_parts
-from dataaudit.engine.fan_out import PARTIALS, addresses, listed_partials, new_key, run_listed, take_results, write_list
+from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, addresses, fold_partial, merge_parts
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import ListedUnit, Outcome, Runner
-from dataaudit.engine.scan_part import as_outcome
+from dataaudit.engine.runner import (
+    PARTIALS,
+    ListedUnit,
+    Outcome,
+    Runner,
+    listed_partials,
+    new_key,
+    run_listed,
+    take_results,
+    write_list,
+)
+from dataaudit.engine.scan import as_outcome
 from dataaudit.engine.store import Damage, Missing, PartialStore
 from dataaudit.engine.store_columns import TableWriter
 from dataaudit.engine.store_entries import Entry, stream_of

@@ -23,14 +23,13 @@ from dataaudit.base.files import replacing
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.config import Reader
-from dataaudit.engine.fan_out import run_units
 from dataaudit.engine.job import BuildOptions, prepare_tokenizer, state_folder
 from dataaudit.engine.plan import reading_key
 from dataaudit.engine.plan_probe import probe_shards
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Outcome, PartUnit, Runner, Unit
-from dataaudit.engine.scan_part import as_outcome, hash_file, may_have_changed
+from dataaudit.engine.runner import Outcome, PartUnit, Runner, Unit, run_units
+from dataaudit.engine.scan import as_outcome, hash_file, may_have_changed
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.canonical import digest_json

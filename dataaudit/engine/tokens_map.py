@@ -22,14 +22,13 @@ from dataaudit.base.errors import ConfigError, CorpusRefused, ManifestMismatch
 from dataaudit.engine.build import open_runner
 from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.runner import Runner
+from dataaudit.engine.runner import PartUnit, Runner
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.tokens_encode import (
     DOCUMENTS,
     ENCODED,
     Encode,
     EncodedPart,
-    PartUnit,
     Source,
     encode_shards,
     open_source,

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from dataaudit.base.errors import ConfigError, ManifestMismatch
 from dataaudit.base.process import give_memory_back
 from dataaudit.engine.runner import Outcome, Runner, Unit
-from dataaudit.engine.scan_part import as_outcome, hash_file
+from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.tokens_encode import DIGEST, EncodedPart, Source, digest_array, run_all
 from dataaudit.manifest.canonical import digest_json

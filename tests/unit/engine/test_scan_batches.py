@@ -12,12 +12,12 @@ import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 from packed import packs
 
-from dataaudit.engine import scan_batches as bundles
-from dataaudit.engine import scan_part as work
+from dataaudit.engine import scan as bundles
+from dataaudit.engine import scan as work
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, ProbeUnit
-from dataaudit.engine.scan_batches import MOST_PARTS, Scan
+from dataaudit.engine.scan import MOST_PARTS, Scan
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_entries import read_pack
 from dataaudit.scan.annotators import Annotators

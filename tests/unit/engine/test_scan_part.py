@@ -13,11 +13,11 @@ import pytest
 from made_build import STAGE_LIST, config, identities, missing, shard, write_file
 
 from dataaudit.engine import plan_probe
-from dataaudit.engine import scan_part as work
+from dataaudit.engine import scan as work
 from dataaudit.engine.plan import plan_shard
 from dataaudit.engine.plan_probe import probe_file
 from dataaudit.engine.runner import READING, PeekUnit, ProbeUnit
-from dataaudit.engine.scan_part import hash_file, scan_part
+from dataaudit.engine.scan import hash_file, scan_part
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.formats import FORMATS, UNKNOWN
 from dataaudit.scan.annotators import Languages

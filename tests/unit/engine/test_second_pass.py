@@ -204,8 +204,8 @@ from dataaudit.scan.annotators import Words
 from dataaudit.scan.corpus.fields import FieldRule
 from dataaudit.scan.corpus.readers import Part, ReadRequest
 from dataaudit.scan.corpus.storage.files import stat_file
-from dataaudit.engine.store_entries import (entry_item)
-from dataaudit.engine.store import (PartialStore)
+from dataaudit.engine.store_entries import entry_item
+from dataaudit.engine.store import PartialStore
 from dataaudit.engine.runner import WANTED, ScanSettings, SecondPassUnit
 from dataaudit.engine.second_pass import read_again
 from dataaudit.metrics.near_dup.verify import NearSets

@@ -16,7 +16,7 @@ from dataaudit.engine.job import BuildOptions
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import Outcome, ScanSettings
 from dataaudit.engine.samples import choose, prepare_samples, sample_manifest
-from dataaudit.engine.scan_part import scan_part
+from dataaudit.engine.scan import scan_part
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.stages import STAGES
 from dataaudit.scan.annotators import MATCHES, Findings
