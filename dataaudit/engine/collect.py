@@ -25,7 +25,6 @@ from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
-    _ADDRESSES,
     PARTIALS,
     READING,
     ListedUnit,
@@ -46,19 +45,13 @@ from dataaudit.scan.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.scan.corpus.readers.part import MAX_COLUMNS
 from dataaudit.scan.link.step import Place, Survey
 from dataaudit.scan.stages.base import Stage, merge
-from dataaudit.scan.stages.partial import Partial, fold_table, group
+from dataaudit.scan.stages.partial import Partial, group
 
 
 def merge_parts(stage: Stage, entries: Sequence[Entry | None]) -> Partial:
     """Return the partial of a shard from those of its parts; one alone is merged as it was written."""
     partials = [entry.tables for entry in entries if entry is not None]
     return partials[0] if len(partials) == 1 else merge(stage, partials)
-
-
-def fold_partial(stage: Stage, partial: Partial, kept: pa.Array) -> Partial:
-    """Return a partial with the sources that are not kept folded into ``other``."""
-    shapes = stage.shapes()
-    return {name: group(shapes[name], fold_table(table, kept)) for name, table in partial.items()}
 
 
 UNREAD = ("quarantined", "skipped")
@@ -240,8 +233,7 @@ def _losses(reason: Reason, records: int, num_bytes: int, places: list[tuple[int
 SHARDS_PER_TASK = 256
 """Shards whose partials one unit of work looks at."""
 _LISTS, _SURVEYS = "survey-of", "survey"
-_LISTED, _READINGS = "shards", "readings"
-_VOLUME = "volume"
+_LISTED, _READINGS, _VOLUME = "shards", "readings", "volume"
 _SHARDS = pa.schema(
     [
         ("shard", pa.int32()),
@@ -315,15 +307,12 @@ class _Tables:
             {(stage, table): rows for (kind, stage, table), rows in tables.items() if kind == wanted}
             for wanted in ("shard", "split")
         )
-        ordered = {place: rows.take(pa.array(_order(rows))).combine_chunks() for place, rows in by_shard.items()}
+        orders = {place: np.argsort(rows["shard"].to_numpy(), kind="stable") for place, rows in by_shard.items()}
+        ordered = {place: rows.take(pa.array(orders[place])).combine_chunks() for place, rows in by_shard.items()}
         return Survey(by_shard=ordered, by_split=by_split)
 
     def _schema(self, stage: str, table: str, name: str, kind: pa.DataType) -> pa.Schema:
         return pa.schema([(name, kind), *self.stages[stage].shapes()[table].schema()])
-
-
-def _order(rows: pa.Table) -> np.ndarray:
-    return np.argsort(rows["shard"].to_numpy(), kind="stable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -488,6 +477,10 @@ def check_documents(shards: Iterable[GatheredShard]) -> None:
     for split, number in gone.items():
         if number and not left[split]:
             raise vanished(split, plural(number, "document"))
+
+
+_ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
+"""The partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
 
 
 def addresses(plan: Plan, places: Iterable[int], stages: Collection[str], store: PartialStore) -> pa.Table:

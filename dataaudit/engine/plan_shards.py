@@ -83,7 +83,7 @@ class Plan(OnDemand[PlannedShard]):
                 probed=probed is not None,
                 streamed=shard.format == "datasets",
                 stages=planned_shard.stages,
-                fields=request and request.fields,
+                fields=request.fields if request else None,
                 batch_bytes=request.batch_bytes if request else 0,
             )
             rows.append((shard.ordinal, self._kinds.of(kind), probed.stat.size if probed else shard.size, number))

@@ -299,8 +299,6 @@ def unit_limit(unit: Unit, unit_seconds: float) -> float:
 
 PARTIALS = "partials"
 """Table of a list: the addresses of the partials of its shards."""
-_ADDRESSES = pa.schema([("shard", pa.int32()), ("stage", pa.string()), ("address", pa.binary())])
-"""The partial of each part, as the file system's bytes; those of a shard and stage follow each other."""
 
 
 def run_units(

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.process import give_memory_back, release_arrow
-from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, addresses, fold_partial, merge_parts
+from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, addresses, merge_parts
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     PARTIALS,
@@ -38,7 +38,7 @@ from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.link.step import LinkResult
 from dataaudit.scan.stages.base import Accumulator, Comparing, Context, Stage, merge
-from dataaudit.scan.stages.partial import Partial, Reference, empty, fold_table
+from dataaudit.scan.stages.partial import Partial, Reference, empty, fold_table, group
 
 SHARDS_PER_TASK = 64
 """Shards whose partials one unit of work sums: with more of them progress stands still for long."""
@@ -179,7 +179,11 @@ class _ByShard:
 
 
 def _folded(stage: Stage, partial: Partial, kept: Mapping[str, pa.Array]) -> Partial:
-    return fold_partial(stage, partial, kept[stage.name]) if stage.name in kept else partial
+    """Return a partial with the sources that are not kept folded into ``other``."""
+    if stage.name not in kept:
+        return partial
+    shapes = stage.shapes()
+    return {name: group(shapes[name], fold_table(table, kept[stage.name])) for name, table in partial.items()}
 
 
 def _completed(stage: Stage, more: Mapping[str, pa.Table], kept: pa.Array | None) -> Partial:
