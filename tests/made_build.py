@@ -221,7 +221,7 @@ def summed(shards, *, stages=STAGE_LIST, setting=NOTHING_BESIDE, store=None):
         shards = [replace(one, partials=partials_of(one, store, stages=stages)) for one in shards]
     sums = Sums.of(stages)
     for one in shards:
-        sums.add_shard(shard_row(one), one.partials, setting)
+        sums.add_shard(shard_row(one), one.partials or {}, setting)
     return sums.table(), sums.merged()
 
 

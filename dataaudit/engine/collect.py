@@ -335,8 +335,8 @@ class Surveying:
         for row in listed.tables[_LISTED].to_pylist():
             reading = row["unread"]
             if reading is None:
-                found = self._read(row, partials.get(row["shard"], {}), tables, missing)
-                reading = b"" if found is None else found.packed()
+                result = self._read(row, partials.get(row["shard"], {}), tables, missing)
+                reading = b"" if result is None else result.packed()
             readings.append(reading)
         if missing.names:
             return Outcome(damaged=tuple(sorted(missing.names)))
@@ -351,9 +351,9 @@ class Surveying:
         metas = _metas(row["parts"], missing)
         if metas is None:
             return None
-        found = read_together(metas, row["size"], self.max_bad)
-        if found.status in UNREAD:
-            return found
+        result = read_together(metas, row["size"], self.max_bad)
+        if result.status in UNREAD:
+            return result
         documents = num_bytes = 0
         for name, places in partials.items():
             parts = [missing.read(place) for place in places]
@@ -364,7 +364,7 @@ class Surveying:
             if name == _VOLUME:
                 documents, num_bytes = (sum(partial[_VOLUME][column].to_pylist()) for column in ("documents", "bytes"))
         digest = _rows_digest([os.fsdecode(part["rows"]) for part in row["parts"]], missing)
-        return replace(found, rows_digest=digest, documents=documents, text_bytes=num_bytes)
+        return replace(result, rows_digest=digest, documents=documents, text_bytes=num_bytes)
 
 
 def _metas(parts: Iterable[Mapping[str, bytes | None]], missing: Missing) -> list[Mapping[str, Any]] | None:

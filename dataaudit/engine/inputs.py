@@ -122,15 +122,15 @@ def read_key(path: Path) -> bytes:
 def read_state_key(path: Path, *folders: Path) -> bytes:
     """Read the key that files of a state folder are sealed under, which is of use only while nobody else has it."""
     key = read_key(path)
-    found = path.stat()
+    status = path.stat()
     for folder in folders:
         if lies_in(path, folder):
             raise ConfigError(
                 f"the state key {path} lies in {folder}, where whoever gets the folder gets it too",
                 "Move it to a place of its own, a secret store.",
             )
-    if found.st_uid not in {0, os.geteuid()} or stat.S_IMODE(found.st_mode) & _OTHERS_READ:
-        mode, owner = stat.S_IMODE(found.st_mode), found.st_uid
+    if status.st_uid not in {0, os.geteuid()} or stat.S_IMODE(status.st_mode) & _OTHERS_READ:
+        mode, owner = stat.S_IMODE(status.st_mode), status.st_uid
         raise ConfigError(
             f"other users have, or may have, the state key {path} (mode {mode:o}, of user {owner})",
             f"Make a new one where nobody else reads: (umask 077; head -c 32 /dev/urandom | base64 > {path})",

@@ -149,17 +149,17 @@ class Job:
 
     def annotators(self) -> tuple[AnnotatorModel, ...]:
         """Return what finds annotations, as far as stages need them."""
-        found: list[AnnotatorModel] = [self.tokens(), Words(), Names()]
+        models: list[AnnotatorModel] = [self.tokens(), Words(), Names()]
         if self.languages is not None:
-            found.append(Languages(models=self.languages, seed=self.config.seed))
+            models.append(Languages(models=self.languages, seed=self.config.seed))
         if self.protected is not None:
-            found.append(Matches(index=self.protected.file))
+            models.append(Matches(index=self.protected.file))
         if self.content.screen is not None:
-            found.append(Toxicity(model=self.content.screen))
+            models.append(Toxicity(model=self.content.screen))
         if self.content.patterns is not None:
             digests = {name: registry.digest for name, registry in self.content.registries.items()}
-            found.append(Findings(patterns=self.content.patterns, digests=digests, key=self.options.hmac_key))
-        return tuple(found)
+            models.append(Findings(patterns=self.content.patterns, digests=digests, key=self.options.hmac_key))
+        return tuple(models)
 
     def scan_settings(self) -> ScanSettings:
         """Return what all units of a scan share."""

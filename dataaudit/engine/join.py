@@ -95,10 +95,10 @@ class LinkContext:
 
 def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, LinkContext]) -> dict[str, LinkResult]:
     """Advance all families until each has returned, with one second read for all in every round."""
-    found: dict[str, LinkResult] = {}
+    results: dict[str, LinkResult] = {}
     asked: dict[str, Sequence[SecondPassRequest]] = {}
     for name, family in families.items():
-        _advance(name, partial(next, family), asked, found)
+        _advance(name, partial(next, family), asked, results)
     while asked:
         linking = linkings[next(iter(asked))]
         requests = [request for wanted in asked.values() for request in wanted]
@@ -111,20 +111,20 @@ def run_link_steps(families: Mapping[str, LinkStep], linkings: Mapping[str, Link
         waiting, asked = asked, {}
         for name, wanted in waiting.items():
             own = [next(answers) for _ in wanted]
-            _advance(name, partial(families[name].send, own), asked, found)
-    return {name: found[name] for name in families}
+            _advance(name, partial(families[name].send, own), asked, results)
+    return {name: results[name] for name in families}
 
 
 def _advance(
     name: str,
     step: Callable[[], Sequence[SecondPassRequest]],
     asked: dict[str, Sequence[SecondPassRequest]],
-    found: dict[str, LinkResult],
+    results: dict[str, LinkResult],
 ) -> None:
     try:
         asked[name] = step()
     except StopIteration as stop:
-        found[name] = stop.value
+        results[name] = stop.value
 
 
 MOST_FILES = 256
@@ -196,12 +196,12 @@ def located(files: KeyedFiles, store: PartialStore, progress: Progress) -> Itera
     for start in progress.over("lists", starts, len(files), each=_LOCATED):
         places = range(start, min(start + _LOCATED, len(files)))
         keys, of_name = keys_as_text(files.keys[start : places.stop]), files.of_name[start : places.stop]
-        found: dict[int, Stored] = {}
+        located_files: dict[int, Stored] = {}
         for number in np.unique(of_name).tolist():
             own = np.flatnonzero(of_name == number).tolist()
             kind, name = files.names[number]
-            found |= zip(own, store.places(kind, [keys[item] for item in own], name), strict=True)
-        yield places, [found[item] for item in range(len(places))]
+            located_files |= zip(own, store.places(kind, [keys[item] for item in own], name), strict=True)
+        yield places, [located_files[item] for item in range(len(places))]
 
 
 class _Listing:
@@ -308,9 +308,9 @@ def _by_shard(files: KeyedFiles, store: PartialStore, progress: Progress) -> Ite
     group: list[Stored] = []
     num_bytes = start = 0
     last = None
-    for places, found in located(files, store, progress):
+    for places, items in located(files, store, progress):
         shards = files.shards[places.start : places.stop].tolist()
-        for place, stored, shard in zip(places, found, shards, strict=True):
+        for place, stored, shard in zip(places, items, shards, strict=True):
             size = stored.num_bytes()
             if group and last != shard and (len(group) >= MOST_FILES or num_bytes + size > _SHARD_BYTES):
                 yield start, group

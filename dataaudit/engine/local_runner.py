@@ -181,14 +181,14 @@ class ProcessRunner:
 
     def _crashed(self) -> frozenset[str]:
         """Return the names of the markers that no living process holds."""
-        found = []
+        names = []
         with self.store.writing():
             self._folder.mkdir(exist_ok=True)
             for path in self._folder.iterdir():
                 with contextlib.suppress(FileNotFoundError, BlockingIOError), path.open("rb") as handle:
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    found.append(path.name)
-        return frozenset(found)
+                    names.append(path.name)
+        return frozenset(names)
 
     @contextmanager
     def _marked(self, path: Path) -> Iterator[None]:

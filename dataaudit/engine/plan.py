@@ -146,14 +146,14 @@ class PartKeys:
 
 def decisive_values(models: Sequence[AnnotatorModel]) -> dict[str, Any]:
     """Return what decides each annotation, and what that needs, as plain JSON values; findings by their detectors."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for model in models:
         value = model.decisive()
         if model.annotation == FINDINGS:
-            found |= value
+            values |= value
         else:
-            found[model.annotation.name] = [item.decisive() for item in in_order([model.annotation], models)]
-    return found
+            values[model.annotation.name] = [item.decisive() for item in in_order([model.annotation], models)]
+    return values
 
 
 def _looked_at(stage: Stage) -> list[str]:
@@ -298,17 +298,17 @@ class Holding:
 
     def identities(self) -> tuple[HeldBack, ...]:
         """Return what is in force: a shard once, and the rows of one together."""
-        found: dict[tuple[str, str], set[int | None]] = {}
+        rows_of: dict[tuple[str, str], set[int | None]] = {}
         for target in (entry.target for entry in self.quarantine.entries):
             assert target is not None
-            found.setdefault((target.sha256 or "", target.rows_digest or ""), set()).add(target.row)
+            rows_of.setdefault((target.sha256 or "", target.rows_digest or ""), set()).add(target.row)
         return tuple(
             HeldBack(
                 sha256=stored or None,
                 rows_digest=digest or None,
                 rows=None if None in rows else tuple(sorted(row for row in rows if row is not None)),
             )
-            for (stored, digest), rows in sorted(found.items())
+            for (stored, digest), rows in sorted(rows_of.items())
         )
 
     def record(self) -> QuarantineRecord:

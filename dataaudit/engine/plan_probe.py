@@ -306,16 +306,16 @@ def _probe_shards(
     rehash: bool,
 ) -> Probed:
     part_bytes, text_document = reader.part_bytes, reader.text_document
-    found = Probed(shards, folder)
+    probed = Probed(shards, folder)
     recipe = f"{READER_VERSION}/{part_bytes}/{text_document}"
     unknown, unchanged, unvouched = array("q"), 0, 0
-    firsts = found.firsts(shards)
+    firsts = probed.firsts(shards)
     for first in progress.over("index", firsts.tolist(), len(firsts)):
         known = None if rehash else _known(shards[first].path, index, recipe)
         if known is None:
             unknown.append(first)
         else:
-            found.add(first, known)
+            probed.add(first, known)
             unchanged += 1
             unvouched += not known.stat.validator
     if unchanged:
@@ -326,12 +326,12 @@ def _probe_shards(
         nonlocal unvouched
         first, probe = unknown[position], outcome.probe
         if probe is not None:
-            found.add(first, probe)
+            probed.add(first, probe)
             unvouched += not probe.stat.validator
             if probe.reason is None:
                 index.store([(shards[first].path, probe.stat, probe.hashed_ns, _pack(probe, recipe))])
         else:
-            found.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
+            probed.fail(first, outcome.reason or Reason.INTERNAL, outcome.place)
 
     run_units("hash", probe_file, todo, runner, progress, on_outcome=done)
     if unvouched:
@@ -341,7 +341,7 @@ def _probe_shards(
     for note in index.notes():
         progress.note(note, important=True)
         runner.notes.append(note)
-    return found.done()
+    return probed.done()
 
 
 def _known(path: str, index: StatIndex, recipe: str) -> Probe | None:
@@ -432,15 +432,15 @@ def _warnings(name: str, split: Split, seen: list[dict[str, str]], shards: Shard
 
 def _columns(shards: Iterable[Shard], runner: Runner) -> list[dict[str, str]]:
     """Return what the columns of each shard that has any hold, in order."""
-    found: dict[int, dict[str, str]] = {}
+    columns: dict[int, dict[str, str]] = {}
     units = [PeekUnit(shard=shard) for shard in shards]
 
     def done(position: int, outcome: Outcome) -> None:
         if outcome.columns is not None:
-            found[position] = dict(outcome.columns)
+            columns[position] = dict(outcome.columns)
 
     runner.run("peek", peek_shard, units, done)
-    return [found[position] for position in sorted(found)]
+    return [columns[position] for position in sorted(columns)]
 
 
 _HASHINGS = 2

@@ -155,7 +155,7 @@ def read_set(unit: SetUnit) -> Outcome:
     """Store the items of an evaluation set, or what is wrong with which file of it."""
     store = PartialStore(unit.state)
     try:
-        found = read_items(unit.paths, unit.fields)
+        loaded = read_items(unit.paths, unit.fields)
     except SetFileError as error:
         wrong: dict[str, Any] = {"file": error.number}
         if isinstance(error.cause, ShardUnreadable):
@@ -165,13 +165,13 @@ def read_set(unit: SetUnit) -> Outcome:
             wrong |= {"unknown": error.cause.column, "known": known, "columns": len(error.cause.known)}
         store.write(ITEMS, unit.key, {"wrong": wrong}, {})
         return Outcome()
-    columns = {name: [getattr(item, name) for item in found.items] for name in ("id", "question", "answers")}
+    columns = {name: [getattr(item, name) for item in loaded.items] for name in ("id", "question", "answers")}
     text = pa.large_string()
     schema = pa.schema([("id", text), ("question", text), ("answers", pa.large_list(text))])
     meta = {
-        "sha256": found.sha256,
-        "lost": {str(reason): count for reason, count in sorted(found.losses.records.items())},
-        "first": found.first_lost,
+        "sha256": loaded.sha256,
+        "lost": {str(reason): count for reason, count in sorted(loaded.losses.records.items())},
+        "first": loaded.first_lost,
     }
     store.write(ITEMS, unit.key, meta, {"items": pa.table(columns, schema=schema)})
     return Outcome()
@@ -212,13 +212,13 @@ def _read_sets(job: Job) -> tuple[list[SetFacts], list[_Pairs]]:
     for name in names:
         own = job.config.protected[name]
         fields = ItemFields(question=own.question, answer=own.answer, id=own.id)
-        found: dict[str, None] = {}
+        listed: dict[str, None] = {}
         for pattern in own.paths:
             files, left_out = expand(pattern, job.base, where=f"protected.{name}.paths", remote=remote)
-            found.update(dict.fromkeys(files))
+            listed.update(dict.fromkeys(files))
             if left_out:
                 job.runner.notes.append(f"protected.{name}: {len(left_out):,} entries of folders left out by name")
-        paths = list(found)
+        paths = list(listed)
         key = digest_json([[os.fsencode(path).hex() for path in paths], own.question, own.answer, own.id])
         units.append(SetUnit(paths=tuple(paths), fields=fields, state=job.store.root, key=key.removeprefix("sha256:")))
     failed, _ = run_units("protect", read_set, units, job.runner, job.progress)

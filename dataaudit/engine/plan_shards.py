@@ -287,14 +287,14 @@ def _absent(keys: Sequence[PartKeys], store: PartialStore, *, fresh: bool) -> li
     """Return the stages whose partials of each part are not in the store."""
     if fresh:
         return [own.stages for own in keys]
-    found: list[list[str]] = [[] for _ in keys]
+    missing: list[list[str]] = [[] for _ in keys]
     stages = dict.fromkeys(name for own in keys for name in own.stages)
     for name in stages:
         places = [place for place, own in enumerate(keys) if name in own]
         for place, has in zip(places, store.have(name, [keys[place][name] for place in places]), strict=True):
             if not has:
-                found[place].append(name)
-    return [tuple(name for name in own.stages if name in absent) for own, absent in zip(keys, found, strict=True)]
+                missing[place].append(name)
+    return [tuple(name for name in own.stages if name in absent) for own, absent in zip(keys, missing, strict=True)]
 
 
 def _known_unreadable(store: PartialStore, key: str) -> bool:

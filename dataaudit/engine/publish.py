@@ -73,9 +73,9 @@ def result_tables(results: Mapping[str, LinkResult]) -> dict[str, pa.Table]:
     return {name: pa.concat_tables(tables) for name, tables in pieces.items()}
 
 
-def result_folders(found: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
+def result_folders(results: Mapping[str, LinkResult]) -> dict[str, Callable[[Path], None]]:
     """Return what fills the folders of the manifest, by name."""
-    return {name: fill for link_result in found.values() for name, fill in link_result.folders.items()}
+    return {name: fill for link_result in results.values() for name, fill in link_result.folders.items()}
 
 
 def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
@@ -193,13 +193,13 @@ def _detector_records(job: Job) -> tuple[DetectorRecord, ...]:
 
 def _finished(job: Job, merged: Mapping[str, Mapping[str, Partial]], setting: Setting) -> dict[str, pa.Table]:
     """Return the tables that families make of merged partials."""
-    families, found = by_stage(), dict[str, pa.Table]()
+    families, tables = by_stage(), dict[str, pa.Table]()
     for stage in job.stages:
         if path := families[stage.name].finish:
-            found |= resolve_name(path)(
+            tables |= resolve_name(path)(
                 stage, merged, partial(setting.context, stage), job.tokenizer, job.progress.note
             )
-    return found
+    return tables
 
 
 def _protected_records(job: Job) -> tuple[ProtectedRecord, ...]:
@@ -331,13 +331,13 @@ class Ledger:
 
     def _held_back(self) -> list[Metric]:
         """Return what the quarantine list left out, in all and by split; no record where that is nothing."""
-        found = []
+        records = []
         groups = [(Scope(), self._whole), *((Scope(split=name), item) for name, item in sorted(self._splits.items()))]
         for scope, counts in groups:
             of = (("shards", counts.listed, counts.shards), ("documents", counts.held_back, counts.records))
             for stat, value, n in of:
-                found.append(count("held_back_shards", stat, value, scope=scope, unit=stat, n=n, version="1"))
-        return found if any(record.value for record in found) else []
+                records.append(count("held_back_shards", stat, value, scope=scope, unit=stat, n=n, version="1"))
+        return records if any(record.value for record in records) else []
 
 
 def metric_records(
@@ -383,7 +383,7 @@ def _upstream(config: AuditConfig) -> list[Metric]:
 
 def headline(metrics: MetricRows) -> tuple[HeadlineMetric, ...]:
     """Return the dataset-wide metrics that are shown first."""
-    found = {(record.metric, record.stat): record for record in metrics.where(**dict.fromkeys(Scope.__slots__))}
+    by_key = {(record.metric, record.stat): record for record in metrics.where(**dict.fromkeys(Scope.__slots__))}
     return tuple(
         HeadlineMetric(
             metric=record.metric,
@@ -394,7 +394,7 @@ def headline(metrics: MetricRows) -> tuple[HeadlineMetric, ...]:
             status=record.status,
         )
         for key, known in STATISTICS.items()
-        if known.headline and (record := found.get(key)) is not None
+        if known.headline and (record := by_key.get(key)) is not None
     )
 
 

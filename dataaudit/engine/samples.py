@@ -92,9 +92,9 @@ def check_folder(folder: Path, forbidden: Mapping[str, Path]) -> Path:
         owned = os.fstat(handle).st_uid == os.geteuid()
         present = sorted(os.listdir(handle)) if owned else []
         if not owned or present:
-            found = f"found {clean(present[0], 40)} in it" if present else "it belongs to somebody else"
+            problem = f"found {clean(present[0], 40)} in it" if present else "it belongs to somebody else"
             raise ConfigError(
-                f"samples in {folder}: expected an empty folder of your own, {found}",
+                f"samples in {folder}: expected an empty folder of your own, {problem}",
                 "Name a new folder, or delete the old samples; nothing is written over.",
             )
         os.fchmod(handle, _FOLDER_MODE)
@@ -307,10 +307,10 @@ def sample_manifest(
     manifest = load_manifest(folder)
     findings = manifest.table("findings")
     if place is not None:
-        found = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
-        here = pc.equal(pc.field("shard"), found.shard)
-        if found.row is not None:
-            here &= pc.equal(pc.field("row"), found.row)
+        site = find_place(place, manifest.table("shards", ["shard", "split", "uri"]))
+        here = pc.equal(pc.field("shard"), site.shard)
+        if site.row is not None:
+            here &= pc.equal(pc.field("row"), site.row)
         findings = findings.filter(here)
     chosen = choose(findings, samples.number, seed=manifest.core.seeds.get("sample", 0))
     numbers = sorted(set(chosen["shard"].to_pylist()))

@@ -336,18 +336,18 @@ def _stage_names(unit: ScanUnit) -> list[str]:
 def _read_small(place: int, unit: ScanUnit, settings: ScanSettings) -> ReadPart | Outcome | None:
     """Return a part of one batch, or the outcome of one that is damaged; None for any other."""
     losses, stats = LossLog(), PartStats()
-    found: list[DocBatch] = []
+    batches: list[DocBatch] = []
     try:
         with Guarded(*NOT_OPENED, ShardUnreadable) as call:
             for batch in read_part(unit.request, losses, stats):
-                found.append(batch)
-                if len(found) > 1:
+                batches.append(batch)
+                if len(batches) > 1:
                     return None
     except ShardUnreadable as error:
         return None if unit.twins or may_have_changed(unit) else unread(unit, settings, error, losses, stats)
-    if call.error is not None or not found:
+    if call.error is not None or not batches:
         return None
-    return ReadPart(place=place, unit=unit, batch=found[0], losses=losses, stats=stats)
+    return ReadPart(place=place, unit=unit, batch=batches[0], losses=losses, stats=stats)
 
 
 def scan_together(parts: Sequence[ReadPart], settings: ScanSettings) -> dict[int, Outcome]:
@@ -433,7 +433,7 @@ def _mapped_apart(
 ) -> list[dict[str, dict[str, pa.Table]]] | None:
     """Map each part by stages that do not count everything by source; None where an annotation cannot be cut."""
     assert batch.digests is not None
-    found: list[dict[str, dict[str, pa.Table]]] = []
+    partials: list[dict[str, dict[str, pa.Table]]] = []
     bounds = _bounds(parts)
     needs = {annotation for stage in stages for annotation in stage.needs}
     for part, (start, stop) in zip(parts, pairwise(bounds), strict=True):
@@ -444,8 +444,8 @@ def _mapped_apart(
             if cut[annotation.name] is None:
                 return None
         own = replace(part.batch, digests=batch.digests[start:stop], annotations=cut)
-        found.append({stage.name: dict(merge(stage, [stage.map(own)])) for stage in stages})
-    return found
+        partials.append({stage.name: dict(merge(stage, [stage.map(own)])) for stage in stages})
+    return partials
 
 
 def _by_source(table: pa.Table, number: int) -> list[pa.Table]:

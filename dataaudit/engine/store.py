@@ -83,9 +83,9 @@ class PartialStore:
 
     def have(self, kind: str, keys: Sequence[str]) -> list[bool]:
         """Tell of many entries whether they are there; their content is checked when it is read."""
-        found = self.packs.find_all(kind, keys)
+        matches = self.packs.find_all(kind, keys)
         filed = (self.root / "partials" / kind).is_dir()
-        return [item is not None or (filed and self.has(kind, key)) for key, item in zip(keys, found, strict=True)]
+        return [item is not None or (filed and self.has(kind, key)) for key, item in zip(keys, matches, strict=True)]
 
     def write(self, kind: str, key: str, meta: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Write an entry; it appears whole or not at all."""

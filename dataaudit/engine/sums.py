@@ -89,10 +89,10 @@ class Sums:
 
     def merged(self) -> Merged:
         """Return what was merged, by split and stage."""
-        found: Merged = {}
+        by_split: Merged = {}
         for (split, stage), accumulator in sorted(self.accumulators.items()):
-            found.setdefault(split, {})[stage] = accumulator.result()
-        return found
+            by_split.setdefault(split, {})[stage] = accumulator.result()
+        return by_split
 
     def write(self, store: PartialStore, key: str) -> None:
         """Store all of it."""
@@ -328,12 +328,12 @@ def _compare(kind: type) -> bool:
 
 def stage_columns(stage: Stage, partial: Partial, split: str, setting: Setting) -> dict[str, Any]:
     """Return the columns of the table of shards that a stage fills."""
-    found: Mapping[str, Any] = {}
+    values: Mapping[str, Any] = {}
     if not _compares(stage):
-        found = stage.shard_columns(partial)
+        values = stage.shard_columns(partial)
     elif setting.reference is not None:
-        found = stage.compare_shard(partial, setting.context(cast("Stage", stage), split))
-    columns = {name: rounded(value) if isinstance(value, float) else value for name, value in found.items()}
+        values = stage.compare_shard(partial, setting.context(cast("Stage", stage), split))
+    columns = {name: rounded(value) if isinstance(value, float) else value for name, value in values.items()}
     if stage.name == "volume":
         columns["sources"] = partial["volume"].drop_columns(["empty"]).to_pylist()
     return columns

@@ -103,11 +103,11 @@ class Encode:
                 batch = replace(raw, digests=text_digests(raw.texts))
                 assert batch.digests is not None
                 rows.append(row_digests(batch.digests, raw.source_codes, raw.source_names).tobytes())
-                found = annotator.annotate(batch)
-                num_tokens += len(found.ids)
-                tables.append(self.look(batch, found))
+                encoded = annotator.annotate(batch)
+                num_tokens += len(encoded.ids)
+                tables.append(self.look(batch, encoded))
                 if self.dtype is not None:
-                    raw_ids = _ended(found, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes()
+                    raw_ids = _ended(encoded, self.end).astype(np.dtype(self.dtype).newbyteorder("<")).tobytes()
                     written.update(raw_ids)
                     file.write(raw_ids)
             size = file.tell()
@@ -140,17 +140,17 @@ def digest_array(digests: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(DIGEST, len(digests), [None, pa.py_buffer(np.ascontiguousarray(digests))])
 
 
-def _ended(found: TokenBatch, end: int | None) -> np.ndarray:
+def _ended(encoded: TokenBatch, end: int | None) -> np.ndarray:
     """Return the ids of documents one after another, each that has some with the end token behind."""
     if end is None:
-        return found.ids
-    stops = found.offsets[1:][np.diff(found.offsets) > 0]
-    return np.insert(found.ids, stops, np.uint32(end))
+        return encoded.ids
+    stops = encoded.offsets[1:][np.diff(encoded.offsets) > 0]
+    return np.insert(encoded.ids, stops, np.uint32(end))
 
 
-def lengths_of(found: TokenBatch, end: int | None) -> np.ndarray:
+def lengths_of(encoded: TokenBatch, end: int | None) -> np.ndarray:
     """Return int64[n] tokens of each document, with its end token; 0 of those without any."""
-    own = np.diff(found.offsets)
+    own = np.diff(encoded.offsets)
     return own + (own > 0) * (end is not None)
 
 

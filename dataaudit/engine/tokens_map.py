@@ -125,16 +125,16 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
         kinds = _kinds(manifest, corpus, whole)
         parts = dict(encode_shards(source, np.flatnonzero(kinds == _CHOSEN).tolist(), encode, runner, phase="encode"))
         audited = corpus_side(corpus, parts)
-        found = _Alignment(source, ends, heads, parts, audited, files, kinds)
+        alignment = _Alignment(source, ends, heads, parts, audited, files, kinds)
         others = [*np.flatnonzero(kinds == _HELD_OUT).tolist(), *np.flatnonzero(kinds == _OTHER).tolist()]
-        if others and found.leaves_some:
+        if others and alignment.leaves_some:
             more = dict(encode_shards(source, others, encode, runner, phase="encode"))
-            found = _Alignment(source, ends, heads, more | parts, corpus_side(corpus, more | parts), files, kinds)
-        found.look_again(runner)
+            alignment = _Alignment(source, ends, heads, more | parts, corpus_side(corpus, more | parts), files, kinds)
+        alignment.look_again(runner)
     for head, proven_file in zip(heads, proven, strict=True):
         if head.path.stat().st_size != proven_file.size:
             raise ManifestMismatch(f"{head.path} changed while it was read", "Run the command again.")
-    faults = found.faults(any_order=options.any_order)
+    faults = alignment.faults(any_order=options.any_order)
     wrong = not proves(faults, any_order=options.any_order)
     return TokenProof(
         tool=__version__,
@@ -150,9 +150,9 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
         begin_token=ends.begin,
         any_order=options.any_order,
         expected=int((~audited.flags).sum()),
-        found=len(files.lengths),
-        matched=int(found.same.sum()),
-        matched_tokens=int(files.lengths[found.same].sum()),
+        alignment=len(files.lengths),
+        matched=int(alignment.same.sum()),
+        matched_tokens=int(files.lengths[alignment.same].sum()),
         empty=audited.empty,
         faults=faults,
         result="differs" if wrong else "proven",
@@ -234,10 +234,10 @@ class _Alignment:
     ) -> None:
         self._source, self._ends, self._heads, self._parts = source, ends, heads, parts
         self._audited, self._files, self._kinds = audited, files, kinds
-        found = match(audited.digests, audited.flags, files.digests)
-        self._partner = found.partner.copy()
-        self._excluded, self._surplus = found.excluded, found.surplus
-        self.same = (found.partner >= 0) & ~found.excluded
+        matched = match(audited.digests, audited.flags, files.digests)
+        self._partner = matched.partner.copy()
+        self._excluded, self._surplus = matched.excluded, matched.surplus
+        self.same = (matched.partner >= 0) & ~matched.excluded
         """bool[files' documents] an audited document, as it was audited."""
         self._truncated = np.zeros(len(files.lengths), dtype=bool)
         self._retokenized = np.zeros(len(files.lengths), dtype=bool)
@@ -252,16 +252,16 @@ class _Alignment:
 
     def _missing(self) -> np.ndarray:
         absent = self._absent()
-        found: np.ndarray = absent[~self._audited.flags[absent]]
-        return found
+        missing: np.ndarray = absent[~self._audited.flags[absent]]
+        return missing
 
     def _absent(self) -> np.ndarray:
         """Return the documents that the files lack, those that they should lack behind all others."""
         there = np.zeros(len(self._audited.lengths), dtype=bool)
         there[self._partner[self._partner >= 0]] = True
         absent = np.flatnonzero(~there)
-        found: np.ndarray = absent[np.argsort(self._audited.flags[absent], kind="stable")]
-        return found
+        ordered: np.ndarray = absent[np.argsort(self._audited.flags[absent], kind="stable")]
+        return ordered
 
     def _pair(self, document: int, at: int, how: np.ndarray) -> None:
         """Pair a document of the files with an audited one that it was made of: cut short, or in other tokens."""
@@ -346,8 +346,8 @@ class _Alignment:
         for unit, (shard, base) in zip(units, places, strict=True):
             entry = store.read(ENCODED, unit.key)
             store.remove(ENCODED, unit.key)
-            found = None if entry is None else entry.tables.get(DOCUMENTS)
-            for row in [] if found is None else found.to_pylist():
+            matches = None if entry is None else entry.tables.get(DOCUMENTS)
+            for row in [] if matches is None else matches.to_pylist():
                 at = numbered.get((shard, row["row"] + base, row["piece"]), -1)
                 known = at in left and (row["length"] >= _PROOF or not self._audited.flags[at])
                 cut += [(row["length"], at, row["tokens"])] if known else []
@@ -364,14 +364,14 @@ class _Alignment:
 
     def _heads_of(self, documents: np.ndarray) -> pa.Table:
         """Return the different first tokens and lengths of some documents of the files, sorted."""
-        found = set[tuple[bytes, int]]()
+        distinct = set[tuple[bytes, int]]()
         for place, head in enumerate(self._heads):
             own = documents[self._files.where[documents] == place]
             tokens = np.memmap(head.path, dtype=head.dtype, mode="r")
             for start, stop in self._borders(head, own).reshape(-1, 2).tolist():
                 document = own_tokens(tokens[start:stop], self._ends)
-                found.add((document[:HEAD].astype("<u4").tobytes(), len(document)))
-        heads, lengths = zip(*sorted(found), strict=True)
+                distinct.add((document[:HEAD].astype("<u4").tobytes(), len(document)))
+        heads, lengths = zip(*sorted(distinct), strict=True)
         return pa.table({"head": pa.array(heads, pa.binary()), "length": pa.array(lengths, pa.int64())})
 
     def _numbered(self, documents: np.ndarray) -> dict[tuple[int, int, int], int]:

@@ -75,12 +75,12 @@ class Digests:
 
     ends: Ends
 
-    def __call__(self, batch: DocBatch, found: TokenBatch) -> pa.Table:
+    def __call__(self, batch: DocBatch, encoded: TokenBatch) -> pa.Table:
         """Return row, length and digests of tokens and text, a row for each run of tokens."""
         texts = text_digests(batch.texts)
         rows, lengths, tokens = [], [], []
-        for place, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
-            for own in self.ends.own(found.ids[start:stop]):
+        for place, (start, stop) in enumerate(pairwise(encoded.offsets.tolist())):
+            for own in self.ends.own(encoded.ids[start:stop]):
                 rows.append(place)
                 lengths.append(len(own))
                 tokens.append(token_digest(own))
@@ -103,12 +103,12 @@ class Beginnings:
     state: Path
     key: str
 
-    def __call__(self, batch: DocBatch, found: TokenBatch) -> pa.Table:
+    def __call__(self, batch: DocBatch, encoded: TokenBatch) -> pa.Table:
         """Return row, piece of the row, length and digest of each beginning that is wanted."""
         wanted = _wanted(self.state, self.key)
         made: list[tuple[int, int, int, bytes]] = []
-        for place, (start, stop) in enumerate(pairwise(found.offsets.tolist())):
-            pieces = (own for own in self.ends.own(found.ids[start:stop]) if len(own))
+        for place, (start, stop) in enumerate(pairwise(encoded.offsets.tolist())):
+            pieces = (own for own in self.ends.own(encoded.ids[start:stop]) if len(own))
             for piece, own in enumerate(pieces):
                 for head in {own[:size].tobytes() for size in range(1, min(HEAD, len(own)) + 1)}:
                     shorter = (length for length in wanted.get(head, ()) if length < len(own))
@@ -126,10 +126,10 @@ def _wanted(state: Path, key: str) -> dict[bytes, list[int]]:
     if entry is None:
         raise ShardUnreadable(Reason.INTERNAL, "what is wanted is not there")
     table = entry.tables["heads"]
-    found: dict[bytes, list[int]] = defaultdict(list)
+    by_head: dict[bytes, list[int]] = defaultdict(list)
     for head, length in zip(table["head"].to_pylist(), table["length"].to_pylist(), strict=True):
-        found[head].append(length)
-    return found
+        by_head[head].append(length)
+    return by_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,14 +286,14 @@ def digest_of_numbers(values: np.ndarray) -> str:
 
 def stored_documents(store: PartialStore, units: Sequence[FileUnit]) -> pa.Table:
     """Return what was stored of the documents of some units."""
-    found = []
+    tables = []
     for unit in units:
         entry = store.read(READ_TOKENS, unit.key)
         if entry is None:
             store.remove(READ_TOKENS, unit.key)
             raise ManifestMismatch(f"what was read of {unit.path} is damaged in {store.root}", "Run the command again.")
-        found.append(entry.tables["documents"])
-    return pa.concat_tables(found)
+        tables.append(entry.tables["documents"])
+    return pa.concat_tables(tables)
 
 
 def digests_of(column: pa.ChunkedArray) -> np.ndarray:
@@ -376,20 +376,20 @@ def match(corpus: np.ndarray, excluded: np.ndarray, files: np.ndarray) -> Matche
     if (np.diff(partner[partner >= 0]) < 0).any():  # copies may be what was moved
         equal &= expected < 2
         partner[order[~equal[group] & of_file] - size] = -1
-    found = Matched(partner=partner, excluded=np.zeros(len(files), bool), surplus=np.zeros(len(files), bool))
+    matched = Matched(partner=partner, excluded=np.zeros(len(files), bool), surplus=np.zeros(len(files), bool))
     there = np.bincount(group[~of_file], minlength=groups)
     unequal = ~equal & (in_files > 0) & (there > 0)
-    _pair_unequal(found, order, group, unequal, excluded, size)
-    return found
+    _pair_unequal(matched, order, group, unequal, excluded, size)
+    return matched
 
 
 def _pair_unequal(
-    found: Matched, order: np.ndarray, group: np.ndarray, unequal: np.ndarray, excluded: np.ndarray, size: int
+    matched: Matched, order: np.ndarray, group: np.ndarray, unequal: np.ndarray, excluded: np.ndarray, size: int
 ) -> None:
     """Pair what stands more often on one side than on the other."""
-    known = np.flatnonzero(found.partner >= 0)
-    anchors = known[in_order(found.partner[known])]
-    files, places = anchors.tolist(), found.partner[anchors].tolist()
+    known = np.flatnonzero(matched.partner >= 0)
+    anchors = known[in_order(matched.partner[known])]
+    files, places = anchors.tolist(), matched.partner[anchors].tolist()
     chosen = unequal[group]
     copies: dict[int, tuple[list[int], list[int], list[int]]] = defaultdict(lambda: ([], [], []))
     for value, at in zip(group[chosen].tolist(), order[chosen].tolist(), strict=True):
@@ -402,15 +402,15 @@ def _pair_unequal(
             low, high = places[after - 1] if after else -1, places[after] if after < len(places) else size
             at = bisect_right(wanted, low)
             if at < len(wanted) and wanted[at] < high:
-                found.partner[document] = wanted.pop(at)
+                matched.partner[document] = wanted.pop(at)
             else:
                 left.append(document)
         for document in left:
             if wanted or listed:
-                found.excluded[document] = not wanted
-                found.partner[document] = (wanted or listed).pop(0)
+                matched.excluded[document] = not wanted
+                matched.partner[document] = (wanted or listed).pop(0)
             else:
-                found.surplus[document] = True
+                matched.surplus[document] = True
 
 
 def in_order(places: np.ndarray) -> np.ndarray:

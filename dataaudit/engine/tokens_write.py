@@ -83,12 +83,12 @@ class _Look:
 
     end: int | None
 
-    def __call__(self, batch: DocBatch, found: TokenBatch) -> pa.Table:
+    def __call__(self, batch: DocBatch, encoded: TokenBatch) -> pa.Table:
         return pa.table(
             {
                 "row": pa.array(batch.rows),
                 "source": batch.sources().cast(pa.string()),
-                "length": pa.array(lengths_of(found, self.end)),
+                "length": pa.array(lengths_of(encoded, self.end)),
             }
         )
 
@@ -247,8 +247,8 @@ def _append(
 
 
 def _lengths(table: pa.Table) -> np.ndarray:
-    found: np.ndarray = (table["stop"].to_numpy() - table["start"].to_numpy()).astype(np.int32)
-    return found
+    lengths: np.ndarray = (table["stop"].to_numpy() - table["start"].to_numpy()).astype(np.int32)
+    return lengths
 
 
 def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
