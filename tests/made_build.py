@@ -12,7 +12,7 @@ import pyarrow as pa
 from made_content import made_findings, made_screen
 
 from dataaudit.config import AuditConfig
-from dataaudit.engine.collect import GatheredShard, merge_parts, survey
+from dataaudit.engine.collect import CollectedShard, merge_parts, survey
 from dataaudit.engine.plan import plan_shard, stage_identity
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.runner import READING, Probe, finish
@@ -184,7 +184,7 @@ def gathered(ordinal, documents, *, split="train", uri=None, stages=STAGE_LIST, 
     partials = {stage.name: merge(stage, [stage.map(made)]) for stage in stages}
     columns = {"records": len(documents), "first_rows": (0,), "partials": partials, "documents": len(documents)}
     columns["text_bytes"] = sum(len(text.encode()) for text, _ in documents)
-    return GatheredShard(plan=plan_of([plan(one, probe(f"{split}{ordinal}"))]), place=0, **columns | more)
+    return CollectedShard(plan=plan_of([plan(one, probe(f"{split}{ordinal}"))]), place=0, **columns | more)
 
 
 def partials_of(gathered, store, *, stages=STAGE_LIST):

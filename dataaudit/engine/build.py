@@ -20,7 +20,7 @@ from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.collect import GatheredShards, check_documents, survey
+from dataaudit.engine.collect import CollectedShards, check_documents, survey
 from dataaudit.engine.inputs import check_inputs
 from dataaudit.engine.job import (
     BuildOptions,
@@ -37,18 +37,25 @@ from dataaudit.engine.job import (
     unused_kernels,
 )
 from dataaudit.engine.join import LinkContext, run_link_steps
-from dataaudit.engine.plan import Holding, PlannedShard, check_splits, decisive_values, plan_shard, stage_identity
+from dataaudit.engine.plan import (
+    ExclusionFilter,
+    PlannedShard,
+    check_splits,
+    decisive_values,
+    plan_shard,
+    stage_identity,
+)
 from dataaudit.engine.plan_probe import probe_shards, resolve_columns
 from dataaudit.engine.plan_protected import prepare_protected
 from dataaudit.engine.plan_shards import Plan, ShardList, missing_units
 from dataaudit.engine.progress import Progress
-from dataaudit.engine.publish import Gathered, now, publish_build
+from dataaudit.engine.publish import BuildSums, now, publish_build
 from dataaudit.engine.runner import Runner, ScanSettings, run_units
 from dataaudit.engine.scan import Scan
 from dataaudit.engine.second_pass import PartsLostError
 from dataaudit.engine.state_folder import open_state
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.sums import Setting, Summing, run_sums
+from dataaudit.engine.sums import Setting, SumTask, run_sums
 from dataaudit.manifest.publish import check_target
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import make_stages
@@ -139,20 +146,22 @@ def build(
                     store=store,
                     runner=runner,
                     content=content,
-                    holding=None if options.quarantine is None else Holding(quarantine=options.quarantine, store=store),
+                    exclusions=None
+                    if options.quarantine is None
+                    else ExclusionFilter(quarantine=options.quarantine, store=store),
                 )
-                gathered = _gather(job, stages)
+                sums = _sums(job, stages)
                 hosts, workers = runner.hosts, runner.workers
         while True:
             try:
-                return publish_build(job, gathered, started, hosts, workers)
+                return publish_build(job, sums, started, hosts, workers)
             except (DamagedEntryError, DamagedFileError) as error:
                 _mend(job, error)
             limit = options.unit_seconds
             with open_runner(options.cluster, state, unit_seconds=limit, notes=notes) as runner, _interruptible():
                 runner.notes = job.runner.notes
                 job.runner = runner
-                gathered = _gather(job, stages)
+                sums = _sums(job, stages)
 
 
 @contextmanager
@@ -167,15 +176,15 @@ def _interruptible() -> Iterator[None]:
         ) from None
 
 
-def _gather(job: Job, stages: Sequence[Stage]) -> Gathered:
+def _sums(job: Job, stages: Sequence[Stage]) -> BuildSums:
     """Scan and link until nothing is missing or damaged, and no shard has shown that more is quarantined."""
     while True:
         try:
             _count(job)
             job.protected = prepare_protected(job, stages)
             job.stages = tuple(stage for stage in stages if job.protected is not None or MATCHES not in stage.needs)
-            if (gathered := _scan_and_link(job)) is not None:
-                return gathered
+            if (sums := _scan_and_link(job)) is not None:
+                return sums
         except (DamagedEntryError, DamagedFileError) as error:
             _mend(job, error)
         except PartsLostError as error:  # each round has fewer shards
@@ -204,17 +213,19 @@ def _mend(job: Job, error: DamagedEntryError | DamagedFileError) -> None:
 
 def _count(job: Job) -> None:
     """Read the shards of which single documents are quarantined, where it is not known which part has these."""
-    if job.holding is None:
+    if job.exclusions is None:
         return
     plan = _planned(job, (), {})
-    check_splits(job.holding.applied(planned_shard, (), {}) for planned_shard in plan)
-    asked = [place for place in range(len(plan)) if plan.kind(place).reason is None and job.holding.rows(plan[place])]
+    check_splits(job.exclusions.applied(planned_shard, (), {}) for planned_shard in plan)
+    asked = [
+        place for place in range(len(plan)) if plan.kind(place).reason is None and job.exclusions.rows(plan[place])
+    ]
     if units := missing_units(plan, job.store, job.progress, fresh=False, of=np.array(asked, dtype=np.int64)):
         scan = Scan(ScanSettings(state=job.store.root, stages=(), annotators=()))
         run_units("count", scan, units, job.runner, job.progress, store=job.store)
 
 
-def _scan_and_link(job: Job) -> Gathered | None:
+def _scan_and_link(job: Job) -> BuildSums | None:
     """Scan until nothing is missing and no encoder was found to differ, then link.
 
     Whether the fast encoder differs is decided by the shards that are read, all of them: a decision by what
@@ -225,7 +236,7 @@ def _scan_and_link(job: Job) -> Gathered | None:
     while True:
         decisive = decisive_values(job.annotators())
         identities = {stage.name: stage_identity(stage, decisive) for stage in job.stages}
-        plan = _planned(job, job.stages, identities, job.holding)
+        plan = _planned(job, job.stages, identities, job.exclusions)
         lost = _scan(job, plan) | job.lost
         give_memory_back()  # units of work and what they were sent as
         max_bad = job.config.reader.max_bad_records
@@ -234,9 +245,9 @@ def _scan_and_link(job: Job) -> Gathered | None:
             break
         job.progress.note("the fast encoder differs on a sampled document: all is counted by the reference")
         job.force_reference, job.encoder_reason = True, "sample_difference"
-    if job.holding is not None:
+    if job.exclusions is not None:
         learned = [
-            job.holding.learn(shard.planned, shard.rows_digest, shard.records, shard.bad_records) for shard in shards
+            job.exclusions.learn(shard.planned, shard.rows_digest, shard.records, shard.bad_records) for shard in shards
         ]
         if any(learned):
             return None
@@ -260,13 +271,15 @@ def open_runner(choice: ClusterChoice, state: Path, *, unit_seconds: float, note
         yield DaskRunner(cluster=cluster, unit_seconds=unit_seconds, notes=notes)
 
 
-def _planned(job: Job, stages: Sequence[Stage], identities: Mapping[str, str], holding: Holding | None = None) -> Plan:
+def _planned(
+    job: Job, stages: Sequence[Stage], identities: Mapping[str, str], exclusions: ExclusionFilter | None = None
+) -> Plan:
     """Plan all shards, under the quarantine list when there is one."""
 
     def planned() -> Iterator[PlannedShard]:
         for shard in job.progress.over("plan", job.shards, len(job.shards)):
             planned_shard = plan_shard(shard, *job.probed.of(shard.ordinal), job.config, stages, identities)
-            yield planned_shard if holding is None else holding.applied(planned_shard, stages, identities)
+            yield planned_shard if exclusions is None else exclusions.applied(planned_shard, stages, identities)
 
     return Plan(planned(), job.shards, job.probed.probe, identities, job.store.root)
 
@@ -282,7 +295,7 @@ def _scan(job: Job, plan: Plan) -> dict[str, tuple[Reason, str]]:
     return {units.reading_key(index): why for index, why in failed.items()}
 
 
-def _link(job: Job, shards: GatheredShards, surveyed: Survey) -> Gathered:
+def _link(job: Job, shards: CollectedShards, surveyed: Survey) -> BuildSums:
     """Run the link steps, then sum over all shards."""
     linkings = {
         stage.name: LinkContext(job=job, stage=stage, shards=shards, survey=surveyed, fresh=job.fresh)
@@ -310,7 +323,7 @@ def _link(job: Job, shards: GatheredShards, surveyed: Survey) -> Gathered:
         protects=frozenset(name for name, there in protected.items() if there),
         trains=any(shard.documents > 0 for shard in shards if not splits[shard.split].held_out),
     )
-    summing = Summing(
+    summing = SumTask(
         state=job.store.root,
         stages=job.stages,
         setting=setting,
@@ -319,4 +332,4 @@ def _link(job: Job, shards: GatheredShards, surveyed: Survey) -> Gathered:
     )
     give_memory_back()
     table, merged = run_sums(shards, summing, results, job.store, job.runner, job.progress)
-    return Gathered(shards=shards, results=results, table=table, merged=merged, setting=setting)
+    return BuildSums(shards=shards, results=results, table=table, merged=merged, setting=setting)

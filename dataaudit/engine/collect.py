@@ -88,7 +88,7 @@ _PLAIN = tuple(item.name for item in fields(Reading) if item.name != "losses")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatheredShard(Reading):
+class CollectedShard(Reading):
     """What is known of a shard."""
 
     plan: Plan
@@ -125,7 +125,7 @@ class GatheredShard(Reading):
         return self.text_bytes if self.plan.kind(self.place).streamed else self.plan.size(self.place)
 
 
-class GatheredShards(OnDemand[GatheredShard]):
+class CollectedShards(OnDemand[CollectedShard]):
     """All shards of a plan as they were read, each made an object when it is asked for."""
 
     def __init__(self, plan: Plan, readings: Texts, folder: Path) -> None:
@@ -155,7 +155,7 @@ class GatheredShards(OnDemand[GatheredShard]):
                     writer.append(row)
         return writer.done()
 
-    def item(self, place: int) -> GatheredShard:
+    def item(self, place: int) -> CollectedShard:
         """Make an item."""
         *values, losses = self._readings[place]
         named = dict(zip(_PLAIN, values, strict=True))
@@ -164,7 +164,7 @@ class GatheredShards(OnDemand[GatheredShard]):
             Loss(reason=Reason(reason), place=where, records=records, num_bytes=num_bytes)
             for reason, where, records, num_bytes in losses
         )
-        return GatheredShard(plan=self.plan, place=place, partials=partials, losses=losses, **named)
+        return CollectedShard(plan=self.plan, place=place, partials=partials, losses=losses, **named)
 
 
 def unread(reason: Reason, place: str, num_bytes: int, *, meant: bool = False) -> Reading:
@@ -316,7 +316,7 @@ class _Tables:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surveying:
+class CollectTask:
     """Looks at the readings and partials of some shards, on a worker."""
 
     state: Path
@@ -403,7 +403,7 @@ def survey(
     progress: Progress,
     *,
     max_bad: float,
-) -> tuple[GatheredShards, Survey]:
+) -> tuple[CollectedShards, Survey]:
     """Decide on the workers what became of every shard, and look at the partials of those that were read."""
     families = by_stage()
     looking = tuple(stage for stage in stages if families[stage.name].by_shard or families[stage.name].by_split)
@@ -422,14 +422,14 @@ def survey(
             PARTIALS: addresses(plan, read, names, store),
         }
         units.append(write_list(_LISTS, tables, store))
-    task = Surveying(state=store.root, stages=looking, max_bad=max_bad)
+    task = CollectTask(state=store.root, stages=looking, max_bad=max_bad)
     keys = run_listed("partials", task, units, _LISTS, store, runner, progress)
     found, readings = _Tables.of(looking), TextWriter(store.root)
     for stored in take_results(_SURVEYS, keys, store):
         found.add_stored(stored.tables)
         for reading in stored.tables[_READINGS]["reading"].to_pylist():
             readings.append(reading)
-    return GatheredShards(plan, readings.done(), store.root), found.survey()
+    return CollectedShards(plan, readings.done(), store.root), found.survey()
 
 
 def _listed(
@@ -467,7 +467,7 @@ def _listed(
     return rows
 
 
-def check_documents(shards: Iterable[GatheredShard]) -> None:
+def check_documents(shards: Iterable[CollectedShard]) -> None:
     """Refuse a list that leaves no document of a split."""
     gone: Counter[str] = Counter()
     left: Counter[str] = Counter()

@@ -16,7 +16,7 @@ from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig
 from dataaudit.decide.quarantine.list import Quarantine
 from dataaudit.engine.cluster import ClusterChoice
-from dataaudit.engine.plan import Holding
+from dataaudit.engine.plan import ExclusionFilter
 from dataaudit.engine.plan_probe import Probed
 from dataaudit.engine.plan_shards import ShardList
 from dataaudit.engine.progress import Progress
@@ -131,7 +131,7 @@ class Job:
     protected: Protected | None = None
     content: ContentModels = field(default_factory=ContentModels)
     """What looks at the content of documents, as far as stages need it."""
-    holding: Holding | None = None
+    exclusions: ExclusionFilter | None = None
 
     @property
     def fresh(self) -> bool:

@@ -24,7 +24,7 @@ import orjson
 import pyarrow as pa
 
 from dataaudit.config import AuditConfig
-from dataaudit.engine.collect import GatheredShard, GatheredShards
+from dataaudit.engine.collect import CollectedShard, CollectedShards
 from dataaudit.engine.job import Job
 from dataaudit.engine.plan import keys_as_text
 from dataaudit.engine.progress import Progress
@@ -47,7 +47,7 @@ class LinkContext:
 
     job: Job
     stage: Stage
-    shards: GatheredShards
+    shards: CollectedShards
     survey: Survey
     fresh: bool
 
@@ -76,7 +76,7 @@ class LinkContext:
         """Return the folder of the reference manifest."""
         return self.job.older
 
-    def read(self) -> Iterator[GatheredShard]:
+    def read(self) -> Iterator[CollectedShard]:
         """Yield the shards that the stage has looked at."""
         return (shard for shard in self.shards if self.stage.name in shard.partials)
 

@@ -262,7 +262,7 @@ def differences(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
 
 
 @dataclass(slots=True, kw_only=True)
-class Holding:
+class ExclusionFilter:
     """The list of a build, and what is known of its shards."""
 
     quarantine: Quarantine

@@ -192,8 +192,8 @@ def prepare_protected(job: Job, stages: Sequence[Stage]) -> Protected | None:
     if stage is None or not (held_out or job.config.protected):
         return None
     planned = [plan_shard(shard, *job.probed.of(shard.ordinal), job.config, (), {}) for shard in held_out]
-    if job.holding is not None:
-        planned = [job.holding.applied(planned_shard, (), {}) for planned_shard in planned]
+    if job.exclusions is not None:
+        planned = [job.exclusions.applied(planned_shard, (), {}) for planned_shard in planned]
     sets, pairs = _read_sets(job)
     _store_words(job, planned)
     file, index = _index(job, planned, sets, pairs, stage.max_grams)

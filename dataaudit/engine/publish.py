@@ -19,7 +19,7 @@ from dataaudit import __version__
 from dataaudit.base.errors import ExitCode, NothingEvaluated
 from dataaudit.base.redact import without_secrets
 from dataaudit.config import AuditConfig
-from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards
+from dataaudit.engine.collect import UNREAD, CollectedShard, CollectedShards
 from dataaudit.engine.job import BuildResult, Job
 from dataaudit.engine.plan import library_versions
 from dataaudit.engine.sums import NOTHING_BESIDE, Setting
@@ -54,10 +54,10 @@ from dataaudit.scan.stages.partial import Partial
 
 
 @dataclass(slots=True, kw_only=True)
-class Gathered:
+class BuildSums:
     """All that is known once the scan and the link step are done."""
 
-    shards: GatheredShards
+    shards: CollectedShards
     results: dict[str, LinkResult]
     table: pa.Table
     merged: Mapping[str, Mapping[str, Partial]]
@@ -78,7 +78,7 @@ def result_folders(results: Mapping[str, LinkResult]) -> dict[str, Callable[[Pat
     return {name: fill for link_result in results.values() for name, fill in link_result.folders.items()}
 
 
-def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
+def publish_build(job: Job, gathered: BuildSums, started: str, hosts: tuple[str, ...], workers: int) -> BuildResult:
     """Finalise every stage, publish the manifest and say what it is."""
     shards, progress = gathered.shards, job.progress
     progress.begin("publish", 2, 0)
@@ -118,7 +118,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         totals=whole,
         headline=headline(metrics),
         ledger=ledger.record(whole.documents),
-        quarantine=() if job.holding is None else job.holding.identities(),
+        quarantine=() if job.exclusions is None else job.exclusions.identities(),
         seeds={"sample": job.config.seed},
         hmac_key=key_id(job.options.hmac_key),
         tables=table_records(tables),
@@ -137,7 +137,7 @@ def publish_build(job: Job, gathered: Gathered, started: str, hosts: tuple[str, 
         parts_planned=job.planned_parts,
         parts_scanned=job.scanned,
         notes=tuple(map(without_secrets, job.runner.notes[:100])),
-        quarantine=None if job.holding is None else job.holding.record(),
+        quarantine=None if job.exclusions is None else job.exclusions.record(),
     )
     if whole.documents == 0 and (job.options.target / POINTER).is_file():
         raise NothingEvaluated(
@@ -236,7 +236,7 @@ class _Counts:
     """Documents of other shards that it holds back."""
     records: int = 0
 
-    def add(self, shard: GatheredShard) -> None:
+    def add(self, shard: CollectedShard) -> None:
         """Count a shard."""
         size, listed = shard.size, shard.reason == Reason.QUARANTINE_LIST
         self.shards += 1
@@ -251,7 +251,7 @@ class _Counts:
 class Ledger:
     """Counts of all shards, and every loss."""
 
-    def __init__(self, shards: Iterable[GatheredShard]) -> None:
+    def __init__(self, shards: Iterable[CollectedShard]) -> None:
         self.unread: list[tuple[str, str]] = []
         """Name and reason of each shard that should have been read and could not be."""
         self._splits: dict[str, _Counts] = {}
@@ -263,7 +263,7 @@ class Ledger:
             self._add(shard)
         self._whole = _Counts(*(sum(column) for column in zip(*map(astuple, self._splits.values()), strict=True)))
 
-    def _add(self, shard: GatheredShard) -> None:
+    def _add(self, shard: CollectedShard) -> None:
         status = shard.status if shard.status in UNREAD else "read"
         listed = shard.reason == Reason.QUARANTINE_LIST
         self._splits.setdefault(shard.split, _Counts()).add(shard)

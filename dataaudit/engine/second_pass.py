@@ -22,7 +22,7 @@ from dataaudit.base.files import replacing
 from dataaudit.base.lazy import OnDemand
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
-from dataaudit.engine.collect import GatheredShards
+from dataaudit.engine.collect import CollectedShards
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     WANTED,
@@ -72,7 +72,7 @@ _ITEMS = 2048
 
 def run_second_pass(
     requests: Sequence[SecondPassRequest],
-    shards: GatheredShards,
+    shards: CollectedShards,
     settings: ScanSettings,
     store: PartialStore,
     runner: Runner,
@@ -118,7 +118,7 @@ class _Plan:
     A corpus of a million shards may have one part of each read again, so what is known of parts is in columns.
     """
 
-    def __init__(self, shards: GatheredShards, store: PartialStore) -> None:
+    def __init__(self, shards: CollectedShards, store: PartialStore) -> None:
         self.plan, self._store = shards.plan, store
         self._numbers, self._first_rows = shards.parts["number"], shards.parts["first_row"]
         self._ordinals, self._splits = self.plan.shards_of(self._numbers)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.process import give_memory_back, release_arrow
-from dataaudit.engine.collect import UNREAD, GatheredShard, GatheredShards, addresses, merge_parts
+from dataaudit.engine.collect import UNREAD, CollectedShard, CollectedShards, addresses, merge_parts
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import (
     PARTIALS,
@@ -108,7 +108,7 @@ class Sums:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summing:
+class SumTask:
     """Sums shards, or sums of shards, on a worker."""
 
     state: Path
@@ -201,8 +201,8 @@ def _completed(stage: Stage, more: Mapping[str, pa.Table], kept: pa.Array | None
 
 
 def run_sums(
-    shards: GatheredShards,
-    summing: Summing,
+    shards: CollectedShards,
+    summing: SumTask,
     found: Mapping[str, LinkResult],
     store: PartialStore,
     runner: Runner,
@@ -290,7 +290,7 @@ NOTHING_BESIDE = Setting()
 SHARDS = TABLES["shards"].schema
 
 
-def shard_row(shard: GatheredShard) -> dict[str, Any]:
+def shard_row(shard: CollectedShard) -> dict[str, Any]:
     """Return the row of a shard in the table of shards; what stages fill is null."""
     planned, rows_digest = shard.planned, shard.rows_digest
     plan, probe = planned.shard, planned.probe

@@ -150,7 +150,7 @@ def _proof(source: Source, corpus: Corpus, options: MapOptions, running: BuildOp
         begin_token=ends.begin,
         any_order=options.any_order,
         expected=int((~audited.flags).sum()),
-        alignment=len(files.lengths),
+        found=len(files.lengths),
         matched=int(alignment.same.sum()),
         matched_tokens=int(files.lengths[alignment.same].sum()),
         empty=audited.empty,

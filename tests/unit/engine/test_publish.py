@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lanes import examples
 from made_build import STAGE_LIST, config, gathered, plan, plan_of, probe, shard, summed
 
-from dataaudit.engine.collect import GatheredShard
+from dataaudit.engine.collect import CollectedShard
 from dataaudit.engine.publish import Ledger, headline, metric_records, source_tables, totals
 from dataaudit.manifest.core import Core, Named, Run, TokenizerRecord
 from dataaudit.manifest.load import load_manifest
@@ -73,7 +73,7 @@ def shard_in(state, ordinal, documents, split, bad):
 
 def lost(planned, status, reason):
     """Return a shard of which nothing was read."""
-    one = GatheredShard(plan=plan_of([planned]), place=0, status=status, reason=reason)
+    one = CollectedShard(plan=plan_of([planned]), place=0, status=status, reason=reason)
     return replace(one, losses=[Loss(reason=reason, place="", records=-1, num_bytes=one.size)])
 
 

@@ -23,7 +23,7 @@ from packed import flip
 
 from dataaudit.engine import sums as module
 from dataaudit.engine.store import PartialStore
-from dataaudit.engine.sums import NOTHING_BESIDE, Summing, run_sums
+from dataaudit.engine.sums import NOTHING_BESIDE, SumTask, run_sums
 from dataaudit.metrics.exact_dup.stage import COUNTS
 from dataaudit.scan.link.keyed import Stored
 from dataaudit.scan.link.step import DamagedEntryError, LinkResult, folded_totals, kept_sources, largest_sources
@@ -64,7 +64,7 @@ def stored_shards(store, count, *, of=documents_of):
 
 def run(store, shards, *, found=None, runner=None, **more):
     """Return the table of shards and the merged partials."""
-    summing = Summing(state=store.root, stages=STAGE_LIST, setting=NOTHING_BESIDE, **more)
+    summing = SumTask(state=store.root, stages=STAGE_LIST, setting=NOTHING_BESIDE, **more)
     return run_sums(shards, summing, found or {}, store, runner or HereRunner(), Notes())
 
 
