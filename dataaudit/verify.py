@@ -156,7 +156,7 @@ def _check_data(manifest: Manifest, root: str | Path | None, *, quiet: bool) -> 
 
 def _check_file(path: str, row: dict[str, Any], name: str, digests: dict[str, str]) -> Problem | None:
     """Hold a file against its size and digest in the table of shards; what it hashes is kept in ``digests``."""
-    from dataaudit.engine.work import hash_file
+    from dataaudit.engine.scan import hash_file
 
     try:
         size = _size_of(path)

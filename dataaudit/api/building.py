@@ -18,9 +18,9 @@ from dataaudit.manifest.s3 import is_stored, shown
 
 if TYPE_CHECKING:
     from dataaudit.config import AuditConfig
+    from dataaudit.engine.inputs import Prepared
     from dataaudit.engine.job import BuildOptions
     from dataaudit.engine.progress import Progress
-    from dataaudit.engine.setup import Prepared
     from dataaudit.manifest.remote import Publication
 
 
@@ -146,7 +146,7 @@ def build(
         >>> build("corpus.yaml", "manifests/first", workers=0).exit_code
         <ExitCode.PASS: 0>
     """
-    from dataaudit.engine.setup import end_if_restarted
+    from dataaudit.engine.inputs import end_if_restarted
 
     end_if_restarted(workers if scheduler is None and client is None else 0)
     from dataaudit.decide.quarantine.list import load_quarantine
@@ -260,7 +260,7 @@ def _prepared(
 ) -> Prepared:
     """Return the config of what was given, and the folder that its paths start from."""
     from dataaudit.config import AuditConfig, parse_config
-    from dataaudit.engine.setup import Prepared, prepare, with_choices
+    from dataaudit.engine.inputs import Prepared, prepare, with_choices
 
     cwd = Path.cwd()
     chosen = {
@@ -289,7 +289,7 @@ def _sampling(number: int, folder: Path, options: BuildOptions) -> Callable[...,
 
 
 def _key(given: PathLike | bytes | None) -> bytes | None:
-    from dataaudit.engine.setup import check_key, read_key
+    from dataaudit.engine.inputs import check_key, read_key
 
     if given is None:
         return None
@@ -297,7 +297,7 @@ def _key(given: PathLike | bytes | None) -> bytes | None:
 
 
 def _state_key(given: PathLike | bytes | None, *folders: Path) -> bytes | None:
-    from dataaudit.engine.setup import check_key, read_state_key
+    from dataaudit.engine.inputs import check_key, read_state_key
 
     if given is None or isinstance(given, bytes):
         return None if given is None else check_key(given, "state_key")

@@ -186,9 +186,9 @@ def sign(folder: Path, key: Path | None, *, identity: bool, as_json: bool) -> No
     """
     if (key is not None) == identity:
         raise ConfigError("sign needs either --key FILE or --identity")
-    from dataaudit.manifest.trust import sign_manifest
     from dataaudit.manifest.load import load_manifest
     from dataaudit.manifest.signing import Signing, seal_of
+    from dataaudit.manifest.trust import sign_manifest
 
     seal = seal_of(Signing(key=key), folder)
     manifest = load_manifest(folder)

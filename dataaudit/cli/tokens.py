@@ -63,8 +63,8 @@ def _running(
     open_scheduler: bool,
 ) -> BuildOptions:
     from dataaudit.engine.cluster import ClusterChoice
+    from dataaudit.engine.inputs import read_state_key
     from dataaudit.engine.job import BuildOptions, state_folder
-    from dataaudit.engine.setup import read_state_key
 
     check_workers(workers, scheduler)
     cluster = ClusterChoice(workers=workers, scheduler=scheduler, open_scheduler=open_scheduler)
@@ -137,8 +137,8 @@ def tokenize(
 
     require("tokenize", "build")
     from dataaudit.engine.progress import Progress
-    from dataaudit.engine.tokenizing import TokenizeOptions, tokenized_json, tokenized_text
-    from dataaudit.engine.tokenizing import tokenize as run
+    from dataaudit.engine.tokens_write import TokenizeOptions, tokenized_json, tokenized_text
+    from dataaudit.engine.tokens_write import tokenize as run
     from dataaudit.manifest.load import load_manifest
     from dataaudit.training.opening import open_manifest
 
@@ -227,8 +227,8 @@ def map_(
     from dataaudit.base.extras import require
 
     require("map", "build")
-    from dataaudit.engine.aligning import MapOptions, map_files, open_readable
     from dataaudit.engine.progress import Progress
+    from dataaudit.engine.tokens_map import MapOptions, map_files, open_readable
     from dataaudit.manifest.load import load_manifest
     from dataaudit.present.report.token_proof import proof_json, proof_text
     from dataaudit.training.opening import open_manifest

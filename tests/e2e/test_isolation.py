@@ -37,7 +37,6 @@ def run_units(cluster, units, *, seconds=3.0):
     def done(index, outcome):
         assert index not in outcomes, "reported twice"
         outcomes[index] = outcome
-        return True
 
     runner.run("test", behave, units, done)
     assert sorted(outcomes) == list(range(len(units)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -29,7 +29,7 @@ from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.scan.detectors import ContentModels
 from dataaudit.scan.link.joins import Join, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.scan.stages.base import Stage
-from dataaudit.scan.stages.partial import OTHER, Partial
+from dataaudit.scan.stages.partial import OTHER
 
 Place = tuple[str, str]
 """Names of a stage and of a table of its partials."""
@@ -250,8 +250,8 @@ class LinkShard(Protocol):
         """Return its split."""
 
     @property
-    def partials(self) -> Mapping[str, Partial]:
-        """Return its partials by stage, each read on demand; empty when the shard was not read."""
+    def partials(self) -> Collection[str]:
+        """Return the names of the stages whose partials it has; none when the shard was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

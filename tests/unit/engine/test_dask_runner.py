@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from dataaudit.base.errors import ClusterError
 from dataaudit.engine import dask_runner as module
-from dataaudit.engine.cluster import Cluster
+from dataaudit.engine.cluster import Cluster, Newcomers, Terms
 from dataaudit.engine.dask_runner import MAX_TASK_BYTES, MAX_TASK_PIECES, MAX_TASKS, DaskRunner
-from dataaudit.engine.preflight import Newcomers, Terms
-from dataaudit.engine.units import Outcome
+from dataaudit.engine.runner import Outcome
 from dataaudit.scan.corpus.loss import Reason
 
 
@@ -23,6 +22,7 @@ from dataaudit.scan.corpus.loss import Reason
 class Unit:
     """A unit with a behaviour for each of its runs; the last one stays."""
 
+    pieces = 1
     name: str
     behaviours: tuple[str, ...] = ("well",)
     size: int = 10
@@ -135,7 +135,6 @@ def run(client, units, *, function=well, **options):
     def done(index, outcome):
         assert index not in outcomes
         outcomes[index] = outcome
-        return True
 
     runner = make(client, **options)
     runner.run("scan", function, units, done)
