@@ -26,7 +26,7 @@ from dataaudit.engine.store_entries import Entry
 from dataaudit.manifest.formats import is_native
 from dataaudit.scan.annotators import AnnotatorModel
 from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.corpus.protected.sets import ItemFields
+from dataaudit.scan.corpus.protected.eval_sets import ItemFields
 from dataaudit.scan.corpus.readers import Part, ReadRequest
 from dataaudit.scan.corpus.shards import Compression, Shard, format_of
 from dataaudit.scan.corpus.storage.files import FileStat

@@ -301,7 +301,7 @@ def _read_again(unit: SecondPassUnit, settings: ScanSettings) -> Outcome:
 def _encode(texts: pa.LargeStringArray, settings: ScanSettings) -> TokenBatch:
     """Encode texts that are parts of documents; their encoder was checked in the scan."""
     model = next(annotator for annotator in settings.annotators if isinstance(annotator, Tokens))
-    return model.load().encoder.encode(texts, np.zeros(len(texts), dtype=np.uint64))
+    return model.encoder().encode(texts, np.zeros(len(texts), dtype=np.uint64))
 
 
 RUN_BYTES = 1 << 25

@@ -208,7 +208,7 @@ from dataaudit.engine.store_entries import entry_item
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.runner import WANTED, ScanSettings, SecondPassUnit
 from dataaudit.engine.second_pass import read_again
-from dataaudit.metrics.near_dup.verify import NearSets
+from dataaudit.metrics.near_dup.verification import NearSets
 from dataaudit.metrics.repeats.windows import RepeatWindows
 
 folder = Path(sys.argv[1])
