@@ -42,7 +42,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.engine.store_entries import Item, read_pack, stored_name
 from dataaudit.metrics.registry import by_stage
 from dataaudit.metrics.stages import REQUIRED
-from dataaudit.scan.link.keyed import Stored, is_keyed, keyed_pieces, read_keyed
+from dataaudit.scan.cross_shard.keyed import Stored, is_keyed, keyed_pieces, read_keyed
 
 TEMPLATES = 64
 _BITS = 21

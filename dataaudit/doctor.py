@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from dataaudit import __version__
 from dataaudit.base import text as t
-from dataaudit.base.errors import DataAuditError, DetectorError, ExitCode, Guarded
+from dataaudit.base.errors import CatchErrors, DataAuditError, DetectorError, ExitCode
 from dataaudit.base.extras import EXTRAS, absent, install_line
 from dataaudit.base.render.terminal import facts, page, section, terminal_width
 from dataaudit.config import LanguageConfig
@@ -129,7 +129,7 @@ def _problem(requirement: Requirement, name: str) -> str | None:
         return f"{found} is installed, {requirement.specifier} is needed"
     if name in _DATA_ONLY:
         return None
-    with Guarded() as call:
+    with CatchErrors() as call:
         importlib.import_module(_MODULES.get(name, name.replace("-", "_")))
     return f"{found} is installed, but importing it fails: {call.kind}" if call.error is not None else None
 

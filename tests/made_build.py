@@ -26,9 +26,9 @@ from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.storage.files import FileStat
 from dataaudit.scan.corpus.texts import text_digests
 from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.cross_shard.keyed import write_keyed
+from dataaudit.scan.cross_shard.step import Survey
 from dataaudit.scan.detectors.base import LanguageBatch
-from dataaudit.scan.link.keyed import write_keyed
-from dataaudit.scan.link.step import Survey
 from dataaudit.scan.stages.base import merge
 
 STAGE_LIST = tuple(kind() for kind in STAGES if MATCHES not in kind.needs)

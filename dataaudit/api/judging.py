@@ -65,7 +65,7 @@ def gate(
     from dataaudit.decide.gate import policy_path
     from dataaudit.decide.gate.policy import Policy
     from dataaudit.decide.gate.run import judge, policy_of
-    from dataaudit.decide.quarantine.released import held_against
+    from dataaudit.decide.quarantine.released import compared_lists
 
     if fail_on not in (known := ("fail", "warn")):
         raise ConfigError(f"fail_on: no `{fail_on}`{nearest(str(fail_on), known)}")
@@ -77,7 +77,7 @@ def gate(
         from dataaudit.manifest.trust import attested
 
         subject, older = attested(subject, signer), None if older is None else attested(older, signer)
-    lists = held_against(subject, rules, optional_path(quarantine, "quarantine"), older)
+    lists = compared_lists(subject, rules, optional_path(quarantine, "quarantine"), older)
     return judge(subject, rules, baseline=older, fail_on=fail_on, on=day_of(on, "on"), lists=lists)
 
 
@@ -221,10 +221,10 @@ def sign(manifest: PathLike | LoadedManifest, *, key: PathLike | None = None, id
     if (key is not None) == bool(identity):
         raise ConfigError("sign needs either key=FILE or identity=True")
     from dataaudit.manifest.replace import ATTESTATION
-    from dataaudit.manifest.signing import Signing, seal_of
+    from dataaudit.manifest.signing import Signing, load_seal
     from dataaudit.manifest.trust import sign_manifest
 
     loaded = load(manifest)
-    seal = seal_of(Signing(key=optional_path(key, "key")), loaded.folder)
+    seal = load_seal(Signing(key=optional_path(key, "key")), loaded.folder)
     sign_manifest(loaded, seal)
     return loaded.folder / ATTESTATION

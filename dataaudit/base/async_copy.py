@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class Pending:
+class AsyncCopy:
     """A copy of a tensor, on its way to the host; the tensor may change at once."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -44,13 +44,13 @@ class Pending:
         return found
 
 
-def scalar(value: Any) -> float | Pending:
+def scalar(value: Any) -> float | AsyncCopy:
     """Return a number, or one that is on its way to the host."""
     if hasattr(value, "detach"):
         full = value.full_tensor() if hasattr(value, "full_tensor") else value
         if full.numel() != 1 or full.is_complex() or full.is_meta:
             raise ValueError(full.shape)
-        return Pending(full.reshape(()))
+        return AsyncCopy(full.reshape(()))
     if np.iscomplexobj(value):
         raise TypeError("complex")
     return float(value.item() if isinstance(value, np.ndarray) else value)

@@ -119,7 +119,7 @@ class NotAFileError(OSError):
     """A path leads to something that is no regular file."""
 
 
-def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
+def open_safely(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o666) -> int:
     """Open a regular file and return its descriptor; for ``opener=`` of :func:`open`, too."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, mode)
@@ -140,13 +140,13 @@ def open_regular(path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: i
     return descriptor
 
 
-def read_regular(path: Path) -> bytes:
+def read_safely(path: Path) -> bytes:
     """Return all bytes of a regular file."""
-    with open(path, "rb", opener=open_regular) as file:
+    with open(path, "rb", opener=open_safely) as file:
         return file.read()
 
 
-def expect_regular(path: Path) -> None:
+def expect_file(path: Path) -> None:
     """Hold that a path leads to a regular file, for what is opened by others."""
     mode = path.stat().st_mode
     if not stat.S_ISREG(mode):

@@ -9,7 +9,7 @@ from typing import TypeVar, overload
 T_co = TypeVar("T_co", covariant=True)
 
 
-class OnDemand(Sequence[T_co]):
+class LazySequence(Sequence[T_co]):
     """A sequence whose items are made by :meth:`item`."""
 
     __slots__ = ()

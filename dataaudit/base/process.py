@@ -63,7 +63,7 @@ _lean = Event()
 """Set in a process that is lean."""
 
 
-def be_lean(*, arrow: bool = True) -> None:
+def tune_process(*, arrow: bool = True) -> None:
     """Do without pandas in pyarrow, from now on without scipy and extensions in numba, and with few collections."""
     _lean.set()
     gc.set_threshold(_NEW_OBJECTS)

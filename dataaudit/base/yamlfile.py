@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.redact import without_secrets
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -237,6 +237,6 @@ def _unwrapped(kind: Any) -> Any:
 def read_named(path: Path, what: str) -> bytes:
     """Read a whole file that the user named, of YAML or not."""
     try:
-        return read_regular(path)
+        return read_safely(path)
     except OSError as error:
         raise ConfigError(f"{what} {path} cannot be read: {error.strerror}") from None

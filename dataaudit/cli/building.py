@@ -152,9 +152,9 @@ def build(
 
 def _seal_of(signing: Signing, folder: Path) -> Seal:
     """Return what will sign, before hours of work: a wrong key is known at once, and that nobody is there to sign."""
-    from dataaudit.manifest.signing import expect_identity, seal_of
+    from dataaudit.manifest.signing import expect_identity, load_seal
 
-    seal = seal_of(signing, folder)
+    seal = load_seal(signing, folder)
     if signing.key is None:
         expect_identity()
     return seal
@@ -187,10 +187,10 @@ def sign(folder: Path, key: Path | None, *, identity: bool, as_json: bool) -> No
     if (key is not None) == identity:
         raise ConfigError("sign needs either --key FILE or --identity")
     from dataaudit.manifest.load import load_manifest
-    from dataaudit.manifest.signing import Signing, seal_of
+    from dataaudit.manifest.signing import Signing, load_seal
     from dataaudit.manifest.trust import sign_manifest
 
-    seal = seal_of(Signing(key=key), folder)
+    seal = load_seal(Signing(key=key), folder)
     manifest = load_manifest(folder)
     print_text(signed(folder, manifest, sign_manifest(manifest, seal)).shown(as_json=as_json))
 

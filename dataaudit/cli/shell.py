@@ -123,9 +123,9 @@ def lean_process(command: Callable[_Args, None]) -> Callable[_Args, None]:
     @functools.wraps(command)
     def run(*args: _Args.args, **kwargs: _Args.kwargs) -> None:
         if click.get_current_context().obj:
-            from dataaudit.base.process import be_lean
+            from dataaudit.base.process import tune_process
 
-            be_lean()
+            tune_process()
         command(*args, **kwargs)
 
     return run

@@ -63,8 +63,8 @@ from dataaudit.scan.annotators import MATCHES
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import discover
 from dataaudit.scan.corpus.storage.address import Access
+from dataaudit.scan.cross_shard.step import DamagedEntryError, Survey, folded_totals, largest_sources
 from dataaudit.scan.kernels.jit import compiling
-from dataaudit.scan.link.step import DamagedEntryError, Survey, folded_totals, largest_sources
 from dataaudit.scan.stages.base import Limited, Stage
 
 _SCANS = 8

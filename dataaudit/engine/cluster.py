@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dataaudit.base.errors import ClusterError, ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ClusterError, ConfigError
 from dataaudit.base.process import signals_held
 from dataaudit.base.sealing import key_here
 from dataaudit.base.text import clean
@@ -454,7 +454,7 @@ class Newcomers:
             threading.Thread(target=self._ask, args=(sorted(new),), daemon=True, name="newcomers").start()
 
     def _ask(self, new: list[str]) -> None:
-        with Guarded():  # the cluster may be gone; who waits for its tasks says so
+        with CatchErrors():  # the cluster may be gone; who waits for its tasks says so
             probe = str(self._terms.probe)
             answers = self._client.run(worker_identity, probe, workers=new, on_error="return")
             self._problem = self._problem or _first_problem(answers, self._terms)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.base.lazy import OnDemand
+from dataaudit.base.lazy import LazySequence
 from dataaudit.base.text import plural
 from dataaudit.engine.plan import PlannedShard, vanished
 from dataaudit.engine.plan_shards import Plan
@@ -43,7 +43,7 @@ from dataaudit.metrics.coverage.definition import bad_share
 from dataaudit.metrics.registry import by_stage
 from dataaudit.scan.corpus.loss import MAX_PLACES, Loss, Reason
 from dataaudit.scan.corpus.readers.part import MAX_COLUMNS
-from dataaudit.scan.link.step import Place, Survey
+from dataaudit.scan.cross_shard.step import Place, Survey
 from dataaudit.scan.stages.base import Stage, merge
 from dataaudit.scan.stages.partial import Partial, group
 
@@ -125,7 +125,7 @@ class CollectedShard(Reading):
         return self.text_bytes if self.plan.kind(self.place).streamed else self.plan.size(self.place)
 
 
-class CollectedShards(OnDemand[CollectedShard]):
+class CollectedShards(LazySequence[CollectedShard]):
     """All shards of a plan as they were read, each made an object when it is asked for."""
 
     def __init__(self, plan: Plan, readings: Texts, folder: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from dataaudit.base.errors import ClusterError, Guarded
+from dataaudit.base.errors import CatchErrors, ClusterError
 from dataaudit.base.process import raise_if_interrupted
 from dataaudit.base.sealing import key_here, take_key
 from dataaudit.base.text import plural
@@ -220,7 +220,7 @@ class DaskRunner:
             return None
         kind = future.status
         if kind == "finished":  # but its worker may die before the result is fetched, and none come in its place
-            with Guarded() as call:
+            with CatchErrors() as call:
                 outcomes: list[Outcome] = future.result(timeout=_FETCH_SECONDS)
                 future.release()
                 return outcomes

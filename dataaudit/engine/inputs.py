@@ -22,7 +22,7 @@ from pathlib import Path
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import require
-from dataaudit.base.files import open_regular
+from dataaudit.base.files import open_safely
 from dataaudit.base.text import clean, plural
 from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
 from dataaudit.decide.quarantine.applied import RECORD
@@ -224,7 +224,7 @@ def check_inputs(shards: Iterable[Shard]) -> None:
 def _first_path(path: str, names: AbstractSet[str]) -> str:
     """Return the first line of a file whose beginning holds nothing but paths of files; empty of any other."""
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
+        with os.fdopen(open_safely(path), "rb") as file:
             head = file.read(_LONGEST_PATH)
             if not _are_paths(head.split(b"\n")[:1], path, names):
                 return ""

@@ -39,9 +39,9 @@ from dataaudit.scan.annotators import (
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.corpus.shards import Discovery, Shard
 from dataaudit.scan.corpus.tokens import Risks, TokenizerFile, inspect_risks, resolve_tokenizer
+from dataaudit.scan.cross_shard.step import LinkContext, LinkStep, Protected
 from dataaudit.scan.detectors import ContentModels, LanguageModels, resolve_content, resolve_languages
 from dataaudit.scan.kernels.jit import Compiling
-from dataaudit.scan.link.step import LinkContext, LinkStep, Protected
 from dataaudit.scan.stages.base import Comparing, Stage
 from dataaudit.scan.stages.partial import Reference
 

@@ -34,10 +34,10 @@ from dataaudit.engine.second_pass import run_second_pass
 from dataaudit.engine.store import Damage, Missing, PartialStore
 from dataaudit.engine.store_entries import SMALL_BYTES, stream_of
 from dataaudit.manifest.canonical import digest_json
+from dataaudit.scan.cross_shard.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered
+from dataaudit.scan.cross_shard.keyed import MERGED, NUM_BYTES, PARTS, Stored, merge_rows, write_keyed
+from dataaudit.scan.cross_shard.step import LinkResult, LinkStep, Protected, SecondPassRequest, Survey
 from dataaudit.scan.detectors import ContentModels
-from dataaudit.scan.link.joins import LINK_FILES, ROWS_PER_PARTITION, Join, JoinedParts, KeyedFiles, Numbered
-from dataaudit.scan.link.keyed import MERGED, NUM_BYTES, PARTS, Stored, merge_rows, write_keyed
-from dataaudit.scan.link.step import LinkResult, LinkStep, Protected, SecondPassRequest, Survey
 from dataaudit.scan.stages.base import Stage
 
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 import orjson
 
-from dataaudit.base.lazy import OnDemand
+from dataaudit.base.lazy import LazySequence
 from dataaudit.base.sealing import seal
 from dataaudit.base.text import plural
 from dataaudit.config import AuditConfig, Reader, Split, nearest
@@ -34,7 +34,7 @@ from dataaudit.engine.runner import Outcome, PeekUnit, Probe, ProbeUnit, Runner,
 from dataaudit.engine.scan import as_outcome, hash_file
 from dataaudit.engine.store_columns import TextWriter, Values, packed
 from dataaudit.manifest.formats import has_columns
-from dataaudit.manifest.load import differing_texts
+from dataaudit.manifest.load import differing_text_columns
 from dataaudit.scan.corpus.fields import partition_columns
 from dataaudit.scan.corpus.infer import (
     TEXT_NAMES,
@@ -263,7 +263,7 @@ def _made(plain: tuple[Any, ...]) -> Probe:
     )
 
 
-class _Units(OnDemand[ProbeUnit]):
+class _Units(LazySequence[ProbeUnit]):
     """The files that are hashed, each made when it is asked for."""
 
     def __init__(self, shards: ShardList, firsts: Sequence[int], part_bytes: int, text_document: str) -> None:
@@ -394,7 +394,7 @@ def resolve_columns(config: AuditConfig, shards: ShardList, runner: Runner, prog
         for name, split in splits.items()
         if (text := split.text) and any(has_columns(shard.format) for shard in shards.of_split(name))
     }
-    if different := differing_texts(columns):
+    if different := differing_text_columns(columns):
         warn(different)
     return config.model_copy(update={"splits": splits})
 

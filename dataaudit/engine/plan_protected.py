@@ -32,9 +32,9 @@ from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.shards import expand, remote_lister
 from dataaudit.scan.corpus.storage.address import Access
 from dataaudit.scan.corpus.storage.files import stat_file
+from dataaudit.scan.cross_shard.step import DamagedEntryError, Protected, SetFacts
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.words import split_words, without_marks
-from dataaudit.scan.link.step import DamagedEntryError, Protected, SetFacts
 from dataaudit.scan.stages.base import Stage
 
 _SHOWN_FILES = 3

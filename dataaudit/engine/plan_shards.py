@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dataaudit.base.lazy import OnDemand
+from dataaudit.base.lazy import LazySequence
 from dataaudit.engine.plan import PartKeys, PlannedPart, PlannedShard, keys_as_text
 from dataaudit.engine.progress import Progress
 from dataaudit.engine.runner import READING, Probe, ScanUnit
@@ -49,7 +49,7 @@ class ShardKind(NamedTuple):
     batch_bytes: int
 
 
-class Plan(OnDemand[PlannedShard]):
+class Plan(LazySequence[PlannedShard]):
     """All shards as planned."""
 
     def __init__(
@@ -220,7 +220,7 @@ class Plan(OnDemand[PlannedShard]):
         return tuple(twins.items())
 
 
-class ScanUnits(OnDemand[ScanUnit]):
+class ScanUnits(LazySequence[ScanUnit]):
     """Parts of which something is missing in the store, each made a unit of work when it is asked for.
 
     Args:
@@ -307,7 +307,7 @@ _LIGHT = np.dtype([("split", "<u4"), ("size", "<i8"), ("read", "?"), ("file", "<
 """Number of its split, stored bytes, whether it is to be read, and the beginning of the digest of its path."""
 
 
-class ShardList(OnDemand[Shard]):
+class ShardList(LazySequence[Shard]):
     """Shards in order."""
 
     def __init__(self, shards: Iterable[Shard], folder: Path) -> None:
@@ -381,7 +381,7 @@ class ShardList(OnDemand[Shard]):
         )
 
 
-class _Paths(OnDemand[str]):
+class _Paths(LazySequence[str]):
     def __init__(self, shards: Sequence[Shard]) -> None:
         self._shards = shards
 

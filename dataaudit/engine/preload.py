@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 from distributed.security import Security
 
-from dataaudit.base.process import be_lean
+from dataaudit.base.process import tune_process
 from dataaudit.engine.sandbox import end_child
 
 
@@ -25,7 +25,7 @@ def dask_setup(worker: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    be_lean()
+    tune_process()
 
 
 def dask_teardown(worker: Any) -> None:

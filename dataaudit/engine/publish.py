@@ -47,8 +47,8 @@ from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.peers import with_unusual_languages
 from dataaudit.metrics.registry import FAMILIES, STATISTICS, by_stage
 from dataaudit.scan.corpus.loss import Reason
+from dataaudit.scan.cross_shard.step import LinkResult
 from dataaudit.scan.detectors import key_id
-from dataaudit.scan.link.step import LinkResult
 from dataaudit.scan.stages.base import Stage, applies, merge, nothing, parameters
 from dataaudit.scan.stages.partial import Partial
 

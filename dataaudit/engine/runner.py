@@ -30,8 +30,8 @@ from dataaudit.scan.corpus.protected.eval_sets import ItemFields
 from dataaudit.scan.corpus.readers import Part, ReadRequest
 from dataaudit.scan.corpus.shards import Compression, Shard, format_of
 from dataaudit.scan.corpus.storage.files import FileStat
-from dataaudit.scan.link.joins import JoinFunction
-from dataaudit.scan.link.step import SecondPassTask
+from dataaudit.scan.cross_shard.joins import JoinFunction
+from dataaudit.scan.cross_shard.step import SecondPassTask
 from dataaudit.scan.stages.base import Stage
 
 READING = "reading"

@@ -27,8 +27,8 @@ from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 
-from dataaudit.base.errors import ClusterError, Guarded
-from dataaudit.base.process import be_lean
+from dataaudit.base.errors import CatchErrors, ClusterError
+from dataaudit.base.process import tune_process
 from dataaudit.base.sealing import key_here, take_key
 from dataaudit.engine.plan import differences, worker_versions
 from dataaudit.engine.runner import Outcome, Together, Unit, unit_limit, wants_pandas
@@ -73,7 +73,7 @@ def main() -> None:
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
     if not with_pandas:
-        be_lean()
+        tune_process()
     source, sink = Connection(calls, writable=False), Connection(answers, readable=False)
     sink.send(READY + json.dumps(worker_versions()))
     while True:
@@ -252,7 +252,7 @@ def _take(source: Connection, answers: queue.SimpleQueue[_Answer]) -> None:
     """Hand on what a child says until it ends, maybe within an answer."""
     with source:
         while True:
-            with Guarded() as call:
+            with CatchErrors() as call:
                 answers.put(source.recv())
             if call.error is not None:
                 answers.put(None if isinstance(call.error, EOFError | OSError) else call.error)

@@ -25,7 +25,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.base.errors import ClusterError, ConfigError, DetectorError, Guarded
+from dataaudit.base.errors import CatchErrors, ClusterError, ConfigError, DetectorError
 from dataaudit.base.files import DamagedFileError, NotAFileError
 from dataaudit.engine.runner import READING, Outcome, PartUnit, ScanSettings, ScanUnit, SecondPassUnit
 from dataaudit.engine.store import PartialStore
@@ -98,7 +98,7 @@ def hash_file(path: str) -> str:
 
 def as_value(function: Callable[[], Outcome]) -> Outcome:
     """Run something whose errors are values, unless they may pass."""
-    with Guarded(OSError, MemoryError) as call:
+    with CatchErrors(OSError, MemoryError) as call:
         try:
             return function()
         except (ClusterError, ConfigError, DetectorError) as error:  # of the others: a worker that lacks something
@@ -254,7 +254,7 @@ class Scan:
         scanned: dict[int, Outcome] = {}
         small = [place for place, unit in enumerate(units) if self.gains(unit)]
         for bundle in _bundles(units, small, scanned, self.settings):
-            with Guarded():  # whose fault it is, each part alone shows
+            with CatchErrors():  # whose fault it is, each part alone shows
                 scanned |= scan_together(bundle, self.settings)
         return [scanned.get(place) or self(unit) for place, unit in enumerate(units)]
 
@@ -338,7 +338,7 @@ def _read_small(place: int, unit: ScanUnit, settings: ScanSettings) -> ReadPart 
     losses, stats = LossLog(), PartStats()
     batches: list[DocBatch] = []
     try:
-        with Guarded(*NOT_OPENED, ShardUnreadable) as call:
+        with CatchErrors(*NOT_OPENED, ShardUnreadable) as call:
             for batch in read_part(unit.request, losses, stats):
                 batches.append(batch)
                 if len(batches) > 1:

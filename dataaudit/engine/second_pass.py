@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from dataaudit.base.files import replacing
-from dataaudit.base.lazy import OnDemand
+from dataaudit.base.lazy import LazySequence
 from dataaudit.base.process import give_memory_back
 from dataaudit.base.text import plural
 from dataaudit.engine.collect import CollectedShards
@@ -45,8 +45,8 @@ from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
 from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.tokens import TokenBatch
-from dataaudit.scan.link.keyed import KeyedBlock, Stored, keyed_blocks, keyed_head
-from dataaudit.scan.link.step import (
+from dataaudit.scan.cross_shard.keyed import KeyedBlock, Stored, keyed_blocks, keyed_head
+from dataaudit.scan.cross_shard.step import (
     Encode,
     SecondPassPart,
     SecondPassRequest,
@@ -204,7 +204,7 @@ class _Plan:
                 yield SecondPassPart(shard=ordinal, split=split, first_row=first_row, key=key, tables=entry.tables)
 
 
-class _Units(OnDemand[SecondPassUnit]):
+class _Units(LazySequence[SecondPassUnit]):
     """Parts that are read again, each made a unit of work when it is asked for."""
 
     def __init__(self, plan: _Plan, due: Sequence[_Asked], store: PartialStore) -> None:
@@ -343,7 +343,7 @@ class KeyedRuns:
         self.few, self._bytes = [], 0
 
     def write(self, path: Path) -> None:
-        """Write all rows to a file as :func:`dataaudit.scan.link.keyed.write_keyed` does, block by block."""
+        """Write all rows to a file as :func:`dataaudit.scan.cross_shard.keyed.write_keyed` does, block by block."""
         self._end_run()
         assert self._file is not None, "a run was written"
         ordered = sorted(self._blocks, key=lambda item: item[0].first)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from dataaudit.base.errors import BuildInterrupted, ClusterError, ConfigError, limit_hint
 from dataaudit.base.sealing import KeyInUseError, key_id, under_key
-from dataaudit.manifest.replace import alone_in
+from dataaudit.manifest.replace import publish_lock
 
 _FOLDERS = ("detectors", "in-work", "partials", "protected", "tokenizers", "tokens")
 """What builds make in it, private from the start: a generous umask would let others write there."""
@@ -87,7 +87,7 @@ def open_state(folder: Path, *, key: bytes | None, once: bool) -> Iterator[Path]
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a new folder in the state folder; those that killed builds left are removed."""
-    with writing(folder), alone_in(folder) as alone:
+    with writing(folder), publish_lock(folder) as alone:
         for left in folder.glob(f"{_ONCE}*") if alone else ():
             _remove_unused(left)
         made = own_folder(folder / f"{_ONCE}{secrets.token_hex(8)}")

@@ -34,8 +34,8 @@ from dataaudit.engine.store_entries import (
     sealed,
     write_pack,
 )
-from dataaudit.scan.link.keyed import Stored
-from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.cross_shard.keyed import Stored
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 STORE_VERSION = 6
 """Changes whenever the form of what lies under a key changes; part of every key."""

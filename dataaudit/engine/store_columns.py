@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from dataaudit.base.lazy import OnDemand
+from dataaudit.base.lazy import LazySequence
 from dataaudit.engine.state_folder import writing
 from dataaudit.manifest.publish import GROUP_ROWS
 
@@ -88,7 +88,7 @@ class RowWriter:
         return np.frombuffer(mapped, dtype=self._dtype)  # np.memmap is an array, too, but slow to look at by element
 
 
-class Texts(OnDemand[bytes]):
+class Texts(LazySequence[bytes]):
     """Byte strings on disk.
 
     Args:
@@ -136,7 +136,7 @@ class TextWriter:
         return Texts(self._data.done(), self._ends.done())
 
 
-class Values(OnDemand[T]):
+class Values(LazySequence[T]):
     """Values on disk, each made again whenever it is asked for."""
 
     def __init__(self, packed: Texts, make: Callable[[Any], T]) -> None:

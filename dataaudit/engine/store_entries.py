@@ -24,7 +24,7 @@ import pyarrow as pa
 from dataaudit.base.files import DamagedFileError, write_whole
 from dataaudit.base.sealing import seal
 from dataaudit.engine.store_columns import SortedRows
-from dataaudit.scan.link.keyed import Stored, is_keyed, is_sound, keyed_pieces
+from dataaudit.scan.cross_shard.keyed import Stored, is_keyed, is_sound, keyed_pieces
 
 PACKS = "packs-2"
 """Folder of the packs, and kind of their indexes; named anew with their form, so that earlier ones are left alone."""

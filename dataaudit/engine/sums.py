@@ -36,7 +36,7 @@ from dataaudit.engine.store_columns import TableWriter
 from dataaudit.engine.store_entries import Entry, stream_of
 from dataaudit.manifest.metric import Scope, rounded
 from dataaudit.manifest.tables import TABLES
-from dataaudit.scan.link.step import LinkResult
+from dataaudit.scan.cross_shard.step import LinkResult
 from dataaudit.scan.stages.base import Accumulator, Comparing, Context, Stage, merge
 from dataaudit.scan.stages.partial import Partial, Reference, empty, fold_table, group
 

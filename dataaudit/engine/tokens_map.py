@@ -59,7 +59,7 @@ from dataaudit.manifest.canonical import digest_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.outfiles import check_files, write_file
 from dataaudit.manifest.token_proof import NAMED, Case, Fault, Faults, TokenProof, exit_code, proves
-from dataaudit.scan.corpus.token_files import TokenFileHead, flat_borders, map_path, open_token_file, said_of
+from dataaudit.scan.corpus.token_files import TokenFileHead, flat_borders, map_metadata, map_path, open_token_file
 from dataaudit.training.checks import STREAMED, Roots
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.opening import open_manifest
@@ -190,7 +190,7 @@ def _dtype(path: Path, given: str | None, most: int) -> str:
     if given is not None:
         return given
     try:
-        return str(np.dtype(said_of(path)["dtype"])) if map_path(path).exists() else _smallest(most)
+        return str(np.dtype(map_metadata(path)["dtype"])) if map_path(path).exists() else _smallest(most)
     except (ConfigError, TypeError):
         return _smallest(most)
 

@@ -35,7 +35,15 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.outfiles import check_folder
 from dataaudit.runlog.parts import numbers
 from dataaudit.scan.corpus.batch import DocBatch
-from dataaudit.scan.corpus.token_files import SCHEMA, index_path, map_path, read_index, said_of, write_index, write_map
+from dataaudit.scan.corpus.token_files import (
+    SCHEMA,
+    index_path,
+    map_metadata,
+    map_path,
+    read_index,
+    write_index,
+    write_map,
+)
 from dataaudit.scan.corpus.tokens import TokenBatch
 from dataaudit.training.corpus import Corpus
 
@@ -266,7 +274,7 @@ def _known(path: Path, own: Mapping[str, str]) -> WrittenFile | None:
     if not map_path(path).exists():
         return None
     try:
-        facts = said_of(path)
+        facts = map_metadata(path)
         if any(facts.get(name) != value for name, value in own.items()):
             return None
         counts = {name: int(facts[name]) for name in ("tokens", "documents", "held_back", "empty")}

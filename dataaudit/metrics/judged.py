@@ -12,7 +12,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.records import Records
 from dataaudit.metrics.records import number as count_of
-from dataaudit.metrics.shown import Kind, Standout, absence_text
+from dataaudit.metrics.shown import Highlight, Kind, absence_text
 
 _LISTED = 8
 """Languages that are named."""
@@ -114,10 +114,10 @@ def not_judged(judge: Judge, how: str) -> Prose:
     return Prose(text=text, tone="quiet")
 
 
-def nothing_judged(part: str, judge: Judge) -> Iterator[Standout]:
+def nothing_judged(part: str, judge: Judge) -> Iterator[Highlight]:
     """Yield that nothing was judged although a judge was asked for."""
     if judge.reason and judge.reason not in _ASKED_FOR_NOTHING:
-        yield Standout(kind=Kind.NOT_JUDGED, part=part, size=1, text=f"Nothing was judged: {judge.meaning}")
+        yield Highlight(kind=Kind.NOT_JUDGED, part=part, size=1, text=f"Nothing was judged: {judge.meaning}")
 
 
 def number(item: Estimate | None, unit: Unit = "share") -> Number:

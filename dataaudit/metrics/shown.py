@@ -66,7 +66,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standout:
+class Highlight:
     """One thing that stands out."""
 
     kind: Kind
@@ -108,10 +108,10 @@ def cut_short(documents: int) -> list[Block]:
     return [Prose(text=text)] if documents else []
 
 
-def not_looked_at(part: str, documents: int) -> Standout:
+def not_looked_at(part: str, documents: int) -> Highlight:
     """Return that documents had more candidates than are looked at, so that every number is a lower bound."""
     text = f"{plural(documents, 'document')} not searched to the end, for too many candidates: numbers are `at least`"
-    return Standout(kind=Kind.NOT_LOOKED_AT, part=part, size=documents, text=text)
+    return Highlight(kind=Kind.NOT_LOOKED_AT, part=part, size=documents, text=text)
 
 
 class Oddity(IntEnum):
@@ -174,7 +174,7 @@ class Shown:
     """All that is shown of a family."""
 
     parts: tuple[Part, ...]
-    standouts: Callable[[Manifest], Iterable[Standout]] | None = None
+    highlights: Callable[[Manifest], Iterable[Highlight]] | None = None
     odd_shards: Callable[[Manifest], Iterable[OddShard]] | None = None
     shard_values: Callable[[Manifest], Iterable[ShardValues]] | None = None
     facts: Mapping[str, Callable[[Manifest], Any]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 
 from dataaudit.base.errors import RunLogError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.runlog.format import (
     RANKS_FOLDER,
     RUN_FILE,
@@ -55,7 +55,7 @@ class RunLog:
         """
         path = self.folder / SHARDS_FILE
         try:
-            stored = read_regular(path)
+            stored = read_safely(path)
             if self.run.checksums.get(SHARDS_FILE) != checksum(stored):
                 raise RunLogError(f"{path} is damaged: it is not what was written", "Restore it from a copy.")
             with pa.ipc.open_file(stored) as stream:
@@ -148,7 +148,7 @@ def load_run(folder: Path) -> RunLog:
     """
     path = folder / RUN_FILE
     try:
-        document = orjson.loads(read_regular(path))
+        document = orjson.loads(read_safely(path))
         schema = document.get("schema", {})
         if schema.get("name") != SCHEMA_NAME:
             raise RunLogError(f"{path}: expected a {SCHEMA_NAME}, found another kind of JSON")

@@ -21,7 +21,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dataaudit.base.errors import ConfigError, Guarded, RunLogError
+from dataaudit.base.errors import CatchErrors, ConfigError, RunLogError
 from dataaudit.base.files import write_whole
 from dataaudit.manifest.tables import STRING
 from dataaudit.runlog.format import RANKS_FOLDER, RUN_FILE, SHARDS_FILE, SUMS, TABLES, WINDOW_STEPS, RunFile
@@ -199,7 +199,7 @@ class RankWriter:
     def flush(self) -> bool:
         """Write what waits; return whether all of it is written. What fails is lost, and counted."""
         steps = self.waiting_steps
-        with Guarded() as call:
+        with CatchErrors() as call:
             for name, waiting in self._waiting.items():
                 if any(map(_rows, waiting)):
                     self._append(name, _joined(name, waiting))

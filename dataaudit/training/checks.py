@@ -23,7 +23,7 @@ from dataaudit.base.yamlfile import nearest
 from dataaudit.decide.gate.policy import Policy
 from dataaudit.decide.gate.run import check_proof, judge
 from dataaudit.decide.gate.verdict import State, Verdict
-from dataaudit.decide.quarantine.released import check_pinned, held_against
+from dataaudit.decide.quarantine.released import check_pinned, compared_lists
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.replace import ATTESTATION
 from dataaudit.scan.corpus.storage.address import RemotePath, scheme_of
@@ -96,7 +96,7 @@ def passed_by(manifest: Manifest, demand: Demand) -> Passed | None:
 def _judged(manifest: Manifest, demand: Demand) -> Passed:
     """Judge the manifest by a policy now."""
     assert demand.policy is not None
-    lists = held_against(manifest, demand.policy, baseline=demand.baseline)
+    lists = compared_lists(manifest, demand.policy, baseline=demand.baseline)
     verdict = judge(manifest, demand.policy, baseline=demand.baseline, lists=lists)
     if not verdict.passed:
         raise CorpusRefused(
@@ -192,7 +192,7 @@ def _check_today(manifest: Manifest, demand: Demand, summary: Summary) -> None:
     assert policy is not None
     if policy.require_signature:
         attested_by(manifest, demand)
-    lists = held_against(manifest, policy)
+    lists = compared_lists(manifest, policy)
     if policy.list_path is not None:
         check_pinned(policy.list_path, manifest, summary)
     if policy.proof_path is not None:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dataaudit.base.async_copy import Pending
-from dataaudit.base.errors import Guarded, TagsError
+from dataaudit.base.async_copy import AsyncCopy
+from dataaudit.base.errors import CatchErrors, TagsError
 from dataaudit.runlog.format import MERGED, UNUSED
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.attribution.step_detector import Segments, StepDetector
@@ -47,13 +47,13 @@ SPARSE_DEFAULTS = {"opt_state_finite": 1.0}
 class MicroBatch:
     """Tags of a batch, and the sums of its stretches' losses."""
 
-    tags: np.ndarray | Pending
+    tags: np.ndarray | AsyncCopy
     """int64[B, K, 7]"""
-    sums: np.ndarray | Pending | None
+    sums: np.ndarray | AsyncCopy | None
     """float64[B, K]; None where it was not scored."""
-    counts: np.ndarray | Pending | None = None
+    counts: np.ndarray | AsyncCopy | None = None
     """int64[B, K] targets of each stretch by the labels, in place of those of the tags."""
-    labels: Pending | None = None
+    labels: AsyncCopy | None = None
     """int32[B, T], where the loop hands them over."""
 
 
@@ -64,8 +64,8 @@ class Step:
     number: int
     time: float
     batches: list[MicroBatch]
-    loss: float | Pending | None
-    values: Mapping[str, float | Pending]
+    loss: float | AsyncCopy | None
+    values: Mapping[str, float | AsyncCopy]
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class Scores:
     """Losses of an earlier step's batches, scored afterwards."""
 
     number: int
-    sums: list[Pending]
+    sums: list[AsyncCopy]
     updates: int
     """Updates of the weights since."""
 
@@ -83,7 +83,7 @@ class Numbers:
     """Numbers of a step that are no part of it: of a validation, for one."""
 
     step: int
-    values: Mapping[str, float | Pending]
+    values: Mapping[str, float | AsyncCopy]
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class LogThread:
                 self._writer.flush()
                 deadline = time.monotonic() + BATCH_SECONDS
                 continue
-            with Guarded() as call:
+            with CatchErrors() as call:
                 self._handle(item)
                 self._sample_gpu()
             if call.error is not None:
@@ -213,7 +213,7 @@ class LogThread:
 
     def _take(self, step: Step) -> None:
         """Judge a step and write what is due; a step that cannot be understood is lost, and no other."""
-        with Guarded(TagsError) as call:
+        with CatchErrors(TagsError) as call:
             try:
                 for batch in step.batches:
                     batch.tags = array_of(batch.tags)
@@ -235,7 +235,7 @@ class LogThread:
         self._writer.lose(1, f"step {step}: {why}")
         self._writer.add("events", event(step, "lost", {"steps": 1, "why": why}))
 
-    def _miss(self, step: int, what: str, call: Guarded) -> None:
+    def _miss(self, step: int, what: str, call: CatchErrors) -> None:
         """Count a number that is none, or rows that cannot be read; an event reports the first time of each."""
         self.refused += 1
         if what not in self._unread:
@@ -247,11 +247,11 @@ class LogThread:
                 "step %d: %s cannot be read (%s); such values are left out of the log", step, what, call.origin
             )
 
-    def _numbers(self, step: int, given: Mapping[str, float | Pending]) -> dict[str, float]:
+    def _numbers(self, step: int, given: Mapping[str, float | AsyncCopy]) -> dict[str, float]:
         """Return numbers that were on their way; what cannot be read is left out and counted."""
         numbers = {}
         for name, value in given.items():
-            with Guarded() as call:
+            with CatchErrors() as call:
                 numbers[name] = float(array_of(value))
             if call.error is not None:
                 self._miss(step, name, call)
@@ -289,7 +289,7 @@ class LogThread:
     def _write_waiting(self, keep: int) -> None:
         while len(self._waiting) > keep:
             step = self._waiting.popleft()
-            with Guarded() as call:
+            with CatchErrors() as call:
                 self._write_step(step)
             if call.error is not None:
                 self._lose(step.number, f"its rows cannot be made ({call.origin})")
@@ -308,7 +308,7 @@ class LogThread:
         if values:
             self._writer.add("values", value_columns(step.number, values))
         self._writer.add_step(step.number, row)
-        with Guarded() as call:
+        with CatchErrors() as call:
             for batch in step.batches:
                 self._compare(step.number, batch)
             for batch in step.batches:
@@ -348,7 +348,7 @@ class LogThread:
             self._writer.add(table, columns)
 
     def _add_window(self, window: Window) -> None:
-        with Guarded() as call:
+        with CatchErrors() as call:
             for (metric, stat), value in fractions(window).items():
                 self._writer.add("values", {**value_columns(window.step, {metric: value}), "stat": [stat]})
         if call.error is not None:
@@ -364,9 +364,9 @@ class LogThread:
             self._writer.add("events", event(self._step, "not_seen", detail))
 
 
-def array_of(value: np.ndarray | float | Pending) -> np.ndarray:
+def array_of(value: np.ndarray | float | AsyncCopy) -> np.ndarray:
     """Return an array that is here."""
-    return value.numpy() if isinstance(value, Pending) else np.asarray(value)
+    return value.numpy() if isinstance(value, AsyncCopy) else np.asarray(value)
 
 
 def stretch_columns(step: int, index: int, batch: MicroBatch) -> Columns:

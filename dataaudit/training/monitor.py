@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.base.async_copy import Pending, scalar
-from dataaudit.base.errors import ConfigError, Guarded, TagsError
+from dataaudit.base.async_copy import AsyncCopy, scalar
+from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.runlog.writer import Columns, RankWriter, event
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.logthread import LogThread, MicroBatch, Numbers, Rows, Scores, Step
@@ -225,7 +225,7 @@ class TrainingMonitor:
         tags = np.asarray(tags) if isinstance(tags, list) else tags
         if not self._checked:
             self._check(tags, losses, labels)
-        with Guarded() as call:
+        with CatchErrors() as call:
             sums, counts = self._sums(tags, losses, logits, hidden, head, labels)
         if call.error is not None:
             if not self._checked and not _out_of_memory(call.error):
@@ -234,9 +234,9 @@ class TrainingMonitor:
             self._warn("not_scored", {"step": self.steps + 1, "why": call.kind})
         self._batches.append(
             MicroBatch(
-                tags.copy() if isinstance(tags, np.ndarray) else Pending(tags),
-                None if sums is None else Pending(sums),
-                None if counts is None else Pending(counts),
+                tags.copy() if isinstance(tags, np.ndarray) else AsyncCopy(tags),
+                None if sums is None else AsyncCopy(sums),
+                None if counts is None else AsyncCopy(counts),
                 _ids(labels),
             )
         )
@@ -283,7 +283,7 @@ class TrainingMonitor:
         if self._thread.targets > _MERGED_AFTER and self._merged_share() > MOST_MERGED:
             raise TagsError(self._merged_words(), "Give the dataset more places for them: `stretches=`.")
 
-    def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | Pending]:
+    def _end_step(self, given: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
         """Return further numbers of a step; what is wrong with it becomes an event."""
         numbers, events = self._watch.end_step(self.steps, given)
         for kind, detail in events:
@@ -363,7 +363,7 @@ class TrainingMonitor:
         Raises:
             ConfigError: It is no number.
         """
-        with Guarded() as call:
+        with CatchErrors() as call:
             value = scalar(loss)
         if call.error is not None:
             raise ConfigError(f"validation: expected a number, or a tensor of one, found {type(loss).__name__}")
@@ -412,11 +412,11 @@ class TrainingMonitor:
     def _merged_words(self) -> str:
         return f"{self._merged_share():.1%} of the targets lie in stretches that did not fit into the tags"
 
-    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float | Pending]:
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float | AsyncCopy]:
         """Return numbers; what is none is refused in the first step, and left out and counted in others."""
-        numbers: dict[str, float | Pending] = {}
+        numbers: dict[str, float | AsyncCopy] = {}
         for name, value in values.items():
-            with Guarded() as call:
+            with CatchErrors() as call:
                 numbers[name] = scalar(value)
             if call.error is not None:
                 shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
@@ -451,8 +451,8 @@ class TrainingMonitor:
         for number, batches in list(self._kept):
             wanted = number in flagged or number % SCORED_EVERY == 0
             if wanted and batches and all(tags is not None for _, tags in batches):
-                with Guarded() as call, untouched(self._model):
-                    sums = [Pending(self._scored_again(kept, tags)) for kept, tags in batches]
+                with CatchErrors() as call, untouched(self._model):
+                    sums = [AsyncCopy(self._scored_again(kept, tags)) for kept, tags in batches]
                     self._thread.put(Scores(number, sums, self.steps - number))
                 if call.error is not None:
                     _LOG.warning("step %d cannot be scored again (%s); training goes on", number, call.origin)
@@ -467,13 +467,13 @@ class TrainingMonitor:
         return sums
 
 
-def _ids(labels: Any | None) -> Pending | None:
+def _ids(labels: Any | None) -> AsyncCopy | None:
     """Return labels on their way to the log's thread; None where there are none."""
     if labels is None:
         return None
     import torch
 
-    return Pending(torch.as_tensor(labels).detach().to(torch.int32))
+    return AsyncCopy(torch.as_tensor(labels).detach().to(torch.int32))
 
 
 def _shape(*given: Any) -> tuple[int, int] | None:

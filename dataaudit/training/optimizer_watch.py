@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dataaudit.base.async_copy import Pending, scalar
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.async_copy import AsyncCopy, scalar
+from dataaudit.base.errors import CatchErrors, ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STATE_EVERY = 16
 """Steps between two checks of the optimizer's state."""
 
-Numbers = dict[str, float | Pending]
+Numbers = dict[str, float | AsyncCopy]
 
 
 class OptimizerWatch:
@@ -36,7 +36,7 @@ class OptimizerWatch:
         self._rates: Numbers = {}
         self._groups = 0
         self._applied = False
-        self._found_inf: list[float | Pending] = []
+        self._found_inf: list[float | AsyncCopy] = []
         self._norm: Any = None
         self._max_norm: float | None = None
         self._logged_max_norm: float | None = None
@@ -123,7 +123,7 @@ class OptimizerWatch:
         """Add a number where there is one; what is none costs itself, and is an event the first time."""
         if value is None:
             return
-        with Guarded() as call:
+        with CatchErrors() as call:
             numbers[name] = scalar(value)
         if call.error is not None:
             self._not_seen(name, f"{type(value).__name__} is no number ({call.kind})")
@@ -137,15 +137,15 @@ class OptimizerWatch:
             self._unread.add(what)
             self._events.append(("not_seen", {"what": what, "why": why}))
 
-    def _state_finite(self, step: int) -> Pending | None:
+    def _state_finite(self, step: int) -> AsyncCopy | None:
         from dataaudit.vitals.finite import state_finite
 
-        with Guarded() as call:
+        with CatchErrors() as call:
             for optimizer in self.optimizers:
                 own = [item for group in optimizer.param_groups for item in group["params"] if not _sharded(item)]
                 finite = state_finite(optimizer, own, step // STATE_EVERY)
                 if finite is not None:
-                    return Pending(finite)
+                    return AsyncCopy(finite)
         if call.error is not None:
             self.checks_state = False
             self._not_seen("opt_state_finite", f"{call.kind} where it was read")

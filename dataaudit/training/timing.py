@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 
 T = TypeVar("T")
 SECONDS = 10.0
@@ -112,7 +112,7 @@ class GpuUse:
         if self.missing or now < self._next or torch is None or not torch.cuda.is_initialized():
             return {}
         self._next = now + SECONDS
-        with Guarded() as call:
+        with CatchErrors() as call:
             if self._handle is None:
                 self._open(torch)
             use = self._library.nvmlDeviceGetUtilizationRates(self._handle)
@@ -165,7 +165,7 @@ class Profiled:
         activities = [profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             activities.append(profiler.ProfilerActivity.CUDA)
-        with Guarded() as call:
+        with CatchErrors() as call:
             profile = profiler.profile(activities=activities)
             profile.start()
             self._profile, self._began = profile, time.perf_counter()
@@ -178,7 +178,7 @@ class Profiled:
         if profile is None:
             return None
         seconds = time.perf_counter() - self._began
-        with Guarded() as call:
+        with CatchErrors() as call:
             profile.stop()
             return Window(step, seconds, profile.profiler.kineto_results.events())
         self.refused = f"torch's profiler could not be read ({call.kind})"

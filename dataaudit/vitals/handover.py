@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dataaudit.base.async_copy import Pending
+from dataaudit.base.async_copy import AsyncCopy
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.config import VitalsConfig
 from dataaudit.vitals.finite import first_bad, first_bad_gradient
@@ -79,8 +79,8 @@ class Handover:
         device = sources.hooks.activations.device
         self.ring = torch.full((config.interval, self.parts["sites"].stop), torch.nan, device=device)
         self._seen: list[_Seen] = []
-        self._batches: deque[tuple[Pending, list[_Seen]]] = deque()
-        self._numbers: deque[tuple[int, list[Column], Pending]] = deque()
+        self._batches: deque[tuple[AsyncCopy, list[_Seen]]] = deque()
+        self._numbers: deque[tuple[int, list[Column], AsyncCopy]] = deque()
         self._silent: set[tuple[int, str]] = set()
         """Sites of which nothing is seen, and why, where that was reported."""
 
@@ -102,7 +102,7 @@ class Handover:
                 slot.copy_(number.detach().reshape(()), non_blocking=True)
             else:
                 slot.fill_(number)  # a copy from the host would be waited for
-        self._numbers.append((step, list(numbers), Pending(values)))
+        self._numbers.append((step, list(numbers), AsyncCopy(values)))
 
     def finish(self) -> None:
         """Hand over everything; this waits for the device."""
@@ -153,7 +153,7 @@ class Handover:
     def _copy(self) -> None:
         """Send the values of the steps so far to the host."""
         if self._seen:
-            self._batches.append((Pending(self.ring[: len(self._seen)]), self._seen))
+            self._batches.append((AsyncCopy(self.ring[: len(self._seen)]), self._seen))
             self._seen = []
 
     def _raised(self, step: int, kind: str, detail: Mapping[str, Any]) -> None:

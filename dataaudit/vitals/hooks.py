@@ -20,7 +20,7 @@ from typing import Any, Protocol, Self
 
 import torch
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 
 Function = Callable[..., Any]
 _SEE = "_dataaudit_see"
@@ -118,11 +118,11 @@ class Hook:
         """Do what the hook does, and raise nothing."""
         if not self._step.open:
             return
-        caught = _Traced() if torch.compiler.is_compiling() else Guarded()
+        caught = _Traced() if torch.compiler.is_compiling() else CatchErrors()
         with caught:
             self._call(*args, **named)
         if caught.error is not None:
-            with _Traced() if torch.compiler.is_compiling() else Guarded():
+            with _Traced() if torch.compiler.is_compiling() else CatchErrors():
                 self._failed(caught.origin)
 
     def __deepcopy__(self, memo: object) -> Callable[..., None]:
@@ -143,7 +143,7 @@ class Mark:
 
 
 class _Traced:
-    """``Guarded`` in words that a compiler understands: it has no frames to name a line by."""
+    """``CatchErrors`` in words that a compiler understands: it has no frames to name a line by."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 from dataaudit.vitals.attention import (
     ROW_STATS,
     Scores,
@@ -284,12 +284,12 @@ def _operator(name: str, body: Callable[..., None], schema: str) -> Any:
         site = _SITES.get(args[at])
         if site is None or not (site.recorder.on[site.number] if body is _failed else site.measures):
             return
-        with Guarded() as call:
+        with CatchErrors() as call:
             body(*args[:at], site, *args[at + 1 :])
         if call.error is not None:
             unfit = isinstance(call.error, UnfitError)
             site.recorder.fail(site.number, str(call.error) if unfit else call.origin, unfit=unfit)
-            with Guarded():
+            with CatchErrors():
                 args[slots][site.index].fill_(torch.nan)
 
     made = torch.library.custom_op(

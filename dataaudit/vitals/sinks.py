@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from dataaudit import __version__
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 
@@ -83,7 +83,7 @@ class Reporter:
     def _tell(self, write: Callable[[Sink], None]) -> None:
         """Write to every sink; count an error, and log the first."""
         for sink in self._sinks:
-            with Guarded() as call:
+            with CatchErrors() as call:
                 write(sink)
             if call.error is not None:
                 if not self.lost:

@@ -28,7 +28,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from dataaudit.base.async_copy import Laps
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.vitals import micro_batches
 from dataaudit.vitals.alarms import Alarms
 from dataaudit.vitals.cadence import Cadence
@@ -284,7 +284,7 @@ class Vitals:
 
     def _safely(self, what: str, call: Callable[[], None]) -> bool:
         """Call what must not end a run; return whether it did not fail."""
-        with Guarded() as guarded:
+        with CatchErrors() as guarded:
             call()
         if guarded.error is not None:
             self._stop()

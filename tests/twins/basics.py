@@ -41,7 +41,7 @@ def normal_digest(text: str) -> bytes:
     return hashlib.new("sha256", " ".join(words).encode("utf-8")).digest()[:16]
 
 
-def earlier_twins(
+def earlier_duplicates(
     keys: Sequence[bytes], places: Sequence[tuple[int, int]], splits: Sequence[int]
 ) -> list[tuple[bool, bool, int]]:
     """Return (seen before, seen before in its split, index of the first equal one) of every document."""

@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dataaudit.base.errors import ManifestError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.decide.gate.number_texts import discreet
 from dataaudit.decide.gate.verdict import RuleResult, Verdict
 
@@ -66,7 +66,7 @@ def gate_json(verdict: Verdict) -> bytes:
 def read_verdict(path: Path) -> Verdict:
     """Return the verdict of a ``gate.json``."""
     try:
-        document: Any = orjson.loads(read_regular(path))
+        document: Any = orjson.loads(read_safely(path))
     except (OSError, orjson.JSONDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"
         raise ManifestError(f"the verdict {path} cannot be read: {reason}") from None

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from pydantic_core import PydanticCustomError
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.text import clean
 from dataaudit.base.yamlfile import NAME_PATTERN, explain, load_yaml, nearest
 from dataaudit.decide.gate import BUILTIN
@@ -412,7 +412,7 @@ def term_problems(waivers: Iterable[Waiver], on: dt.date | None) -> Iterator[str
 def load_policy(path: Path, more: Check | None = None, on: dt.date | None = None) -> Policy:
     """Read a policy file; more and on are as of :func:`check_values`."""
     try:
-        text = read_regular(path).decode("utf-8")
+        text = read_safely(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         meant = nearest(str(path), BUILTIN).partition(" (known")[0] if isinstance(error, FileNotFoundError) else ""

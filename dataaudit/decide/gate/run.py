@@ -60,7 +60,7 @@ from dataaudit.decide.gate.verdict import (
     WaiverState,
 )
 from dataaudit.manifest.canonical import canonical_json
-from dataaudit.manifest.load import Manifest, differing_texts, text_columns
+from dataaudit.manifest.load import Manifest, differing_text_columns, text_columns
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.token_proof import Faults, Kind, TokenProof, read_proof
 from dataaudit.metrics.comparable import Meaning
@@ -101,7 +101,7 @@ def judge(
     facts = facts_for(manifest, policy)
     older = None if baseline is None else facts_for(baseline, policy, shards=False)
     for judged in (manifest, baseline) if policy.same_text_column else ():
-        if judged is not None and (different := differing_texts(text_columns(judged))):
+        if judged is not None and (different := differing_text_columns(text_columns(judged))):
             raise ManifestMismatch(
                 f"the policy {policy.policy} asks for the same text column in all splits; {judged.place}: {different}",
                 "Look whether these are the texts; name the column of each split in a config, and build again.",

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.base.errors import QuarantineDamaged, QuarantineError
-from dataaudit.base.files import kind_of, read_regular
+from dataaudit.base.files import kind_of, read_safely
 from dataaudit.decide.quarantine.entry import digest_of
 from dataaudit.decide.quarantine.selection import DROPPED
 
@@ -45,7 +45,7 @@ class AppliedFolder:
 def read_applied(folder: Path) -> AppliedFolder:
     """Read a folder."""
     try:
-        data = read_regular(folder / RECORD)
+        data = read_safely(folder / RECORD)
     except OSError as error:
         raise QuarantineError(
             f"{folder} is no folder of `quarantine apply`: {RECORD} cannot be read: {error.strerror}", _AGAIN
@@ -90,7 +90,7 @@ def _checked(folder: Path, digests: Mapping[str, str]) -> tuple[bytes, bytes]:
     read: dict[str, bytes] = {}
     for name, expected in sorted(digests.items()):
         try:
-            data = read_regular(folder / name)
+            data = read_safely(folder / name)
         except OSError as error:
             raise _damaged(folder, name, str(error.strerror)) from None
         if (digest := digest_of(data)) != expected:

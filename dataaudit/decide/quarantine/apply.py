@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.base.errors import ConfigError, ExitCode
-from dataaudit.base.files import read_regular, sync_folder, write_synced
+from dataaudit.base.files import read_safely, sync_folder, write_synced
 from dataaudit.base.redact import has_secrets
 from dataaudit.base.yamlfile import NAME_PATTERN, nearest
 from dataaudit.decide.quarantine.applied import DOCUMENTS, EXCLUDED, FORM, RECORD
@@ -48,7 +48,7 @@ from dataaudit.decide.quarantine.selection import (
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.locate import STREAMED, relative_path
-from dataaudit.manifest.replace import alone_in, new_sibling, recover, take_place
+from dataaudit.manifest.replace import publish_lock, recover, replace_folder, staging_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -332,7 +332,7 @@ def _check_target(target: Path) -> None:
     if not there:
         return
     try:
-        record = orjson.loads(read_regular(target / RECORD))
+        record = orjson.loads(read_safely(target / RECORD))
         named = record["files"] if record["schema"]["name"] == FORM["name"] else ()
         ours = {name.partition("/")[0] for name in named}
     except (OSError, ValueError, LookupError, TypeError):
@@ -347,9 +347,9 @@ def _check_target(target: Path) -> None:
 def _replace_folder(target: Path, files: Files) -> None:
     """Write everything into a hidden sibling and give it the folder's name: readers see the old lists or the new."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with alone_in(target.parent) as alone:
+    with publish_lock(target.parent) as alone:
         recover(target, alone=alone)
-        staging = new_sibling(target)
+        staging = staging_folder(target)
         try:
             staging.mkdir()
             folders = {staging, *((staging / name).parent for name in files)}
@@ -359,7 +359,7 @@ def _replace_folder(target: Path, files: Files) -> None:
                 write_synced(staging / name, data)
             for folder in folders:
                 sync_folder(folder)
-            take_place(staging, target)
+            replace_folder(staging, target)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise

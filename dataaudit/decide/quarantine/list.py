@@ -26,7 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from dataaudit.base.errors import QuarantineError
-from dataaudit.base.files import NotAFileError, open_regular, sync_folder
+from dataaudit.base.files import NotAFileError, open_safely, sync_folder
 from dataaudit.decide.quarantine.entry import Action, Contents, Entry, no_collection, parse
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _opened(path: Path, flags: int, kind: int) -> Iterator[tuple[int, bool]]:
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            descriptor = open_regular(path, flags, _MODE)
+            descriptor = open_safely(path, flags, _MODE)
         except (NotAFileError, IsADirectoryError):
             raise QuarantineError(f"{path} is not a file, so it is no quarantine list") from None
         try:

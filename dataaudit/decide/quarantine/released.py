@@ -48,7 +48,7 @@ def released(manifest: Manifest, quarantine: Quarantine) -> tuple[list[str], lis
     return shards, documents
 
 
-def held_against(
+def compared_lists(
     manifest: Manifest, policy: Policy, given: Path | None = None, baseline: Manifest | None = None
 ) -> tuple[ListSeen, ...]:
     """Compare a manifest with the list that a policy names and the given one; return what a verdict pins of them.

@@ -40,11 +40,11 @@ from dataaudit.metrics.overlap.evidence import (
     Key,
     by_scope,
     documents_with_text_of,
-    leak_places,
+    leak_sites,
+    leaks_table,
     lists_all_items,
     matches_of,
     number_of,
-    places_table,
     standout,
     value_of,
     why_absent,
@@ -63,7 +63,7 @@ from dataaudit.metrics.recomputed import (
     unlimited,
 )
 from dataaudit.metrics.records import listed
-from dataaudit.metrics.shown import LONG, SHORT, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, SHORT, Highlight, Kind, Part, Shown
 
 METRIC = "benchmark_contamination"
 _PARTS = "set and entity"
@@ -312,7 +312,7 @@ def _table(leaks: Sequence[dict[str, Any]]) -> Table:
     )
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     for leak in _worst_parts(set_leaks(manifest)):
         if any(_likeness(leak)):
             verbatim, similar = _counts(leak)
@@ -322,8 +322,8 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
 
 def _blocks(manifest: Manifest) -> list[Section | Block]:
     """Return the sets, then the shards that hold what is protected, of held-out splits too."""
-    places = leak_places(manifest)
-    return [section(set_leaks(manifest)), *([places_table(places)] if places else [])]
+    places = leak_sites(manifest)
+    return [section(set_leaks(manifest)), *([leaks_table(places)] if places else [])]
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
@@ -343,6 +343,6 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="leaks", area="leakage", blocks=_blocks),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"set_leaks": set_leaks},
 )

@@ -14,7 +14,7 @@ from dataaudit.manifest.load import Manifest
 from dataaudit.manifest.tables import HELD_BACK
 from dataaudit.metrics.family import Broken, Counted, Family, MetricDefinition, ShardStatistic, Tables, statistics
 from dataaudit.metrics.recomputed import LOST, Condition, Follows, Number, held_back, of_shard, total
-from dataaudit.metrics.shown import Kind, Oddity, OddShard, Part, Shown, Standout, first_of, reason_text, split_and_uri
+from dataaudit.metrics.shown import Highlight, Kind, Oddity, OddShard, Part, Shown, first_of, reason_text, split_and_uri
 from dataaudit.metrics.volume.definition import Overview, lost_shards, overview
 
 METRIC = "coverage_unread_bytes"
@@ -209,12 +209,12 @@ def _beside(shard: dict[str, Any]) -> Line:
     return say(" ({})", Name(shard["place"], 60)) if shard["place"] else ""
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     view = overview(manifest)
     planned = view.ledger["shards"]["planned"]
     if not view.totals["documents"]:
         text = f"No document was read, of {t.plural(planned, 'shard')}: nothing was evaluated"
-        yield Standout(kind=Kind.NOTHING_READ, part="coverage", size=1, text=text)
+        yield Highlight(kind=Kind.NOTHING_READ, part="coverage", size=1, text=text)
     groups: dict[str, list[dict[str, Any]]] = {}
     for lost in view.unread:
         whole = sorted(code for code, records in lost["reasons"].items() if records < 0) or sorted(lost["reasons"])
@@ -223,7 +223,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         unread = sum(shard["size"] for shard in shards)
         largest = max(shards, key=lambda shard: (shard["size"], -shard["shard"]))
         number = f"{t.count(len(shards))} of {t.plural(planned, 'shard')}"
-        yield Standout(
+        yield Highlight(
             kind=Kind.UNREAD,
             part="coverage",
             size=unread,
@@ -235,7 +235,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
     bad_records = view.ledger["documents"]["bad"]
     if bad_records and view.partial:
         most = max(view.partial, key=lambda shard: (sum(shard["reasons"].values()), -shard["shard"]))
-        yield Standout(
+        yield Highlight(
             kind=Kind.BAD_RECORDS,
             part="coverage",
             size=bad_records,
@@ -279,6 +279,6 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="coverage", area="coverage", blocks=lambda manifest: [_section(overview(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
 )

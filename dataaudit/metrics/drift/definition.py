@@ -32,7 +32,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.manifest.metric import Metric
 from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardStatistic, statistics
 from dataaudit.metrics.recomputed import Agrees, Number
-from dataaudit.metrics.shown import Kind, Part, Shown, Standout, first_of
+from dataaudit.metrics.shown import Highlight, Kind, Part, Shown, first_of
 
 METRIC = "token_kl_drift"
 
@@ -290,14 +290,14 @@ def _mark(drift: Drift) -> str:
     return _PERHAPS if above else ""
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     every = drifts(manifest)
     marked = [drift for drift in every if _mark(drift) in _LOUD] or [item for item in every if _mark(item) == _PERHAPS]
     if marked:
         most = min(marked, key=lambda drift: (-_kl(drift), drift["split"], drift["source"]))
         least = f"above {ALARM_NATS}, at least {t.ratio(most['excess_low'])} of it beyond chance"
         mark = least if _mark(most) == _ALARM else _mark(most)
-        yield Standout(
+        yield Highlight(
             kind=Kind.DRIFT,
             part="drift",
             size=_kl(most),
@@ -306,11 +306,11 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
             link=first_of(len(marked), f"farthest of {len(marked):,}"),
         )
     elif why := _why_no_drift(every):
-        yield Standout(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
+        yield Highlight(kind=Kind.NOT_JUDGED, part="drift", size=1, text=f"Drift was not measured: {why}")
 
 
 SHOWN = Shown(
     parts=(Part(name="drift", area="tokens", blocks=lambda manifest: [section(manifest, drifts(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"drift": drifts},
 )

@@ -23,7 +23,7 @@ from dataaudit.metrics.family import (
 )
 from dataaudit.metrics.recomputed import Condition, Follows, Number, keeps, of_shard, quotient, total
 from dataaudit.metrics.records import of_clusters
-from dataaudit.metrics.shown import MANY, Kind, Oddity, OddShard, Part, Shown, Standout, above, split_and_uri
+from dataaudit.metrics.shown import MANY, Highlight, Kind, Oddity, OddShard, Part, Shown, above, split_and_uri
 
 _IS_EXACT = Condition(lambda: pc.field("kind") == "exact")
 _IS_KEPT = Condition(lambda: pc.field("kept"))
@@ -105,10 +105,10 @@ def _table(manifest: Manifest) -> list[Table]:
     return [table] if rows else []
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     rate, most = repeated_share(manifest), next(iter(most_duplicated(manifest)), None)
     if rate is not None and most is not None and (rate > MANY or most[METRIC] > REPEATED):
-        yield Standout(
+        yield Highlight(
             kind=Kind.EXACT_DUPLICATES,
             part="shards",
             size=rate,
@@ -135,7 +135,7 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     parts=(Part(name="shards", area="duplicates", blocks=_table),),
     sentences=_sentences,
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
     long_facts={"most_duplicated": most_duplicated},
 )

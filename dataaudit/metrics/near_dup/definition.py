@@ -53,7 +53,7 @@ from dataaudit.metrics.recomputed import (
     total,
 )
 from dataaudit.metrics.records import by_scope, near_duplicates, number, of_clusters, only, records_in
-from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import MANY, Highlight, Kind, Part, Shown
 
 _RATE, _COMPONENT = "near_dup_rate", "near_dup_component_rate"
 _EVIDENCE = ShardColumn(column="near_dup_rate", noun="near-duplicates", but="no_words")
@@ -439,14 +439,14 @@ def _chances(near: dict[str, Any]) -> Prose:
     return Prose(text=f"Chance to be compared, by similarity ({bands}): {chances}.", tone="quiet")
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     near = near_facts(manifest)
     if near is None:
         return
     whole, heavy = near["scopes"][-1], max(near["sources"], key=_rate, default=None)
     if heavy is not None and (_rate(whole) > MANY or _rate(heavy) > HEAVY):
         documents = t.plural(whole["documents"], "near-duplicate")
-        yield Standout(
+        yield Highlight(
             kind=Kind.NEAR_DUPLICATES,
             part="near_dup",
             size=whole["documents"],
@@ -456,7 +456,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         )
     if undecided := near["counts"].get("undecided"):
         text = f"{t.plural(undecided, 'document')} may be near-duplicates: pairs were left out"
-        yield Standout(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=undecided, text=text)
+        yield Highlight(kind=Kind.NOT_LOOKED_AT, part="near_dup", size=undecided, text=text)
 
 
 def _rate(scope: Mapping[str, Any]) -> float:
@@ -478,6 +478,6 @@ SHOWN = Shown(
             blocks=lambda manifest: [section(near_facts(manifest), repeated_share(manifest))],
         ),
     ),
-    standouts=_standouts,
+    highlights=_highlights,
     long_facts={"near_duplicates": near_facts},
 )

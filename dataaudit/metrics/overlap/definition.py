@@ -49,10 +49,10 @@ from dataaudit.metrics.family import (
 from dataaudit.metrics.overlap.evidence import (
     NEARLY_ALL,
     Key,
-    LeakPlace,
+    LeakSite,
     by_scope,
     documents_with_text_of,
-    leak_places,
+    leak_sites,
     lists_all_documents,
     matches_of,
     near_copies,
@@ -62,7 +62,7 @@ from dataaudit.metrics.overlap.evidence import (
 )
 from dataaudit.metrics.recomputed import IS_DOCUMENT, Check, Condition, Follows, Number, of_shard, unlimited
 from dataaudit.metrics.records import listed
-from dataaudit.metrics.shown import LONG, SHORT, Kind, Oddity, OddShard, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, SHORT, Highlight, Kind, Oddity, OddShard, Part, Shown
 
 METRIC = "train_val_overlap"
 
@@ -290,7 +290,7 @@ def shared_text(leak: dict[str, Any]) -> tuple[str, Line] | None:
 
 
 def section(
-    exact: Sequence[dict[str, Any]], looked_for: Sequence[dict[str, Any]], places: Sequence[LeakPlace]
+    exact: Sequence[dict[str, Any]], looked_for: Sequence[dict[str, Any]], places: Sequence[LeakSite]
 ) -> Section:
     """Return what of each held-out split was found, in the shards of ``places``."""
     title = "Held-out splits"
@@ -325,7 +325,7 @@ def section(
     return Section(id="overlap", title=title, lead=join(" ", leads), tone=tone, blocks=tuple(blocks))
 
 
-def _whole(leak: dict[str, Any], places: Sequence[LeakPlace]) -> Line:
+def _whole(leak: dict[str, Any], places: Sequence[LeakSite]) -> Line:
     """Say how many documents are in training data whole, where, and where passages are copied besides."""
     own = [place for place in places if place.set == leak["split"]]
     text = say(
@@ -349,7 +349,7 @@ def _whole(leak: dict[str, Any], places: Sequence[LeakPlace]) -> Line:
     return say("{} Counted apart, copied passages of 50 words and more{}.", text, _most(passages))
 
 
-def _where(which: str, places: Sequence[LeakPlace]) -> Line:
+def _where(which: str, places: Sequence[LeakSite]) -> Line:
     """Name the shards that hold most of a set."""
     shown = []
     for place in places:
@@ -407,7 +407,7 @@ def _figure(looked_for: Sequence[dict[str, Any]]) -> Block:
     return Figure(id="chart-leaks", title="Found in training data, of held-out splits", chart=chart, table=table)
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     exact = leaks(manifest)
     for leak in exact:
         name, part = Name(leak["split"], SHORT, ends=True), share(leak["documents"] / leak["of"])
@@ -423,7 +423,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
 
 def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
     """Yield the shards that hold copies of what is protected: documents of held-out splits, and evaluation items."""
-    for place in leak_places(manifest):
+    for place in leak_sites(manifest):
         if place.copied:
             kind = Oddity.LEAK if place.share >= _MUCH or place.is_worst else Oddity.FEW_COPIES
             what, shared = _copies(place)
@@ -432,7 +432,7 @@ def _odd_shards(manifest: Manifest) -> Iterator[OddShard]:
             yield OddShard(shard=place.shard, kind=kind, size=size, text=text, shared=shared)
 
 
-def _copies(place: LeakPlace) -> tuple[Line, Line]:
+def _copies(place: LeakSite) -> tuple[Line, Line]:
     """Return what is copied, with numbers, and the same whatever the shard.
 
     The latter may be common to most shards: licences and forms that are everywhere are in held-out data, too.
@@ -464,10 +464,10 @@ SHOWN = Shown(
         Part(
             name="leaks",
             area="leakage",
-            blocks=lambda manifest: [section(leaks(manifest), held_out_leaks(manifest), leak_places(manifest))],
+            blocks=lambda manifest: [section(leaks(manifest), held_out_leaks(manifest), leak_sites(manifest))],
         ),
     ),
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
     facts={"leaks": leaks, "held_out_leaks": held_out_leaks},
 )

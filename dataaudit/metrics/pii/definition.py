@@ -48,7 +48,7 @@ from dataaudit.metrics.pii.cells import JUDGED, METRIC, few_judged, pii_cells
 from dataaudit.metrics.recomputed import Number, of_shard, quotient
 from dataaudit.metrics.records import Records, by_scope, of_findings, records_in
 from dataaudit.metrics.records import number as count_of
-from dataaudit.metrics.shown import LONG, MANY, NAMED, SHORT, Kind, Part, Shown, Standout, cut_short, not_looked_at
+from dataaudit.metrics.shown import LONG, MANY, NAMED, SHORT, Highlight, Kind, Part, Shown, cut_short, not_looked_at
 
 DETECTOR, ANALYZER = "pii", "presidio"
 _HITS = "hits per million tokens"
@@ -297,7 +297,7 @@ def _counted(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [item for item in result["entities"] if item["found"].documents and not item["found"].suppressed]
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     result = personal_data(manifest)
     if result is None:
         return
@@ -312,7 +312,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         )
         listed = say(": {}", kinds) if kinds.parts else ""
         text = say("{} of documents hold personal data{}", share(total.share), listed)
-        yield Standout(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
+        yield Highlight(kind=Kind.PERSONAL_DATA, part="pii", size=total.share or 0.0, text=text)
     if result["truncated"]:
         yield not_looked_at("pii", result["truncated"])
     if result["judge"] is not None:
@@ -341,6 +341,6 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="pii", area="privacy", blocks=lambda manifest: [section(personal_data(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"personal_data": personal_data},
 )

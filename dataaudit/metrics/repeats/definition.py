@@ -16,7 +16,7 @@ from dataaudit.metrics.family import SOURCES, Family, MetricDefinition, ShardCol
 from dataaudit.metrics.overlap.evidence import ShardNames
 from dataaudit.metrics.recomputed import Agrees, Condition, Follows, ManifestTables, Number, Numbers, Shape, product
 from dataaudit.metrics.records import number, repeated_spans
-from dataaudit.metrics.shown import MANY, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import MANY, Highlight, Kind, Part, Shown
 
 METRIC = "doc_repeat_hotspots"
 _TRAINING = {"population": "training", "sources_of": "training"}
@@ -169,14 +169,14 @@ def _spans(spans: dict[str, Any]) -> Table:
     )
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     spans = repeats(manifest, 1)
     if spans is None:
         return
     first = next(iter(spans["top"]), None)
     if first is not None and ((first["share"] or 0.0) > MANY or (spans["token_share"] or 0.0) > MANY):
         many = f"{t.plural(spans['hotspots'], 'repeated span')}, one in {t.plural(first['documents'], 'document')}"
-        yield Standout(
+        yield Highlight(
             kind=Kind.REPEATS,
             part="repeats",
             size=first["documents"],
@@ -186,7 +186,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         )
     if below := spans["below_floor"]:
         text = f"{t.plural(below, 'repeated window')} of 50 words left out: too many for the memory allowed"
-        yield Standout(kind=Kind.NOT_LOOKED_AT, part="repeats", size=below, text=text)
+        yield Highlight(kind=Kind.NOT_LOOKED_AT, part="repeats", size=below, text=text)
 
 
 def _sentences(manifest: Manifest) -> Iterator[Line]:
@@ -204,6 +204,6 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="repeats", area="duplicates", blocks=lambda manifest: [section(repeats(manifest, LISTED))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     long_facts={"repeats": repeats},
 )

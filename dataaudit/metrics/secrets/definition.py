@@ -28,12 +28,12 @@ from dataaudit.metrics.family import (
 from dataaudit.metrics.recomputed import of_shard
 from dataaudit.metrics.records import Records, by_scope, number, of_findings, only, records_in
 from dataaudit.metrics.shown import (
+    Highlight,
     Kind,
     Oddity,
     OddShard,
     Part,
     Shown,
-    Standout,
     above,
     cut_short,
     first_of,
@@ -216,7 +216,7 @@ def _hits(kind: dict[str, Any]) -> int:
     return sum(kind[tier] for tier in TIERS)
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     result = secrets(manifest)
     if result is None:
         return
@@ -226,10 +226,10 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         where |= {"place": split_and_uri(result["places"][0]), "shard": result["places"][0]["shard"]}
     if validated := total["validated"]:
         text = f"{t.plural(validated, 'secret')} confirmed, in {t.plural(total['validated_documents'], 'document')}"
-        yield Standout(kind=Kind.SECRETS, size=validated, text=text, **where)
+        yield Highlight(kind=Kind.SECRETS, size=validated, text=text, **where)
     elif hits:
         text = f"{t.plural(hits, 'possible secret')} in {t.plural(total['documents'], 'document')}, none confirmed"
-        yield Standout(kind=Kind.UNCONFIRMED, size=hits, text=text, **where)
+        yield Highlight(kind=Kind.UNCONFIRMED, size=hits, text=text, **where)
     if result["truncated"]:
         yield not_looked_at("secrets", result["truncated"])
 
@@ -259,7 +259,7 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="secrets", area="secrets", blocks=lambda manifest: [section(secrets(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     odd_shards=_odd_shards,
     facts={"secrets": secrets},
 )

@@ -51,7 +51,7 @@ from dataaudit.metrics.judged import (
 )
 from dataaudit.metrics.recomputed import Follows, Number, product
 from dataaudit.metrics.records import Records, by_scope, of_judge, only, records_in
-from dataaudit.metrics.shown import LONG, MANY, Kind, Part, Shown, Standout
+from dataaudit.metrics.shown import LONG, MANY, Highlight, Kind, Part, Shown
 
 METRIC = "data_toxicity_rate"
 SCREEN = "dataaudit-screen"
@@ -281,7 +281,7 @@ def _judged(result: dict[str, Any]) -> list[Block]:
     return [*blocks, Prose(text=rests_on(result["judge"]), tone="quiet")]
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     result = toxic(manifest)
     if result is None:
         return
@@ -299,7 +299,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         most = max(scopes, key=lambda item: (least(item), item["documents"]))
         bounds = say(" ({})", NO_INTERVAL if judge.reason else interval(most[best]))
         of = say("{} screened", share(most["screened"])) if judge.reason else say("{} judged", share(judge.reads))
-        yield Standout(
+        yield Highlight(
             kind=Kind.TOXICITY,
             part="toxicity",
             size=least(most),
@@ -329,6 +329,6 @@ def _sentences(manifest: Manifest) -> Iterator[Line]:
 SHOWN = Shown(
     sentences=_sentences,
     parts=(Part(name="toxicity", area="toxicity", blocks=lambda manifest: [section(toxic(manifest))]),),
-    standouts=_standouts,
+    highlights=_highlights,
     facts={"toxicity": toxic},
 )

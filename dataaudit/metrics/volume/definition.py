@@ -44,7 +44,7 @@ from dataaudit.metrics.recomputed import (
     Shape,
     of_shard,
 )
-from dataaudit.metrics.shown import LONG, Kind, Part, Shown, Standout, encoder_text, listed_shares
+from dataaudit.metrics.shown import LONG, Highlight, Kind, Part, Shown, encoder_text, listed_shares
 
 _DOCUMENTS, _TOKENS = Number("sources", "documents"), Number("sources", "tokens")
 
@@ -448,11 +448,11 @@ def _shares(manifest: Manifest) -> list[dict[str, Any]]:
     ]
 
 
-def _standouts(manifest: Manifest) -> Iterator[Standout]:
+def _highlights(manifest: Manifest) -> Iterator[Highlight]:
     view = overview(manifest)
     if off := sorted(filter(_is_off, view.sources), key=lambda item: (-abs(_off_by(item)), item["source"])):
         number = f"{t.count(len(off))} of {t.plural(len(view.sources), 'source')} off the declared share"
-        yield Standout(
+        yield Highlight(
             kind=Kind.MIXTURE,
             part="mixture",
             size=abs(_off_by(off[0])),
@@ -462,7 +462,7 @@ def _standouts(manifest: Manifest) -> Iterator[Standout]:
         )
     if (reason := view.tokenizer["encoder_reason"]) != "ok":
         text = f"Tokens were counted by {encoder_text(reason)}"
-        yield Standout(kind=Kind.ENCODER, part="splits", area="tokens", size=1, text=text)
+        yield Highlight(kind=Kind.ENCODER, part="splits", area="tokens", size=1, text=text)
 
 
 def _sources_by_split(manifest: Manifest) -> dict[str, list[dict[str, Any]]]:
@@ -493,6 +493,6 @@ SHOWN = Shown(
         ),
         Part(area="tokens", blocks=lambda manifest: [identity(overview(manifest), here=False)]),
     ),
-    standouts=_standouts,
+    highlights=_highlights,
     long_facts={"sources_by_split": _sources_by_split},
 )

@@ -27,8 +27,8 @@ from dataaudit.metrics.recomputed import LOST
 from dataaudit.metrics.records import JUDGED
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import STATUSES, reason_text
+from dataaudit.present.report.highlights import outliers
 from dataaudit.present.report.inspect_blocks import COUNTED, render_row, render_shard
-from dataaudit.present.report.standouts import outliers
 
 LISTED = 10
 """Other members of a group, other shards, and rows of each kind that are listed; the rest is counted."""

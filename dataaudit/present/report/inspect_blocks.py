@@ -14,7 +14,7 @@ from dataaudit.metrics.disclosure import BELOW, FEW, ROUNDED, SHARED, WITHHELD
 from dataaudit.metrics.family import TIERS
 from dataaudit.metrics.pii.definition import ANALYZER
 from dataaudit.metrics.registry import SHARD_STATISTICS
-from dataaudit.present.report.standouts import outlier_table
+from dataaudit.present.report.highlights import outlier_table
 
 _ROWS, _PLACES, _NAME = 10, 10, 60
 COUNTED = frozenset(statistic.column for statistic in SHARD_STATISTICS if statistic.compared and statistic.per_document)

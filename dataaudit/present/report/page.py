@@ -23,17 +23,17 @@ from dataaudit.decide.gate.run import judge, policy_of
 from dataaudit.decide.gate.verdict import Verdict
 from dataaudit.decide.gate.writers.blocks import area_tones, verdict_section, verdict_title
 from dataaudit.decide.quarantine.list import load_quarantine
-from dataaudit.decide.quarantine.released import held_against
+from dataaudit.decide.quarantine.released import compared_lists
 from dataaudit.decide.quarantine.selection import COLUMNS, digests_of, row_digests_of
 from dataaudit.manifest.load import Manifest, load_manifest
 from dataaudit.manifest.outfiles import check_files, write_file
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.relations import load_consistent
 from dataaudit.metrics.volume.definition import Overview, overview
+from dataaudit.present.report.highlights import highlights, odd_shards
 from dataaudit.present.report.overlays import overlays
 from dataaudit.present.report.shards import shard_section
 from dataaudit.present.report.show import areas
-from dataaudit.present.report.standouts import odd_shards, standouts
 
 if TYPE_CHECKING:
     from dataaudit.manifest.trust import Signer
@@ -107,7 +107,7 @@ def _findings(manifest: Manifest, own: Sequence[Section]) -> list[Point]:
     """Return what stands out, worst first, and what sections say that no part of a manifest does."""
     points = [
         Point(tone=standout.kind.tone, text=say("{}.", standout.sentence()), section=standout.area)
-        for standout in standouts(manifest)
+        for standout in highlights(manifest)
     ]
     known = {point.section for point in points}
     points += [
@@ -237,7 +237,7 @@ def verdict_of(
 
             older = attested(older, signer)
         rules = policy_of(policy)
-        return judge(manifest, rules, baseline=older, lists=held_against(manifest, rules, baseline=older))
+        return judge(manifest, rules, baseline=older, lists=compared_lists(manifest, rules, baseline=older))
     if given is None and not (manifest.folder / VERDICT).exists():
         return None
     path = manifest.folder / VERDICT if given is None else given

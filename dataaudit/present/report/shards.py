@@ -19,7 +19,7 @@ from dataaudit.metrics.disclosure import BELOW, WITHHELD
 from dataaudit.metrics.pii.cells import pii_cells, shard_total
 from dataaudit.metrics.registry import SHARD_STATISTICS
 from dataaudit.metrics.shown import Floats, floats
-from dataaudit.present.report.standouts import LIMIT_SD, Odd, common, distances
+from dataaudit.present.report.highlights import LIMIT_SD, Odd, common, distances
 
 Indexes = npt.NDArray[np.int64]
 _ROWS = 30

@@ -36,9 +36,9 @@ from dataaudit.manifest.s3 import shown
 from dataaudit.metrics.pii.cells import hidden_records
 from dataaudit.metrics.registry import FAMILIES, all_shown
 from dataaudit.metrics.secrets.definition import secrets, warning
-from dataaudit.metrics.shown import Part, Standout, exit_text
+from dataaudit.metrics.shown import Highlight, Part, exit_text
 from dataaudit.metrics.volume.definition import Overview, identity, overview, shards_read, splits_table
-from dataaudit.present.report.standouts import by_turns, outlier_table, outliers, standout_facts, standouts
+from dataaudit.present.report.highlights import highlight_facts, highlights, outlier_table, outliers, round_robin
 
 _NOTES = 100
 
@@ -116,7 +116,7 @@ def screen(manifest: Manifest, width: int, last: Sequence[str] = ()) -> str:
     view = overview(manifest)
     head = [shortened(f"{view.dataset} {view.version}", width), *_identity(view, width)]
     absent = prose(not_looked_for(manifest), width)
-    every = standouts(manifest)
+    every = highlights(manifest)
     commands = _commands(view, every, width)
     blanks = 2 + bool(last)
     room = LINES - len(head) - len(absent) - len(last) - len(commands) - blanks - 1
@@ -156,11 +156,11 @@ def _splits(view: Overview, width: int) -> list[str]:
     return prose(f"{t.plural(len(parts), 'split')}", width) if parts else []
 
 
-def _listed(every: Sequence[Standout], width: int, room: int) -> list[str]:
+def _listed(every: Sequence[Highlight], width: int, room: int) -> list[str]:
     """Return as many as there is room for, and how many are left out."""
     label = max(cells(standout.part) for standout in every) + 2
     chosen: dict[int, list[str]] = {}
-    for index in by_turns(every):
+    for index in round_robin(every):
         lines = _lines(every[index], label, width)
         room -= len(lines)
         if room < (len(chosen) + 1 < len(every)):
@@ -182,7 +182,7 @@ def _left_out(parts: Counter[str], width: int) -> list[str]:
     return prose(text, width)
 
 
-def _lines(standout: Standout, label: int, width: int) -> list[str]:
+def _lines(standout: Highlight, label: int, width: int) -> list[str]:
     """Return the line of a thing, the name of its place shortened; two lines where that is too long."""
     column = width - _INDENT - label
     whole = spell(standout.sentence(column))
@@ -216,7 +216,7 @@ def not_looked_for(manifest: Manifest) -> str:
     return f"Not looked for, {'; '.join(parts)}" if parts else ""
 
 
-def _commands(view: Overview, every: Sequence[Standout], width: int) -> list[str]:
+def _commands(view: Overview, every: Sequence[Highlight], width: int) -> list[str]:
     """Return the commands that print the rest; `DIR` stands for a folder whose name is too long for a line."""
     shards = [lost["shard"] for lost in view.unread[:1]]
     shards += [standout.shard for standout in every if standout.shard is not None]
@@ -250,7 +250,7 @@ def build_summary(result: Any, target: Path, *, as_json: bool) -> str:
             "parts_planned": result.planned,
             "parts_scanned": result.scanned,
         }
-        facts = {**facts_of(manifest), "stands_out": standout_facts(manifest), "notes": manifest.run.notes}
+        facts = {**facts_of(manifest), "stands_out": highlight_facts(manifest), "notes": manifest.run.notes}
         return t.as_json({**asdict(overview(manifest)), **facts, **run})
     width, notes = terminal_width(), manifest.run.notes
     last = (
@@ -266,12 +266,12 @@ def manifest_blocks(manifest: Manifest) -> Section:
     title = say("{} {}", Name(core.dataset.name, _TITLE), Name(core.dataset.version, _TITLE))
     try:
         view = overview(manifest)
-        every = standouts(manifest)
+        every = highlights(manifest)
     except DataAuditError as error:
         points = Points(items=(Point(tone="bad", text=str(error)),))
         return Section(id="manifest", title=title, tone="bad", blocks=(points,))
     things = f"{t.plural(len(every), 'thing')} stand{'s' if len(every) == 1 else ''} out"
-    chosen = [every[index] for index in sorted(by_turns(every)[:_POINTS])]
+    chosen = [every[index] for index in sorted(round_robin(every)[:_POINTS])]
     left = f"{len(every) - len(chosen):,} more are not listed. " if len(chosen) < len(every) else ""
     ledger = core.ledger
     held_back = f", {t.count(ledger.listed_shards)} held back by the list" if ledger.listed_shards else ""
@@ -340,7 +340,7 @@ def _facts(manifest: Manifest) -> str:
             **facts_of(manifest, whole=True),
             "outliers": outliers(manifest),
             "metrics": metric_names(manifest),
-            "stands_out": standout_facts(manifest),
+            "stands_out": highlight_facts(manifest),
         }
     )
 

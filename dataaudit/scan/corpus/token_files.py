@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import open_regular, replacing
+from dataaudit.base.files import open_safely, replacing
 
 MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_VERSION = 1
@@ -103,7 +103,7 @@ def read_index(path: Path, size: int) -> Index:
 
 def _head_and_size(path: Path, num_bytes: int) -> tuple[bytes, int]:
     try:
-        with open(path, "rb", opener=open_regular) as file:
+        with open(path, "rb", opener=open_safely) as file:
             return file.read(num_bytes), os.fstat(file.fileno()).st_size
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -209,7 +209,7 @@ def write_map(path: Path, tables: Iterable[pa.Table], metadata: Mapping[str, str
             writer.write_table(table.replace_schema_metadata(schema.metadata))
 
 
-def said_of(path: Path) -> dict[str, str]:
+def map_metadata(path: Path) -> dict[str, str]:
     """Return the metadata of a token file's map."""
     where = map_path(path)
     try:
@@ -231,7 +231,7 @@ def said_of(path: Path) -> dict[str, str]:
 
 def read_map(path: Path) -> tuple[pa.Table, dict[str, str]]:
     """Return the map of a token file, and its metadata."""
-    metadata = said_of(path)
+    metadata = map_metadata(path)
     try:
         return pq.read_table(map_path(path)), metadata
     except (OSError, pa.ArrowException) as error:

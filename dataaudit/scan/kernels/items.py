@@ -180,7 +180,7 @@ def _nearest(words: Array, text: Array, room: Array, letters_only: bool, found: 
     return distance
 
 
-def nearest_stretch(words: Array, text: Array, *, letters_only: bool = False) -> tuple[int, int, int]:
+def nearest_segment(words: Array, text: Array, *, letters_only: bool = False) -> tuple[int, int, int]:
     """Return (words that differ, first word, word after the last) of the segment of ``words`` nearest to ``text``.
 
     Args:

@@ -16,7 +16,7 @@ import numpy as np
 from dataaudit.scan.kernels.jit import READ_BYTES, READ_FLAGS, READ_INTS, READ_OFFSETS, Array, Int, compiled, helper
 
 
-def earlier_twins(keys: Array, shards: Array, rows: Array, splits: Array) -> tuple[Array, Array, Array]:
+def earlier_duplicates(keys: Array, shards: Array, rows: Array, splits: Array) -> tuple[Array, Array, Array]:
     """Return, for every document, whether an equal document came earlier, and which came first.
 
     Order is (shard, row). Splits are contiguous in it: shards are ordered by split first.

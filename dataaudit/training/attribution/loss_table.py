@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import open_regular
+from dataaudit.base.files import open_safely
 from dataaudit.base.statistics import Floats, Ints
 from dataaudit.base.yamlfile import nearest
 
@@ -64,7 +64,7 @@ def read_losses(path: Path, *, step: str | None = None, loss: str | None = None)
         if path.suffix == ".parquet":
             table = _of_parquet(path)
         else:
-            with open(path, encoding="utf-8-sig", errors="replace", newline="", opener=open_regular) as file:
+            with open(path, encoding="utf-8-sig", errors="replace", newline="", opener=open_safely) as file:
                 table = _of_lines(list(file), path.suffix)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -116,7 +116,7 @@ class _Table:
 
 
 def _of_parquet(path: Path) -> _Table:
-    with open(path, "rb", opener=open_regular) as file:
+    with open(path, "rb", opener=open_safely) as file:
         table = pq.read_table(file)
     return _Table(table.column_names, [dict(_flat(row)) for row in table.to_pylist()], [])
 

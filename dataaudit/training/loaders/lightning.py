@@ -21,7 +21,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DistributedSampler
 
-from dataaudit.base.errors import Guarded, TagsError
+from dataaudit.base.errors import CatchErrors, TagsError
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS
 from dataaudit.training.loaders.ranks import Passes, agree, length_of, shuffles
@@ -117,7 +117,7 @@ class AuditCallback(Callback):
         """Keep what the module logs as ``val_loss``."""
         loss = trainer.callback_metrics.get(_LOSS)
         if self.monitor is not None and loss is not None and not trainer.sanity_checking:
-            with Guarded():  # the log does without it
+            with CatchErrors():  # the log does without it
                 self.monitor.validation(loss)
 
     def state_dict(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, RandomSampler, get_worker_info
 
-from dataaudit.base.errors import ConfigError, CorpusRefused, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError, CorpusRefused
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.packing import EPOCH, SHARD, check_sizes
 
@@ -49,7 +49,7 @@ class Passes:
 
 def length_of(given: Any) -> int | None:
     """Return the length of something; None where it has none."""
-    with Guarded() as call:
+    with CatchErrors() as call:
         found = len(given)
     return found if call.error is None else None
 

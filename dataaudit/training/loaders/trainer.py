@@ -32,7 +32,7 @@ import torch
 from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import get_last_checkpoint
 
-from dataaudit.base.errors import ConfigError, Guarded, TagsError
+from dataaudit.base.errors import CatchErrors, ConfigError, TagsError
 from dataaudit.base.files import write_whole
 from dataaudit.training.corpus import Corpus
 from dataaudit.training.loaders.collator import TAGS, TaggedCollator
@@ -241,7 +241,7 @@ class _Audit(Passes):
         for key, value in logs.items():
             if self.monitor is None or not key.startswith("eval_") or not key.endswith("loss"):
                 continue
-            with Guarded() as call:
+            with CatchErrors() as call:
                 self.monitor.validation(value, key[len("eval_") : -len("_loss")] if key.endswith("_loss") else "")
             if call.error is not None and key not in self._refused:
                 self._refused.add(key)
@@ -252,7 +252,7 @@ class _Audit(Passes):
         """Put the state into a checkpoint; training goes on where it cannot be written."""
         if self.monitor is None:
             return
-        with Guarded() as call:
+        with CatchErrors() as call:
             folder.mkdir(parents=True, exist_ok=True)
             state = {**self.monitor.state_dict(), "log": self.log.name}
             write_whole(self.state_file(folder), json.dumps(state).encode())

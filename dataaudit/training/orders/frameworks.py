@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import expect_regular
+from dataaudit.base.files import expect_file
 from dataaudit.base.statistics import Ints
 from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
@@ -145,7 +145,7 @@ def _generator(state: Path | int) -> torch.Generator:
     if isinstance(state, int):
         return generator.manual_seed(state)
     try:
-        expect_regular(state)
+        expect_file(state)
         return generator.set_state(torch.load(state, weights_only=True))
     except OSError as error:
         raise ConfigError(f"{state} cannot be read: {error.strerror or error}") from None
@@ -229,7 +229,7 @@ class InstanceOrder:
 
 def _loaded(path: Path, size: int) -> np.ndarray:
     try:
-        expect_regular(path)
+        expect_file(path)
         there = os.stat(path).st_size
         if there != 4 * size:
             raise ConfigError(f"{path} has {there:,} bytes, by its name it has {4 * size:,}: it is damaged")

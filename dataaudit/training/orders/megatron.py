@@ -27,7 +27,7 @@ import numpy as np
 
 from dataaudit.base import text as t
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import expect_regular, read_regular
+from dataaudit.base.files import expect_file, read_safely
 from dataaudit.base.statistics import Ints
 from dataaudit.training.orders.rows import MappedFiles, Pieces, expanded
 
@@ -197,7 +197,7 @@ def _prefix(index: Path, split: str) -> Path:
 def _described(prefix: Path) -> dict[str, Any]:
     path = prefix.with_name(f"{prefix.name}-description.txt")
     try:
-        about = json.loads(read_regular(path))
+        about = json.loads(read_safely(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError:
@@ -210,7 +210,7 @@ def _described(prefix: Path) -> dict[str, Any]:
 def _loaded(prefix: Path, name: str, dimensions: int) -> np.ndarray:
     path = prefix.with_name(f"{prefix.name}-{name}.npy")
     try:
-        expect_regular(path)
+        expect_file(path)
         index: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from None

@@ -17,7 +17,7 @@ from dataaudit.base.render.line import Line, Name, join, say, share, spell
 from dataaudit.base.render.terminal import page, parts_of, plot_lines, prose, section, terminal_width
 from dataaudit.base.statistics import LEAST_STEPS, Floats, Ints
 from dataaudit.base.text import plural
-from dataaudit.present.report.standouts import LIMIT_SD
+from dataaudit.present.report.highlights import LIMIT_SD
 from dataaudit.training.attribution.findings import Attribution, Change, Detector, Document, Episode, Share, Span
 from dataaudit.training.attribution.run_data import Data
 from dataaudit.training.attribution.run_facts import beside

@@ -13,7 +13,7 @@ import orjson
 from dataaudit.base import text as t
 from dataaudit.base.errors import NothingEvaluated
 from dataaudit.base.extras import require
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.render.blocks import Block, Cell, Curves, Facts, Figure, Heat, Page, Point, Prose, Section, Tone
 from dataaudit.base.render.line import PERCENT, Line, Name, say, spell
 from dataaudit.manifest.outfiles import write_file
@@ -151,7 +151,7 @@ def _alarms(events: Sequence[dict[str, Any]]) -> list[Point]:
 def _attribution(log: RunLog) -> Attribution | str | None:
     """Return what ``dataaudit attribute`` found; why it cannot be read; None where its file is not there."""
     try:
-        return Attribution.model_validate_json(read_regular(log.folder / ATTRIBUTION_FILE))
+        return Attribution.model_validate_json(read_safely(log.folder / ATTRIBUTION_FILE))
     except FileNotFoundError:
         return None
     except (OSError, ValueError):

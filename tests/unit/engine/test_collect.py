@@ -21,7 +21,7 @@ from dataaudit.engine.collect import survey
 from dataaudit.engine.store import PartialStore
 from dataaudit.metrics.registry import by_stage
 from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from dataaudit.engine.runner import READING
 from dataaudit.engine.store import PartialStore
 from dataaudit.scan.corpus.loss import MAX_PLACES, LossLog, Reason
 from dataaudit.scan.corpus.readers.part import MAX_COLUMNS, PartStats
-from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 from dataaudit.scan.stages.base import merge
 
 BAD = st.lists(st.sampled_from([None, Reason.INVALID_JSON, Reason.TEXT_MISSING]), min_size=1, max_size=120)

@@ -25,7 +25,7 @@ from dataaudit.engine.sums import SHARDS
 from dataaudit.manifest.canonical import sorted_table
 from dataaudit.manifest.publish import table_records, write_table
 from dataaudit.manifest.tables import TABLES
-from dataaudit.scan.link.joins import KeyedFile, KeyedFiles, Numbered
+from dataaudit.scan.cross_shard.joins import KeyedFile, KeyedFiles, Numbered
 
 FEW, MANY = 100, 600
 ENTRIES = 2 * len(STAGE_LIST) + 2

@@ -11,9 +11,9 @@ from dataaudit.engine import join as joins
 from dataaudit.engine.join import run_join
 from dataaudit.engine.runner import FILES
 from dataaudit.engine.store import PartialStore
-from dataaudit.scan.link.joins import Join, Joined
-from dataaudit.scan.link.keyed import each_table
-from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.keyed import each_table
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 KEYS = pa.schema([("shard", pa.int32()), ("first_row", pa.int64()), ("keys", pa.list_(pa.binary()))])
 

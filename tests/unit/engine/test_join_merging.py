@@ -25,10 +25,9 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.metrics.exact_dup.stage import link_exact
 from dataaudit.metrics.repeats.runs import listing_of
 from dataaudit.metrics.repeats.windows import frequent_rows, link_fingerprints
-from dataaudit.scan.link.joins import LINK_FILES, Join, KeyedFile, KeyedFiles
-from dataaudit.scan.link.keyed import MERGED, Stored
-from dataaudit.scan.link.places import read_placed
-from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.cross_shard.joins import LINK_FILES, Join, KeyedFile, KeyedFiles
+from dataaudit.scan.cross_shard.keyed import MERGED, Stored, read_placed
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 LONG = " ".join(f"w{number}" for number in range(120))
 EMITTED = [(stage.name, name, schema) for stage in STAGE_LIST for name, schema in stage.emits.items()]

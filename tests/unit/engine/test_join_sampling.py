@@ -13,7 +13,7 @@ from dataaudit.engine.join import LinkContext
 from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.locate import rows_of
 from dataaudit.metrics.toxicity.stage import EDGES, Toxicity
-from dataaudit.scan.link.sampling import Question, draw
+from dataaudit.scan.cross_shard.sampling import Question, draw
 
 GUESSES = {level: (level + 1) / 20 for level in range(-1, len(EDGES) + 1)}
 

@@ -17,7 +17,7 @@ from dataaudit.engine.store import PartialStore
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.exact_dup.stage import MEMBERS, ExactDup, clusters_table, exact_duplicates
 from dataaudit.scan.corpus.loss import Reason
-from dataaudit.scan.link.step import DamagedEntryError
+from dataaudit.scan.cross_shard.step import DamagedEntryError
 
 SAME = [(f"document {number % 40}", "ab"[number % 2]) for number in range(60)]
 

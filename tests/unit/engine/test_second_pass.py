@@ -32,8 +32,8 @@ from dataaudit.scan.corpus.batch import Annotation
 from dataaudit.scan.corpus.loss import LossLog, Reason
 from dataaudit.scan.corpus.readers import PartStats, read_part
 from dataaudit.scan.corpus.shards import Shard
-from dataaudit.scan.link.keyed import NUM_BYTES, read_keyed, write_keyed
-from dataaudit.scan.link.step import DamagedEntryError, LinkResult, SecondPassRequest, Survey
+from dataaudit.scan.cross_shard.keyed import NUM_BYTES, read_keyed, write_keyed
+from dataaudit.scan.cross_shard.step import DamagedEntryError, LinkResult, SecondPassRequest, Survey
 
 SEEN = pa.schema([("shard", pa.int32()), ("row", pa.int64()), ("note", pa.string()), ("words", pa.int64())])
 KEYED = pa.schema([("key", pa.binary(4)), ("row", pa.int64())])

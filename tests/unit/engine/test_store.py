@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from dataaudit.engine.state_folder import StateFolderError
 from dataaudit.engine.store import PartialStore
-from dataaudit.scan.link.keyed import write_keyed
+from dataaudit.scan.cross_shard.keyed import write_keyed
 
 KEY = "ab" * 32
 COLUMNS = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5)

@@ -24,7 +24,7 @@ from dataaudit.engine.store_entries import (
     rows_item,
     write_pack,
 )
-from dataaudit.scan.link.keyed import read_keyed
+from dataaudit.scan.cross_shard.keyed import read_keyed
 
 KEYED = pa.schema([("key", pa.binary(4)), ("row", pa.int64())])
 

@@ -25,8 +25,8 @@ from dataaudit.engine import sums as module
 from dataaudit.engine.store import PartialStore
 from dataaudit.engine.sums import NOTHING_BESIDE, SumTask, run_sums
 from dataaudit.metrics.exact_dup.stage import COUNTS
-from dataaudit.scan.link.keyed import Stored
-from dataaudit.scan.link.step import DamagedEntryError, LinkResult, folded_totals, kept_sources, largest_sources
+from dataaudit.scan.cross_shard.keyed import Stored
+from dataaudit.scan.cross_shard.step import DamagedEntryError, LinkResult, folded_totals, kept_sources, largest_sources
 from dataaudit.scan.stages.base import merge
 
 WORDS = ("one", "two words", "", "x" * 9)

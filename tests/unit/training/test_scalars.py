@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dataaudit.base.async_copy import Pending, scalar
+from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run
 from dataaudit.runlog.writer import RankWriter
@@ -44,7 +44,7 @@ def tags(corpus):
 def read(value):
     """Return a number as the log's thread reads it."""
     found = scalar(value)
-    return float(found.numpy() if isinstance(found, Pending) else found)
+    return float(found.numpy() if isinstance(found, AsyncCopy) else found)
 
 
 @pytest.mark.parametrize("dtype", FLOATS + WHOLE, ids=str)
@@ -107,7 +107,7 @@ def test_numbers_of_a_model_of_few_bits_keep_the_whole_log(corpus, tags, tmp_pat
         assert names.count(name) == 5
 
 
-class Broken(Pending):
+class Broken(AsyncCopy):
     """A number whose way to the host fails."""
 
     def numpy(self):
@@ -144,7 +144,7 @@ def test_an_optimizer_that_chooses_its_own_rate_is_followed_without_it():
         optimizer.param_groups[0]["lr"] = rate
         watch._before(optimizer)
         numbers, events = watch.end_step(1, {})
-        met = {name: float(one.numpy() if isinstance(one, Pending) else one) for name, one in numbers.items()}
+        met = {name: float(one.numpy() if isinstance(one, AsyncCopy) else one) for name, one in numbers.items()}
         assert met == {"learning_rate.1": 0.5, "loss_scale": 2.0, "skipped_updates": 1.0, **said}
         assert [one for one, _ in events] == (["not_seen"] if rate == "fast" else [])
     del optimizer.param_groups[0]["lr"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dataaudit.base.extras import require
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.render.blocks import Facts, Table
 from dataaudit.base.render.markdown import Measure, code, fitted, num_bytes, num_characters
 from dataaudit.base.text import plural
@@ -98,7 +98,7 @@ def write_outputs(verdict: Verdict, outputs: Outputs, policy: Path) -> str:
 
 def _policy_file(policy: Path, outputs: Outputs) -> PolicyFile:
     try:
-        text = read_regular(policy).decode("utf-8")
+        text = read_safely(policy).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         text = None
     return policy_file(str(policy), text, outputs.environ)

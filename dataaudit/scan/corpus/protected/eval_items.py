@@ -130,7 +130,7 @@ _FROM_WORST = (Judged.TOO_SHORT, Judged.BOILERPLATE, *reversed(FOUND))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Items:
+class ItemIndex:
     """All distinct items of all sets, ``m``; a pair is a question with an accepted answer."""
 
     sets: np.ndarray
@@ -168,7 +168,7 @@ class Items:
         return best
 
 
-def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
+def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> ItemIndex:
     """Index the items of some sets."""
     texts = [text for items in sets for question, answers in items for text in (_stem(question), *answers)]
     whole, bounds, sizes, rare, parts = _unique_texts(texts)
@@ -181,7 +181,7 @@ def index_items(sets: Sequence[Sequence[tuple[str, Sequence[str]]]]) -> Items:
     findable = seeds.needs >= 0
     _mark_boilerplate(judged, pairs, findable, long, offsets)
     holder_offsets, holders = _holders(pairs, len(offsets) - 1)
-    return Items(
+    return ItemIndex(
         sets=numbers[:, 0].astype(np.int32),
         numbers=numbers[:, 1].copy(),
         owners=owners,

@@ -18,7 +18,7 @@ import orjson
 
 from dataaudit.base.files import DamagedFileError, replacing
 from dataaudit.base.sealing import seal
-from dataaudit.scan.corpus.protected.eval_items import Items
+from dataaudit.scan.corpus.protected.eval_items import ItemIndex
 from dataaudit.scan.corpus.protected.ngram_index import HeldOut
 
 _MAGIC = b"dataaudit protected 6\n".ljust(24, b"\0")
@@ -79,7 +79,7 @@ class ProtectedIndex:
     """Held-out documents and evaluation items, indexed."""
 
     held_out: HeldOut
-    items: Items
+    items: ItemIndex
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

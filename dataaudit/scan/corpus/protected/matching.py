@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dataaudit.scan.corpus.protected.eval_items import CONTEXT_WORDS, NONE, Items, Judged, found_by_text
+from dataaudit.scan.corpus.protected.eval_items import CONTEXT_WORDS, NONE, ItemIndex, Judged, found_by_text
 from dataaudit.scan.corpus.protected.index_file import ProtectedIndex
 from dataaudit.scan.corpus.protected.ngram_index import (
     GRAM,
@@ -19,8 +19,8 @@ from dataaudit.scan.corpus.protected.ngram_index import (
     SPAN,
     SPAN_WORDS,
     WHOLE,
-    Grams,
     MatchBatch,
+    NgramIndex,
     edited_rows,
     is_short,
     table_of,
@@ -110,7 +110,7 @@ def _entries(kind: int, documents: np.ndarray, entries: np.ndarray) -> np.ndarra
     return table_of(kind, documents, entries)
 
 
-def _owners(entries: np.ndarray, grams: Grams) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _owners(entries: np.ndarray, grams: NgramIndex) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the documents that some entries name, the index of the entry of each, and its index among owners."""
     starts = grams.owner_offsets[entries]
     counts = grams.owner_offsets[entries.astype(np.int64) + 1] - starts
@@ -120,7 +120,7 @@ def _owners(entries: np.ndarray, grams: Grams) -> tuple[np.ndarray, np.ndarray, 
 
 
 def _gram_rows(
-    documents: np.ndarray, places: np.ndarray, entries: np.ndarray, grams: Grams, words: WordBatch
+    documents: np.ndarray, places: np.ndarray, entries: np.ndarray, grams: NgramIndex, words: WordBatch
 ) -> np.ndarray:
     """Return a row for each held-out document of whose 13-grams a document has a tenth or more."""
     owners, index, own = _owners(entries, grams)
@@ -154,7 +154,7 @@ def _span_rows(
     documents: np.ndarray,
     places: np.ndarray,
     entries: np.ndarray,
-    spans: Grams,
+    spans: NgramIndex,
     num_words: np.ndarray,
     words: WordBatch,
 ) -> np.ndarray:
@@ -191,7 +191,7 @@ def _span_rows(
     )
 
 
-def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: Grams, words: WordBatch) -> np.ndarray:
+def _whole_rows(documents: np.ndarray, entries: np.ndarray, wholes: NgramIndex, words: WordBatch) -> np.ndarray:
     """Return a row for each short held-out document that is equal to a document."""
     owners, index, _ = _owners(entries, wholes)
     documents = documents[index]
@@ -229,7 +229,7 @@ _Match = tuple[int, int, int, int, int, int]
 """(tier, rule, first word, word after the last, words in common, of so many)."""
 
 
-def resolve(hits: np.ndarray, items: Items, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+def resolve(hits: np.ndarray, items: ItemIndex, words: WordBatch, values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
     """Return the items in documents, as :attr:`dataaudit.scan.corpus.protected.ngram_index.MatchBatch.items`."""
     batch = _Batch(items, words, values, bounds)
     plans: dict[int, _Plan] = {}
@@ -263,7 +263,7 @@ class _Plan:
     """By first word: numbers of words of other texts that begin with it."""
 
 
-def _plan(text: int, items: Items) -> _Plan:
+def _plan(text: int, items: ItemIndex) -> _Plan:
     plan = _Plan()
     offsets = items.seeds.offsets
     for holder in items.holders[items.holder_offsets[text] : items.holder_offsets[text + 1]].tolist():
@@ -294,7 +294,7 @@ def _plan(text: int, items: Items) -> _Plan:
 class _Batch:
     """Documents, and the matches of items in them."""
 
-    items: Items
+    items: ItemIndex
     words: WordBatch
     values: np.ndarray
     bounds: np.ndarray

@@ -165,7 +165,7 @@ class HeldOutPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grams:
+class NgramIndex:
     """The distinct n-grams of a length, and the documents that have them."""
 
     table: GramTable
@@ -196,11 +196,11 @@ class HeldOut:
     rows: np.ndarray
     """int64[d] record of the shard."""
     num_words: np.ndarray
-    grams: Grams
+    grams: NgramIndex
     """13-grams of the documents that have any."""
-    spans: Grams
+    spans: NgramIndex
     """50-grams, in the documents' order."""
-    wholes: Grams
+    wholes: NgramIndex
     """Documents of 1 to 12 words, an n-gram each."""
     phrases: Owners
     """8-grams of the documents in normal form, without those of templates."""
@@ -293,7 +293,7 @@ def _sampled(part: HeldOutPart, bits: int) -> HeldOutPart:
     )
 
 
-def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
+def _grams(hashes: np.ndarray, bounds: np.ndarray) -> NgramIndex:
     """Number the n-grams and note which documents have them; ``hashes`` are in the documents' order."""
     keys, entries = _numbered(hashes)
     documents = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint32), np.diff(bounds))
@@ -305,7 +305,7 @@ def _grams(hashes: np.ndarray, bounds: np.ndarray) -> Grams:
     named = order[named]
     is_first = np.zeros(len(entries), dtype=np.uint8)
     is_first[order] = 1
-    return Grams(
+    return NgramIndex(
         table=make_table(keys),
         offsets=bounds,
         entries=entries,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.stores import as_os_error
 from dataaudit.scan.corpus.batch import DocBatch
 from dataaudit.scan.corpus.loss import LossLog, Reason, ShardUnreadable
@@ -37,7 +37,7 @@ _OURS = (ShardUnreadable, ConfigError, MemoryError)
 def _stream(path: RowsPath) -> Any:
     """Return the stream of a shard."""
     source = path.source
-    with Guarded(*_OURS) as call:
+    with CatchErrors(*_OURS) as call:
         config = None if source.config == "default" else source.config
         whole = load_splits(source.name, config, source.revision, source.access)[source.split]
         if whole.num_shards != source.shards:
@@ -48,7 +48,7 @@ def _stream(path: RowsPath) -> Any:
 
 def _tables(path: RowsPath, stream: Any) -> Iterator[pa.Table]:
     records = 0
-    with Guarded(*_OURS) as call:
+    with CatchErrors(*_OURS) as call:
         for table in stream.with_format("arrow").iter(batch_size=_ROWS_AT_ONCE):
             yield table
             records += table.num_rows

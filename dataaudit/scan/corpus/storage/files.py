@@ -17,7 +17,7 @@ from typing import IO, BinaryIO, cast
 
 import pyarrow as pa
 
-from dataaudit.base.files import expect_regular, open_regular
+from dataaudit.base.files import expect_file, open_safely
 from dataaudit.base.stores import run, submit
 from dataaudit.manifest.locate import relative_path
 from dataaudit.scan.corpus.storage.address import Access, RemotePath, RemoteStat, parse_address, scheme_of
@@ -89,7 +89,7 @@ def open_binary(path: str) -> BinaryIO:
     """Open a file for reading, a local file without a buffer, a remote file with read-ahead."""
     if isinstance(path, RemotePath):
         return cast("BinaryIO", RemoteFile(path, ahead=True))
-    return open(path, "rb", buffering=0, opener=open_regular)
+    return open(path, "rb", buffering=0, opener=open_safely)
 
 
 def stored_bytes(file: BinaryIO) -> int:
@@ -107,7 +107,7 @@ def arrow_source(path: str) -> str | pa.NativeFile:
     """Return what Arrow opens: a path, or an open file where that is remote or no UTF-8."""
     if isinstance(path, RemotePath):
         return pa.PythonFile(RemoteFile(path, ahead=False), mode="r")
-    expect_regular(Path(path))
+    expect_file(Path(path))
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
-from dataaudit.base.errors import ConfigError, Guarded, StoreError
+from dataaudit.base.errors import CatchErrors, ConfigError, StoreError
 from dataaudit.base.extras import require
 from dataaudit.base.stores import http_status, silence_libraries
 from dataaudit.config import DatasetSource
@@ -80,7 +80,7 @@ def find_rows(wanted: DatasetSource, base: str, access: Access, where: str) -> l
     if not os.path.isabs(name):
         revision = _commit(name, wanted.revision, where)
     splits: dict[str, Any] = {}
-    with Guarded() as call:
+    with CatchErrors() as call:
         splits = load_splits(name, wanted.config, revision, access)
     if call.error is not None:
         raise _explained(call.error, where, name)
@@ -129,7 +129,7 @@ def _commit(name: str, revision: str | None, where: str) -> str:
     from huggingface_hub import HfApi
 
     commit = None
-    with Guarded() as call:
+    with CatchErrors() as call:
         commit = HfApi().dataset_info(name, revision=revision).sha
     if call.error is not None:
         raise _explained(call.error, where, name)

@@ -23,9 +23,9 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from dataaudit.base.errors import Guarded, TokenizerError
+from dataaudit.base.errors import CatchErrors, TokenizerError
 from dataaudit.base.extras import install_line
-from dataaudit.base.files import read_regular, read_sealed, write_changed, write_sealed
+from dataaudit.base.files import read_safely, read_sealed, write_changed, write_sealed
 from dataaudit.base.redact import without_secrets
 
 CONVERSION_VERSION = 1
@@ -208,7 +208,7 @@ def download_tokenizer_json(spec: str) -> bytes:
     endpoint = os.environ.get("HF_ENDPOINT") or huggingface_hub.constants.ENDPOINT
     disable_progress_bars()
     cause, hint = "", _OFFLINE
-    with Guarded() as call:
+    with CatchErrors() as call:
         try:
             path = huggingface_hub.hf_hub_download(
                 repo,
@@ -240,7 +240,7 @@ def _answers(endpoint: str) -> bool:
     """Tell within seconds whether the hub can be reached; its client would retry for half a minute."""
     import huggingface_hub
 
-    with Guarded() as call:
+    with CatchErrors() as call:
         huggingface_hub.get_session().head(endpoint, timeout=_PATIENCE_SECONDS)
     return call.error is None
 
@@ -293,7 +293,7 @@ def resolve_tokenizer(
             )
     if path.is_file():
         try:
-            data = read_regular(path)
+            data = read_safely(path)
         except OSError as error:
             raise TokenizerError(
                 f"tokenizer {spec}: cannot be read ({error.strerror})", "Check the file's permissions."
@@ -367,7 +367,7 @@ def _inspect_json(content: bytes, name: str) -> Facts:
 
     size = 0
     special: tuple[int, ...] = ()
-    with Guarded() as call:
+    with CatchErrors() as call:
         tokenizer = tokenizers.Tokenizer.from_buffer(content)
         document: dict[str, Any] = json.loads(content)
         added = document.get("added_tokens") or []

@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter,
 from dataaudit.base import yamlfile
 from dataaudit.base.cache import kept, sources_digest
 from dataaudit.base.errors import ConfigError
-from dataaudit.base.files import read_regular
+from dataaudit.base.files import read_safely
 from dataaudit.base.yamlfile import explain, in_words, load_yaml, nearest
 from dataaudit.scan.detectors.patterns.context import anchor
 from dataaudit.scan.detectors.patterns.entity import Entity, Evidence, Predicate, Rule, Tier, TierPolicy, Validator
@@ -154,7 +154,7 @@ class Layer:
 def read_text(path: Path, what: str, hint: str = "") -> str:
     """Read a file that the user names."""
     try:
-        return read_regular(path).decode("utf-8")
+        return read_safely(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(f"cannot read the {what} {path}: {reason}", hint) from None

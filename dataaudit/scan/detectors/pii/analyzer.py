@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.base.errors import DetectorError, Guarded
+from dataaudit.base.errors import CatchErrors, DetectorError
 from dataaudit.scan.detectors.judges import quiet
 from dataaudit.scan.detectors.pii.analyzer_model import (
     AnalyzerModel,
@@ -89,7 +89,7 @@ class PiiAnalyzer:
         with quiet():
             for number, value in enumerate(texts):
                 hits: list[Hit] = []
-                with Guarded() as call:
+                with CatchErrors() as call:
                     hits, analyzed[number], whole[number] = self._document(engine, value.as_py())
                 if call.error is not None:
                     failures[number] = Failure.FAILED
@@ -130,7 +130,7 @@ class PiiAnalyzer:
                     document = int(documents[row])
                     data = texts[document].as_py().encode()
                 text, begin, end = self._around(data, int(starts[row]), int(ends[row]))
-                with Guarded() as call, engine.zone():
+                with CatchErrors() as call, engine.zone():
                     scores[row] = _best(engine.all.analyze(text, engine.language, [name]), name, begin, end)
                     if name in of_peers:
                         peers[row] = _best(engine.peers.analyze(text, engine.language, [name]), name, begin, end)
@@ -180,7 +180,7 @@ def _best(results: Sequence[Any], name: str, begin: int, end: int) -> float:
 def _engine(model: AnalyzerModel) -> Engine:
     with quiet():
         nlp = None
-        with Guarded() as call:
+        with CatchErrors() as call:
             nlp = load_nlp(model.model, model.language)
         if call.error is not None:
             raise DetectorError(

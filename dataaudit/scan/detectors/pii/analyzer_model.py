@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dataaudit.base.errors import ConfigError, Guarded
+from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.base.yamlfile import nearest
 from dataaudit.scan.detectors.judges import Absence, Unavailable, draw, not_installed, quiet
 from dataaudit.scan.detectors.patterns.registry import Registry
@@ -301,7 +301,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
         if isinstance(model, Unavailable):
             return model
         nlp, language = None, settings.language
-        with Guarded() as call:
+        with CatchErrors() as call:
             nlp = load_nlp(model, settings.language)
             language = settings.language if model is None or nlp.lang == "xx" else nlp.lang
         if call.error is not None:
@@ -314,7 +314,7 @@ def resolve_analyzer(settings: AnalyzerSettings, registry: Registry, base_dir: P
         recognizers = chosen_peers(language, enable=registry.enable, disable=registry.disable)
         labels = tuple(sorted(settings.labels))
         engine = build_engine(nlp, language, recognizers=recognizers, registry=registry, labels=dict(labels))
-        with Guarded() as call:
+        with CatchErrors() as call:
             engine.all.analyze(_PROBE, language)
         if call.error is not None:
             return Unavailable(

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dataaudit.base.errors import DetectorError, Guarded
+from dataaudit.base.errors import CatchErrors, DetectorError
 from dataaudit.scan.detectors.judges import draw, quiet
 from dataaudit.scan.detectors.toxicity.judge_model import CheckpointError, JudgeModel, build, config_sha256, file_sha256
 
@@ -96,7 +96,7 @@ class _Loaded:
         windows: list[list[int]] = []
         for index, text in enumerate(texts):
             tokens: list[list[int]] = []
-            with Guarded() as call:
+            with CatchErrors() as call:
                 tokens, whole[index] = windows_of(
                     text.as_py(),
                     self._tokenizer,
@@ -126,12 +126,12 @@ class _Loaded:
         """float32[w, classes] of each window: NaN where the answer is no number, inf where the model raised."""
         answers = np.full((len(windows), len(self.model.classes)), np.inf, dtype=np.float32)
         for batch in batches(windows, limit=self._limit, tokens=self._tokens, pad=self._pad):
-            with Guarded() as call:
+            with CatchErrors() as call:
                 answers[batch.windows] = self._probabilities(batch.ids, batch.mask)[: len(batch.windows)]
             if call.error is not None:  # a window must not cost the others their answers
                 for row, window in enumerate(batch.windows.tolist()):
                     rows = np.full(len(batch.ids), row)
-                    with Guarded():
+                    with CatchErrors():
                         answers[window] = self._probabilities(batch.ids[rows], batch.mask[rows])[0]
         return answers
 

@@ -29,7 +29,7 @@ from urllib.request import (
     UnknownHandler,
 )
 
-from dataaudit.base.errors import Guarded
+from dataaudit.base.errors import CatchErrors
 from dataaudit.base.files import replacing
 from dataaudit.scan.detectors.judges import Absence, Unavailable, not_installed, quiet
 
@@ -149,7 +149,7 @@ def _from_hub(name: str, *, download: bool) -> Path | None:
 
     for local in (True, False) if download else (True,):
         folder = None
-        with Guarded():  # no such name, no network, no right to it
+        with CatchErrors():  # no such name, no network, no right to it
             folder = snapshot_download(name, allow_patterns=CONFIG_FILES, local_files_only=local, etag_timeout=_STALL_S)
         if folder is not None and is_config(Path(folder)):
             return Path(folder)
@@ -247,7 +247,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     import torch
 
     loaded: Any = None
-    with Guarded() as call, quiet():
+    with CatchErrors() as call, quiet():
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     if isinstance(call.error, pickle.UnpicklingError) and any(word in str(call.error) for word in _OF_CODE):
         raise CheckpointError(
@@ -275,7 +275,7 @@ def build(path: Path, config_path: Path, device: str) -> Any:
     checkpoint = read_checkpoint(path)
     arguments_of(checkpoint)["model_type"] = str(config_path)
     judge: Any = None
-    with Guarded() as call, _LOCK, quiet(), _given(checkpoint):
+    with CatchErrors() as call, _LOCK, quiet(), _given(checkpoint):
         judge = Detoxify(checkpoint=str(path), device=device)
     if call.error is not None:
         raise CheckpointError(Absence.BROKEN_CHECKPOINT, f"it does not fit its settings ({call.kind})")

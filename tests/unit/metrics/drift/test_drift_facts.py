@@ -63,10 +63,10 @@ def test_sentence_mark_and_colour_say_one_thing(case, expected, monkeypatch):
     assert lead.endswith(f", in train: {sentence}.")
     assert (own, marks, bool(tones[0])) == (tone, [mark], tone == "warn")
     monkeypatch.setattr(definition, "drifts", lambda _: found)
-    standouts = [one.text for one in definition._standouts(None)]
-    assert len(standouts) == mark.startswith("above")
-    assert all(("beyond chance" in one) == ("beyond chance" in mark) for one in standouts)
-    assert all(("above 0.05" in one) == ("above 0.05" in mark) for one in standouts)
+    highlights = [one.text for one in definition._highlights(None)]
+    assert len(highlights) == mark.startswith("above")
+    assert all(("beyond chance" in one) == ("beyond chance" in mark) for one in highlights)
+    assert all(("above 0.05" in one) == ("above 0.05" in mark) for one in highlights)
 
 
 def test_an_alarm_that_is_not_the_largest_divergence_is_named():

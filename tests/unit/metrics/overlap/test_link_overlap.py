@@ -44,9 +44,9 @@ from dataaudit.scan.corpus.protected.ngram_index import (
     WHOLE,
     index_held_out,
 )
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import write_keyed
 from dataaudit.scan.kernels.words import split_words
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import write_keyed
 
 LETTERS = "abcdefghij"
 WORDS = ["w" + "".join(LETTERS[int(digit)] for digit in str(number)) for number in range(80)]

@@ -16,8 +16,8 @@ from dataaudit.decide.gate.run import judge
 from dataaudit.manifest.load import load_manifest
 from dataaudit.manifest.metric import Metric, Scope
 from dataaudit.metrics.registry import all_shown
+from dataaudit.present.report.highlights import odd_shards
 from dataaudit.present.report.page import difference_of, page_of
-from dataaudit.present.report.standouts import odd_shards
 
 pytestmark = pytest.mark.usefixtures("odd_numbers")
 DEMO = Path(__file__).parents[4] / "manifests/demo"

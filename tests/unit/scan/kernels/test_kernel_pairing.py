@@ -21,7 +21,7 @@ from dataaudit.scan.kernels.pairing import (
     MOST_VALUES,
     CrowdLimits,
     agreements,
-    earlier_twins,
+    earlier_duplicates,
     form_crowd_pairs,
     form_pairs,
     form_probe_pairs,
@@ -81,7 +81,7 @@ def run(keys, places, splits):
     matrix = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, 16)
     shards = np.array([shard for shard, _ in places], dtype=np.int32)
     rows = np.array([row for _, row in places], dtype=np.int64)
-    found = earlier_twins(matrix, shards, rows, np.array(splits, dtype=np.int32))
+    found = earlier_duplicates(matrix, shards, rows, np.array(splits, dtype=np.int32))
     return list(zip(*(part.tolist() for part in found), strict=True))
 
 
@@ -92,7 +92,7 @@ def test_duplicates_are_those_of_the_slow_twin(places, data):
     ordered = data.draw(st.permutations(sorted(places)))
     keys = [data.draw(st.sampled_from(KEYS)) for _ in ordered]
     splits = [shard // 2 for shard, _ in ordered]  # shards are ordered by split
-    assert run(keys, ordered, splits) == basics.earlier_twins(keys, ordered, splits)
+    assert run(keys, ordered, splits) == basics.earlier_duplicates(keys, ordered, splits)
 
 
 @pytest.mark.parametrize("num_documents", [0, 1, 5])
@@ -113,7 +113,7 @@ def test_keys_that_are_not_contiguous_are_read_right():
     matrix = np.zeros((4, 32), dtype=np.uint8)
     matrix[1, 3] = 7
     numbers = np.arange(4)
-    seen, _, first = earlier_twins(matrix[:, :16], numbers * 0, numbers, numbers * 0)
+    seen, _, first = earlier_duplicates(matrix[:, :16], numbers * 0, numbers, numbers * 0)
     assert seen.tolist() == [False, False, True, True]
     assert first.tolist() == [0, 1, 0, 0]
 

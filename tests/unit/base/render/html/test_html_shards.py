@@ -11,8 +11,8 @@ from made_manifest import make, shard
 
 from dataaudit.base.render.html import packed_shards, shard_table
 from dataaudit.manifest.load import load_manifest
+from dataaudit.present.report.highlights import Odd
 from dataaudit.present.report.shards import shard_values
-from dataaudit.present.report.standouts import Odd
 
 
 def unpacked(text):

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from dataaudit.manifest.locate import places_of
-from dataaudit.scan.link.joins import LINK_FILES
-from dataaudit.scan.link.keyed import write_keyed
-from dataaudit.scan.link.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each, wanted_rows
+from dataaudit.scan.cross_shard.joins import LINK_FILES
+from dataaudit.scan.cross_shard.keyed import write_keyed
+from dataaudit.scan.cross_shard.sampling import DRAWN, OTHER, Frame, SampleJoin, first_of_each, wanted_rows
 from dataaudit.scan.stages.groups import MEMBER_ROWS
 
 SOURCES, LANGUAGES = ("books", "web"), ("en",)

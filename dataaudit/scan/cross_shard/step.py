@@ -26,8 +26,8 @@ from dataaudit.scan.corpus.batch import Annotation, DocBatch
 from dataaudit.scan.corpus.protected.index_file import IndexFile, ProtectedIndex
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.tokens import TokenBatch
+from dataaudit.scan.cross_shard.joins import Join, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.scan.detectors import ContentModels
-from dataaudit.scan.link.joins import Join, JoinedParts, KeyedFile, KeyedFiles
 from dataaudit.scan.stages.base import Stage
 from dataaudit.scan.stages.partial import OTHER
 

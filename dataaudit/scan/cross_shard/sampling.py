@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import rows_of, shards_of
 from dataaudit.scan.corpus.segments import changes
+from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.keyed import distinct, keys_of, read_placed, spread
+from dataaudit.scan.cross_shard.step import LinkContext, kept_sources
 from dataaudit.scan.kernels.two_phase import Allocation, allocate
-from dataaudit.scan.link.joins import Join, Joined
-from dataaudit.scan.link.places import distinct, keys_of, read_placed, spread
-from dataaudit.scan.link.step import LinkContext, kept_sources
 from dataaudit.scan.stages.groups import MEMBER_ROWS, MEMBERS
 
 _LEAST_SHARE = 0.005

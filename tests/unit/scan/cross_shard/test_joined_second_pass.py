@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dataaudit.scan.link import step as module
-from dataaudit.scan.link.step import SecondPassPart, SecondPassResult
+from dataaudit.scan.cross_shard import step as module
+from dataaudit.scan.cross_shard.step import SecondPassPart, SecondPassResult
 
 SEEN = pa.schema([("row", pa.int64()), ("note", pa.string())])
 WHOLE = pa.schema([("note", pa.string()), ("shard", pa.int32()), ("row", pa.int64())])

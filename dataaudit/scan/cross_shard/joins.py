@@ -12,14 +12,14 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from dataaudit.base.lazy import OnDemand
+from dataaudit.base.lazy import LazySequence
 from dataaudit.scan.corpus.segments import changes
 
 ROWS_PER_PARTITION = 2_000_000
 LINK_FILES = pa.schema([("path", pa.binary()), ("shard", pa.int32()), ("split", pa.int32()), ("first_row", pa.int64())])
 """A row for every part of every shard: the path of its keyed rows as the file system's bytes, its shard and split, and
 the number of its first record. A part that two shards share (equal bytes) has a row for each. Shard and split are -1
-where the keyed rows name their documents, -2 where they are of many parts (:mod:`dataaudit.scan.link.keyed`)."""
+where the keyed rows name their documents, -2 where they are of many parts (:mod:`dataaudit.scan.cross_shard.keyed`)."""
 
 
 _COLUMNS = ("of_name", "keys", "shards", "splits", "first_rows")
@@ -57,7 +57,7 @@ class KeyedFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class KeyedFiles(OnDemand[KeyedFile]):
+class KeyedFiles(LazySequence[KeyedFile]):
     """``n`` keyed files as columns, each an object only on demand: there may be a million."""
 
     names: tuple[tuple[str, str], ...]
@@ -162,7 +162,7 @@ class Numbered:
         return cls(numbers, order[np.sort(firsts)], np.bincount(numbers, minlength=len(firsts)))
 
     def columns(self, files: KeyedFiles, chosen: Sequence[int]) -> list[np.ndarray]:
-        """Return the columns of :data:`dataaudit.scan.link.keyed.PARTS` for some files."""
+        """Return the columns of :data:`dataaudit.scan.cross_shard.keyed.PARTS` for some files."""
         places = np.asarray(chosen)
         numbers = self.numbers[places]
         times = np.where(self.firsts[numbers] == places, self.times[numbers], 0)

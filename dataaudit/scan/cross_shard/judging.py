@@ -16,10 +16,10 @@ from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric import Metric, Scope, count, ratio
 from dataaudit.manifest.tables import TABLES
 from dataaudit.scan.corpus.batch import Annotation, DocBatch
+from dataaudit.scan.cross_shard.sampling import Question, Sampled
+from dataaudit.scan.cross_shard.step import SecondPassResult
 from dataaudit.scan.kernels.intervals import Judged, estimate_part, estimate_ratio
 from dataaudit.scan.kernels.two_phase import Estimate, Strata, estimate_share
-from dataaudit.scan.link.sampling import Question, Sampled
-from dataaudit.scan.link.step import SecondPassResult
 
 CONFIDENCE = 0.95
 

@@ -13,10 +13,10 @@ from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.metric import Scope
 from dataaudit.manifest.tables import TABLES
 from dataaudit.metrics.pii.stage import OPINIONS
+from dataaudit.scan.cross_shard.judging import SEEN, Answers, Rates, Verdicts, not_evaluated
+from dataaudit.scan.cross_shard.sampling import OTHER, Frame, Question, Sampled
+from dataaudit.scan.cross_shard.step import SecondPassPart, SecondPassResult
 from dataaudit.scan.kernels.two_phase import Allocation
-from dataaudit.scan.link.judging import SEEN, Answers, Rates, Verdicts, not_evaluated
-from dataaudit.scan.link.sampling import OTHER, Frame, Question, Sampled
-from dataaudit.scan.link.step import SecondPassPart, SecondPassResult
 
 QUESTION = Question(metric="data_toxicity_rate", half_width=0.01, most=100, languages=("en",), guesses={}, salt=1)
 FRAME = Frame(

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dataaudit.base.files import DamagedFileError
-from dataaudit.scan.link import keyed
-from dataaudit.scan.link.keyed import NUM_BYTES, Stored, _order, is_sound, read_keyed, stored_bytes, write_keyed
+from dataaudit.scan.cross_shard import keyed
+from dataaudit.scan.cross_shard.keyed import NUM_BYTES, Stored, _order, is_sound, read_keyed, stored_bytes, write_keyed
 
 SCHEMA = pa.schema([("key", pa.binary(16)), ("row", pa.int64()), ("source", pa.string())])
 KEYS = st.one_of(st.binary(min_size=16, max_size=16), st.sampled_from([b"\0" * 16, b"\xff" * 16, b"a" * 16]))

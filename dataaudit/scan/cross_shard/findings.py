@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 from dataaudit.manifest.locate import rows_of, shards_of
 from dataaudit.manifest.tables import TABLES
-from dataaudit.scan.link.joins import Join, Joined
-from dataaudit.scan.link.places import read_placed
-from dataaudit.scan.link.step import LinkContext
+from dataaudit.scan.cross_shard.joins import Join, Joined
+from dataaudit.scan.cross_shard.keyed import read_placed
+from dataaudit.scan.cross_shard.step import LinkContext
 from dataaudit.scan.stages.findings import ANY, FINDING_ROWS, TABLE, TIERS
 
 

@@ -23,7 +23,7 @@ from dataaudit.manifest.load import Manifest, once
 from dataaudit.metrics.overlap.evidence import ShardNames
 from dataaudit.metrics.peers import COLUMNS, LEAST_OF_SOURCE, LEAST_PEERS, Peers, robust
 from dataaudit.metrics.registry import SHARD_STATISTICS, all_shown
-from dataaudit.metrics.shown import Floats, Kind, Oddity, OddShard, ShardValues, Standout, first_of, split_and_uri
+from dataaudit.metrics.shown import Floats, Highlight, Kind, Oddity, OddShard, ShardValues, first_of, split_and_uri
 
 LIMIT_SD = 6.0
 _FAR_MORE = 3.0
@@ -128,14 +128,14 @@ def _number(row: dict[str, Any], field: str) -> Number:
     return Number(row[field], "decimal" if row["column"] in _DECIMALS else "share")
 
 
-def far_shards(manifest: Manifest) -> list[Standout]:
+def far_shards(manifest: Manifest) -> list[Highlight]:
     """Return of each number the farthest shard, and how many there are."""
     columns: dict[str, list[dict[str, Any]]] = {}
     for row in outliers(manifest):
         columns.setdefault(row["column"], []).append(row)
     texts = _texts(manifest)
     return [
-        Standout(
+        Highlight(
             kind=Kind.FAR,
             part="shards",
             area="shards",
@@ -228,19 +228,19 @@ def _texts(manifest: Manifest) -> dict[str, Line]:
 
 
 @once
-def standouts(manifest: Manifest) -> list[Standout]:
+def highlights(manifest: Manifest) -> list[Highlight]:
     """Return what stands out of a manifest, worst first."""
     every = far_shards(manifest)
     every += [
         standout if standout.area else replace(standout, area=shown.area)
         for shown in all_shown()
-        if shown.standouts
-        for standout in shown.standouts(manifest)
+        if shown.highlights
+        for standout in shown.highlights(manifest)
     ]
     return sorted(every, key=lambda item: (item.kind, -item.size, item.part, item.place, spell(item.text)))
 
 
-def standout_facts(manifest: Manifest) -> list[dict[str, Any]]:
+def highlight_facts(manifest: Manifest) -> list[dict[str, Any]]:
     """Return the same as plain JSON values, worst first; ``text`` is the whole sentence."""
     return [
         {
@@ -252,11 +252,11 @@ def standout_facts(manifest: Manifest) -> list[dict[str, Any]]:
             "shard": standout.shard,
             "size": standout.size,
         }
-        for standout in standouts(manifest)
+        for standout in highlights(manifest)
     ]
 
 
-def by_turns(every: Sequence[Standout]) -> list[int]:
+def round_robin(every: Sequence[Highlight]) -> list[int]:
     """Return indexes, a turn of every kind after the other, so that many leaks hide nothing else.
 
     A turn has two things of a grave kind, and one thing of another kind.
