@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from reconstructed import Tokenized, call
-from twins.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
+from reference.orders import megatron_blend, megatron_set, olmo_rows, ramped, titan_rows
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.runlog.reader import load_run

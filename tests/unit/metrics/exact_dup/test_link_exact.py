@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twins.basics import earlier_duplicates
+from reference.basics import earlier_duplicates
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.manifest.locate import ROW_BITS

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
+from reference import overlap as slow
 from strategies import held_out_part
-from twins import overlap as slow
 
 from dataaudit.base.files import DamagedFileError
 from dataaudit.metrics.overlap.leakage import CommonText, Limits, common_text, documents_with, overlap

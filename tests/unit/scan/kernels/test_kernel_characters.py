@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import basics as twin
+from reference import basics as twin
 
 from dataaudit.scan.corpus.segments import text_buffers
 from dataaudit.scan.kernels.characters import code_point_bits, count_names, documents_with

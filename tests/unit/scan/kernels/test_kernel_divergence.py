@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from reference import drift as slow
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import entropy
-from twins import drift as slow
 
 from dataaudit.base.divergence import (
     CONFIDENCE,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import WHOLE, examples
-from twins import filters as twin
+from reference import filters as twin
 
 from dataaudit.scan.kernels import filter_words, filters
 from dataaudit.scan.kernels.filter_words import COUNTS

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
+from reference import two_phase as slow
 from scipy.integrate import quad
 from scipy.stats import binom
-from twins import two_phase as slow
 
 from dataaudit.scan.kernels.intervals import Judged, clopper_pearson, estimate_part, estimate_ratio
 

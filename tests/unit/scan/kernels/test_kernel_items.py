@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import overlap as slow
+from reference import overlap as slow
 
 from dataaudit.scan.corpus.protected.eval_items import SEED_TEXTS, index_items
 from dataaudit.scan.kernels.items import Finder, nearest_segment

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import basics
-from twins import drift as slow
+from reference import basics
+from reference import drift as slow
 
 from dataaudit.scan.kernels.lengths import EXACT_BELOW, batched_positions, bucket_bounds, packed_bins, quantile_bounds
 

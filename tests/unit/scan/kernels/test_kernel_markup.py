@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins import markup as slow
+from reference import markup as slow
 
 from dataaudit.scan.kernels.markup import normal_words
 from dataaudit.scan.kernels.plain_words import words_of

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, thinned
-from twins import minhash as twin
-from twins.minhash import jaccard
+from reference import minhash as twin
+from reference.minhash import jaccard
 
 from dataaudit.scan.kernels.minhash import (
     SEED,

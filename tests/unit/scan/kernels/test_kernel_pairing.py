@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
+from reference import basics
+from reference import minhash as twin
 from scipy.stats import binom
-from twins import basics
-from twins import minhash as twin
 
 from dataaudit.scan.kernels.pairing import (
     APART,

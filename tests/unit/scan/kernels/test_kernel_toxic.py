@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
+from reference.toxic import disguised_weight, folded, is_repeated, key_of, window_score, word_features
 
 from dataaudit.scan.kernels.toxic import ToxicWeights, feature_slots, masked_key, plain_key, toxic_scores
 from dataaudit.scan.kernels.words import split_words

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, sample
-from twins import two_phase as slow
-from twins.two_phase import in_proportion
+from reference import two_phase as slow
+from reference.two_phase import in_proportion
 
 from dataaudit.scan.kernels.two_phase import Strata, allocate, estimate_share, share_bounds, share_out
 

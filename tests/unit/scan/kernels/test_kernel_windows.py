@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from twins.windows import window_words
+from reference.windows import window_words
 
 from dataaudit.scan.kernels.windows import gather_windows
 

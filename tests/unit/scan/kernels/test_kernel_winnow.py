@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins.matching import match_around
-from twins.winnow import fingerprints, sequence_hash
+from reference.matching import match_around
+from reference.winnow import fingerprints, sequence_hash
 
 from dataaudit.scan.kernels.winnow import (
     GRAM,

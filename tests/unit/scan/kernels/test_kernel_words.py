@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
-from twins.words import word_hash
+from reference.words import word_hash
 
 from dataaudit.scan.kernels.plain_words import words_of
 from dataaudit.scan.kernels.words import WordBatch, split_words, without_marks

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from protected_made import match, matcher, numbered
-from twins import overlap as slow
+from reference import overlap as slow
 
 from dataaudit.scan.corpus.protected.ngram_index import EDITED, EDITED_WORDS, PHRASE_OWNERS, PHRASE_WORDS
 

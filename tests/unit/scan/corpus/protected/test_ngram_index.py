@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from protected_made import match, matcher, numbered, part_of
-from twins import overlap as slow
+from reference import overlap as slow
 
 from dataaudit.scan.corpus.protected.ngram_index import (
     EDITED,

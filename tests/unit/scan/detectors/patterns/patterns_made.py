@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from twins.patterns import PlainFinding, find_plainly
+from reference.patterns import PlainFinding, find_plainly
 
 from dataaudit.scan.detectors.patterns.entity import Candidate, Evidence, FindingBatch
 from dataaudit.scan.detectors.patterns.registry import Registry, build_registry

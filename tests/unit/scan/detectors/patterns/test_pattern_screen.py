@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 from patterns_made import batch_of, listed, plainly, registry_of
-from twins.patterns import _HYPHENS, _SCRIPTS, _SPACES, _with_plain_spaces
+from reference.patterns import _HYPHENS, _SCRIPTS, _SPACES, _with_plain_spaces
 
 from dataaudit.scan.detectors.patterns import registry as database
 from dataaudit.scan.detectors.patterns import screen

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples, sample, thinned
 from pii_cases import FOUND, MISSED
-from twins.patterns import PlainFinding, find_plainly
+from reference.patterns import PlainFinding, find_plainly
 
 from dataaudit.scan.detectors.patterns.registry import compile_database, scan
 from dataaudit.scan.detectors.patterns.screen import MAX_CANDIDATES, PatternScreen

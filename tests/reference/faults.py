@@ -9,8 +9,8 @@ import re
 from collections import Counter
 from itertools import pairwise
 
-from twins.fault_decoders import kana_end, letters, page_chain, splits_word
-from twins.fault_escapes import escape_end, hidden_kind, in_string
+from reference.fault_decoders import kana_end, letters, page_chain, splits_word
+from reference.fault_escapes import escape_end, hidden_kind, in_string
 
 _SPACES = " \t\n\v\f\r"
 _NAME = r"[A-Za-z][-A-Za-z0-9:.]{0,31}"
