@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import reference
 
 from dataaudit.scan.kernels import plain_words
 from dataaudit.scan.kernels.jit import all_kernels
@@ -56,7 +57,7 @@ def test_every_kernel_says_what_bounds_it():
     assert kernels == set(BOUNDS)
 
 
-TWINS = sorted(Path(twins.__file__).parent.glob("*.py"))
+TWINS = sorted(Path(reference.__file__).parent.glob("*.py"))
 FILES = [*TWINS, Path(plain_words.__file__)]
 
 
@@ -73,12 +74,12 @@ def imported(path):
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_imports_the_standard_library_alone(path):
-    assert imported(path) <= sys.stdlib_module_names | {"twins"}
+    assert imported(path) <= sys.stdlib_module_names | {"reference"}
     assert not imported(path) & {"importlib", "runpy"}, "a twin that loads modules by name could load what it checks"
 
 
 def test_every_twin_is_what_some_test_compares_with():
-    tests = [path.read_text(encoding="utf-8") for path in Path(twins.__file__).parents[2].glob("**/*.py")]
+    tests = [path.read_text(encoding="utf-8") for path in Path(reference.__file__).parents[2].glob("**/*.py")]
     for twin in TWINS:
-        named = (f"from reference import {twin.stem}", f"from twins.{twin.stem} import")
+        named = (f"from reference import {twin.stem}", f"from reference.{twin.stem} import")
         assert twin.stem == "__init__" or any(name in test for name in named for test in tests), twin.stem
