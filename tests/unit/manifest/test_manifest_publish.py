@@ -346,7 +346,7 @@ class TestOthersMeanwhile:
                 replace_folder(*given)
                 file.write(b"three\n")
 
-        monkeypatch.setattr("dataaudit.manifest.publish.take_place", late)
+        monkeypatch.setattr("dataaudit.manifest.publish.replace_folder", late)
         assert publish(target, *two[1]) == load_manifest(target).id
         assert extras_of(target) == {"other.jsonl": b"begun\n", "quarantine.jsonl": b"one\ntwo\nthree\n"}
         assert hidden(tmp_path) == []

@@ -115,7 +115,7 @@ class Broken(AsyncCopy):
 
 
 def test_a_number_that_fails_on_its_way_costs_itself_and_is_counted(corpus, tags, tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("dataaudit.base.async_copy.Pending", Broken)
+    monkeypatch.setattr("dataaudit.base.async_copy.AsyncCopy", Broken)
     with TrainingMonitor(tmp_path / "run", corpus) as monitor:
         for step in range(6):
             monitor.batch(tags)
