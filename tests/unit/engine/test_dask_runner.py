@@ -195,16 +195,6 @@ def test_starts_of_other_builds_are_not_noted(client):
     assert runner._started == {}
 
 
-def test_ending_early_cancels_the_rest(client):
-    """The caller has seen enough: nothing more is reported or started, what runs is cancelled."""
-    units = [Unit("first"), *(Unit(str(number), ("hang",)) for number in range(14))]
-    seen = []
-    make(client).run("scan", well, units, lambda index, _: bool(seen.append(index)))
-    assert seen == [0]
-    assert client.cancelled
-    assert len(client.keys) <= 8
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ClusterError])
 def test_an_error_while_reporting_cancels_what_runs(client, error):
     """Ctrl-C and errors of the caller pass through, after what runs was cancelled."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from types import SimpleNamespace
 
-import pyarrow as pa
+import numpy as np
 import pytest
 from made_build import HereRunner, Notes, plan, probe, read_shards, shard, surveyed, write_partials, write_reading
 
@@ -14,8 +14,9 @@ from dataaudit.engine import join as joins
 from dataaudit.engine.join import LinkContext, run_link_steps
 from dataaudit.engine.runner import READING, Outcome
 from dataaudit.engine.store import PartialStore
+from dataaudit.manifest.locate import places_of
 from dataaudit.manifest.tables import TABLES
-from dataaudit.metrics.exact_dup.stage import MEMBERS, ExactDup, clusters_table, exact_duplicates
+from dataaudit.metrics.exact_dup.stage import ExactDup, cluster_rows, exact_duplicates
 from dataaudit.scan.corpus.loss import Reason
 from dataaudit.scan.cross_shard.step import DamagedEntryError
 
@@ -161,11 +162,10 @@ def test_damaged_rows_are_not_digested(shards, store):
 
 def test_groups_are_numbered_by_their_first_member():
     """In any order of members: numbers follow (shard, row) of the first, and the first is kept."""
-    rows = [(0, 5, 0, 5), (0, 5, 3, 1), (0, 2, 0, 2), (0, 2, 1, 0), (2, 0, 2, 9), (2, 0, 2, 0)]
+    rows = np.array([(0, 5, 0, 5), (0, 5, 3, 1), (0, 2, 0, 2), (0, 2, 1, 0), (2, 0, 2, 9), (2, 0, 2, 0)])
     for order in (rows, rows[::-1]):
-        table = clusters_table(
-            pa.Table.from_pylist([dict(zip(MEMBERS.names, row, strict=True)) for row in order], schema=MEMBERS)
-        )
+        firsts, places = places_of(order[:, 0], order[:, 1]), places_of(order[:, 2], order[:, 3])
+        table = cluster_rows("exact", places, firsts)
         assert [tuple(row.values()) for row in table.to_pylist()] == [
             ("exact", 0, 0, 2, True),
             ("exact", 0, 1, 0, False),
@@ -175,4 +175,4 @@ def test_groups_are_numbered_by_their_first_member():
             ("exact", 2, 2, 9, False),
         ]
         assert table.schema.names == TABLES["clusters"].schema.names
-    assert clusters_table(MEMBERS.empty_table()).num_rows == 0
+    assert cluster_rows("exact", np.zeros(0, np.int64), np.zeros(0, np.int64)).num_rows == 0

@@ -210,7 +210,7 @@ def test_work_that_was_done_is_not_done_again(written, tmp_path, monkeypatch):
     """A run that is stopped between two parts goes on with the second."""
     from dataaudit.engine import tokens_encode as encoding
 
-    real, seen = encoding.Encode._encode, []
+    real, seen = encoding.Encode.__call__, []
 
     def interrupted(self, unit):
         seen.append(unit.key)
@@ -218,7 +218,7 @@ def test_work_that_was_done_is_not_done_again(written, tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return real(self, unit)
 
-    monkeypatch.setattr(encoding.Encode, "_encode", interrupted)
+    monkeypatch.setattr(encoding.Encode, "__call__", interrupted)
     arguments = ("tokenize", written.manifest, "--out", tmp_path / "out", "--format", "megatron", "--quiet")
     how = ("--workers", 0, "--state", tmp_path / "state", "--tokenizer", written.folder / "tiny.json")
     assert call(*arguments, *how).exit_code == 130

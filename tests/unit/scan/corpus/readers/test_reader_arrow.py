@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lanes import examples
 
+from dataaudit.scan.corpus.loss import MAX_PLACES
 from dataaudit.scan.corpus.readers import plan_parts
 
 MIB = 1 << 20
@@ -76,9 +77,9 @@ def test_what_is_written_is_read_for_any_cut(
     expected = [(row, text, text[:1]) for row, text in enumerate(texts) if text is not None]
     assert reading.failure is None
     assert reading.documents == expected
-    assert [row for row, _ in reading.bad.get("text_missing", [])] == [
-        row for row, text in enumerate(texts) if text is None
-    ]
+    missing = [row for row, text in enumerate(texts) if text is None]
+    named = [row for row, _ in reading.bad.get("text_missing", [])]
+    assert named == missing if len(missing) <= MAX_PLACES else named[:MAX_PLACES] == missing[:MAX_PLACES]
     assert reading.records == len(texts)
 
 
