@@ -165,3 +165,8 @@ def _not_a_file(path: str | os.PathLike[str], mode: int) -> NotAFileError:
 
 def _found(mode: int) -> str:
     return f"expected a file, found {kind_of(mode)}"
+
+
+def lies_in(path: Path, folder: Path) -> bool:
+    """Return whether a file lies in a folder, links followed."""
+    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents

@@ -22,11 +22,10 @@ from pathlib import Path
 
 from dataaudit.base.errors import ConfigError
 from dataaudit.base.extras import require
-from dataaudit.base.files import open_safely
+from dataaudit.base.files import lies_in, open_safely
 from dataaudit.base.text import clean, plural
 from dataaudit.config import AuditConfig, Dataset, load_config, parse_config
 from dataaudit.decide.quarantine.applied import RECORD
-from dataaudit.manifest.signing import lies_in
 from dataaudit.scan.corpus.infer import infer_splits
 from dataaudit.scan.corpus.shards import Shard
 from dataaudit.scan.corpus.storage.address import scheme_of

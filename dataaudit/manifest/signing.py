@@ -40,6 +40,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from dataaudit.base.errors import CatchErrors, ConfigError, StoreError
 from dataaudit.base.extras import require
+from dataaudit.base.files import lies_in
 from dataaudit.base.yamlfile import read_named
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.s3 import shown
@@ -242,11 +243,6 @@ def _bytes(text: str, field: str) -> bytes:
     if base64.b64encode(data).decode() != text:
         raise BadEnvelope(f"the field {field} is not canonical base64")
     return data
-
-
-def lies_in(path: Path, folder: Path) -> bool:
-    """Return whether a file lies in a folder, links followed."""
-    return Path(os.path.realpath(folder)) in Path(os.path.realpath(path)).parents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dataaudit.base.errors import ConfigError, ManifestMismatch, SignatureRefused
-from dataaudit.base.files import NotAFileError, open_safely, replacing, sync_file, sync_folder
+from dataaudit.base.files import NotAFileError, lies_in, open_safely, replacing, sync_file, sync_folder
 from dataaudit.base.yamlfile import read_named
 from dataaudit.manifest.canonical import canonical_json
 from dataaudit.manifest.core import PROGRAM, digest_of, manifest_uri
@@ -37,7 +37,6 @@ from dataaudit.manifest.signing import (
     PAYLOAD_TYPE,
     BadEnvelope,
     Seal,
-    lies_in,
     load_public_key,
     unseal,
     unseal_bundle,

@@ -1,10 +1,10 @@
 """White space collapsed in a whole batch at once, and the documents that may not be in NFC.
 
-The kernel under the normal form ``nfc_space`` (:mod:`dataaudit.scan.corpus.texts`). White space is that of ``str.split``. Whether
-a text is in NFC is decided by code points first (Unicode Standard Annex 15, section 9, "Detecting Normalization
-Forms"): a text without any code point that NFC changes or may change, and without any of non-zero combining class, is
-in NFC; the others are left to the caller. :func:`normalized` takes time that does not grow with the square of a run of
-marks.
+The kernel under the normal form ``nfc_space`` (:mod:`dataaudit.scan.corpus.texts`). White space is that of
+``str.split``. Whether a text is in NFC is decided by code points first (Unicode Standard Annex 15, section 9,
+"Detecting Normalization Forms"): a text without any code point that NFC changes or may change, and without any of non-
+zero combining class, is in NFC; the others are left to the caller. :func:`normalized` takes time that does not grow
+with the square of a run of marks.
 """
 
 from __future__ import annotations
