@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from dataaudit import __version__
+from dataaudit.base.async_copy import AsyncCopy, scalar
 from dataaudit.base.errors import CatchErrors, ConfigError
 from dataaudit.runlog.format import RunFile
 from dataaudit.runlog.writer import Columns, RankWriter, create_run, event
 
 if TYPE_CHECKING:
+    import torch
+
     from dataaudit.vitals.metric import Column
 
 _WAITING_ITEMS = 4_096
@@ -165,10 +168,19 @@ class RunLogSink:
         """Take an event."""
         self._put("events", event(step, kind, detail))
 
-    def add_step(self, step: int, loss: float) -> None:
-        """Take a step's loss, nats: what a report draws."""
+    def add_step(self, step: int, loss: float | torch.Tensor) -> None:
+        """Take a step's loss, nats, a number or a tensor of one, which is not waited for: what a report draws.
+
+        Raises:
+            ConfigError: It is neither.
+        """
+        try:
+            value = scalar(loss)
+        except (TypeError, ValueError):
+            kind = type(loss).__name__
+            raise ConfigError(f"vitals: loss: expected a number, or a tensor of one, found {kind}") from None
         counts = dict.fromkeys(("micro_batches", "targets", "scored", "merged"), np.zeros(1))
-        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [loss]}
+        row: dict[str, Any] = {"step": [step], "time": [time.time()], "loss_sum": [0.0], "user_loss": [value]}
         self._put("steps", {**counts, **row})
 
     @property
@@ -198,6 +210,10 @@ class RunLogSink:
             if not isinstance(item, tuple):
                 self._writer.close()
                 return
-            self._writer.add(*item)
+            table, columns = item
+            loss = columns["user_loss"] if table == "steps" else None
+            if loss is not None and isinstance(loss[0], AsyncCopy):
+                columns = {**columns, "user_loss": [float(loss[0].numpy())]}
+            self._writer.add(table, columns)
             if self._writer.waiting_steps >= 256:
                 self._writer.flush()
